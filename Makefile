@@ -1,0 +1,23 @@
+# `make demo` shows the main job, `make test` runs every test. Both work on a
+# fresh machine with Rust.
+.PHONY: demo test lint bench
+
+SCALE ?= 0.1
+
+demo:
+	@test -x target/release/lightship || echo "building (the first time takes about 10 minutes on two cores, nearly all of it DataFusion)"
+	cargo build --release --locked -p lightship-cli -p xtask
+	target/release/xtask demo --scale $(SCALE)
+
+test: lint
+	./scripts/test-servers.sh
+	cargo test --workspace --locked
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo run --locked -q -p xtask -- tidy
+
+bench:
+	cargo build --release --locked -p lightship-cli -p bench
+	target/release/bench all

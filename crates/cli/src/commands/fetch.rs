@@ -1,0 +1,207 @@
+//! `lightship fetch`: a result, into a file or onto the terminal.
+
+use std::io::IsTerminal;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use lightship_session::{Codec, Memory, Options};
+use lightship_sources::writers::{self, Format, Target, WriteOptions};
+use lightship_sources::{Location, NumericRule, ReadOptions};
+
+use crate::error::CliError;
+use crate::feed::{Feed, FeedOptions};
+use crate::size::Size;
+
+/// Run a query and bring its result here
+///
+/// The result goes to a file (-o), or to stdout: as a table on a terminal, as
+/// CSV elsewhere. A file appears under its name once it is whole; whatever goes
+/// wrong before, nothing is left behind.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship fetch lightship://localhost 'select * from lineitem' -o lineitem.parquet
+  lightship fetch postgresql://me@db/shop 'select * from orders' -o orders.parquet --stats stats.json
+  lightship fetch sales.csv 'select region, sum(amount) from sales group by region'
+  lightship fetch lightship://localhost 'select * from t' -o - --format arrow | consumer
+
+A file or folder is a table of its own name: sales.csv is `sales`.")]
+pub(crate) struct FetchArgs {
+    /// Where to ask: lightship://HOST[:PORT], lightship+unix:PATH, postgresql://…,
+    /// mysql://…, sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.
+    #[arg(value_name = "URI")]
+    uri: String,
+    /// The query.
+    #[arg(value_name = "SQL")]
+    sql: String,
+    /// File to write; `-` is stdout.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How to write: arrow, stream, parquet, csv, json, table. Told from the
+    /// file's name when not given.
+    #[arg(long)]
+    format: Option<String>,
+    /// Rows of a table that are shown on a terminal; the rest is counted.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    table_rows: usize,
+    /// Write what was planned and what happened to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// No progress bar and no summary.
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+/// How rows travel. `auto` everywhere is the default and rarely wrong.
+#[derive(Args)]
+#[command(next_help_heading = "Transfer")]
+pub(crate) struct TransferArgs {
+    /// Memory that rows here may take at once.
+    #[arg(long, default_value = "64MiB")]
+    memory: Size,
+    /// Compression of messages: auto, none, lz4, zstd. Costs processor time on
+    /// both sides, saves bytes on the link; auto compresses only between hosts.
+    #[arg(long, default_value = "auto")]
+    codec: Auto<Codec>,
+    /// Rows of a batch: more need more memory, fewer cost round trips.
+    #[arg(long, value_name = "auto|N", default_value = "auto")]
+    batch_rows: Auto<u32>,
+    /// Bytes of a message, about 1 MiB is best on most links.
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto")]
+    message_bytes: Auto<Size>,
+    /// Largest message for a single row that fits no other; part of the memory.
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto")]
+    message_bytes_max: Auto<Size>,
+    /// Batches on their way at once: enough of them hide the round trip, each takes memory.
+    #[arg(long, value_name = "auto|N", default_value = "auto")]
+    window: Auto<u32>,
+    /// Connections to a database that one large table is read with.
+    #[arg(long, value_name = "auto|N", default_value = "auto")]
+    streams: Auto<NonZeroUsize>,
+    /// What numbers of no stated precision become: decimal, string, double.
+    #[arg(long, default_value = "decimal", value_parser = numeric_rule)]
+    numeric: NumericRule,
+}
+
+/// A setting that may be left to us.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Auto<T>(Option<T>);
+
+impl<T: FromStr> FromStr for Auto<T>
+where
+    T::Err: std::fmt::Display,
+{
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self(None)),
+            text => text.parse().map(|value| Self(Some(value))).map_err(|e: T::Err| e.to_string()),
+        }
+    }
+}
+
+fn numeric_rule(text: &str) -> Result<NumericRule, String> {
+    match text {
+        "decimal" => Ok(NumericRule::Decimal),
+        "string" => Ok(NumericRule::String),
+        "double" => Ok(NumericRule::Double),
+        other => Err(format!("no rule `{other}`; there are decimal, string, double")),
+    }
+}
+
+impl TransferArgs {
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory.0
+    }
+
+    pub(crate) fn options(&self) -> Result<FeedOptions, CliError> {
+        let memory = self.memory.0;
+        if memory < 4 << 20 {
+            return Err(CliError::usage("--memory: less than 4MiB is too little for anything"));
+        }
+        let capped = |size: Size| u32::try_from(size.0.max(1)).unwrap_or(u32::MAX);
+        let mut read = ReadOptions { numeric: self.numeric, ..ReadOptions::default() };
+        if let Some(streams) = self.streams.0 {
+            read.streams = streams;
+        }
+        if let Some(rows) = self.batch_rows.0 {
+            read.batch_rows = (rows as usize).max(1);
+        }
+        // Each stream has a batch in the making and one waiting, the writer two more.
+        let batches = 2 * read.streams.get() as u64 + 2;
+        read.batch_bytes = read.batch_bytes.min(usize::try_from(memory / 2 / batches).unwrap_or(usize::MAX));
+        Ok(FeedOptions {
+            transfer: Options {
+                // The other half is for encoding and for rows being written.
+                memory: Memory(memory / 2),
+                batch_rows: self.batch_rows.0,
+                message_bytes: self.message_bytes.0.map(capped),
+                message_bytes_max: self.message_bytes_max.0.map(capped),
+                window_batches: self.window.0,
+                codec: self.codec.0,
+            },
+            read,
+        })
+    }
+}
+
+pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
+    let location = Location::parse(&args.uri)?;
+    let options = args.transfer.options()?;
+    let (target, format) = destination(&args, json)?;
+    let write = WriteOptions {
+        memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
+        table_rows: args.table_rows,
+        ..WriteOptions::default()
+    };
+    let mut feed = Feed::open(&location).await?;
+    let quiet = args.quiet || json;
+    let report = feed
+        .pump(&args.sql, &options, quiet, async |schema| Ok(writers::create(target, format, schema, write)?))
+        .await?;
+    if let Some(path) = &args.stats {
+        report.write(path)?;
+    }
+    finish(&report, args.quiet, json)
+}
+
+/// Says what happened, on stderr.
+pub(crate) fn finish(report: &crate::report::Report, quiet: bool, json: bool) -> Result<(), CliError> {
+    if json {
+        let text = serde_json::to_string(report).map_err(|e| CliError::internal(e.to_string()))?;
+        eprintln!("{text}");
+    } else if !quiet {
+        eprintln!("{}", report.summary());
+    }
+    Ok(())
+}
+
+fn destination(args: &FetchArgs, json: bool) -> Result<(Target, Format), CliError> {
+    let named = args.format.as_deref().map(Format::from_str).transpose()?;
+    match &args.output {
+        Some(path) if path.as_os_str() != "-" => {
+            let format = named.or_else(|| Format::from_path(path)).ok_or_else(|| {
+                CliError::usage(format!("{}: the name does not tell the format", path.display()))
+                    .hint("name it with --format arrow|stream|parquet|csv|json|table")
+            })?;
+            Ok((Target::File(path.clone()), format))
+        }
+        _ => {
+            let terminal = std::io::stdout().is_terminal();
+            let format = named.unwrap_or(match (json, terminal) {
+                (true, _) => Format::Json,
+                (false, true) => Format::Table,
+                (false, false) => Format::Csv,
+            });
+            if terminal && matches!(format, Format::ArrowFile | Format::ArrowStream | Format::Parquet) {
+                return Err(CliError::usage("binary data does not belong on a terminal")
+                    .hint("write it to a file with -o FILE, or into a pipe"));
+            }
+            Ok((Target::Stdout, format))
+        }
+    }
+}

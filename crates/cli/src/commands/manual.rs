@@ -1,0 +1,48 @@
+//! `lightship completions` and `lightship man`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::error::{CliError, Kind};
+
+/// Print completions for a shell
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell.
+    shell: Shell,
+}
+
+/// Write the manual pages
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// Folder for the pages, one each subcommand; without it the main page goes to stdout.
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+pub(crate) fn cmd_completions(args: &CompletionsArgs) -> Result<(), CliError> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Cli::command(), "lightship", &mut text);
+    print(&text)
+}
+
+pub(crate) fn cmd_man(args: &ManArgs) -> Result<(), CliError> {
+    let command = crate::Cli::command();
+    if let Some(folder) = &args.folder {
+        return clap_mangen::generate_to(command, folder)
+            .map_err(|e| CliError::new(Kind::Source, format!("{}: {e}", folder.display())));
+    }
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).render(&mut text).map_err(|e| CliError::internal(e.to_string()))?;
+    print(&text)
+}
+
+fn print(text: &[u8]) -> Result<(), CliError> {
+    std::io::stdout().write_all(text).map_err(|e| match e.kind() {
+        std::io::ErrorKind::BrokenPipe => CliError::new(Kind::BrokenPipe, ""),
+        _ => CliError::new(Kind::Source, format!("stdout: {e}")),
+    })
+}

@@ -1,0 +1,41 @@
+//! The subcommands, one file each.
+
+mod copy;
+mod fetch;
+mod manual;
+mod node;
+
+use clap::Subcommand;
+use tokio::sync::watch;
+
+use crate::error::CliError;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Node(node::NodeArgs),
+    Fetch(fetch::FetchArgs),
+    Copy(copy::CopyArgs),
+    Completions(manual::CompletionsArgs),
+    Man(manual::ManArgs),
+}
+
+impl Command {
+    pub(crate) async fn run(self, json: bool, stop: watch::Receiver<bool>) -> Result<(), CliError> {
+        match self {
+            Self::Node(args) => node::cmd_node(args, json, stop).await,
+            Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
+            Self::Copy(args) => copy::cmd_copy(args, json).await,
+            Self::Completions(args) => manual::cmd_completions(&args),
+            Self::Man(args) => manual::cmd_man(&args),
+        }
+    }
+
+    /// Whether it runs until it is told to stop, and then ends by itself.
+    pub(crate) fn is_service(&self) -> bool {
+        matches!(self, Self::Node(_))
+    }
+
+    pub(crate) fn default_log(&self) -> &'static str {
+        if self.is_service() { "info" } else { "warn" }
+    }
+}

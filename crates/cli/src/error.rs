@@ -1,0 +1,204 @@
+//! Errors as a person or a script gets them: kind, cause, hint, exit code.
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use lightship_engine::EngineError;
+use lightship_session::{ErrorCode, Failure, TransportError};
+use lightship_sources::SourceError;
+use serde::Serialize;
+
+use crate::interrupt;
+
+/// What kind of failure; the exit code says it to scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Internal,
+    Usage,
+    Source,
+    Network,
+    Data,
+    Limits,
+    Interrupted,
+    /// Whoever read our output has had enough. Not worth a word.
+    #[serde(rename = "broken-pipe")]
+    BrokenPipe,
+}
+
+impl Kind {
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::BrokenPipe => 0,
+            Self::Internal => 1,
+            Self::Usage => 2,
+            Self::Source => 3,
+            Self::Network => 4,
+            Self::Data => 5,
+            Self::Limits => 6,
+            Self::Interrupted => interrupt::EXIT_CODE,
+        }
+    }
+}
+
+/// A failure of the command.
+#[derive(Debug, Serialize)]
+pub(crate) struct CliError {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) position: Option<Position>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) needed_bytes: Option<u64>,
+    /// How far the result came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rows: Option<u64>,
+}
+
+/// A place in the statement, from 1.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Position {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+impl CliError {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, position: None, needed_bytes: None, rows: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, message)
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Kind::Interrupted, "interrupted; nothing was left half written")
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says how far the result had come.
+    pub(crate) fn after(mut self, rows: u64) -> Self {
+        self.rows = Some(rows);
+        self
+    }
+
+    /// Says where in `sql` the error lies.
+    pub(crate) fn in_statement(mut self, sql: &str) -> Self {
+        if let Some(Position { line, column }) = self.position {
+            let text = sql.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
+            let indent = " ".repeat(column.saturating_sub(1) as usize);
+            self.message = format!("{}\n  {text}\n  {indent}^", self.message);
+        }
+        self
+    }
+
+    /// Prints it, and gives the exit code.
+    pub(crate) fn report(self, json: bool) -> ExitCode {
+        let code = ExitCode::from(self.kind.exit_code());
+        if self.kind == Kind::BrokenPipe {
+            return code;
+        }
+        let mut text = if json {
+            serde_json::json!({ "error": self }).to_string()
+        } else {
+            let far = self.rows.map(|rows| format!(" (after {rows} rows)")).unwrap_or_default();
+            let hint = self.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+            format!("error: {}{far}{hint}", self.message)
+        };
+        text.push('\n');
+        // There is no one left to tell if stderr is closed.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        code
+    }
+}
+
+impl From<SourceError> for CliError {
+    fn from(error: SourceError) -> Self {
+        let message = error.to_string();
+        match error.io_kind() {
+            Some(ErrorKind::BrokenPipe)
+                if !matches!(error, SourceError::Connect { .. } | SourceError::Lost { .. }) =>
+            {
+                return Self::new(Kind::BrokenPipe, message);
+            }
+            Some(ErrorKind::StorageFull) => {
+                return Self::new(Kind::Limits, message)
+                    .hint("nothing was left half written; make room and try again");
+            }
+            _ => {}
+        }
+        match error {
+            SourceError::Location { .. } => Self::new(Kind::Usage, message),
+            SourceError::Connect { .. } => Self::new(Kind::Network, message),
+            SourceError::Lost { .. } => {
+                Self::new(Kind::Network, message).hint("nothing was left half written; try again")
+            }
+            SourceError::Sql { position, hint, .. } => {
+                let mut this = Self::new(Kind::Source, message);
+                // Databases count characters of the whole statement; a line is what can be shown.
+                this.position = position.map(|column| Position { line: 1, column });
+                this.hint = hint;
+                this
+            }
+            SourceError::Value { .. } | SourceError::Malformed { .. } | SourceError::Arrow(_) => {
+                Self::new(Kind::Data, message)
+            }
+            SourceError::Unsupported(_) => Self::new(Kind::Usage, message),
+            _ => Self::new(Kind::Source, message),
+        }
+    }
+}
+
+impl From<Failure> for CliError {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure.code {
+            ErrorCode::Internal | ErrorCode::Cancelled => Kind::Internal,
+            ErrorCode::Protocol | ErrorCode::Busy | ErrorCode::ShuttingDown => Kind::Network,
+            ErrorCode::RowTooLarge | ErrorCode::Limit => Kind::Limits,
+            ErrorCode::Data => Kind::Data,
+            _ => Kind::Source,
+        };
+        Self {
+            hint: failure.hint,
+            position: failure.position.map(|(line, column)| Position { line, column }),
+            needed_bytes: failure.needed_bytes,
+            ..Self::new(kind, failure.message)
+        }
+    }
+}
+
+impl From<TransportError> for CliError {
+    fn from(error: TransportError) -> Self {
+        let message = error.to_string();
+        match error {
+            TransportError::Failed(failure) => failure.into(),
+            TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(Kind::Data, message),
+            TransportError::Config(_) => Self::new(Kind::Usage, message)
+                .hint("give --tls-cert, --tls-key and --token, or --insecure if the network is trusted"),
+            TransportError::Tls(_) => Self::new(Kind::Network, message),
+            TransportError::Connect { .. } => Self::new(Kind::Network, message)
+                .hint("is a node listening there? start one with `lightship node`"),
+            _ => Self::new(Kind::Network, message),
+        }
+    }
+}
+
+impl From<EngineError> for CliError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Source(error) => error.into(),
+            EngineError::Config(message) => Self::usage(message),
+            error => error.to_failure().into(),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Where rows come from: a node, a database, or files on this host.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::StreamExt;
+use lightship_engine::{Engine, EngineConfig};
+use lightship_session::{Client, Endpoint, Options, Transfer};
+use lightship_sources::location::Tls;
+use lightship_sources::mysql::MySqlSource;
+use lightship_sources::postgres::PostgresSource;
+use lightship_sources::sqlite::SqliteSource;
+use lightship_sources::{Destination, Location, ReadOptions, Source};
+
+use crate::error::CliError;
+use crate::progress::Progress;
+use crate::report::{PlanReport, Report, StagesReport, peak_memory_bytes};
+
+/// Environment variable with the token for a node.
+pub(crate) const TOKEN_VARIABLE: &str = "LIGHTSHIP_TOKEN";
+
+/// A place to ask, opened.
+pub(crate) enum Feed {
+    Node(Client),
+    Database(Box<dyn Source>),
+    Files(Engine),
+}
+
+/// How to read from a feed.
+#[derive(Default)]
+pub(crate) struct FeedOptions {
+    pub(crate) transfer: Options,
+    pub(crate) read: ReadOptions,
+}
+
+impl Feed {
+    pub(crate) async fn open(location: &Location) -> Result<Self, CliError> {
+        Ok(match location {
+            Location::Node { .. } | Location::NodeUnix { .. } => {
+                let (endpoint, token) = endpoint(location)?;
+                Self::Node(Client::connect(&endpoint, &token).await?)
+            }
+            Location::Path(path) => {
+                let mut engine = Engine::new(EngineConfig::default())?;
+                engine.register_path(&table_name(path), path).await?;
+                Self::Files(engine)
+            }
+            database => Self::Database(open_database(database).await?),
+        })
+    }
+
+    /// Asks, and moves the whole answer into what `create` opens for its schema.
+    pub(crate) async fn pump<F, D>(
+        &mut self,
+        sql: &str,
+        options: &FeedOptions,
+        quiet: bool,
+        create: F,
+    ) -> Result<Report, CliError>
+    where
+        F: FnOnce(SchemaRef) -> D,
+        D: Future<Output = Result<Box<dyn Destination>, CliError>>,
+    {
+        let began = Instant::now();
+        let mut answer = self.ask(sql, options).await.map_err(|error| error.in_statement(sql))?;
+        let mut destination = create(answer.schema()).await?;
+        let mut progress = Progress::new(answer.rows_estimate(), quiet);
+        let (mut rows, mut bytes, mut receive) = (0, 0, Duration::ZERO);
+        loop {
+            let waiting = Instant::now();
+            let batch = answer.next().await.map_err(|error| error.after(rows))?;
+            receive += waiting.elapsed();
+            let Some(batch) = batch else { break };
+            let batch_bytes = bytes_of(&batch);
+            rows += batch.num_rows() as u64;
+            bytes += batch_bytes;
+            progress.add(batch.num_rows() as u64, batch_bytes);
+            destination.write(batch).await?;
+        }
+        let written = destination.finish().await?;
+        drop(progress);
+        let seconds = began.elapsed().as_secs_f64();
+        let mut report = Report {
+            rows,
+            bytes_arrow: bytes,
+            bytes_wire: None,
+            bytes_written: written.bytes,
+            seconds,
+            rows_per_second: rows as f64 / seconds.max(f64::EPSILON),
+            plan: None,
+            stages: StagesReport {
+                receive: receive.as_secs_f64(),
+                consume: (seconds - receive.as_secs_f64()).max(0.0),
+                ..StagesReport::default()
+            },
+            retunes: Vec::new(),
+            peak_memory_bytes: peak_memory_bytes(),
+        };
+        if let Answer::Node(transfer) = &answer {
+            let node = transfer.report();
+            report.bytes_wire = Some(node.bytes_wire);
+            report.plan = Some(PlanReport::from(&node.plan));
+            report.stages.produce = Some(node.stages.produce);
+            report.stages.encode = Some(node.stages.encode);
+            report.stages.send = Some(node.stages.send);
+            report.stages.wait = Some(node.stages.wait);
+        }
+        Ok(report)
+    }
+
+    async fn ask(&mut self, sql: &str, options: &FeedOptions) -> Result<Answer<'_>, CliError> {
+        Ok(match self {
+            Self::Node(client) => Answer::Node(client.fetch(sql, &options.transfer).await?),
+            Self::Database(source) => Answer::Database(source.query(sql, &options.read).await?),
+            Self::Files(engine) => {
+                let running = engine.query(sql).await?;
+                let (schema, rows_estimate) = (running.schema().clone(), running.rows_estimate());
+                Answer::Files { schema, rows_estimate, rows: running.into_rows() }
+            }
+        })
+    }
+}
+
+/// A result on its way, from any feed.
+enum Answer<'a> {
+    Node(Transfer<'a>),
+    Database(lightship_sources::Rows),
+    Files { schema: SchemaRef, rows_estimate: Option<u64>, rows: lightship_transport::net::Rows },
+}
+
+impl Answer<'_> {
+    fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Node(transfer) => transfer.schema().clone(),
+            Self::Database(rows) => rows.schema.clone(),
+            Self::Files { schema, .. } => schema.clone(),
+        }
+    }
+
+    fn rows_estimate(&self) -> Option<u64> {
+        match self {
+            Self::Node(transfer) => transfer.rows_estimate(),
+            Self::Database(rows) => rows.rows_estimate,
+            Self::Files { rows_estimate, .. } => *rows_estimate,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<RecordBatch>, CliError> {
+        Ok(match self {
+            Self::Node(transfer) => transfer.next().await?,
+            Self::Database(rows) => rows.batches.next().await.transpose()?,
+            Self::Files { rows, .. } => rows.next().await.transpose()?,
+        })
+    }
+}
+
+/// Opens a database.
+pub(crate) async fn open_database(location: &Location) -> Result<Box<dyn Source>, CliError> {
+    Ok(match location {
+        Location::Postgres(uri) => Box::new(PostgresSource::connect(uri).await?),
+        Location::MySql(uri) => Box::new(MySqlSource::connect(uri).await?),
+        Location::Sqlite(path) => Box::new(SqliteSource::open(path)?),
+        other => return Err(CliError::usage(format!("{other} is not a database"))),
+    })
+}
+
+/// Where a node is, and the token for it.
+pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, String), CliError> {
+    let from_environment = || std::env::var(TOKEN_VARIABLE).unwrap_or_default();
+    match location {
+        Location::NodeUnix { path } => Ok((Endpoint::Unix(path.clone()), from_environment())),
+        Location::Node { host, port, token, tls } => {
+            let tls = match tls {
+                Tls::Off => None,
+                Tls::System => {
+                    let found = rustls_native_certs::load_native_certs();
+                    Some(lightship_transport::net::tls::client(found.certs)?)
+                }
+                Tls::Ca(path) => Some(lightship_transport::net::tls::client_with_authority(path)?),
+            };
+            let endpoint = Endpoint::Tcp { host: host.clone(), port: *port, tls };
+            Ok((endpoint, token.clone().unwrap_or_else(from_environment)))
+        }
+        other => Err(CliError::usage(format!("{other} is not a node"))),
+    }
+}
+
+/// The name under which SQL finds a file or folder: its own, without extension,
+/// in lower case, what SQL has no letters for replaced.
+pub(crate) fn table_name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let stem = full.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let mut name: String = stem.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    if !name.starts_with(|c: char| c.is_alphabetic()) {
+        name.insert(0, '_');
+    }
+    name
+}
+
+fn bytes_of(batch: &RecordBatch) -> u64 {
+    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
+}
+
+/// A source that can be shared by the tables of a node.
+pub(crate) async fn open_shared(location: &Location) -> Result<Arc<dyn Source>, CliError> {
+    open_database(location).await.map(Arc::from)
+}

@@ -1,0 +1,68 @@
+//! A progress bar on stderr for whatever takes longer than a second.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::size::{Size, grouped};
+
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
+const REDRAWN_EVERY: Duration = Duration::from_millis(100);
+
+/// Rows, bytes and rate so far; time left where the number of rows is known.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    began: Instant,
+    drawn: Instant,
+    rows: u64,
+    bytes: u64,
+}
+
+impl Progress {
+    pub(crate) fn new(rows_estimate: Option<u64>, quiet: bool) -> Self {
+        let wanted = !quiet && std::io::stderr().is_terminal();
+        let bar = wanted.then(|| {
+            let bar = ProgressBar::with_draw_target(rows_estimate, ProgressDrawTarget::hidden());
+            let template = match rows_estimate {
+                Some(_) => "{bar:30} {msg}, {eta} left",
+                None => "{spinner} {msg}",
+            };
+            bar.set_style(
+                ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        let now = Instant::now();
+        Self { bar, began: now, drawn: now, rows: 0, bytes: 0 }
+    }
+
+    pub(crate) fn add(&mut self, rows: u64, bytes: u64) {
+        self.rows += rows;
+        self.bytes += bytes;
+        let Some(bar) = &self.bar else { return };
+        if self.drawn.elapsed() < REDRAWN_EVERY || self.began.elapsed() < SHOWN_AFTER {
+            return;
+        }
+        self.drawn = Instant::now();
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        // An estimate that was too low is no reason to stand still.
+        if bar.length().is_some_and(|length| length < self.rows) {
+            bar.set_length(self.rows);
+        }
+        let rate = (self.bytes as f64 / self.began.elapsed().as_secs_f64()) as u64;
+        bar.set_message(format!("{} rows, {}, {}/s", grouped(self.rows), Size(self.bytes), Size(rate)));
+        bar.set_position(self.rows);
+        bar.tick();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

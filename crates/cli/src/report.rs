@@ -1,0 +1,103 @@
+//! What a transfer came to, for people and for scripts.
+
+use std::path::Path;
+
+use lightship_session::Plan;
+use serde::Serialize;
+
+use crate::error::{CliError, Kind};
+use crate::size::{Size, grouped};
+
+/// The object of `--stats` and `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    pub(crate) rows: u64,
+    /// Bytes of the rows as Arrow buffers.
+    pub(crate) bytes_arrow: u64,
+    /// Bytes on the wire; nothing where there was no wire of ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes_wire: Option<u64>,
+    /// Bytes that the destination wrote.
+    pub(crate) bytes_written: u64,
+    pub(crate) seconds: f64,
+    pub(crate) rows_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<PlanReport>,
+    pub(crate) stages: StagesReport,
+    /// Changes of the plan during the transfer.
+    pub(crate) retunes: Vec<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) peak_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PlanReport {
+    pub(crate) batch_rows: Option<u32>,
+    pub(crate) batch_bytes: u32,
+    pub(crate) message_bytes: u32,
+    pub(crate) message_bytes_max: u32,
+    pub(crate) window_batches: u32,
+    pub(crate) codec: String,
+    pub(crate) streams: u32,
+    pub(crate) memory_bytes: u64,
+}
+
+impl From<&Plan> for PlanReport {
+    fn from(plan: &Plan) -> Self {
+        Self {
+            batch_rows: Some(plan.batch_rows).filter(|&rows| rows > 0),
+            batch_bytes: plan.batch_bytes,
+            message_bytes: plan.message_bytes,
+            message_bytes_max: plan.message_bytes_max,
+            window_batches: plan.window_batches,
+            codec: plan.codec.to_string(),
+            streams: 1,
+            memory_bytes: plan.memory_bytes(),
+        }
+    }
+}
+
+/// Seconds by stage. Stages overlap.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct StagesReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) produce: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) encode: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) send: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wait: Option<f64>,
+    pub(crate) receive: f64,
+    pub(crate) consume: f64,
+}
+
+impl Report {
+    /// One line for a person.
+    pub(crate) fn summary(&self) -> String {
+        let rate = if self.seconds > 0.0 { (self.bytes_arrow as f64 / self.seconds) as u64 } else { 0 };
+        let wire = self.bytes_wire.map(|b| format!(", {} on the wire", Size(b))).unwrap_or_default();
+        let peak = self.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
+        format!(
+            "{} rows, {} in {:.2} s ({}/s){wire}{peak}",
+            grouped(self.rows),
+            Size(self.bytes_arrow),
+            self.seconds,
+            Size(rate),
+        )
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<(), CliError> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| CliError::internal(e.to_string()))?;
+        let fail = |e: std::io::Error| CliError::new(Kind::Source, format!("{}: {e}", path.display()));
+        std::fs::write(path, text + "\n").map_err(fail)
+    }
+}
+
+/// The most memory this process has had resident.
+pub(crate) fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}

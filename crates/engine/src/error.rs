@@ -1,0 +1,151 @@
+//! What can go wrong in a query, and how a client is told.
+
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+use lightship_sources::SourceError;
+use lightship_wire::control::{ErrorCode, Failure};
+
+/// Result of this crate.
+pub type Result<T, E = EngineError> = std::result::Result<T, E>;
+
+/// A query or a table that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The statement is not SQL, or names what is not there.
+    #[error("{message}")]
+    Sql {
+        /// What is wrong.
+        message: String,
+        /// Line and column, from 1, where known.
+        position: Option<(u32, u32)>,
+        /// What could be meant.
+        hint: Option<String>,
+    },
+    /// The statement does more than read.
+    #[error("{0}")]
+    Forbidden(String),
+    /// A file or database behind a table failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A file behind a table failed.
+    #[error("{0}")]
+    File(String),
+    /// Values can't be computed.
+    #[error("{0}")]
+    Data(String),
+    /// More memory was needed than there is.
+    #[error("{message}")]
+    Limit {
+        /// Whose memory.
+        message: String,
+        /// How much was needed, where known.
+        needed_bytes: Option<u64>,
+    },
+    /// Settings that contradict each other.
+    #[error("{0}")]
+    Config(String),
+    /// A fault of the engine.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl EngineError {
+    /// As it travels to a client.
+    pub fn to_failure(&self) -> Failure {
+        let code = match self {
+            Self::Sql { .. } => ErrorCode::Sql,
+            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Source(_) | Self::File(_) => ErrorCode::Source,
+            Self::Data(_) => ErrorCode::Data,
+            Self::Limit { .. } => ErrorCode::Limit,
+            Self::Config(_) | Self::Internal(_) => ErrorCode::Internal,
+        };
+        let mut failure = Failure::new(code, self.to_string());
+        match self {
+            Self::Sql { position, hint, .. } => (failure.position, failure.hint) = (*position, hint.clone()),
+            Self::Forbidden(_) => {
+                failure.hint = Some("a node runs only queries, over the tables it was given".into());
+            }
+            Self::Source(error) => failure.retryable = error.retryable(),
+            Self::Limit { needed_bytes, .. } => failure.needed_bytes = *needed_bytes,
+            _ => {}
+        }
+        failure
+    }
+}
+
+impl From<DataFusionError> for EngineError {
+    fn from(error: DataFusionError) -> Self {
+        use DataFusionError as E;
+        if let Some(diagnostic) = error.diagnostic() {
+            let position = diagnostic.span.map(|span| (span.start.line as u32, span.start.column as u32));
+            let help = diagnostic
+                .notes
+                .iter()
+                .map(|n| &n.message)
+                .chain(diagnostic.helps.iter().map(|h| &h.message));
+            let hint = help.cloned().collect::<Vec<_>>().join("; ");
+            return Self::Sql {
+                message: diagnostic.message.clone(),
+                position,
+                hint: Some(hint).filter(|hint| !hint.is_empty()),
+            };
+        }
+        match error {
+            E::Context(_, inner) | E::Diagnostic(_, inner) => Self::from(*inner),
+            E::Shared(inner) => match Arc::try_unwrap(inner) {
+                Ok(inner) => Self::from(inner),
+                Err(shared) => Self::of_shared(&shared),
+            },
+            E::Collection(mut errors) if !errors.is_empty() => Self::from(errors.swap_remove(0)),
+            E::External(inner) => match inner.downcast::<SourceError>() {
+                Ok(source) => Self::Source(*source),
+                Err(other) => match other.downcast::<DataFusionError>() {
+                    Ok(inner) => Self::from(*inner),
+                    Err(other) => Self::Internal(other.to_string()),
+                },
+            },
+            E::ArrowError(inner, context) => match *inner {
+                arrow_schema::ArrowError::ExternalError(inner) => Self::from(E::External(inner)),
+                inner => Self::of_shared(&E::ArrowError(Box::new(inner), context)),
+            },
+            error => Self::of_shared(&error),
+        }
+    }
+}
+
+impl EngineError {
+    fn of_shared(error: &DataFusionError) -> Self {
+        use DataFusionError as E;
+        let message = error.message().into_owned();
+        match error {
+            E::SQL(_, _) => {
+                let position = position_in(&message);
+                Self::Sql { message, position, hint: None }
+            }
+            E::Plan(_) | E::SchemaError(_, _) | E::NotImplemented(_) | E::Configuration(_) => {
+                Self::Sql { message, position: None, hint: None }
+            }
+            E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
+            E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
+            E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),
+            E::Context(_, inner) | E::Diagnostic(_, inner) => Self::of_shared(inner),
+            E::Shared(inner) => Self::of_shared(inner),
+            E::External(inner) => match inner.downcast_ref::<SourceError>() {
+                Some(source) => Self::File(source.to_string()),
+                None => Self::Internal(message),
+            },
+            _ => Self::Internal(message),
+        }
+    }
+}
+
+/// The parser gives the position of a syntax error in its text only.
+fn position_in(message: &str) -> Option<(u32, u32)> {
+    let (_, rest) = message.rsplit_once("Line: ")?;
+    let (line, rest) = rest.split_once(", Column: ")?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some((line.parse().ok()?, rest[..digits].parse().ok()?))
+}

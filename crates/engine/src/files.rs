@@ -1,0 +1,141 @@
+//! Files and folders as tables.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::catalog::{MemTable, TableProvider};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::arrow::ArrowFormat;
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::json::JsonFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::prelude::SessionContext;
+use futures::StreamExt;
+
+use crate::error::{EngineError, Result};
+
+/// Deepest folder that is looked into for files.
+const DEPTH_MAX: usize = 16;
+
+/// A kind of file, by the ends of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Parquet,
+    Csv,
+    Json,
+    Arrow,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Option<(Self, String)> {
+        let extension = path.extension()?.to_str()?.to_owned();
+        let kind = match extension.to_ascii_lowercase().as_str() {
+            "parquet" | "pq" => Self::Parquet,
+            "csv" => Self::Csv,
+            "json" | "jsonl" | "ndjson" => Self::Json,
+            "arrow" | "arrows" | "feather" | "ipc" => Self::Arrow,
+            _ => return None,
+        };
+        Some((kind, extension))
+    }
+
+    fn format(self) -> Arc<dyn FileFormat> {
+        match self {
+            Self::Parquet => Arc::new(ParquetFormat::default()),
+            Self::Csv => Arc::new(CsvFormat::default().with_has_header(true)),
+            Self::Json => Arc::new(JsonFormat::default()),
+            Self::Arrow => Arc::new(ArrowFormat),
+        }
+    }
+}
+
+/// A table over a file, or over all files below a folder.
+pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dyn TableProvider>> {
+    let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
+    let path = path.canonicalize().map_err(|e| fail(e.to_string()))?;
+    let (kind, extension) = if path.is_dir() {
+        let mut found = BTreeSet::new();
+        look(&path, DEPTH_MAX, &mut found).map_err(|e| fail(e.to_string()))?;
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (Some(one), None) => one,
+            (None, _) => return Err(fail("no Parquet, CSV, JSON or Arrow file in it".into())),
+            (Some((_, one)), Some((_, other))) => {
+                return Err(fail(format!("files of several kinds in it (.{one}, .{other})")));
+            }
+        }
+    } else {
+        Kind::of(&path).ok_or_else(|| {
+            fail("not a kind of file that is known: .parquet, .csv, .json, .jsonl, .arrow, .arrows".into())
+        })?
+    };
+    let url = if path.is_dir() { format!("{}/", path.display()) } else { path.display().to_string() };
+    let options = ListingOptions::new(kind.format()).with_file_extension(format!(".{extension}"));
+    let config = ListingTableConfig::new(ListingTableUrl::parse(url)?)
+        .with_listing_options(options)
+        .infer_partitions_from_path(&context.state())
+        .await?
+        .infer_schema(&context.state())
+        .await?;
+    Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+fn look(folder: &Path, depth: usize, found: &mut BTreeSet<(Kind, String)>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if hidden {
+            continue;
+        }
+        if path.is_dir() {
+            if depth > 0 {
+                look(&path, depth - 1, found)?;
+            }
+        } else {
+            found.extend(Kind::of(&path));
+        }
+    }
+    Ok(())
+}
+
+/// A table read into memory.
+pub(crate) struct Loaded {
+    pub(crate) table: MemTable,
+    pub(crate) rows: u64,
+    pub(crate) bytes: usize,
+}
+
+/// Reads a table into memory, into as many parts as can be scanned at once.
+pub(crate) async fn load(
+    context: &SessionContext,
+    table: Arc<dyn TableProvider>,
+    name: &str,
+    bytes_max: usize,
+    partitions: usize,
+) -> Result<Loaded> {
+    let schema = table.schema();
+    let mut stream = context.read_table(table)?.execute_stream().await?;
+    let mut parts = vec![Vec::new(); partitions];
+    let (mut rows, mut bytes, mut count) = (0, 0, 0);
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        rows += batch.num_rows() as u64;
+        bytes += batch.get_array_memory_size();
+        if bytes > bytes_max {
+            return Err(EngineError::Limit {
+                message: format!(
+                    "table `{name}` does not fit the {bytes_max} bytes left for tables in memory"
+                ),
+                needed_bytes: None,
+            });
+        }
+        parts[count % partitions].push(batch);
+        count += 1;
+    }
+    Ok(Loaded { table: MemTable::try_new(schema, parts)?, rows, bytes })
+}

@@ -1,0 +1,32 @@
+//! Moves a stream of rows from a node to here: the Rust client.
+//!
+//! [`Client`] is an open connection; [`Client::fetch`] plans and begins a
+//! transfer; [`Transfer`] gives its batches and, at the end, a [`Report`] of what
+//! was planned and what happened.
+//!
+//! It doesn't write files or talk to databases: that is `lightship-sources`.
+//!
+//! ```no_run
+//! use lightship_session::{Client, Options};
+//!
+//! # async fn example() -> Result<(), lightship_session::TransportError> {
+//! let endpoint = lightship_session::Endpoint::Tcp { host: "localhost".into(), port: 4270, tls: None };
+//! let mut client = Client::connect(&endpoint, "").await?;
+//! let mut transfer = client.fetch("select * from lineitem", &Options::default()).await?;
+//! while let Some(batch) = transfer.next().await? {
+//!     println!("{} rows", batch.num_rows());
+//! }
+//! println!("{:?}", transfer.report());
+//! # Ok(())
+//! # }
+//! ```
+
+mod plan;
+mod transfer;
+
+pub use lightship_transport::TransportError;
+pub use lightship_transport::net::Endpoint;
+pub use lightship_wire::Codec;
+pub use lightship_wire::control::{ErrorCode, Failure, Plan};
+pub use plan::{Memory, Options};
+pub use transfer::{Client, Report, Stages, Transfer};

@@ -1,0 +1,99 @@
+//! The settings of a transfer: what the user fixed, and what is left to us.
+
+use lightship_wire::Codec;
+use lightship_wire::control::Plan;
+
+/// Bytes of rows that a transfer may hold at once, when nothing else is said.
+const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
+/// Least memory a transfer makes sense with: two batches of two small messages.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// M: the source of the columnar protocol found the optimum near 1 MB.
+const MESSAGE_BYTES_DEFAULT: u64 = 1 << 20;
+/// W: one batch being consumed, one arriving, two on their way.
+const WINDOW_BATCHES_DEFAULT: u64 = 4;
+
+/// The memory bound of a transfer, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory(pub u64);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(MEMORY_BYTES_DEFAULT)
+    }
+}
+
+/// What a user may fix of a transfer. `None` is `auto`, and the default of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Rows held here at once take no more than this. Half of it is for rows on
+    /// their way, half for those being consumed.
+    pub memory: Memory,
+    /// F: rows of a batch. Small batches cost a credit's round trip each, large ones memory.
+    pub batch_rows: Option<u32>,
+    /// M: bytes of a message. Small ones cost calls and headers, large ones memory and delay.
+    pub message_bytes: Option<u32>,
+    /// Largest message for a single row that is larger than M; bounded by the memory.
+    pub message_bytes_max: Option<u32>,
+    /// W: batches asked for and not yet consumed; memory is W times the batch.
+    pub window_batches: Option<u32>,
+    /// Compression of messages.
+    pub codec: Option<Codec>,
+}
+
+impl Options {
+    /// The plan for a link. Where both ends share a host nothing is compressed;
+    /// elsewhere LZ4 costs little and gives much.
+    pub fn plan(&self, same_host: bool) -> Plan {
+        let on_the_way = (self.memory.0 / 2).max(MEMORY_BYTES_MIN);
+        let window = self.window_batches.map_or(WINDOW_BATCHES_DEFAULT, u64::from).max(1);
+        let message = self.message_bytes.map_or(MESSAGE_BYTES_DEFAULT.min(on_the_way / window), u64::from);
+        // Memory that is not on the way can hold one row that is larger than a message.
+        let row = self.message_bytes_max.map_or(on_the_way, u64::from).max(message);
+        let capped = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).max(1);
+        Plan {
+            batch_rows: self.batch_rows.unwrap_or(0),
+            batch_bytes: capped((on_the_way / window).max(message)),
+            message_bytes: capped(message),
+            message_bytes_max: capped(row),
+            window_batches: capped(window),
+            codec: self.codec.unwrap_or(if same_host { Codec::None } else { Codec::Lz4 }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_keeps_within_the_memory() {
+        for memory in [0, 1 << 20, 3 << 20, 64 << 20, 10 << 30] {
+            for window in [None, Some(0), Some(1), Some(7), Some(1000)] {
+                let options =
+                    Options { memory: Memory(memory), window_batches: window, ..Options::default() };
+                let plan = options.plan(true);
+                let bound = memory.max(2 * MEMORY_BYTES_MIN) / 2;
+                assert!(plan.memory_bytes() <= bound, "{memory} {window:?}: {plan:?}");
+                assert!(
+                    plan.message_bytes <= plan.batch_bytes && plan.message_bytes <= plan.message_bytes_max
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_user_fixes_stands() {
+        let options = Options {
+            batch_rows: Some(100),
+            message_bytes: Some(5000),
+            window_batches: Some(2),
+            codec: Some(Codec::Zstd),
+            ..Options::default()
+        };
+        let plan = options.plan(true);
+        assert_eq!((plan.batch_rows, plan.message_bytes, plan.window_batches), (100, 5000, 2));
+        assert_eq!(plan.codec, Codec::Zstd);
+        assert_eq!(Options::default().plan(false).codec, Codec::Lz4);
+        assert_eq!(Options::default().plan(true).codec, Codec::None);
+    }
+}

@@ -1,0 +1,181 @@
+//! A connection to a node, and one result on its way.
+
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use lightship_transport::net::{ClientConfig, Connection, Incoming};
+use lightship_transport::proto::Totals;
+use lightship_wire::control::{Plan, Query};
+
+use crate::{Endpoint, Options, TransportError};
+
+/// An open connection to a node.
+pub struct Client {
+    connection: Connection,
+}
+
+impl Client {
+    /// Connects; `token` is empty for none.
+    ///
+    /// # Errors
+    /// When the node can't be reached or refuses the token.
+    pub async fn connect(endpoint: &Endpoint, token: &str) -> Result<Self, TransportError> {
+        let config = ClientConfig { token: token.to_owned(), ..ClientConfig::default() };
+        Ok(Self { connection: Connection::connect(endpoint, &config).await? })
+    }
+
+    /// Whether the node is on this host.
+    pub fn same_host(&self) -> bool {
+        self.connection.same_host()
+    }
+
+    /// Begins a transfer. One left unfinished is cancelled.
+    ///
+    /// # Errors
+    /// When the node refuses the query or is lost.
+    pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
+        let plan = options.plan(self.same_host());
+        let began = Instant::now();
+        let query = Query { sql: sql.to_owned(), plan };
+        let (schema, rows_estimate) = self.connection.query(&query).await?;
+        let totals = Totals::default();
+        Ok(Transfer {
+            connection: &mut self.connection,
+            schema,
+            rows_estimate,
+            plan,
+            began,
+            rows: 0,
+            bytes_arrow: 0,
+            receive: began.elapsed(),
+            ended: None,
+            totals,
+        })
+    }
+}
+
+/// A result on its way. Dropped before its end, it is cancelled.
+pub struct Transfer<'a> {
+    connection: &'a mut Connection,
+    schema: SchemaRef,
+    rows_estimate: Option<u64>,
+    plan: Plan,
+    began: Instant,
+    rows: u64,
+    bytes_arrow: u64,
+    receive: Duration,
+    ended: Option<Instant>,
+    totals: Totals,
+}
+
+/// Where the time of a transfer went, in seconds. Stages overlap: they need not
+/// add up to the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Stages {
+    /// The node waited for the query's rows.
+    pub produce: f64,
+    /// The node wrote messages.
+    pub encode: f64,
+    /// The node handed bytes to its socket.
+    pub send: f64,
+    /// The node waited for credit.
+    pub wait: f64,
+    /// The consumer waited for rows.
+    pub receive: f64,
+    /// The consumer was busy with rows.
+    pub consume: f64,
+}
+
+/// What was planned and what happened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// Rows that arrived.
+    pub rows: u64,
+    /// Their bytes as Arrow buffers.
+    pub bytes_arrow: u64,
+    /// Bytes of messages on the wire. Counted at the end of the result.
+    pub bytes_wire: u64,
+    /// Messages. Counted at the end of the result.
+    pub messages: u64,
+    /// From the query to the last row.
+    pub seconds: f64,
+    /// The plan.
+    pub plan: Plan,
+    /// Where the time went.
+    pub stages: Stages,
+}
+
+impl Transfer<'_> {
+    /// Columns of the result.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// How many rows the node expects, where it knows.
+    pub fn rows_estimate(&self) -> Option<u64> {
+        self.rows_estimate
+    }
+
+    /// The next rows; `None` once all have come, and have been counted against
+    /// what the node says it sent.
+    ///
+    /// # Errors
+    /// When the query fails halfway or the node is lost: never a short result.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, TransportError> {
+        if self.ended.is_some() {
+            return Ok(None);
+        }
+        let waiting = Instant::now();
+        let incoming = self.connection.next().await?;
+        self.receive += waiting.elapsed();
+        match incoming {
+            Incoming::Rows(batch) => {
+                self.rows += batch.num_rows() as u64;
+                self.bytes_arrow += bytes_of(&batch);
+                Ok(Some(batch))
+            }
+            Incoming::Finished(totals) => {
+                self.ended = Some(Instant::now());
+                self.totals = totals;
+                Ok(None)
+            }
+        }
+    }
+
+    /// What has happened so far.
+    pub fn report(&self) -> Report {
+        let elapsed = self.ended.unwrap_or_else(Instant::now) - self.began;
+        let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+        let producer = self.totals.producer;
+        Report {
+            rows: self.rows,
+            bytes_arrow: self.bytes_arrow,
+            bytes_wire: self.totals.bytes_wire,
+            messages: self.totals.messages,
+            seconds: elapsed.as_secs_f64(),
+            plan: self.plan,
+            stages: Stages {
+                produce: seconds(producer.produce_ns),
+                encode: seconds(producer.encode_ns),
+                send: seconds(producer.send_ns),
+                wait: seconds(producer.wait_ns),
+                receive: self.receive.as_secs_f64(),
+                consume: elapsed.saturating_sub(self.receive).as_secs_f64(),
+            },
+        }
+    }
+}
+
+impl Drop for Transfer<'_> {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            self.connection.cancel();
+        }
+    }
+}
+
+/// Bytes of a batch's own rows, whatever larger buffers they lie in.
+fn bytes_of(batch: &RecordBatch) -> u64 {
+    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
+}

@@ -1,0 +1,207 @@
+//! Databases and files as streams of Arrow batches, and the reverse.
+//!
+//! A [`Source`] answers SQL with [`Rows`]: a schema and a stream of record
+//! batches, bounded in bytes. A [`Destination`] takes batches and lands them in
+//! a file, on a stream or in a table, whole or not at all. [`Location`] is what
+//! a user typed, parsed.
+//!
+//! This crate has no SQL engine: files are read by the engine's own scanners
+//! (crate `lightship-engine`), so only their writers are here.
+
+mod error;
+pub mod location;
+pub mod mysql;
+pub mod postgres;
+mod select;
+pub mod sqlite;
+pub mod writers;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use futures::Stream;
+
+pub use error::{Result, SourceError};
+pub use location::Location;
+
+/// Batches of one result, all of one schema, in the order of the source.
+pub type BatchStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
+
+/// The answer to a query: what the columns are, and the rows to come.
+pub struct Rows {
+    /// Schema of every batch.
+    pub schema: SchemaRef,
+    /// The batches. Dropping the stream stops the work at the source.
+    pub batches: BatchStream,
+    /// How many rows the source expects, where it can say without counting.
+    pub rows_estimate: Option<u64>,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows")
+            .field("schema", &self.schema)
+            .field("rows_estimate", &self.rows_estimate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How to read from a source. Every field has a default that suits most results.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Most rows in a batch. More rows mean fewer, larger batches: memory grows with it.
+    pub batch_rows: usize,
+    /// A batch is closed once its columns hold this many bytes, however few its rows.
+    pub batch_bytes: usize,
+    /// Most connections to use for one result where the source can be split.
+    /// Each costs a backend of the database and one open batch.
+    pub streams: NonZeroUsize,
+    /// What becomes of numbers of arbitrary precision.
+    pub numeric: NumericRule,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self {
+            batch_rows: 8192,
+            batch_bytes: 4 << 20,
+            streams: cores.min(NonZeroUsize::new(4).unwrap_or(NonZeroUsize::MIN)),
+            numeric: NumericRule::Decimal,
+        }
+    }
+}
+
+/// What `numeric` without a stated precision becomes in Arrow.
+///
+/// A column declared `numeric(p, s)` is always a decimal of that precision and
+/// scale (up to 76 digits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NumericRule {
+    /// `Decimal128(38, 10)`; a value that does not fit exactly is an error that says so.
+    #[default]
+    Decimal,
+    /// Text, exact.
+    String,
+    /// `Float64`, rounded.
+    Double,
+}
+
+/// Which SQL a source speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL and MariaDB.
+    MySql,
+    /// SQLite.
+    Sqlite,
+}
+
+/// A table by name, optionally in a schema (MySQL: a database).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TableName {
+    /// Schema, or the source's default where absent.
+    pub schema: Option<String>,
+    /// Name, as the source spells it (no quotes).
+    pub name: String,
+}
+
+/// What a source knows of a table without reading it.
+#[derive(Debug, Clone)]
+pub struct TableInfo {
+    /// Columns as they would arrive from a scan of the whole table.
+    pub schema: SchemaRef,
+    /// The source's own estimate.
+    pub rows_estimate: Option<u64>,
+}
+
+/// A read of one table, with what the source is to leave out.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    /// Which table.
+    pub table: TableName,
+    /// Columns wanted, in this order; `None` is all. May be empty: rows without columns.
+    pub columns: Option<Vec<String>>,
+    /// A condition in the source's own SQL.
+    pub filter: Option<String>,
+    /// No more rows than this.
+    pub limit: Option<u64>,
+}
+
+/// A database that answers SQL with Arrow batches.
+#[async_trait]
+pub trait Source: Send + Sync + fmt::Debug {
+    /// The SQL it speaks.
+    fn dialect(&self) -> Dialect;
+
+    /// Runs any statement that returns rows.
+    ///
+    /// # Errors
+    /// When the source can't be reached, refuses the statement, or returns a
+    /// type that can't be carried; later errors come through the stream.
+    async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows>;
+
+    /// Reads a table, or part of it; large tables on several connections where
+    /// the source can give them one consistent state.
+    ///
+    /// # Errors
+    /// As [`Source::query`].
+    async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows>;
+
+    /// Describes a table.
+    ///
+    /// # Errors
+    /// [`SourceError::NoTable`] when there is none of that name.
+    async fn table(&self, name: &TableName, options: &ReadOptions) -> Result<TableInfo>;
+
+    /// Tables that this login can see, in the default schema.
+    ///
+    /// # Errors
+    /// When the source can't be reached.
+    async fn tables(&self) -> Result<Vec<TableName>>;
+}
+
+/// What becomes of a table that is there already. One that is not is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriteMode {
+    /// It takes the rows besides its own; columns are matched by name.
+    #[default]
+    Append,
+    /// It is an error.
+    Create,
+    /// It is dropped and made anew.
+    Replace,
+}
+
+/// What a destination holds once it is finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Written {
+    /// Rows landed.
+    pub rows: u64,
+    /// Bytes written to the file, the stream or the socket.
+    pub bytes: u64,
+}
+
+/// A place where batches of one schema land.
+///
+/// Dropped before [`Destination::finish`], it leaves nothing behind: no half
+/// file under the final name, no rows in the table.
+#[async_trait]
+pub trait Destination: Send {
+    /// Takes one batch. When it returns, the batch's memory may be freed.
+    ///
+    /// # Errors
+    /// When it can't be written (disk full, broken pipe, a refused row).
+    async fn write(&mut self, batch: RecordBatch) -> Result<()>;
+
+    /// Makes what was written durable and visible under its final name.
+    ///
+    /// # Errors
+    /// As [`Destination::write`].
+    async fn finish(self: Box<Self>) -> Result<Written>;
+}

@@ -1,0 +1,230 @@
+//! What a user types as the place of data: a URI of a database or a node, or a path.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::{Result, SourceError};
+
+/// A place to read from or to write to, parsed but not yet opened.
+///
+/// `Display` and `Debug` never show a password or token.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Location {
+    /// `lightship://[token@]host:port`, over TCP.
+    Node {
+        /// Host name or address.
+        host: String,
+        /// Port; 4270 when none was given.
+        port: u16,
+        /// Bearer token from the user part of the URI.
+        token: Option<String>,
+        /// TLS: `?tls=true`, with `?ca=FILE` for an own authority.
+        tls: Tls,
+    },
+    /// `lightship+unix:PATH`.
+    NodeUnix {
+        /// Path of the socket.
+        path: PathBuf,
+    },
+    /// `postgresql://...` or `postgres://...`, as libpq writes it.
+    Postgres(String),
+    /// `mysql://...` or `mariadb://...`.
+    MySql(String),
+    /// `sqlite:FILE`.
+    Sqlite(PathBuf),
+    /// A file or a folder.
+    Path(PathBuf),
+}
+
+/// TLS towards a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Tls {
+    /// Plain TCP.
+    #[default]
+    Off,
+    /// TLS, verified against the system's authorities.
+    System,
+    /// TLS, verified against the authorities in this PEM file.
+    Ca(PathBuf),
+}
+
+/// The port of a node when none is named.
+pub const NODE_PORT: u16 = 4270;
+
+impl Location {
+    /// Parses what a user typed.
+    ///
+    /// # Errors
+    /// [`SourceError::Location`] with what is wrong and what would do.
+    pub fn parse(given: &str) -> Result<Self> {
+        let fail = |reason: String| SourceError::Location { given: redact(given), reason };
+        if given.is_empty() {
+            return Err(fail("it is empty".into()));
+        }
+        if let Some(path) = given.strip_prefix("lightship+unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err(fail("the path of the socket is missing".into()));
+            }
+            return Ok(Self::NodeUnix { path: path.into() });
+        }
+        if let Some(path) = given.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err(fail("the path of the database file is missing".into()));
+            }
+            return Ok(Self::Sqlite(path.into()));
+        }
+        let Some((scheme, _)) = given.split_once("://") else {
+            return Ok(Self::Path(given.into()));
+        };
+        match scheme {
+            "postgresql" | "postgres" => {
+                url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
+                Ok(Self::Postgres(given.to_owned()))
+            }
+            "mysql" | "mariadb" => {
+                let url = url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
+                if url.host_str().is_none_or(str::is_empty) {
+                    return Err(fail("the host is missing".into()));
+                }
+                Ok(Self::MySql(given.replacen("mariadb://", "mysql://", 1)))
+            }
+            "lightship" => Self::node(given).map_err(fail),
+            "file" => {
+                let url = url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
+                let path = url.to_file_path().map_err(|()| fail("it names no local file".into()))?;
+                Ok(Self::Path(path))
+            }
+            other => Err(fail(format!(
+                "the scheme `{other}` is not known; known are lightship://, lightship+unix:, \
+                 postgresql://, mysql://, sqlite: and paths of files and folders"
+            ))),
+        }
+    }
+
+    fn node(given: &str) -> std::result::Result<Self, String> {
+        let url = url::Url::parse(given).map_err(|e| e.to_string())?;
+        let host = match url.host() {
+            Some(url::Host::Domain("")) | None => return Err("the host is missing".into()),
+            Some(url::Host::Ipv6(address)) => address.to_string(),
+            Some(host) => host.to_string(),
+        };
+        if url.password().is_some() {
+            return Err("a node takes a token, not a user and password: lightship://TOKEN@host".into());
+        }
+        let token = match url.username() {
+            "" => None,
+            token => Some(percent_decode(token)),
+        };
+        if !matches!(url.path(), "" | "/") {
+            return Err(format!("a node has no databases; leave out `{}`", url.path()));
+        }
+        let mut tls = Tls::Off;
+        for (key, value) in url.query_pairs() {
+            match (&*key, &*value) {
+                ("tls", "true") => {
+                    if tls == Tls::Off {
+                        tls = Tls::System;
+                    }
+                }
+                ("tls", "false") => tls = Tls::Off,
+                ("ca", path) => tls = Tls::Ca(path.into()),
+                (key, _) => return Err(format!("`{key}` is not known; known are tls=true and ca=FILE")),
+            }
+        }
+        Ok(Self::Node { host, port: url.port().unwrap_or(NODE_PORT), token, tls })
+    }
+}
+
+fn percent_decode(text: &str) -> String {
+    url::form_urlencoded::parse(format!("k={}", text.replace('+', "%2B")).as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
+/// The URI without password and token, for messages and logs.
+pub fn redact(uri: &str) -> String {
+    let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let Some(at) = rest[..end].rfind('@') else { return uri.to_owned() };
+    let user = &rest[..at];
+    let shown = match user.split_once(':') {
+        Some((name, _)) => format!("{name}:***"),
+        None if scheme.starts_with("lightship") => "***".to_owned(),
+        None => user.to_owned(),
+    };
+    format!("{scheme}://{shown}{}", &rest[at..])
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node { host, port, .. } if host.contains(':') => write!(f, "lightship://[{host}]:{port}"),
+            Self::Node { host, port, .. } => write!(f, "lightship://{host}:{port}"),
+            Self::NodeUnix { path } => write!(f, "lightship+unix:{}", path.display()),
+            Self::Postgres(uri) | Self::MySql(uri) => f.write_str(&redact(uri)),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Location({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_parsed() {
+        let node = |host: &str, port, token: Option<&str>, tls| Location::Node {
+            host: host.into(),
+            port,
+            token: token.map(Into::into),
+            tls,
+        };
+        let check = |given: &str, expected: Location| {
+            assert_eq!(Location::parse(given).unwrap(), expected, "{given}")
+        };
+        check("lightship://localhost", node("localhost", NODE_PORT, None, Tls::Off));
+        check("lightship://s%2B3cret@db1:9000/?tls=true", node("db1", 9000, Some("s+3cret"), Tls::System));
+        check("lightship://[::1]:9000", node("::1", 9000, None, Tls::Off));
+        check("lightship://h?ca=/x.pem&tls=true", node("h", NODE_PORT, None, Tls::Ca("/x.pem".into())));
+        check("lightship+unix:/run/l.sock", Location::NodeUnix { path: "/run/l.sock".into() });
+        check("sqlite:a.db", Location::Sqlite("a.db".into()));
+        check("a/b.parquet", Location::Path("a/b.parquet".into()));
+        check("mariadb://u:p@h/db", Location::MySql("mysql://u:p@h/db".into()));
+    }
+
+    #[test]
+    fn wrong_locations_say_why() {
+        for (given, word) in [
+            ("", "empty"),
+            ("ftp://x/y", "scheme `ftp`"),
+            ("lightship://", "host"),
+            ("lightship://h/db", "no databases"),
+            ("lightship://u:p@h", "token"),
+            ("lightship://h?x=1", "`x`"),
+            ("lightship://h:99999", "port"),
+            ("sqlite:", "missing"),
+        ] {
+            let message = Location::parse(given).unwrap_err().to_string();
+            assert!(message.contains(word), "{given}: {message}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for uri in ["postgresql://joe:hush@h/db", "mysql://joe:hush@h/db", "lightship://hush@h:1"] {
+            let shown = format!("{0} {0:?}", Location::parse(uri).unwrap());
+            assert!(!shown.contains("hush"), "{shown}");
+        }
+        assert!(!Location::parse("lightship://a:hush@h").unwrap_err().to_string().contains("hush"));
+    }
+}

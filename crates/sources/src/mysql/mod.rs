@@ -1,0 +1,222 @@
+//! MySQL and MariaDB.
+//!
+//! [`MySqlSource`] runs a statement as a prepared one, in a read-only
+//! transaction on a connection of its own, and turns rows of the binary protocol
+//! into Arrow as they arrive: no more is held than the batch being built.
+//!
+//! TLS is as the URI asks: `?require_ssl=true`, against an authority of one's own
+//! `?ssl_ca=FILE`, unchecked `&verify_ca=false&verify_identity=false`.
+//!
+//! A result comes over one connection whatever [`ReadOptions::streams`] says:
+//! the server can't hand the snapshot of one connection to another, so parts of
+//! a table read side by side could be of different states.
+//!
+//! # Types
+//! | server | Arrow |
+//! |---|---|
+//! | `tinyint` (`bool` too), `smallint`, `mediumint`/`int`, `bigint` | `Int8`, `Int16`, `Int32`, `Int64`; `unsigned`: `UInt8` ... |
+//! | `bit(n)` | `UInt64` |
+//! | `year` | `Int16` |
+//! | `float`, `double` | `Float32`, `Float64` |
+//! | `decimal(p, s)` | `Decimal128(p, s)`, past 38 digits `Decimal256(p, s)` |
+//! | `date` | `Date32` |
+//! | `datetime` | `Timestamp(us)` without a zone |
+//! | `timestamp` | `Timestamp(us, UTC)` |
+//! | `time` | `Duration(us)`: it is a span of -838 to 838 hours, not a time of day |
+//! | `char`, `varchar`, `text`, `enum`, `set` | `Utf8` |
+//! | `json` | `Utf8` as `arrow.json`; MariaDB's is a `longtext` by another name, and plain `Utf8` |
+//! | `binary`, `varbinary`, `blob`, anything of collation `binary` | `Binary` |
+//! | `geometry` | `Binary`: four bytes of SRID, then WKB |
+//! | `NULL` without a type | `Null` |
+//!
+//! `0000-00-00` and other dates that are none are errors which name the cast
+//! that takes them; they never become NULL in silence.
+
+mod columns;
+mod errors;
+mod reader;
+mod values;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder};
+use tokio::time::timeout;
+
+use self::reader::Connection;
+use crate::location;
+use crate::select::{self, rows_without_columns};
+use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+
+/// How long the server may take to accept a connection and a login.
+const CONNECT_MAX: Duration = Duration::from_secs(30);
+
+/// Makes every connection one of known state: `timestamp` in UTC, one snapshot
+/// for all it reads, nothing written. The session is read-only besides the
+/// transaction, which `DROP` and its like would end. The server gives up on a client that does
+/// not read for `net_write_timeout`, one minute as a rule; a consumer may well
+/// take longer over a batch.
+const BEGIN: &str = "SET time_zone = '+00:00', net_write_timeout = 3600; \
+     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; \
+     START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+
+/// A MySQL or MariaDB server, and the login to it.
+pub struct MySqlSource {
+    opts: Opts,
+    /// `host:port`.
+    server: Arc<str>,
+    /// `user@host:port/database`.
+    login: String,
+}
+
+impl MySqlSource {
+    /// Connects once, to see that server, login and database are right.
+    ///
+    /// `uri` is `mysql://user:password@host:port/database`, with the driver's
+    /// options behind a `?`.
+    ///
+    /// # Errors
+    /// [`SourceError::Location`] for a URI that is none, [`SourceError::Connect`]
+    /// when nothing answers there, [`SourceError::Login`] when the server refuses
+    /// user, password or database.
+    pub async fn connect(uri: &str) -> Result<Self> {
+        let opts = options(uri)?;
+        let server = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
+        let user = opts.user().map(|user| format!("{user}@")).unwrap_or_default();
+        let database = opts.db_name().map(|database| format!("/{database}")).unwrap_or_default();
+        let login = format!("{user}{server}{database}");
+        let source = Self { opts, server: server.into(), login };
+        source.open().await?.close().await;
+        Ok(source)
+    }
+
+    /// A connection in a read-only transaction.
+    async fn open(&self) -> Result<Connection> {
+        let begin = async {
+            let mut conn = Conn::new(self.opts.clone()).await?;
+            conn.query_drop(BEGIN).await?;
+            Ok(conn)
+        };
+        match timeout(CONNECT_MAX, begin).await {
+            Ok(Ok(conn)) => Ok(Connection::new(conn, self.opts.clone())),
+            Ok(Err(error)) => Err(errors::connect(&self.server, &self.login, error)),
+            Err(_) => Err(SourceError::Connect {
+                target: self.server.to_string(),
+                reason: format!("no answer in {} s", CONNECT_MAX.as_secs()),
+                source: None,
+            }),
+        }
+    }
+
+    /// The server's estimate of a table's rows; none for a view.
+    async fn rows_estimate(&self, connection: &mut Connection, table: &TableName) -> Result<Option<u64>> {
+        const SQL: &str = "SELECT CAST(table_rows AS UNSIGNED) FROM information_schema.tables \
+             WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
+        let estimate = async {
+            let parameters = (table.schema.as_deref(), &table.name);
+            connection.get()?.exec_first::<Option<u64>, _, _>(SQL, parameters).await
+        };
+        Ok(estimate.await.map_err(|error| errors::statement(&self.server, SQL, 0, error))?.flatten())
+    }
+}
+
+/// The driver's options of a URI, and two of ours: `ssl_ca`, which it has no word
+/// for, and no asking the server for the path of its socket, which may be that of
+/// another host or container.
+fn options(uri: &str) -> Result<Opts> {
+    let refused = |reason: String| SourceError::Location { given: location::redact(uri), reason };
+    let mut url = url::Url::parse(uri).map_err(|error| refused(error.to_string()))?;
+    let (ours, theirs): (Vec<_>, Vec<_>) =
+        url.query_pairs().into_owned().partition(|(key, _)| key == "ssl_ca");
+    let prefer_socket = theirs.iter().any(|(key, value)| key == "prefer_socket" && value == "true");
+    url.set_query(None);
+    if !theirs.is_empty() {
+        url.query_pairs_mut().extend_pairs(theirs);
+    }
+    let opts = Opts::from_url(url.as_str()).map_err(|error| refused(error.to_string()))?;
+    let authorities: Vec<_> = ours.into_iter().map(|(_, path)| PathBuf::from(path).into()).collect();
+    let tls = match (opts.ssl_opts().cloned(), authorities.is_empty()) {
+        (tls, true) => tls,
+        (tls, false) => Some(tls.unwrap_or_default().with_root_certs(authorities)),
+    };
+    Ok(OptsBuilder::from_opts(opts).ssl_opts(tls).prefer_socket(prefer_socket).into())
+}
+
+impl fmt::Debug for MySqlSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlSource").field("login", &self.login).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Source for MySqlSource {
+    fn dialect(&self) -> Dialect {
+        Dialect::MySql
+    }
+
+    async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
+        reader::run(self.open().await?, self.server.clone(), sql, None, options).await
+    }
+
+    async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
+        let sql = select::statement(scan);
+        let mut connection = self.open().await?;
+        let estimate = match scan.filter {
+            None => self.rows_estimate(&mut connection, &scan.table).await?,
+            Some(_) => None,
+        };
+        let mut rows =
+            reader::run(connection, self.server.clone(), &sql, Some(&scan.table.name), options).await?;
+        if scan.columns.as_ref().is_some_and(Vec::is_empty) {
+            let count = rows.batches.try_next().await?;
+            let count = count.as_ref().and_then(|batch| batch.column(0).as_primitive_opt::<Int64Type>());
+            let count =
+                count.and_then(|count| u64::try_from(*count.values().first()?).ok()).ok_or_else(|| {
+                    SourceError::Malformed {
+                        target: self.server.to_string(),
+                        reason: "the count is no number".into(),
+                    }
+                })?;
+            // The end of the result, so that the connection is closed in peace.
+            rows.batches.try_next().await?;
+            return Ok(rows_without_columns(count, options.batch_rows));
+        }
+        rows.rows_estimate = match (estimate, scan.limit) {
+            (Some(estimate), Some(limit)) => Some(estimate.min(limit)),
+            (estimate, _) => estimate,
+        };
+        Ok(rows)
+    }
+
+    async fn table(&self, name: &TableName, _: &ReadOptions) -> Result<TableInfo> {
+        let sql = format!("SELECT * FROM {}", select::table(name));
+        let mut connection = self.open().await?;
+        let described = async {
+            let statement = connection.get()?.prep(sql.as_str()).await?;
+            Ok(statement.columns().to_vec())
+        };
+        let described = described
+            .await
+            .map_err(|error| errors::beginning(&self.server, &sql, Some(&name.name), error))?;
+        let rows_estimate = self.rows_estimate(&mut connection, name).await?;
+        connection.close().await;
+        Ok(TableInfo { schema: reader::schema(&described)?, rows_estimate })
+    }
+
+    async fn tables(&self) -> Result<Vec<TableName>> {
+        const SQL: &str = "SELECT table_name FROM information_schema.tables \
+             WHERE table_schema = DATABASE() ORDER BY table_name";
+        let mut connection = self.open().await?;
+        let names = async { connection.get()?.query::<String, _>(SQL).await };
+        let names = names.await.map_err(|error| errors::statement(&self.server, SQL, 0, error))?;
+        connection.close().await;
+        Ok(names.into_iter().map(|name| TableName { schema: None, name }).collect())
+    }
+}

@@ -1,0 +1,198 @@
+//! One result on its way: a connection that is working, and the batches it gives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use mysql_async::prelude::Queryable;
+use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::columns::{self, ColumnBuilder};
+use super::errors;
+use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
+
+/// A row is at most 1 GiB (the server's largest packet), and a batch is closed
+/// when it holds this much: so no column ever passes the 2^31 - 1 bytes that
+/// Arrow's offsets can count.
+const BATCH_BYTES_MAX: usize = 1 << 30;
+
+/// How long the server may take to accept the connection that kills another.
+const KILL_MAX: Duration = Duration::from_secs(10);
+
+/// A connection whose statement is killed at the server when it is dropped
+/// before [`Connection::close`].
+///
+/// Closing the socket does not do: the server only notices when it writes, and a
+/// statement that sorts or joins for an hour does so first. The driver's own way
+/// is to read the rest of the result, however long that is.
+pub(super) struct Connection {
+    conn: Option<Conn>,
+    opts: Opts,
+}
+
+impl Connection {
+    pub(super) fn new(conn: Conn, opts: Opts) -> Self {
+        Self { conn: Some(conn), opts }
+    }
+
+    /// The driver's connection, until [`Connection::close`].
+    pub(super) fn get(&mut self) -> Result<&mut Conn, mysql_async::Error> {
+        self.conn.as_mut().ok_or_else(|| mysql_async::DriverError::ConnectionClosed.into())
+    }
+
+    /// Says goodbye. The statement has ended.
+    pub(super) async fn close(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            // Its result is in: what goes wrong here changes nothing.
+            let _ = conn.disconnect().await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Some(conn) = self.conn.take() else { return };
+        let id = conn.id();
+        // Outside of the runtime, the driver only closes the socket.
+        let _ = std::thread::Builder::new().name("mysql-close".into()).spawn(move || drop(conn));
+        let opts = self.opts.clone();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let kill = async {
+                    let mut conn = Conn::new(opts).await?;
+                    conn.query_drop(format!("KILL CONNECTION {id}")).await?;
+                    conn.disconnect().await
+                };
+                match timeout(KILL_MAX, kill).await {
+                    Ok(Ok(())) => {}
+                    // It may have ended by itself, which is the aim.
+                    Ok(Err(error)) => tracing::debug!(connection = id, %error, "statement not killed"),
+                    Err(_) => tracing::debug!(connection = id, "no answer in time to kill the statement"),
+                }
+            });
+        }
+    }
+}
+
+/// Runs `sql` and reads its first set of rows. `table` is the only one that it
+/// reads, if that is known.
+pub(super) async fn run(
+    mut connection: Connection,
+    server: Arc<str>,
+    sql: &str,
+    table: Option<&str>,
+    options: &ReadOptions,
+) -> Result<Rows> {
+    let described = async {
+        let result = connection.get()?.exec_iter(sql, Params::Empty).await?;
+        Ok(result.columns().unwrap_or_default())
+    };
+    let described: Result<Arc<[Column]>, _> = described.await;
+    let described = match described {
+        Ok(described) => described,
+        Err(error) => {
+            let error = errors::beginning(&server, sql, table, error);
+            connection.close().await;
+            return Err(error);
+        }
+    };
+    if described.is_empty() {
+        connection.close().await;
+        return Err(SourceError::Unsupported("a statement that returns no rows".into()));
+    }
+    let schema = schema(&described)?;
+    let columns =
+        described.iter().zip(schema.fields()).map(|(column, field)| ColumnBuilder::new(column, field));
+    let reader = Reader {
+        columns: columns.collect::<Result<_>>()?,
+        connection,
+        server,
+        sql: sql.into(),
+        schema: schema.clone(),
+        batch_rows: options.batch_rows.max(1),
+        batch_bytes: options.batch_bytes.min(BATCH_BYTES_MAX),
+        rows: 0,
+        ended: None,
+    };
+    let batches: BatchStream = Box::pin(futures::stream::try_unfold(reader, |mut reader| async move {
+        Ok(reader.next_batch().await?.map(|batch| (batch, reader)))
+    }));
+    Ok(Rows { schema, batches, rows_estimate: None })
+}
+
+/// The schema of a result.
+pub(super) fn schema(described: &[Column]) -> Result<SchemaRef> {
+    let fields = described.iter().map(columns::field).collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+struct Reader {
+    connection: Connection,
+    server: Arc<str>,
+    sql: Box<str>,
+    schema: SchemaRef,
+    columns: Vec<ColumnBuilder>,
+    batch_rows: usize,
+    batch_bytes: usize,
+    /// Rows in the batches given out so far.
+    rows: u64,
+    /// How the result ended, once it has: rows already built go out before an error.
+    ended: Option<Result<()>>,
+}
+
+impl Reader {
+    /// The next batch, or `None` at the end of the result.
+    async fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let mut rows = 0;
+        let mut bytes = 0;
+        if self.ended.is_none() {
+            let conn = self
+                .connection
+                .get()
+                .map_err(|e| errors::statement(&self.server, &self.sql, self.rows, e))?;
+            let mut result = QueryResult::<BinaryProtocol>::new(conn);
+            while rows < self.batch_rows && bytes < self.batch_bytes {
+                match result.next().await {
+                    Ok(Some(row)) => {
+                        bytes += append(&mut self.columns, &row)?;
+                        rows += 1;
+                    }
+                    Ok(None) if result.is_empty() => {
+                        self.ended = Some(Ok(()));
+                        break;
+                    }
+                    Ok(None) => {
+                        let reason =
+                            "a statement with more than one result: only the first was read".to_owned();
+                        self.ended = Some(Err(SourceError::Unsupported(reason)));
+                        break;
+                    }
+                    Err(error) => {
+                        let rows = self.rows + rows as u64;
+                        self.ended = Some(Err(errors::statement(&self.server, &self.sql, rows, error)));
+                        break;
+                    }
+                }
+            }
+        }
+        if rows > 0 {
+            self.rows += rows as u64;
+            let arrays = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
+            return Ok(Some(RecordBatch::try_new(self.schema.clone(), arrays)?));
+        }
+        self.connection.close().await;
+        self.ended.take().unwrap_or(Ok(())).map(|()| None)
+    }
+}
+
+/// Appends a row to the columns; returns the bytes they grew by.
+fn append(columns: &mut [ColumnBuilder], row: &Row) -> Result<usize> {
+    let mut bytes = 0;
+    for (index, column) in columns.iter_mut().enumerate() {
+        bytes += column.append(row.as_ref(index).unwrap_or(&mysql_async::Value::NULL))?;
+    }
+    Ok(bytes)
+}

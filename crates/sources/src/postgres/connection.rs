@@ -1,0 +1,554 @@
+//! One connection to a server: dialling, login, simple queries, and a read
+//! buffer from which rows are taken where they lie.
+//!
+//! Rows arrive one message each, so nothing here allocates, copies or wakes
+//! anyone per message: [`Connection::fill`] reads as much as the socket has, and
+//! [`Connection::buffered`] shows it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use futures::future::BoxFuture;
+use postgres_protocol::authentication::{md5_hash, sasl};
+use postgres_protocol::message::frontend;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::config::{Config, Host, SslMode};
+use super::message::{Frame, Header, Parser, ServerError};
+use super::tls;
+use crate::{Result, SourceError};
+
+/// Free space offered to every read of the socket.
+const READ_BYTES: usize = 256 << 10;
+/// The server can't build a larger message.
+const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// Rows a control query may return. They hold names, not data.
+const CONTROL_ROWS_MAX: usize = 1 << 20;
+/// How long the server gets to take a cancel request.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
+
+/// A row of a control query, as text.
+pub(super) type TextRow = Vec<Option<String>>;
+
+/// One column of a result, as the server describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) oid: u32,
+    pub(super) modifier: i32,
+}
+
+/// A logged-in connection.
+pub(super) struct Connection {
+    socket: Box<dyn Socket>,
+    read: BytesMut,
+    write: BytesMut,
+    config: Arc<Config>,
+    key: Option<(i32, i32)>,
+    /// `server_version_num`, e.g. 150004.
+    version: u32,
+    /// Bytes written so far.
+    written: u64,
+}
+
+impl Connection {
+    /// Dials and logs in.
+    ///
+    /// # Errors
+    /// [`SourceError::Connect`] when there is no server or it takes no more
+    /// connections, [`SourceError::Login`] when it refuses this one.
+    pub(super) async fn open(config: &Arc<Config>) -> Result<Self> {
+        let work = async {
+            let socket = dial(config).await?;
+            let mut connection = Self {
+                socket,
+                read: BytesMut::with_capacity(2 * READ_BYTES),
+                write: BytesMut::new(),
+                config: config.clone(),
+                key: None,
+                version: 0,
+                written: 0,
+            };
+            connection.log_in().await?;
+            Ok(connection)
+        };
+        match tokio::time::timeout(config.connect_timeout, work).await {
+            Ok(result) => result,
+            Err(_) => Err(cant_connect(
+                config,
+                format!("no answer within {} s", config.connect_timeout.as_secs()),
+                None,
+            )),
+        }
+    }
+
+    async fn log_in(&mut self) -> Result<()> {
+        let config = self.config.clone();
+        let fail = |e: io::Error| cant_connect(&config, e.to_string(), Some(e));
+        let mut parameters = vec![
+            ("user", &*config.user),
+            ("database", &*config.database),
+            ("application_name", &*config.application),
+            ("client_encoding", "UTF8"),
+            ("DateStyle", "ISO, YMD"),
+            ("extra_float_digits", "3"),
+        ];
+        if let Some(options) = &config.options {
+            parameters.push(("options", options));
+        }
+        frontend::startup_message(parameters, &mut self.write).map_err(fail)?;
+        self.flush().await.map_err(fail)?;
+        let mut scram = None;
+        loop {
+            let frame = self.frame().await.map_err(fail)?;
+            match frame.tag {
+                b'R' => {
+                    if let Authentication::Answer = self.authenticate(&frame.body, &mut scram)? {
+                        self.flush().await.map_err(fail)?;
+                    }
+                }
+                b'K' => {
+                    let mut body = Parser(&frame.body);
+                    self.key = Some((body.i32().map_err(fail)?, body.i32().map_err(fail)?));
+                }
+                b'S' => {
+                    let mut body = Parser(&frame.body);
+                    if body.text().map_err(fail)? == "server_version" {
+                        self.version = version_number(&body.text().map_err(fail)?);
+                    }
+                }
+                b'E' => {
+                    let error = ServerError::parse(&frame.body).map_err(fail)?;
+                    // The server is there but can't take one more, or is just starting or stopping.
+                    return Err(match error.code.get(..2) {
+                        Some("53" | "57" | "58") => cant_connect(&config, error.message, None),
+                        _ => self.refused(error.message),
+                    });
+                }
+                b'Z' => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn authenticate(&mut self, body: &[u8], scram: &mut Option<sasl::ScramSha256>) -> Result<Authentication> {
+        let config = self.config.clone();
+        let malformed = |e: io::Error| self.refused(e.to_string());
+        let password = || {
+            let missing = || self.refused("it asks for a password and none was given".into());
+            config.password.as_deref().map(str::as_bytes).ok_or_else(missing)
+        };
+        let mut body = Parser(body);
+        let mut answer = BytesMut::new();
+        match body.i32().map_err(malformed)? {
+            0 => return Ok(Authentication::Done),
+            3 => frontend::password_message(password()?, &mut answer),
+            5 => {
+                let salt = body.array().map_err(malformed)?;
+                let hash = md5_hash(config.user.as_bytes(), password()?, salt);
+                frontend::password_message(hash.as_bytes(), &mut answer)
+            }
+            10 => {
+                let mut mechanisms = Vec::new();
+                while let Ok(name) = body.text() {
+                    mechanisms.push(name);
+                }
+                if !mechanisms.iter().any(|name| name == sasl::SCRAM_SHA_256) {
+                    return Err(self.refused(format!("it asks for {}", mechanisms.join(" "))));
+                }
+                let start = sasl::ScramSha256::new(password()?, sasl::ChannelBinding::unsupported());
+                let sent = frontend::sasl_initial_response(sasl::SCRAM_SHA_256, start.message(), &mut answer);
+                *scram = Some(start);
+                sent
+            }
+            11 => match scram.as_mut() {
+                Some(scram) => {
+                    scram.update(body.0).map_err(malformed)?;
+                    frontend::sasl_response(scram.message(), &mut answer)
+                }
+                None => Err(io::Error::other("the login is out of order")),
+            },
+            12 => {
+                let mut scram =
+                    scram.take().ok_or_else(|| malformed(io::Error::other("the login is out of order")))?;
+                scram.finish(body.0).map_err(malformed)?;
+                return Ok(Authentication::Done);
+            }
+            other => {
+                return Err(self.refused(format!(
+                    "it asks for a way of login that is not supported (number {other}); passwords are"
+                )));
+            }
+        }
+        .map_err(malformed)?;
+        self.write.unsplit(answer);
+        Ok(Authentication::Answer)
+    }
+
+    fn refused(&self, reason: String) -> SourceError {
+        SourceError::Login { target: format!("{:?}", self.config), reason }
+    }
+
+    /// `server_version_num`.
+    pub(super) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Where it leads, for messages.
+    pub(super) fn target(&self) -> String {
+        self.config.target()
+    }
+
+    /// Bytes written so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whatever has arrived and was not consumed.
+    pub(super) fn buffered(&self) -> &[u8] {
+        &self.read
+    }
+
+    /// Gives the first `bytes` of the buffer back.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.read.advance(bytes);
+    }
+
+    /// Reads once from the socket, as much as it has. Nothing is lost when the
+    /// future is dropped.
+    ///
+    /// # Errors
+    /// When the connection ended.
+    pub(super) async fn fill(&mut self) -> io::Result<()> {
+        // A long value doubles the buffer as it arrives: its length alone buys no memory.
+        let free = self.read.capacity() - self.read.len();
+        if free < READ_BYTES / 2 {
+            self.read.reserve(READ_BYTES.max(self.read.len()));
+        }
+        match self.socket.read_buf(&mut self.read).await? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The header of the message at the front, once it has arrived.
+    ///
+    /// # Errors
+    /// When no server could have sent it.
+    pub(super) fn header(&self) -> io::Result<Option<Header>> {
+        let header = Header::parse(&self.read);
+        if header.is_some_and(|h| h.body_bytes > MESSAGE_BYTES_MAX) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of an impossible length"));
+        }
+        Ok(header)
+    }
+
+    /// The next message, copied out. For everything but rows.
+    pub(super) async fn frame(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(header) = self.header()?
+                && self.read.len() >= header.total()
+            {
+                let body = self.read[Header::BYTES..header.total()].to_vec();
+                self.read.advance(header.total());
+                match header.tag {
+                    b'N' => {
+                        if let Ok(notice) = ServerError::parse(&body) {
+                            tracing::debug!(code = notice.code, message = notice.message, "notice");
+                        }
+                    }
+                    tag => return Ok(Frame { tag, body }),
+                }
+                continue;
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Sends what was appended.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        self.written += self.write.len() as u64;
+        self.socket.write_all(&self.write).await?;
+        self.write.clear();
+        self.socket.flush().await
+    }
+
+    /// The error of the server, or of the line, after `rows` rows.
+    pub(super) fn lost(&self, error: io::Error, rows: u64) -> SourceError {
+        match error.kind() {
+            io::ErrorKind::InvalidData => {
+                SourceError::Malformed { target: self.target(), reason: error.to_string() }
+            }
+            _ => SourceError::Lost { target: self.target(), rows, reason: error.to_string() },
+        }
+    }
+
+    /// What an `ErrorResponse` means after `rows` rows.
+    pub(super) fn server_error(&self, body: &[u8], rows: u64) -> SourceError {
+        match ServerError::parse(body) {
+            Ok(error) if error.ends_connection() => {
+                SourceError::Lost { target: self.target(), rows, reason: error.message }
+            }
+            Ok(error) => error.into(),
+            Err(e) => self.lost(e, rows),
+        }
+    }
+
+    /// Reads to `ReadyForQuery`, so that the connection can be used again, and
+    /// gives the first error found on the way.
+    pub(super) async fn until_ready(&mut self, mut on: impl FnMut(Frame) -> io::Result<()>) -> Result<()> {
+        let mut failed = None;
+        loop {
+            let frame = match self.frame().await {
+                Ok(frame) => frame,
+                Err(e) => return Err(failed.unwrap_or_else(|| self.lost(e, 0))),
+            };
+            match frame.tag {
+                b'Z' => return failed.map_or(Ok(()), Err),
+                b'E' => {
+                    let error = self.server_error(&frame.body, 0);
+                    failed.get_or_insert(error);
+                }
+                _ if failed.is_none() => {
+                    if let Err(e) = on(frame) {
+                        failed = Some(self.lost(e, 0));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Appends a simple query; [`Self::until_ready`] reads its answer.
+    pub(super) fn ask(&mut self, sql: &str) -> Result<()> {
+        frontend::query(sql, &mut self.write).map_err(|_| nul_in_sql())
+    }
+
+    /// Sends what was appended by [`Self::ask`] and its like.
+    pub(super) async fn send(&mut self) -> Result<()> {
+        self.flush().await.map_err(|e| self.lost(e, 0))
+    }
+
+    /// Runs control statements and returns their rows as text.
+    pub(super) async fn simple(&mut self, sql: &str) -> Result<Vec<TextRow>> {
+        self.ask(sql)?;
+        self.send().await?;
+        let mut rows = Vec::new();
+        self.until_ready(|frame| {
+            if frame.tag == b'D' {
+                if rows.len() == CONTROL_ROWS_MAX {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "too many rows"));
+                }
+                rows.push(frame.text_row()?);
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(rows)
+    }
+
+    /// Appends the question what `sql` would return.
+    pub(super) fn ask_describe(&mut self, sql: &str) -> Result<()> {
+        frontend::parse("", sql, [], &mut self.write)
+            .and_then(|()| frontend::describe(b'S', "", &mut self.write))
+            .map_err(|_| nul_in_sql())?;
+        frontend::sync(&mut self.write);
+        Ok(())
+    }
+
+    /// Reads the answer to [`Self::ask_describe`].
+    ///
+    /// # Errors
+    /// The server's, with positions in `sql`; [`SourceError::Unsupported`] when it
+    /// has parameters or returns no rows.
+    pub(super) async fn described(&mut self) -> Result<Vec<Described>> {
+        let mut columns = None;
+        let mut parameters = 0;
+        self.until_ready(|frame| {
+            match frame.tag {
+                b'T' => columns = Some(frame.columns()?),
+                b't' => parameters = Parser(&frame.body).u16()?,
+                _ => {}
+            }
+            Ok(())
+        })
+        .await?;
+        if parameters > 0 {
+            return Err(SourceError::Unsupported(format!(
+                "the statement has {parameters} parameters ($1...); put values in their place"
+            )));
+        }
+        columns.ok_or_else(|| SourceError::Unsupported("the statement returns no rows".into()))
+    }
+
+    /// Starts `sql`, its columns in the formats given (0 text, 1 binary), and
+    /// behind it a statement without rows.
+    pub(super) async fn execute(&mut self, sql: &str, formats: &[i16], then: Option<&str>) -> Result<()> {
+        let appended = frontend::parse("", sql, [], &mut self.write)
+            .and_then(|()| bind(formats, &mut self.write))
+            .and_then(|()| frontend::execute("", 0, &mut self.write));
+        appended.map_err(|_| nul_in_sql())?;
+        frontend::sync(&mut self.write);
+        if let Some(sql) = then {
+            self.ask(sql)?;
+        }
+        self.send().await
+    }
+
+    /// Sends `rows` of a COPY, in messages of at most `message_bytes_max`.
+    pub(super) async fn send_copy_data(&mut self, rows: &[u8], message_bytes_max: usize) -> io::Result<()> {
+        for body in rows.chunks(message_bytes_max) {
+            let mut header = [b'd'; Header::BYTES];
+            header[1..].copy_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+            self.written += (header.len() + body.len()) as u64;
+            self.socket.write_all_buf(&mut Buf::chain(&header[..], body)).await?;
+        }
+        self.socket.flush().await
+    }
+
+    /// Ends a COPY into the server.
+    ///
+    /// # Errors
+    /// Whatever the server has against its rows.
+    pub(super) async fn end_copy(&mut self) -> Result<()> {
+        frontend::copy_done(&mut self.write);
+        self.send().await?;
+        self.until_ready(|_| Ok(())).await
+    }
+
+    /// What it takes to cancel this connection's statement from elsewhere.
+    pub(super) fn canceller(&self) -> Canceller {
+        Canceller { config: self.config.clone(), key: self.key }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connection({:?})", self.config)
+    }
+}
+
+enum Authentication {
+    Answer,
+    Done,
+}
+
+/// Stops the statement of one connection.
+pub(super) struct Canceller {
+    config: Arc<Config>,
+    key: Option<(i32, i32)>,
+}
+
+impl Canceller {
+    /// Asks the server to stop. What comes of it shows on the other connection only.
+    pub(super) async fn cancel(self) {
+        let Some((process, secret)) = self.key else { return };
+        let work = async {
+            let mut socket = dial(&self.config).await?;
+            let mut request = BytesMut::new();
+            frontend::cancel_request(process, secret, &mut request);
+            let mut sent = socket.write_all(&request).await;
+            if sent.is_ok() {
+                // The server closes once it has passed the request on.
+                sent = socket.read_u8().await.map(drop);
+            }
+            if let Err(e) = sent {
+                tracing::trace!(error = %e, "end of the cancel request");
+            }
+            Ok::<(), SourceError>(())
+        };
+        if let Ok(Err(e)) = tokio::time::timeout(CANCEL_TIMEOUT, work).await {
+            tracing::debug!(error = %e, "cancel request");
+        }
+    }
+}
+
+fn bind(formats: &[i16], buf: &mut BytesMut) -> io::Result<()> {
+    let none: [(); 0] = [];
+    let null = |(), _: &mut BytesMut| Ok(postgres_protocol::IsNull::Yes);
+    frontend::bind("", "", [], none, null, formats.iter().copied(), buf).map_err(|e| match e {
+        frontend::BindError::Serialization(e) => e,
+        frontend::BindError::Conversion(e) => io::Error::other(e),
+    })
+}
+
+fn nul_in_sql() -> SourceError {
+    SourceError::Sql {
+        reason: "the statement has a NUL character in it or is too long".into(),
+        position: None,
+        code: None,
+        hint: None,
+    }
+}
+
+fn cant_connect(config: &Config, reason: String, source: Option<io::Error>) -> SourceError {
+    SourceError::Connect { target: config.target(), reason, source: source.map(|e| Box::new(e) as _) }
+}
+
+/// "15.4 (Debian ...)" is 150004.
+fn version_number(text: &str) -> u32 {
+    let mut parts = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let major = parts.next().unwrap_or(0);
+    major.saturating_mul(10_000).saturating_add(parts.next().unwrap_or(0))
+}
+
+/// A socket to the server, encrypted as `sslmode` asks. Boxed, for TLS
+/// handshakes are large futures.
+fn dial(config: &Config) -> BoxFuture<'_, Result<Box<dyn Socket>>> {
+    Box::pin(async move {
+        let fail = |e: io::Error| cant_connect(config, e.to_string(), Some(e));
+        let host = match &config.host {
+            Host::Unix(_) => {
+                let path = config.socket().unwrap_or_default();
+                return Ok(Box::new(UnixStream::connect(path).await.map_err(fail)?) as Box<dyn Socket>);
+            }
+            Host::Tcp(host) => host,
+        };
+        let mut tcp = TcpStream::connect((&**host, config.port)).await.map_err(fail)?;
+        tcp.set_nodelay(true).map_err(fail)?;
+        let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+        socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive).map_err(fail)?;
+        if config.ssl_mode == SslMode::Disable {
+            return Ok(Box::new(tcp) as Box<dyn Socket>);
+        }
+        let mut request = BytesMut::new();
+        frontend::ssl_request(&mut request);
+        tcp.write_all(&request).await.map_err(fail)?;
+        match tcp.read_u8().await.map_err(fail)? {
+            b'S' => {}
+            b'N' if config.ssl_mode == SslMode::Prefer => return Ok(Box::new(tcp) as Box<dyn Socket>),
+            b'N' => {
+                return Err(cant_connect(
+                    config,
+                    "the server has no TLS and sslmode asks for it".into(),
+                    None,
+                ));
+            }
+            _ => return Err(cant_connect(config, "what listens there is no PostgreSQL server".into(), None)),
+        }
+        let connector = tls::connector(config).map_err(|reason| cant_connect(config, reason, None))?;
+        let name = rustls::pki_types::ServerName::try_from(host.clone())
+            .map_err(|e| cant_connect(config, e.to_string(), None))?;
+        Ok(Box::new(connector.connect(name, tcp).await.map_err(fail)?) as Box<dyn Socket>)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_become_numbers() {
+        for (text, number) in
+            [("15.4 (Debian 15.4-1)", 150_004), ("17", 170_000), ("9.6.24", 90_006), ("x", 0)]
+        {
+            assert_eq!(version_number(text), number, "{text}");
+        }
+    }
+}

@@ -1,0 +1,620 @@
+//! Rows as the server sends them, appended to Arrow columns.
+//!
+//! A row (a `DataRow` message, or a tuple of binary COPY) is an `i16` count of
+//! columns and, for each, an `i32` length (-1 is NULL) and the value. One `match`
+//! a value, no allocation a row.
+
+use std::sync::Arc;
+
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int16Type,
+    Int32Type, Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    UInt32Type,
+};
+use arrow_array::{
+    ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, PrimitiveArray, RecordBatch,
+    RecordBatchOptions, StringArray,
+};
+use arrow_buffer::{
+    BooleanBufferBuilder, Buffer, IntervalMonthDayNano, NullBuffer, NullBufferBuilder, OffsetBuffer,
+    ScalarBuffer, i256,
+};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
+
+use super::numeric::{Numeric, max128};
+use super::types::Kind;
+use crate::ReadOptions;
+
+/// Days from 1970 to 2000, where the server's calendar begins.
+pub(super) const EPOCH_DAYS: i32 = 10_957;
+/// The same in microseconds.
+pub(super) const EPOCH_US: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
+/// A row is at most 1 GiB, so a batch below this still has offsets of 31 bits after one more.
+const BATCH_BYTES_MAX: usize = 512 << 20;
+/// Rows a column first has room for.
+const FIRST_ROWS: usize = 1024;
+
+/// Why a value could not be taken.
+#[derive(Debug)]
+pub(super) enum Bad {
+    /// The bytes are not what the type says.
+    Malformed(&'static str),
+    /// The value has no place in the column's Arrow type.
+    Value(String),
+}
+
+impl Bad {
+    #[cold]
+    pub(super) fn malformed(what: &'static str) -> Box<Self> {
+        Box::new(Self::Malformed(what))
+    }
+
+    #[cold]
+    fn value(what: impl Into<String>) -> Box<Self> {
+        Box::new(Self::Value(what.into()))
+    }
+}
+
+type Taken = Result<(), Box<Bad>>;
+
+/// Columns being filled, closed into batches.
+pub(super) struct Decoder {
+    schema: SchemaRef,
+    columns: Vec<Column>,
+    rows: usize,
+    bytes: usize,
+    row_bytes: usize,
+    /// Whether values may be longer than they were on the wire.
+    expands: bool,
+    batch_rows: usize,
+    batch_bytes: usize,
+}
+
+impl Decoder {
+    /// For rows of `kinds`, whose fields are those of `schema`.
+    pub(super) fn new(schema: SchemaRef, kinds: &[Kind], options: &ReadOptions) -> Self {
+        let batch_rows = options.batch_rows.clamp(1, i32::MAX as usize);
+        Self {
+            columns: kinds.iter().map(|kind| Column::new(kind, batch_rows.min(FIRST_ROWS))).collect(),
+            schema,
+            rows: 0,
+            bytes: 0,
+            row_bytes: kinds.iter().map(Kind::fixed_bytes).sum(),
+            expands: kinds.iter().any(|kind| match kind {
+                Kind::List(item) => **item == Kind::NumericText,
+                kind => *kind == Kind::NumericText,
+            }),
+            batch_rows,
+            batch_bytes: options.batch_bytes.clamp(1, BATCH_BYTES_MAX),
+        }
+    }
+
+    /// Takes one row. After an error the decoder is of no more use.
+    ///
+    /// # Errors
+    /// What is wrong, and in which column if it is in one.
+    #[inline]
+    pub(super) fn row(&mut self, body: &[u8]) -> Result<(), (Option<usize>, Box<Bad>)> {
+        let outside = |what| (None, Bad::malformed(what));
+        let (count, mut rest) = body.split_first_chunk::<2>().ok_or_else(|| outside("an empty row"))?;
+        if usize::from(u16::from_be_bytes(*count)) != self.columns.len() {
+            return Err(outside("a row with another number of columns"));
+        }
+        let mut variable = 0;
+        for (at, column) in self.columns.iter_mut().enumerate() {
+            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| outside("a short row"))?;
+            let length = i32::from_be_bytes(*length);
+            if length < 0 {
+                column.append_null();
+                rest = after;
+                continue;
+            }
+            let length = length as usize;
+            let (value, after) = after.split_at_checked(length).ok_or_else(|| outside("a short row"))?;
+            column.append(value).map_err(|bad| (Some(at), bad))?;
+            variable += if column.variable { length } else { 0 };
+            rest = after;
+        }
+        if !rest.is_empty() {
+            return Err(outside("a row longer than its columns"));
+        }
+        self.rows += 1;
+        self.bytes += self.row_bytes + variable;
+        Ok(())
+    }
+
+    /// Rows taken since the last batch.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether the batch is to be closed before the next row.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.rows >= self.batch_rows
+            || self.bytes >= self.batch_bytes
+            || self.expands
+                && self.columns.iter().map(Column::expanded_bytes).sum::<usize>() >= self.batch_bytes
+    }
+
+    /// Closes the batch and begins the next.
+    ///
+    /// # Errors
+    /// When text is not UTF-8.
+    pub(super) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        // The next batch will be as large as this one, most probably.
+        let room = if self.rows == 0 { FIRST_ROWS.min(self.batch_rows) } else { self.rows };
+        let columns = self
+            .columns
+            .iter_mut()
+            .zip(self.schema.fields())
+            .map(|(column, field)| column.finish(field.data_type(), room))
+            .collect::<Result<_, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        (self.rows, self.bytes) = (0, 0);
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+    }
+}
+
+/// Values of varying length, one after another.
+struct Variable {
+    offsets: Vec<i32>,
+    data: Vec<u8>,
+}
+
+impl Variable {
+    fn with_room(rows: usize, bytes: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { offsets, data: Vec::with_capacity(bytes) }
+    }
+
+    #[inline]
+    fn append(&mut self, value: &[u8]) -> Taken {
+        self.data.extend_from_slice(value);
+        self.end()
+    }
+
+    /// Ends a value at the end of the data.
+    #[inline]
+    fn end(&mut self) -> Taken {
+        let end = i32::try_from(self.data.len())
+            .map_err(|_| Bad::value("the values of one batch pass 2 GiB; ask for smaller batches"))?;
+        self.offsets.push(end);
+        Ok(())
+    }
+
+    fn take(&mut self, rows: usize) -> (OffsetBuffer<i32>, Buffer) {
+        let room = self.data.len() + self.data.len() / 8;
+        let full = std::mem::replace(self, Self::with_room(rows, room));
+        (OffsetBuffer::new(full.offsets.into()), full.data.into())
+    }
+}
+
+enum Values {
+    Bool(BooleanBufferBuilder),
+    Int16(Vec<i16>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    UInt32(Vec<u32>),
+    Float32(Vec<f32>),
+    Float64(Vec<f64>),
+    Decimal128 { values: Vec<i128>, scale: i8, max: u128 },
+    Decimal256 { values: Vec<i256>, precision: u8, scale: i8 },
+    NumericText(Variable),
+    NumericDouble(Vec<f64>),
+    Money(Vec<i128>),
+    Date(Vec<i32>),
+    Time(Vec<i64>),
+    Timestamp(Vec<i64>),
+    Interval(Vec<IntervalMonthDayNano>),
+    Uuid(Vec<u8>),
+    Utf8(Variable),
+    Jsonb(Variable),
+    Bytes(Variable),
+    List { offsets: Vec<i32>, items: Box<Column> },
+    TextList { offsets: Vec<i32>, items: Box<Column> },
+}
+
+struct Column {
+    values: Values,
+    nulls: NullBufferBuilder,
+    variable: bool,
+}
+
+impl Column {
+    fn new(kind: &Kind, room: usize) -> Self {
+        let variable = || Variable::with_room(room, room * 16);
+        let offsets = || {
+            let mut offsets = Vec::with_capacity(room + 1);
+            offsets.push(0);
+            offsets
+        };
+        let values = match kind {
+            Kind::Bool => Values::Bool(BooleanBufferBuilder::new(room)),
+            Kind::Int16 => Values::Int16(Vec::with_capacity(room)),
+            Kind::Int32 => Values::Int32(Vec::with_capacity(room)),
+            Kind::Int64 => Values::Int64(Vec::with_capacity(room)),
+            Kind::UInt32 => Values::UInt32(Vec::with_capacity(room)),
+            Kind::Float32 => Values::Float32(Vec::with_capacity(room)),
+            Kind::Float64 => Values::Float64(Vec::with_capacity(room)),
+            Kind::Decimal128 { precision, scale } => Values::Decimal128 {
+                values: Vec::with_capacity(room),
+                scale: *scale,
+                max: max128((*precision).min(38)),
+            },
+            Kind::Decimal256 { precision, scale } => {
+                Values::Decimal256 { values: Vec::with_capacity(room), precision: *precision, scale: *scale }
+            }
+            Kind::NumericText => Values::NumericText(variable()),
+            Kind::NumericDouble => Values::NumericDouble(Vec::with_capacity(room)),
+            Kind::Money { .. } => Values::Money(Vec::with_capacity(room)),
+            Kind::Date => Values::Date(Vec::with_capacity(room)),
+            Kind::Time => Values::Time(Vec::with_capacity(room)),
+            Kind::Timestamp | Kind::TimestampTz => Values::Timestamp(Vec::with_capacity(room)),
+            Kind::Interval => Values::Interval(Vec::with_capacity(room)),
+            Kind::Uuid => Values::Uuid(Vec::with_capacity(room * 16)),
+            Kind::Bytes => Values::Bytes(variable()),
+            Kind::Utf8 | Kind::Json | Kind::Text => Values::Utf8(variable()),
+            Kind::Jsonb => Values::Jsonb(variable()),
+            Kind::List(item) => Values::List { offsets: offsets(), items: Box::new(Self::new(item, room)) },
+            Kind::TextList => {
+                Values::TextList { offsets: offsets(), items: Box::new(Self::new(&Kind::Text, room)) }
+            }
+        };
+        Self { values, nulls: NullBufferBuilder::new(room), variable: kind.is_variable() }
+    }
+
+    /// Bytes of the text of numbers, which may have been a few digits and an exponent.
+    fn expanded_bytes(&self) -> usize {
+        match &self.values {
+            Values::NumericText(values) => values.data.len(),
+            Values::List { items, .. } => items.expanded_bytes(),
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn append(&mut self, value: &[u8]) -> Taken {
+        match &mut self.values {
+            Values::Int16(values) => values.push(i16::from_be_bytes(fixed(value)?)),
+            Values::Int32(values) => values.push(i32::from_be_bytes(fixed(value)?)),
+            Values::Int64(values) | Values::Time(values) => values.push(i64::from_be_bytes(fixed(value)?)),
+            Values::Float32(values) => values.push(f32::from_be_bytes(fixed(value)?)),
+            Values::Float64(values) => values.push(f64::from_be_bytes(fixed(value)?)),
+            Values::Decimal128 { values, scale, max } => {
+                let numeric = Numeric::parse(value)?;
+                values.push(numeric.to_i128(*scale, *max).ok_or_else(|| unfit(numeric))?);
+            }
+            Values::Date(values) => {
+                let days = i32::from_be_bytes(fixed(value)?);
+                let finite = (days != i32::MIN).then(|| days.checked_add(EPOCH_DAYS)).flatten();
+                values.push(finite.ok_or_else(|| infinite("a date"))?);
+            }
+            Values::Timestamp(values) => {
+                let us = i64::from_be_bytes(fixed(value)?);
+                let finite = (us != i64::MIN).then(|| us.checked_add(EPOCH_US)).flatten();
+                values.push(finite.ok_or_else(|| infinite("a timestamp"))?);
+            }
+            Values::Utf8(values) | Values::Bytes(values) => values.append(value)?,
+            _ => self.append_rare(value)?,
+        }
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    /// Kept apart so that the common types have a lean way.
+    #[inline(never)]
+    fn append_rare(&mut self, value: &[u8]) -> Taken {
+        match &mut self.values {
+            Values::Bool(values) => values.append(fixed::<1>(value)?[0] != 0),
+            Values::UInt32(values) => values.push(u32::from_be_bytes(fixed(value)?)),
+            Values::Decimal256 { values, precision, scale } => {
+                let numeric = Numeric::parse(value)?;
+                values.push(numeric.to_i256(*precision, *scale).ok_or_else(|| unfit(numeric))?);
+            }
+            Values::NumericText(values) => values.append(Numeric::parse(value)?.to_text().as_bytes())?,
+            Values::NumericDouble(values) => values.push(Numeric::parse(value)?.to_f64()),
+            Values::Money(values) => values.push(i64::from_be_bytes(fixed(value)?).into()),
+            Values::Interval(values) => values.push(interval(fixed(value)?)?),
+            Values::Uuid(values) => values.extend_from_slice(&fixed::<16>(value)?),
+            Values::Jsonb(values) => match value.split_first() {
+                Some((1, text)) => values.append(text)?,
+                _ => return Err(Bad::malformed("jsonb of an unknown version")),
+            },
+            Values::List { offsets, items } => {
+                list(value, items)?;
+                offsets.push(item_count(items)?);
+            }
+            Values::TextList { offsets, items } => {
+                super::array_text::elements(value, |item| match item {
+                    Some(text) => items.append(text),
+                    None => {
+                        items.append_null();
+                        Ok(())
+                    }
+                })?;
+                offsets.push(item_count(items)?);
+            }
+            // The common types have been taken.
+            _ => return Err(Bad::malformed("a value of no known type")),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn append_null(&mut self) {
+        match &mut self.values {
+            Values::Bool(values) => values.append(false),
+            Values::Int16(values) => values.push(0),
+            Values::Int32(values) | Values::Date(values) => values.push(0),
+            Values::Int64(values) | Values::Time(values) | Values::Timestamp(values) => values.push(0),
+            Values::UInt32(values) => values.push(0),
+            Values::Float32(values) => values.push(0.0),
+            Values::Float64(values) | Values::NumericDouble(values) => values.push(0.0),
+            Values::Decimal128 { values, .. } | Values::Money(values) => values.push(0),
+            Values::Decimal256 { values, .. } => values.push(i256::ZERO),
+            Values::Interval(values) => values.push(IntervalMonthDayNano::ZERO),
+            Values::Uuid(values) => values.extend_from_slice(&[0; 16]),
+            Values::Utf8(Variable { offsets, .. })
+            | Values::Bytes(Variable { offsets, .. })
+            | Values::Jsonb(Variable { offsets, .. })
+            | Values::NumericText(Variable { offsets, .. })
+            | Values::List { offsets, .. }
+            | Values::TextList { offsets, .. } => {
+                let end = offsets.last().copied().unwrap_or(0);
+                offsets.push(end);
+            }
+        }
+        self.nulls.append_null();
+    }
+
+    /// Closes the column and makes room for `room` more values.
+    fn finish(&mut self, data_type: &DataType, room: usize) -> Result<ArrayRef, ArrowError> {
+        let nulls = self.nulls.finish();
+        Ok(match &mut self.values {
+            Values::Bool(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            Values::Int16(values) => primitive::<Int16Type>(values, nulls, room, data_type),
+            Values::Int32(values) => primitive::<Int32Type>(values, nulls, room, data_type),
+            Values::Int64(values) => primitive::<Int64Type>(values, nulls, room, data_type),
+            Values::UInt32(values) => primitive::<UInt32Type>(values, nulls, room, data_type),
+            Values::Float32(values) => primitive::<Float32Type>(values, nulls, room, data_type),
+            Values::Float64(values) | Values::NumericDouble(values) => {
+                primitive::<Float64Type>(values, nulls, room, data_type)
+            }
+            Values::Decimal128 { values, .. } | Values::Money(values) => {
+                primitive::<Decimal128Type>(values, nulls, room, data_type)
+            }
+            Values::Decimal256 { values, .. } => primitive::<Decimal256Type>(values, nulls, room, data_type),
+            Values::Date(values) => primitive::<Date32Type>(values, nulls, room, data_type),
+            Values::Time(values) => primitive::<Time64MicrosecondType>(values, nulls, room, data_type),
+            Values::Timestamp(values) => {
+                primitive::<TimestampMicrosecondType>(values, nulls, room, data_type)
+            }
+            Values::Interval(values) => primitive::<IntervalMonthDayNanoType>(values, nulls, room, data_type),
+            Values::Uuid(values) => {
+                let full = std::mem::replace(values, Vec::with_capacity(room * 16));
+                Arc::new(FixedSizeBinaryArray::try_new(16, full.into(), nulls)?)
+            }
+            Values::Utf8(values) | Values::Jsonb(values) | Values::NumericText(values) => {
+                let (offsets, data) = values.take(room);
+                Arc::new(StringArray::try_new(offsets, data, nulls)?)
+            }
+            Values::Bytes(values) => {
+                let (offsets, data) = values.take(room);
+                Arc::new(BinaryArray::try_new(offsets, data, nulls)?)
+            }
+            Values::List { offsets, items } | Values::TextList { offsets, items } => {
+                let mut fresh = Vec::with_capacity(room + 1);
+                fresh.push(0);
+                let offsets = OffsetBuffer::new(std::mem::replace(offsets, fresh).into());
+                let DataType::List(field) = data_type else {
+                    return Err(ArrowError::SchemaError(format!("a list where {data_type} is expected")));
+                };
+                let items = items.finish(field.data_type(), items.nulls.len())?;
+                Arc::new(ListArray::try_new(field.clone(), offsets, items, nulls)?)
+            }
+        })
+    }
+}
+
+fn primitive<T: ArrowPrimitiveType>(
+    values: &mut Vec<T::Native>,
+    nulls: Option<NullBuffer>,
+    room: usize,
+    data_type: &DataType,
+) -> ArrayRef {
+    let full = std::mem::replace(values, Vec::with_capacity(room));
+    let array = PrimitiveArray::<T>::new(ScalarBuffer::from(full), nulls);
+    Arc::new(array.with_data_type(data_type.clone()))
+}
+
+#[inline]
+fn fixed<const N: usize>(value: &[u8]) -> Result<[u8; N], Box<Bad>> {
+    value.try_into().map_err(|_| Bad::malformed("a value of another length than its type"))
+}
+
+fn item_count(items: &Column) -> Result<i32, Box<Bad>> {
+    i32::try_from(items.nulls.len()).map_err(|_| Bad::value("the arrays of one batch pass 2^31 items"))
+}
+
+#[cold]
+fn unfit(numeric: Numeric<'_>) -> Box<Bad> {
+    let mut text = numeric.to_text();
+    if text.len() > 100 {
+        text.truncate(100);
+        text.push_str("...");
+    }
+    Bad::value(format!(
+        "{text} does not fit the decimal exactly; read numbers of arbitrary precision as text or as \
+         double, or cast the column in the query (::text, ::float8 or ::numeric(p, s))"
+    ))
+}
+
+#[cold]
+fn infinite(what: &str) -> Box<Bad> {
+    Bad::value(format!(
+        "{what} that is infinite or too far for Arrow; cast it in the query (::text) or leave it out \
+         (nullif(column, 'infinity'))"
+    ))
+}
+
+fn interval(value: [u8; 16]) -> Result<IntervalMonthDayNano, Box<Bad>> {
+    let [us, rest] = [0, 8].map(|at| i64::from_be_bytes(std::array::from_fn(|i| value[at + i])));
+    let (days, months) = ((rest >> 32) as i32, rest as i32);
+    // Since PostgreSQL 17 the extremes of all three are infinity; its time part overflows here.
+    let nanoseconds = us.checked_mul(1000).ok_or_else(|| {
+        Bad::value("an interval with more than 292 years in its time part; cast it in the query (::text)")
+    })?;
+    Ok(IntervalMonthDayNano::new(months, days, nanoseconds))
+}
+
+/// An array: `i32` dimensions, `i32` flags, element type; for each dimension
+/// length and lower bound; then the elements.
+fn list(value: &[u8], items: &mut Column) -> Taken {
+    let short = || Bad::malformed("a short array");
+    let (head, mut rest) = value.split_first_chunk::<12>().ok_or_else(short)?;
+    match i32::from_be_bytes([head[0], head[1], head[2], head[3]]) {
+        0 => return Ok(()),
+        1 => {}
+        dimensions => {
+            return Err(Bad::value(format!(
+                "an array of {dimensions} dimensions; lists have one: cast it in the query (::text) or unnest it"
+            )));
+        }
+    }
+    let (dimension, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+    rest = after;
+    for _ in 0..i32::from_be_bytes([dimension[0], dimension[1], dimension[2], dimension[3]]) {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+        rest = after;
+        match usize::try_from(i32::from_be_bytes(*length)) {
+            Err(_) => items.append_null(),
+            Ok(length) => {
+                let (item, after) = rest.split_at_checked(length).ok_or_else(short)?;
+                items.append(item)?;
+                rest = after;
+            }
+        }
+    }
+    if rest.is_empty() { Ok(()) } else { Err(Bad::malformed("an array longer than its items")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+    use arrow_schema::Schema;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decoder(kinds: &[Kind], options: &ReadOptions) -> Decoder {
+        let fields: Vec<_> = kinds.iter().enumerate().map(|(i, kind)| kind.field(&i.to_string())).collect();
+        Decoder::new(Arc::new(Schema::new(fields)), kinds, options)
+    }
+
+    fn row(values: &[Option<&[u8]>]) -> Vec<u8> {
+        let mut body = (values.len() as u16).to_be_bytes().to_vec();
+        for value in values {
+            match value {
+                None => body.extend((-1i32).to_be_bytes()),
+                Some(value) => {
+                    body.extend((value.len() as i32).to_be_bytes());
+                    body.extend(*value);
+                }
+            }
+        }
+        body
+    }
+
+    fn every_kind() -> Vec<Kind> {
+        vec![
+            Kind::Bool,
+            Kind::Int16,
+            Kind::Int32,
+            Kind::Int64,
+            Kind::UInt32,
+            Kind::Float32,
+            Kind::Float64,
+            Kind::Decimal128 { precision: 15, scale: 2 },
+            Kind::Decimal256 { precision: 76, scale: 10 },
+            Kind::NumericText,
+            Kind::NumericDouble,
+            Kind::Money { scale: 2 },
+            Kind::Date,
+            Kind::Time,
+            Kind::Timestamp,
+            Kind::TimestampTz,
+            Kind::Interval,
+            Kind::Uuid,
+            Kind::Bytes,
+            Kind::Utf8,
+            Kind::Jsonb,
+            Kind::List(Box::new(Kind::Int32)),
+            Kind::TextList,
+        ]
+    }
+
+    #[test]
+    fn batches_close_at_their_bytes_and_rows() {
+        let options = ReadOptions { batch_rows: 3, batch_bytes: 1000, ..Default::default() };
+        let mut decoder = decoder(&[Kind::Utf8], &options);
+        for rows in 1..=3 {
+            assert!(!decoder.is_full());
+            decoder.row(&row(&[Some(b"ab")])).unwrap();
+            assert_eq!(decoder.rows(), rows);
+        }
+        assert!(decoder.is_full());
+        assert_eq!(decoder.finish().unwrap().num_rows(), 3);
+        decoder.row(&row(&[Some(&[b'x'; 1000])])).unwrap();
+        assert!(decoder.is_full());
+        let batch = decoder.finish().unwrap();
+        assert_eq!(batch.column(0).as_string::<i32>().value(0).len(), 1000);
+    }
+
+    #[test]
+    fn every_kind_takes_nulls() {
+        let kinds = every_kind();
+        let mut decoder = decoder(&kinds, &ReadOptions::default());
+        for _ in 0..2 {
+            decoder.row(&row(&vec![None; kinds.len()])).unwrap();
+            let batch = decoder.finish().unwrap();
+            assert!(batch.columns().iter().all(|column| column.len() == 1 && column.null_count() == 1));
+        }
+    }
+
+    #[test]
+    fn broken_text_is_refused() {
+        let mut decoder = decoder(&[Kind::Utf8], &ReadOptions::default());
+        decoder.row(&row(&[Some(b"\xff")])).unwrap();
+        decoder.finish().unwrap_err();
+    }
+
+    #[test]
+    fn infinite_times_are_refused() {
+        for (kind, value) in [
+            (Kind::Date, &i32::MAX.to_be_bytes()[..]),
+            (Kind::Date, &i32::MIN.to_be_bytes()),
+            (Kind::Timestamp, &i64::MAX.to_be_bytes()),
+            (Kind::TimestampTz, &i64::MIN.to_be_bytes()),
+        ] {
+            let (column, bad) =
+                decoder(&[kind], &ReadOptions::default()).row(&row(&[Some(value)])).unwrap_err();
+            assert!(column == Some(0) && matches!(*bad, Bad::Value(_)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(value in proptest::collection::vec(any::<u8>(), 0..60)) {
+            for kind in every_kind() {
+                let mut decoder = decoder(&[kind], &ReadOptions::default());
+                if decoder.row(&row(&[Some(&value)])).is_ok() {
+                    let _ = decoder.finish();
+                }
+            }
+            let _ = decoder(&every_kind(), &ReadOptions::default()).row(&value);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! PostgreSQL: results as Arrow batches, and batches into tables.
+//!
+//! A statement is described first, so that the schema is known and errors have
+//! positions in the user's own text; then it runs in binary format, and its rows
+//! are decoded where they lie in the read buffer. A large table is read by
+//! several connections that share one snapshot.
+//!
+//! Every result is read in a read-only transaction of its own.
+
+mod array_text;
+mod config;
+mod connection;
+mod copy_in;
+mod decode;
+mod encode;
+mod message;
+mod numeric;
+mod read;
+mod split;
+mod tls;
+mod types;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::{Schema, SchemaRef};
+use async_trait::async_trait;
+use futures::future::join_all;
+
+use self::config::Config;
+use self::connection::{Connection, Described};
+use self::read::Work;
+use self::split::{Parts, PlainSelect};
+use self::types::{Kind, Types};
+use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+
+pub use self::copy_in::PostgresDestination;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// Connections kept open between results.
+const IDLE_MAX: usize = 4;
+
+/// A PostgreSQL database to read from.
+#[derive(Debug)]
+pub struct PostgresSource {
+    config: Arc<Config>,
+    pool: Pool,
+    types: Types,
+}
+
+/// Connections that wait, logged in and outside of any transaction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pool(Arc<Mutex<Vec<Connection>>>);
+
+impl Pool {
+    fn take(&self) -> Option<Connection> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn put(&self, connection: Connection) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+impl PostgresSource {
+    /// Logs in to the server of `uri`, which is written as for libpq:
+    /// `postgresql://user:password@host:port/database?sslmode=...`. What it leaves
+    /// out comes from the `PG...` variables of the environment.
+    ///
+    /// # Errors
+    /// [`SourceError::Location`] when the URI is wrong, [`SourceError::Connect`]
+    /// when there is no server, [`SourceError::Login`] when it refuses.
+    pub async fn connect(uri: &str) -> Result<Self> {
+        let config = Arc::new(Config::parse(uri)?);
+        let pool = Pool::default();
+        pool.put(Connection::open(&config).await?);
+        Ok(Self { config, pool, types: Types::default() })
+    }
+
+    /// A connection on which `begin` was run and, if given, `sql` described.
+    async fn begin(&self, begin: &str, sql: Option<&str>) -> Result<(Connection, Vec<Described>)> {
+        loop {
+            let idle = self.pool.take();
+            let was_idle = idle.is_some();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => Connection::open(&self.config).await?,
+            };
+            match begin_on(&mut connection, begin, sql).await {
+                Ok(columns) => return Ok((connection, columns)),
+                // It was closed while it waited.
+                Err(SourceError::Lost { .. }) if was_idle => {}
+                Err(e) => {
+                    if connection.simple("ROLLBACK").await.is_ok() {
+                        self.pool.put(connection);
+                    }
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    /// Runs `sql`, in parts if `select` is given and can be split.
+    async fn read(&self, sql: String, select: Option<PlainSelect>, options: &ReadOptions) -> Result<Rows> {
+        let (mut connection, columns) = self.begin(BEGIN, Some(&sql)).await?;
+        let kinds = self.types.resolve(&mut connection, &columns, options.numeric).await?;
+        let schema = schema(&columns, &kinds);
+        let mut connections = vec![];
+        let mut work = Work::Whole(sql);
+        let mut rows_estimate = None;
+        let streams = options.streams.get();
+        if let (Some(select), Work::Whole(sql)) = (select.filter(|_| streams > 1), &work) {
+            match split::plan(&mut connection, sql, select, streams).await {
+                Ok(None) => {}
+                Ok(Some(parts)) => {
+                    connections = self.join(&parts, streams - 1).await;
+                    rows_estimate = parts.rows_estimate;
+                    work = Work::Parts(parts);
+                }
+                // Whatever it was, the statement itself may still run.
+                Err(e) => {
+                    tracing::debug!(error = %e, "the statement can't be split");
+                    connection.simple("ROLLBACK").await?;
+                    connection.simple(BEGIN).await?;
+                }
+            }
+        }
+        connections.push(connection);
+        let batches = read::stream(connections, work, schema.clone(), kinds, options, self.pool.clone());
+        Ok(Rows { schema, batches, rows_estimate })
+    }
+
+    /// Up to `others` more connections that see what `parts` see. A server that
+    /// takes no more of them is read with those there are.
+    async fn join(&self, parts: &Parts, others: usize) -> Vec<Connection> {
+        let others = others.min(parts.count().saturating_sub(1) as usize);
+        let import = format!("{BEGIN}; SET TRANSACTION SNAPSHOT {}", quote_literal(&parts.snapshot));
+        let opened = join_all((0..others).map(|_| self.begin(&import, None))).await;
+        opened
+            .into_iter()
+            .filter_map(|opened| match opened {
+                Ok((connection, _)) => Some(connection),
+                Err(e) => {
+                    tracing::warn!(error = %e, "one connection less for this result");
+                    None
+                }
+            })
+            .collect()
+    }
+
+    /// Runs a control query in a transaction of its own.
+    async fn control(&self, sql: &str) -> Result<Vec<connection::TextRow>> {
+        let (mut connection, _) = self.begin(BEGIN, None).await?;
+        let rows = connection.simple(sql).await?;
+        connection.simple("ROLLBACK").await?;
+        self.pool.put(connection);
+        Ok(rows)
+    }
+}
+
+async fn begin_on(connection: &mut Connection, begin: &str, sql: Option<&str>) -> Result<Vec<Described>> {
+    connection.ask(begin)?;
+    if let Some(sql) = sql {
+        connection.ask_describe(sql)?;
+    }
+    connection.send().await?;
+    connection.until_ready(|_| Ok(())).await?;
+    match sql {
+        Some(_) => connection.described().await,
+        None => Ok(vec![]),
+    }
+}
+
+fn schema(columns: &[Described], kinds: &[Kind]) -> SchemaRef {
+    let fields: Vec<_> = columns.iter().zip(kinds).map(|(column, kind)| kind.field(&column.name)).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// The same error, but for a table that does not exist.
+fn no_table(name: &TableName) -> impl Fn(SourceError) -> SourceError + '_ {
+    move |error| match &error {
+        // undefined_table, invalid_schema_name
+        SourceError::Sql { code: Some(code), .. } if matches!(&**code, "42P01" | "3F000") => {
+            SourceError::NoTable { name: shown(name) }
+        }
+        _ => error,
+    }
+}
+
+fn shown(name: &TableName) -> String {
+    match &name.schema {
+        Some(schema) => format!("{schema}.{}", name.name),
+        None => name.name.clone(),
+    }
+}
+
+fn quote_identifier(name: &str) -> String {
+    postgres_protocol::escape::escape_identifier(name)
+}
+
+fn quote_literal(text: &str) -> String {
+    postgres_protocol::escape::escape_literal(text)
+}
+
+fn quote_table(name: &TableName) -> String {
+    match &name.schema {
+        Some(schema) => format!("{}.{}", quote_identifier(schema), quote_identifier(&name.name)),
+        None => quote_identifier(&name.name),
+    }
+}
+
+#[async_trait]
+impl Source for PostgresSource {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
+        self.read(sql.to_owned(), PlainSelect::parse(sql), options).await
+    }
+
+    async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
+        let relation = quote_table(&scan.table);
+        let columns = match &scan.columns {
+            None => "*".to_owned(),
+            Some(names) => names.iter().map(|name| quote_identifier(name)).collect::<Vec<_>>().join(", "),
+        };
+        let select = PlainSelect {
+            head: format!("SELECT {columns} FROM {relation}"),
+            relation,
+            filter: scan.filter.clone(),
+        };
+        let whole = select.sql(None);
+        let read = match scan.limit {
+            None => self.read(whole, Some(select), options).await,
+            Some(limit) => self.read(format!("{whole} LIMIT {limit}"), None, options).await,
+        };
+        read.map_err(no_table(&scan.table))
+    }
+
+    async fn table(&self, name: &TableName, options: &ReadOptions) -> Result<TableInfo> {
+        let relation = quote_table(name);
+        let sql = format!("SELECT * FROM {relation}");
+        let (mut connection, columns) = self.begin(BEGIN, Some(&sql)).await.map_err(no_table(name))?;
+        let kinds = self.types.resolve(&mut connection, &columns, options.numeric).await?;
+        let rows = connection
+            .simple(&format!(
+                "SELECT reltuples::int8 FROM pg_catalog.pg_class \
+                 WHERE oid = pg_catalog.to_regclass({}) AND reltuples >= 0 AND relkind IN ('r', 'm')",
+                quote_literal(&relation)
+            ))
+            .await?;
+        connection.simple("ROLLBACK").await?;
+        self.pool.put(connection);
+        let rows_estimate = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
+        Ok(TableInfo { schema: schema(&columns, &kinds), rows_estimate })
+    }
+
+    async fn tables(&self) -> Result<Vec<TableName>> {
+        let rows = self
+            .control(
+                "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f') \
+                 AND NOT relispartition AND relnamespace = pg_catalog.current_schema()::regnamespace \
+                 AND pg_catalog.has_table_privilege(oid, 'SELECT') ORDER BY 1",
+            )
+            .await?;
+        let names = rows.into_iter().filter_map(|row| row.into_iter().next()?);
+        Ok(names.map(|name| TableName { schema: None, name }).collect())
+    }
+}

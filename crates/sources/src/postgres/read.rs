@@ -1,0 +1,243 @@
+//! Results on their way: connections that decode, a bounded channel, one stream.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
+use futures::stream;
+use tokio::sync::mpsc;
+
+use super::Pool;
+use super::connection::Connection;
+use super::decode::{Bad, Decoder};
+use super::message::Header;
+use super::split::Parts;
+use super::types::Kind;
+use crate::{BatchStream, ReadOptions, Result, SourceError};
+
+/// Batches that wait for the consumer, beyond the one each connection fills.
+const WAITING_BATCHES: usize = 2;
+
+/// What is to be read.
+pub(super) enum Work {
+    /// One statement, to its end.
+    Whole(String),
+    /// Parts of a table, in whatever order.
+    Parts(Parts),
+}
+
+/// Ways to the consumer, shared by the connections of one result.
+struct Shared {
+    work: Work,
+    schema: SchemaRef,
+    kinds: Vec<Kind>,
+    formats: Vec<i16>,
+    options: ReadOptions,
+    pool: Pool,
+    next_part: AtomicU32,
+    rows: AtomicU64,
+    finished: AtomicUsize,
+}
+
+/// Reads `work` on `connections`, each in a transaction of the same snapshot.
+pub(super) fn stream(
+    connections: Vec<Connection>,
+    work: Work,
+    schema: SchemaRef,
+    kinds: Vec<Kind>,
+    options: &ReadOptions,
+    pool: Pool,
+) -> BatchStream {
+    let shared = Arc::new(Shared {
+        work,
+        schema,
+        formats: kinds.iter().map(Kind::format).collect(),
+        kinds,
+        options: options.clone(),
+        pool,
+        next_part: AtomicU32::new(0),
+        rows: AtomicU64::new(0),
+        finished: AtomicUsize::new(0),
+    });
+    let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
+    let readers = connections.len();
+    for connection in connections {
+        // A reader ends when it has no more to do or its receiver is gone, and cancels its query then.
+        tokio::spawn(reader(connection, shared.clone(), sender.clone()));
+    }
+    drop(sender);
+    Box::pin(stream::unfold(Some(receiver), move |receiver| {
+        let shared = shared.clone();
+        async move {
+            let mut receiver = receiver?;
+            match receiver.recv().await {
+                Some(Ok(batch)) => Some((Ok(batch), Some(receiver))),
+                // Nothing follows an error; the other readers are told by the dropped receiver.
+                Some(Err(e)) => Some((Err(e), None)),
+                None if shared.finished.load(Ordering::Acquire) == readers => None,
+                // A reader has died without a word: the result is not whole.
+                None => Some((Err(stopped(&shared)), None)),
+            }
+        }
+    }))
+}
+
+fn stopped(shared: &Shared) -> SourceError {
+    SourceError::Lost {
+        target: "the server".into(),
+        rows: shared.rows.load(Ordering::Relaxed),
+        reason: "the task that read from it was stopped".into(),
+    }
+}
+
+/// The consumer wants no more.
+struct Dropped;
+
+type Sender = mpsc::Sender<Result<RecordBatch>>;
+
+async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender) {
+    let canceller = connection.canceller();
+    let mut decoder = Decoder::new(shared.schema.clone(), &shared.kinds, &shared.options);
+    match read(&mut connection, &mut decoder, &shared, &sender).await {
+        Ok(Ok(())) => {
+            shared.pool.put(connection);
+            shared.finished.fetch_add(1, Ordering::Release);
+        }
+        Ok(Err(Dropped)) => {
+            canceller.cancel().await;
+            drop(connection);
+        }
+        Err(e) => {
+            // What came before the error is the consumer's to judge.
+            if decoder.rows() > 0
+                && let Ok(batch) = decoder.finish()
+                && sender.send(Ok(batch)).await.is_err()
+            {
+                return;
+            }
+            // With no receiver there is nobody to tell.
+            let _ = sender.send(Err(e)).await;
+        }
+    }
+}
+
+async fn read(
+    connection: &mut Connection,
+    decoder: &mut Decoder,
+    shared: &Shared,
+    sender: &Sender,
+) -> Result<Result<(), Dropped>> {
+    match &shared.work {
+        Work::Whole(sql) => {
+            // The end of the transaction rides along: no round trip of its own.
+            connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
+            if let Err(Dropped) = rows(connection, decoder, shared, sender).await? {
+                return Ok(Err(Dropped));
+            }
+            connection.until_ready(|_| Ok(())).await?;
+        }
+        Work::Parts(parts) => {
+            while let Some(sql) = parts.sql(shared.next_part.fetch_add(1, Ordering::Relaxed)) {
+                connection.execute(&sql, &shared.formats, None).await?;
+                if let Err(Dropped) = rows(connection, decoder, shared, sender).await? {
+                    return Ok(Err(Dropped));
+                }
+            }
+            connection.simple("ROLLBACK").await?;
+        }
+    }
+    if decoder.rows() > 0 {
+        return deliver(connection, decoder, sender).await;
+    }
+    Ok(Ok(()))
+}
+
+async fn deliver(
+    connection: &Connection,
+    decoder: &mut Decoder,
+    sender: &Sender,
+) -> Result<Result<(), Dropped>> {
+    let batch = decoder.finish().map_err(|e: ArrowError| malformed(connection, &e.to_string()))?;
+    Ok(sender.send(Ok(batch)).await.map_err(|_| Dropped))
+}
+
+fn malformed(connection: &Connection, reason: &str) -> SourceError {
+    SourceError::Malformed { target: connection.target(), reason: reason.into() }
+}
+
+/// Why the rows in the buffer are through.
+enum Pause {
+    Full,
+    NoWholeMessage,
+    OtherMessage,
+}
+
+/// Takes the rows of one statement, to its `ReadyForQuery`.
+async fn rows(
+    connection: &mut Connection,
+    decoder: &mut Decoder,
+    shared: &Shared,
+    sender: &Sender,
+) -> Result<Result<(), Dropped>> {
+    loop {
+        let before = decoder.rows();
+        let (bytes, pause) =
+            take_rows(connection.buffered(), decoder).map_err(|(column, bad)| match *bad {
+                Bad::Malformed(what) => malformed(connection, what),
+                Bad::Value(reason) => SourceError::Value {
+                    column: column.map_or_else(String::new, |at| shared.schema.field(at).name().clone()),
+                    reason,
+                },
+            })?;
+        connection.consume(bytes);
+        shared.rows.fetch_add((decoder.rows() - before) as u64, Ordering::Relaxed);
+        let lost =
+            |connection: &Connection, e: io::Error| connection.lost(e, shared.rows.load(Ordering::Relaxed));
+        match pause {
+            Pause::Full => {
+                if let Err(Dropped) = deliver(connection, decoder, sender).await? {
+                    return Ok(Err(Dropped));
+                }
+            }
+            Pause::NoWholeMessage => {
+                connection.header().map_err(|e| lost(connection, e))?;
+                tokio::select! {
+                    biased;
+                    filled = connection.fill() => filled.map_err(|e| lost(connection, e))?,
+                    () = sender.closed() => return Ok(Err(Dropped)),
+                }
+            }
+            Pause::OtherMessage => {
+                let frame = connection.frame().await.map_err(|e| lost(connection, e))?;
+                match frame.tag {
+                    b'Z' => return Ok(Ok(())),
+                    b'E' => {
+                        return Err(connection.server_error(&frame.body, shared.rows.load(Ordering::Relaxed)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Takes the rows at the front of `buffered`; says how many bytes they had.
+fn take_rows(buffered: &[u8], decoder: &mut Decoder) -> Result<(usize, Pause), (Option<usize>, Box<Bad>)> {
+    let mut at = 0;
+    loop {
+        if decoder.is_full() {
+            return Ok((at, Pause::Full));
+        }
+        let rest = &buffered[at..];
+        match Header::parse(rest) {
+            Some(header) if header.tag != b'D' => return Ok((at, Pause::OtherMessage)),
+            Some(header) if rest.len() >= header.total() => {
+                decoder.row(&rest[Header::BYTES..header.total()])?;
+                at += header.total();
+            }
+            _ => return Ok((at, Pause::NoWholeMessage)),
+        }
+    }
+}

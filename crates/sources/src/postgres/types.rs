@@ -1,0 +1,421 @@
+//! PostgreSQL's types and what each becomes in Arrow.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
+
+use super::connection::{Connection, Described};
+use crate::{NumericRule, Result, SourceError};
+
+/// `Decimal128` of [`NumericRule::Decimal`].
+const FREE_NUMERIC: Kind = Kind::Decimal128 { precision: 38, scale: 10 };
+/// Domains over domains, arrays of domains over arrays...
+const TYPE_DEPTH_MAX: usize = 16;
+
+/// How a column travels and what it becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    UInt32,
+    Float32,
+    Float64,
+    Decimal128 {
+        precision: u8,
+        scale: i8,
+    },
+    Decimal256 {
+        precision: u8,
+        scale: i8,
+    },
+    /// `numeric` as exact text.
+    NumericText,
+    /// `numeric` as the nearest double.
+    NumericDouble,
+    /// Hundredths, or whatever the locale's smallest unit is.
+    Money {
+        scale: i8,
+    },
+    Date,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Interval,
+    Uuid,
+    Bytes,
+    /// Types whose binary form is their text.
+    Utf8,
+    Json,
+    /// A version byte, then text.
+    Jsonb,
+    /// Everything else: as the server prints it.
+    Text,
+    /// One dimension; elements in binary form.
+    List(Box<Kind>),
+    /// An array whose elements have no binary form known here.
+    TextList,
+}
+
+impl Kind {
+    /// Format code to ask for: 0 is text, 1 is binary.
+    pub(super) fn format(&self) -> i16 {
+        i16::from(!matches!(self, Self::Text | Self::TextList))
+    }
+
+    /// What it becomes in Arrow.
+    pub(super) fn data_type(&self) -> DataType {
+        match self {
+            Self::Bool => DataType::Boolean,
+            Self::Int16 => DataType::Int16,
+            Self::Int32 => DataType::Int32,
+            Self::Int64 => DataType::Int64,
+            Self::UInt32 => DataType::UInt32,
+            Self::Float32 => DataType::Float32,
+            Self::Float64 | Self::NumericDouble => DataType::Float64,
+            Self::Decimal128 { precision, scale } => DataType::Decimal128(*precision, *scale),
+            Self::Decimal256 { precision, scale } => DataType::Decimal256(*precision, *scale),
+            Self::Money { scale } => DataType::Decimal128(19, *scale),
+            Self::Date => DataType::Date32,
+            Self::Time => DataType::Time64(TimeUnit::Microsecond),
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            Self::TimestampTz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            Self::Uuid => DataType::FixedSizeBinary(16),
+            Self::Bytes => DataType::Binary,
+            Self::Utf8 | Self::Json | Self::Jsonb | Self::Text | Self::NumericText => DataType::Utf8,
+            Self::List(item) => DataType::List(Arc::new(item.field("item"))),
+            Self::TextList => DataType::List(Arc::new(Self::Text.field("item"))),
+        }
+    }
+
+    /// The field of a column; always nullable, for a query does not say.
+    pub(super) fn field(&self, name: &str) -> Field {
+        let field = Field::new(name, self.data_type(), true);
+        let entry = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        match self {
+            Self::Uuid => field.with_metadata([entry(EXTENSION_TYPE_NAME_KEY, "arrow.uuid")].into()),
+            Self::Json | Self::Jsonb => field.with_metadata(
+                [entry(EXTENSION_TYPE_NAME_KEY, "arrow.json"), entry(EXTENSION_TYPE_METADATA_KEY, "")].into(),
+            ),
+            _ => field,
+        }
+    }
+
+    /// Bytes of one value in Arrow, for those of a fixed size.
+    pub(super) fn fixed_bytes(&self) -> usize {
+        match self {
+            Self::Bool => 1,
+            Self::Int16 => 2,
+            Self::Int32 | Self::UInt32 | Self::Float32 | Self::Date => 4,
+            Self::Int64 | Self::Float64 | Self::NumericDouble | Self::Time => 8,
+            Self::Timestamp | Self::TimestampTz => 8,
+            Self::Decimal128 { .. } | Self::Money { .. } | Self::Interval | Self::Uuid => 16,
+            Self::Decimal256 { .. } => 32,
+            // An offset; the bytes are counted as they come.
+            _ => 4,
+        }
+    }
+
+    /// Whether the size of a value is known only from the value.
+    pub(super) fn is_variable(&self) -> bool {
+        matches!(
+            self,
+            Self::Bytes
+                | Self::Utf8
+                | Self::Json
+                | Self::Jsonb
+                | Self::Text
+                | Self::NumericText
+                | Self::List(_)
+                | Self::TextList
+        )
+    }
+}
+
+/// `numeric(p, s)` as its type modifier has it; `None` for plain `numeric`.
+fn declared(modifier: i32) -> Option<(i32, i32)> {
+    let packed = modifier.checked_sub(4).filter(|packed| *packed >= 0)?;
+    // Eleven bits with a sign since PostgreSQL 15; positive before.
+    Some((packed >> 16 & 0xffff, ((packed & 0x7ff) ^ 1024) - 1024))
+}
+
+fn numeric(modifier: i32, rule: NumericRule) -> Kind {
+    let exact = declared(modifier).and_then(|(precision, scale)| {
+        // Arrow has no fraction longer than the number; 0.00012 as numeric(2, 5) takes five digits.
+        let precision = u8::try_from(precision.max(scale)).ok()?;
+        let scale = i8::try_from(scale).ok()?;
+        match precision {
+            1..=38 => Some(Kind::Decimal128 { precision, scale }),
+            39..=76 => Some(Kind::Decimal256 { precision, scale }),
+            _ => None,
+        }
+    });
+    exact.unwrap_or(match rule {
+        NumericRule::Decimal => FREE_NUMERIC,
+        NumericRule::String => Kind::NumericText,
+        NumericRule::Double => Kind::NumericDouble,
+    })
+}
+
+/// Types every server has. `None` is one that has to be looked up.
+fn builtin(oid: u32, modifier: i32, rule: NumericRule) -> Option<Kind> {
+    Some(match oid {
+        16 => Kind::Bool,
+        17 => Kind::Bytes,
+        19 | 25 | 1042 | 1043 => Kind::Utf8, // name, text, bpchar, varchar
+        20 => Kind::Int64,
+        21 => Kind::Int16,
+        23 => Kind::Int32,
+        26 => Kind::UInt32,
+        114 => Kind::Json,
+        700 => Kind::Float32,
+        701 => Kind::Float64,
+        790 => Kind::Money { scale: 2 },
+        1082 => Kind::Date,
+        1083 => Kind::Time,
+        1114 => Kind::Timestamp,
+        1184 => Kind::TimestampTz,
+        1186 => Kind::Interval,
+        1700 => numeric(modifier, rule),
+        2950 => Kind::Uuid,
+        3802 => Kind::Jsonb,
+        // "char", int2vector, regproc, tid, xid, cid, oidvector, xml, pg_lsn, record, void,
+        // unknown, inet, cidr, macaddr, macaddr8, timetz, bit, varbit, point ... circle
+        18
+        | 22
+        | 24
+        | 27..=30
+        | 142
+        | 3220
+        | 2249
+        | 2278
+        | 705
+        | 869
+        | 650
+        | 829
+        | 774
+        | 1266
+        | 1560
+        | 1562 => Kind::Text,
+        600..=604 | 628 | 718 => Kind::Text,
+        1000
+        | 1001
+        | 1003
+        | 1005
+        | 1007
+        | 1009
+        | 1014..=1016
+        | 1021
+        | 1022
+        | 1028
+        | 199
+        | 791
+        | 1182
+        | 1183
+        | 1115
+        | 1185
+        | 1187
+        | 1231
+        | 2951
+        | 3807 => Kind::List(Box::new(builtin(builtin_element(oid)?, modifier, rule)?)),
+        1002 | 143 | 1041 | 651 | 1040 | 1270 | 1561 | 1563 => Kind::TextList,
+        _ => return None,
+    })
+}
+
+/// Element type of the arrays of `builtin`.
+fn builtin_element(array: u32) -> Option<u32> {
+    Some(match array {
+        1000 => 16,
+        1001 => 17,
+        1003 => 19,
+        1005 => 21,
+        1007 => 23,
+        1009 => 25,
+        1014 => 1042,
+        1015 => 1043,
+        1016 => 20,
+        1021 => 700,
+        1022 => 701,
+        1028 => 26,
+        199 => 114,
+        791 => 790,
+        1182 => 1082,
+        1183 => 1083,
+        1115 => 1114,
+        1185 => 1184,
+        1187 => 1186,
+        1231 => 1700,
+        2951 => 2950,
+        3807 => 3802,
+        _ => return None,
+    })
+}
+
+/// What the catalog says of a type that is not built in.
+#[derive(Debug, Clone, Copy)]
+enum Entry {
+    /// Enums and citext: text in both formats.
+    Label,
+    Domain {
+        base: u32,
+        modifier: i32,
+    },
+    Array {
+        element: u32,
+    },
+    Other,
+}
+
+/// Types of one database, looked up once each. An OID keeps its meaning.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Types {
+    known: Arc<Mutex<HashMap<u32, Entry>>>,
+    money_scale: Arc<Mutex<Option<i8>>>,
+}
+
+impl Types {
+    /// How each of `columns` travels.
+    pub(super) async fn resolve(
+        &self,
+        connection: &mut Connection,
+        columns: &[Described],
+        rule: NumericRule,
+    ) -> Result<Vec<Kind>> {
+        self.look_up(connection, columns.iter().map(|column| column.oid).collect()).await?;
+        let mut kinds: Vec<_> = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            columns.iter().map(|c| kind(&known, c.oid, c.modifier, rule, TYPE_DEPTH_MAX)).collect()
+        };
+        for kind in &mut kinds {
+            let kind = match kind {
+                Kind::List(item) => &mut **item,
+                kind => kind,
+            };
+            if let Kind::Money { scale } = kind {
+                *scale = self.money_scale(connection).await?;
+            }
+        }
+        Ok(kinds)
+    }
+
+    /// The type of an array's elements, for writing one.
+    pub(super) fn element(&self, array: u32) -> Option<u32> {
+        builtin_element(array).or_else(|| {
+            match self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&array)? {
+                Entry::Array { element } => Some(*element),
+                Entry::Domain { base, .. } => builtin_element(*base),
+                _ => None,
+            }
+        })
+    }
+
+    async fn look_up(&self, connection: &mut Connection, mut wanted: BTreeSet<u32>) -> Result<()> {
+        for _ in 0..TYPE_DEPTH_MAX {
+            {
+                let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                wanted.retain(|oid| {
+                    builtin(*oid, -1, NumericRule::Decimal).is_none() && !known.contains_key(oid)
+                });
+            }
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let list = wanted.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let rows = connection
+                .simple(&format!(
+                    "SELECT t.oid, t.typtype, t.typname, t.typbasetype, t.typtypmod, \
+                     CASE WHEN t.typcategory = 'A' AND t.typlen = -1 AND e.typdelim = ',' THEN t.typelem ELSE 0 END \
+                     FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem \
+                     WHERE t.oid IN ({list})"
+                ))
+                .await?;
+            // A type that has vanished is as good as unknown.
+            let mut found: HashMap<u32, Entry> = wanted.iter().map(|oid| (*oid, Entry::Other)).collect();
+            wanted.clear();
+            for row in rows {
+                let text = |at: usize| row.get(at).and_then(Option::as_deref).unwrap_or_default();
+                let number = |at: usize| text(at).parse::<u32>().unwrap_or(0);
+                let entry = match (text(1), text(2), number(5)) {
+                    ("e", ..) | (_, "citext", _) => Entry::Label,
+                    ("d", ..) => Entry::Domain { base: number(3), modifier: text(4).parse().unwrap_or(-1) },
+                    ("b", _, element) if element != 0 => Entry::Array { element },
+                    _ => Entry::Other,
+                };
+                match entry {
+                    Entry::Domain { base: other, .. } | Entry::Array { element: other } => {
+                        wanted.insert(other);
+                    }
+                    Entry::Label | Entry::Other => {}
+                }
+                found.insert(number(0), entry);
+            }
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        }
+        Err(SourceError::Unsupported(format!("a type nested more than {TYPE_DEPTH_MAX} deep")))
+    }
+
+    /// Decimal places of the server's currency.
+    async fn money_scale(&self, connection: &mut Connection) -> Result<i8> {
+        if let Some(scale) = *self.money_scale.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(scale);
+        }
+        let rows = connection.simple("SELECT pg_catalog.scale(1::money::numeric)").await?;
+        let text = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
+        let scale =
+            text.and_then(|text| text.parse().ok()).filter(|scale| (0..=19).contains(scale)).unwrap_or(2);
+        *self.money_scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scale);
+        Ok(scale)
+    }
+}
+
+fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule, depth: usize) -> Kind {
+    if let Some(kind) = builtin(oid, modifier, rule) {
+        return kind;
+    }
+    match known.get(&oid) {
+        Some(Entry::Label) => Kind::Utf8,
+        Some(Entry::Domain { base, modifier }) if depth > 0 => kind(known, *base, *modifier, rule, depth - 1),
+        Some(Entry::Array { element }) if depth > 0 => {
+            match kind(known, *element, modifier, rule, depth - 1) {
+                // An array of a domain over arrays is a list of lists to the server, too.
+                Kind::Text | Kind::TextList => Kind::TextList,
+                item => Kind::List(Box::new(item)),
+            }
+        }
+        _ => Kind::Text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modifiers_of_numeric_are_read() {
+        let modifier = |precision: i32, scale: i32| (precision << 16 | scale & 0x7ff) + 4;
+        let check =
+            |p, s, expected| assert_eq!(numeric(modifier(p, s), NumericRule::String), expected, "{p},{s}");
+        check(15, 2, Kind::Decimal128 { precision: 15, scale: 2 });
+        check(39, 20, Kind::Decimal256 { precision: 39, scale: 20 });
+        check(3, -2, Kind::Decimal128 { precision: 3, scale: -2 });
+        check(2, 5, Kind::Decimal128 { precision: 5, scale: 5 });
+        check(100, 2, Kind::NumericText);
+        assert_eq!(numeric(-1, NumericRule::Decimal), FREE_NUMERIC);
+        assert_eq!(numeric(-1, NumericRule::Double), Kind::NumericDouble);
+    }
+
+    #[test]
+    fn every_builtin_array_has_an_element_of_its_kind() {
+        for oid in 0..10_000 {
+            if let Some(Kind::List(item)) = builtin(oid, -1, NumericRule::Decimal) {
+                let element = builtin_element(oid).unwrap();
+                assert_eq!(builtin(element, -1, NumericRule::Decimal), Some(*item), "{oid}");
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! SQLite.
+//!
+//! [`SqliteSource`] reads a database file that must exist, and never writes it.
+//! Each result has a connection and a thread of its own, which is at most one
+//! batch ahead of the consumer.
+//!
+//! # Types
+//! SQLite's columns have no types, its values have: any column may hold anything.
+//! Arrow's columns have one type each. It is taken from the type that the column
+//! was declared with, by the words in it:
+//!
+//! | declared as | Arrow |
+//! |---|---|
+//! | `...BOOL...` | `Boolean`; values must be 0 and 1 |
+//! | `...INT...` | `Int64` |
+//! | `...CHAR...`, `...CLOB...`, `...TEXT...` | `Utf8` |
+//! | `...BLOB...`, `...BINARY...` | `Binary` |
+//! | `...REAL...`, `...FLOA...`, `...DOUB...` | `Float64` |
+//! | `DECIMAL(p, s)`, `NUMERIC`, `NUMBER(p, s)` | `Float64`, for that is how SQLite stores them; `(p)` and `(p, 0)`: `Int64` |
+//! | anything else: `DATE`, `DATETIME`, `JSON`, nothing, an expression | the narrowest of `Int64`, `Float64`, `Utf8`, `Binary` that takes the values seen |
+//!
+//! So dates arrive as they are stored, as text or numbers. The values seen are
+//! those of the first batch of a query, and of the first 1024 rows of a table for
+//! [`Source::scan`] and [`Source::table`], whatever the scan leaves out. A column
+//! of which only NULLs were seen is `Utf8`.
+//!
+//! A wider column takes narrower values: reals take integers they can show
+//! exactly, text takes numbers written out, blobs take the bytes of text. Any
+//! other value that does not fit is a [`SourceError::Value`] that names the column,
+//! the row and the cast that takes it.
+
+mod columns;
+mod errors;
+mod reader;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_schema::{Field, Schema};
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use rusqlite::{Connection, OptionalExtension};
+
+use self::columns::Kind;
+use self::reader::{Job, Plan};
+use crate::select::{self, rows_without_columns};
+use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+
+/// Rows of a table looked at to find the type of a column that declares none.
+const SNIFFED_ROWS: usize = 1024;
+
+/// An SQLite database file.
+#[derive(Debug)]
+pub struct SqliteSource {
+    path: PathBuf,
+}
+
+impl SqliteSource {
+    /// Opens the file once, to see that it is there and a database.
+    ///
+    /// # Errors
+    /// [`SourceError::Connect`] when it is not.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let absent = |reason: String, source| SourceError::Connect {
+            target: path.display().to_string(),
+            reason,
+            source,
+        };
+        match std::fs::metadata(&path) {
+            Ok(file) if file.is_dir() => return Err(absent("it is a folder".into(), None)),
+            Ok(_) => {}
+            Err(error) => return Err(absent(error.to_string(), Some(Box::new(error)))),
+        }
+        let connection = reader::open(&path)?;
+        connection
+            .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
+            .map_err(|error| errors::open(&path, error))?;
+        Ok(Self { path })
+    }
+
+    /// Runs `work` on a connection, where it may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &Path) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let path = self.path.clone();
+        let target = path.display().to_string();
+        tokio::task::spawn_blocking(move || work(&reader::open(&path)?, &path))
+            .await
+            .unwrap_or_else(|error| Err(SourceError::Malformed { target, reason: error.to_string() }))
+    }
+}
+
+#[async_trait]
+impl Source for SqliteSource {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
+        let plan = Plan { sql: sql.to_owned(), kinds: Vec::new(), rows_estimate: None };
+        let plan = Box::new(|_: &Connection| Ok(plan));
+        reader::run(Job { path: self.path.clone(), options: options.clone(), plan }).await
+    }
+
+    async fn scan(&self, scan: &Scan, options: &ReadOptions) -> Result<Rows> {
+        let (path, scan) = (self.path.clone(), scan.clone());
+        let counts = scan.columns.as_ref().is_some_and(Vec::is_empty);
+        let plan = Box::new(move |connection: &Connection| plan(connection, &path, &scan));
+        let mut rows = reader::run(Job { path: self.path.clone(), options: options.clone(), plan }).await?;
+        if counts {
+            let count = rows.batches.try_next().await?;
+            let count = count.as_ref().and_then(|batch| batch.column(0).as_primitive_opt::<Int64Type>());
+            let count =
+                count.and_then(|count| u64::try_from(*count.values().first()?).ok()).ok_or_else(|| {
+                    let target = self.path.display().to_string();
+                    SourceError::Malformed { target, reason: "the count is no number".into() }
+                })?;
+            return Ok(rows_without_columns(count, options.batch_rows));
+        }
+        Ok(rows)
+    }
+
+    async fn table(&self, name: &TableName, _: &ReadOptions) -> Result<TableInfo> {
+        let name = name.clone();
+        self.blocking(move |connection, path| {
+            let columns = describe(connection, path, &name)?;
+            let fields = columns.into_iter().map(|(name, kind)| Field::new(name, kind.data_type(), true));
+            Ok(TableInfo {
+                schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+                rows_estimate: rows_estimate(connection, &name),
+            })
+        })
+        .await
+    }
+
+    async fn tables(&self) -> Result<Vec<TableName>> {
+        const SQL: &str = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') \
+             AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
+        self.blocking(|connection, path| {
+            let names = || -> rusqlite::Result<Vec<TableName>> {
+                let mut statement = connection.prepare(SQL)?;
+                let names =
+                    statement.query_map([], |row| Ok(TableName { schema: None, name: row.get(0)? }))?;
+                names.collect()
+            };
+            names().map_err(|error| errors::statement(path, SQL, error))
+        })
+        .await
+    }
+}
+
+/// The statement of a scan, with the types of the table's columns.
+fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<Plan> {
+    let described = describe(connection, path, &scan.table)?;
+    let kinds = match &scan.columns {
+        None => described.iter().map(|&(_, kind)| Some(kind)).collect(),
+        // A column that is none is for SQLite to refuse.
+        Some(wanted) => wanted
+            .iter()
+            .map(|wanted| {
+                let same = |(name, _): &&(String, Kind)| name.eq_ignore_ascii_case(wanted);
+                described.iter().find(same).map(|&(_, kind)| kind)
+            })
+            .collect(),
+    };
+    let estimate = scan.filter.is_none().then(|| rows_estimate(connection, &scan.table)).flatten();
+    let rows_estimate = match (estimate, scan.limit) {
+        (Some(estimate), Some(limit)) => Some(estimate.min(limit)),
+        (estimate, _) => estimate,
+    };
+    Ok(Plan { sql: select::statement(scan), kinds, rows_estimate })
+}
+
+/// Names and kinds of a table's columns.
+fn describe(connection: &Connection, path: &Path, table: &TableName) -> Result<Vec<(String, Kind)>> {
+    const EXISTS: &str = "SELECT 1 FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE \
+         AND schema = COALESCE(?2, schema) COLLATE NOCASE";
+    let exists = connection.query_row(EXISTS, (&table.name, &table.schema), |_| Ok(())).optional();
+    if exists.map_err(|error| errors::statement(path, EXISTS, error))?.is_none() {
+        return Err(SourceError::NoTable { name: table.name.clone() });
+    }
+    let quoted = select::table(table);
+    let sql = format!("SELECT * FROM {quoted}");
+    let statement = connection.prepare(&sql).map_err(|error| errors::statement(path, &sql, error))?;
+    let declared: Vec<_> = statement
+        .columns()
+        .map(|column| (column.name().to_owned(), column.decl_type().and_then(Kind::declared)))
+        .collect();
+    let undeclared = declared.iter().filter(|(_, kind)| kind.is_none()).map(|(name, _)| name.as_str());
+    let mut sniffed = sniff(connection, path, &quoted, undeclared)?.into_iter();
+    Ok(declared
+        .into_iter()
+        .map(|(name, kind)| (name, kind.or_else(|| sniffed.next()).unwrap_or(Kind::Text)))
+        .collect())
+}
+
+/// Kinds of columns by what the first rows of the table hold.
+fn sniff<'a>(
+    connection: &Connection,
+    path: &Path,
+    quoted_table: &str,
+    columns: impl Iterator<Item = &'a str>,
+) -> Result<Vec<Kind>> {
+    let types: Vec<_> = columns.map(|column| format!("typeof({})", select::identifier(column))).collect();
+    if types.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!("SELECT {} FROM {quoted_table} LIMIT {SNIFFED_ROWS}", types.join(", "));
+    let seen = || -> rusqlite::Result<Vec<Option<Kind>>> {
+        let mut seen = vec![None; types.len()];
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            for (index, widest) in seen.iter_mut().enumerate() {
+                *widest = (*widest).max(Kind::named(row.get_ref(index)?.as_str()?));
+            }
+        }
+        Ok(seen)
+    };
+    let seen = seen().map_err(|error| errors::statement(path, &sql, error))?;
+    Ok(seen.into_iter().map(Kind::widest).collect())
+}
+
+/// What `ANALYZE` noted, or else the largest row id: rows are numbered from 1,
+/// and ids of deleted rows stay unused. None for views.
+fn rows_estimate(connection: &Connection, table: &TableName) -> Option<u64> {
+    let schema = select::identifier(table.schema.as_deref().unwrap_or("main"));
+    let noted = format!("SELECT stat FROM {schema}.sqlite_stat1 WHERE tbl = ?1 COLLATE NOCASE");
+    let noted: Option<String> = connection.query_row(&noted, [&table.name], |row| row.get(0)).ok();
+    let noted = noted.and_then(|stat| stat.split(' ').next()?.parse().ok());
+    noted.or_else(|| {
+        let largest = format!("SELECT COALESCE(MAX(_rowid_), 0) FROM {}", select::table(table));
+        let largest: i64 = connection.query_row(&largest, [], |row| row.get(0)).ok()?;
+        u64::try_from(largest).ok()
+    })
+}

@@ -1,0 +1,109 @@
+//! Arrow IPC, as a file and as a stream.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::ByteViewType;
+use arrow_array::{
+    Array, ArrayRef, GenericByteViewArray, RecordBatch, RecordBatchOptions, make_array, new_empty_array,
+};
+use arrow_data::transform::MutableArrayData;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
+
+use super::BatchWriter;
+use super::output::Output;
+use super::stand_in::{StandIn, decoded, find};
+use crate::Result;
+
+/// Decides what of the schema a file holds otherwise: it allows one dictionary a
+/// column, and each batch of a result may bring its own.
+pub(super) fn check_file(schema: &SchemaRef) -> StandIn {
+    StandIn::new(schema, &|t| if matches!(t, DataType::Dictionary(..)) { decoded(t) } else { None })
+}
+
+pub(super) struct File {
+    writer: FileWriter<Output>,
+    stand_in: StandIn,
+}
+
+impl File {
+    pub(super) fn new(output: Output, stand_in: StandIn) -> Result<Self> {
+        Ok(Self { writer: FileWriter::try_new(output, stand_in.schema())?, stand_in })
+    }
+}
+
+impl BatchWriter for File {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        Ok(self.writer.write(&tidied(&self.stand_in.apply(batch)?)?)?)
+    }
+
+    fn output(&mut self) -> &mut Output {
+        self.writer.get_mut()
+    }
+
+    fn finish(self: Box<Self>) -> Result<Output> {
+        Ok(self.writer.into_inner()?)
+    }
+}
+
+pub(super) struct Stream {
+    writer: StreamWriter<Output>,
+}
+
+impl Stream {
+    pub(super) fn new(output: Output, schema: &SchemaRef) -> Result<Self> {
+        Ok(Self { writer: StreamWriter::try_new(output, schema)? })
+    }
+}
+
+impl BatchWriter for Stream {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        Ok(self.writer.write(&tidied(batch)?)?)
+    }
+
+    fn output(&mut self) -> &mut Output {
+        self.writer.get_mut()
+    }
+
+    fn finish(self: Box<Self>) -> Result<Output> {
+        Ok(self.writer.into_inner()?)
+    }
+}
+
+/// The batch with what the library would write wrongly or wastefully put in order.
+fn tidied(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().map(tidied_column).collect::<Result<_, _>>()?;
+    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns, &rows)
+}
+
+fn tidied_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match column.data_type() {
+        other if column.is_empty() => Ok(new_empty_array(other)),
+        DataType::Utf8View => Ok(trimmed(column, column.as_string_view())),
+        DataType::BinaryView => Ok(trimmed(column, column.as_binary_view())),
+        // The library writes a part of a union, as a list's offsets cut one out,
+        // from its beginning, and invalid run ends for an empty part of runs. A
+        // copy has no parts.
+        other
+            if find(other, &|t| matches!(t, DataType::Union(..) | DataType::RunEndEncoded(..))).is_some() =>
+        {
+            let data = column.to_data();
+            let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+            copy.try_extend(0, 0, data.len())?;
+            Ok(make_array(copy.freeze()))
+        }
+        _ => Ok(Arc::clone(column)),
+    }
+}
+
+/// Views without the text of rows that are no longer there: the library writes
+/// every buffer whole, in every batch that shares it.
+fn trimmed<T: ByteViewType>(column: &ArrayRef, views: &GenericByteViewArray<T>) -> ArrayRef {
+    let held: usize = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
+    match held > 2 * views.total_buffer_bytes_used() {
+        true => Arc::new(views.gc()),
+        false => Arc::clone(column),
+    }
+}

@@ -1,0 +1,241 @@
+//! Files and standard output as destinations.
+//!
+//! [`create`] opens a [`Target`] and gives a [`Destination`] that encodes on a
+//! thread of its own, so that receiving the next batch and encoding the last
+//! overlap. One batch waits and one is being encoded: memory is two batches and
+//! what the format keeps (for Parquet the row group in progress,
+//! [`WriteOptions::memory_bytes`]).
+//!
+//! A file appears under its name when it is whole and not before: it is written
+//! beside it under a hidden name, synchronised and renamed. Pipes, terminals and
+//! devices are written as they are.
+//!
+//! What each format does to the types is said at its [`Format`].
+
+mod background;
+mod csv;
+mod ipc;
+mod json;
+mod output;
+mod parquet;
+mod stand_in;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, SchemaRef};
+
+use self::output::Output;
+use crate::{Destination, Result, SourceError};
+
+/// How rows become bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Arrow IPC file: every type as it is, but dictionaries, which become their
+    /// values (a file holds one dictionary a column, a result brings many).
+    ArrowFile,
+    /// Arrow IPC stream: every type as it is.
+    ArrowStream,
+    /// Parquet, with the Arrow schema in its metadata, so that types come back as
+    /// they were; dictionaries of anything but text and bytes, and run-end encoded
+    /// columns, come back as their values, and `Decimal32` of one digit as
+    /// `Decimal128`. Refused are unions, intervals of months,
+    /// days and nanoseconds, decimals of negative scale, structs without fields,
+    /// byte arrays of size zero, and results without columns.
+    Parquet,
+    /// CSV after RFC 4180 with a header line. NULL is empty and an empty text is
+    /// `""`, but in a result of one column NULL is `""` too, since readers skip an
+    /// empty line. Bytes are hexadecimal, times ISO 8601. Nested types are refused.
+    Csv,
+    /// A JSON object a line, NULL as `null`. Decimals are numbers with all their
+    /// digits, bytes hexadecimal text, times ISO 8601 text, not-a-number and
+    /// infinities `null`. Unions, and two columns of one name, are refused.
+    Json,
+    /// A table for a person to read: the first rows, and how many there are more.
+    Table,
+}
+
+impl Format {
+    /// Names a user may type, the usual one of each format first.
+    pub const NAMES: [&str; 6] = ["arrow", "stream", "parquet", "csv", "json", "table"];
+
+    /// The format that a file's extension says: `.arrow`, `.feather`, `.ipc`,
+    /// `.arrows`, `.parquet`, `.pq`, `.csv`, `.json`, `.jsonl`, `.ndjson`.
+    pub fn from_path(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match extension.as_str() {
+            "arrow" | "feather" | "ipc" => Self::ArrowFile,
+            "arrows" => Self::ArrowStream,
+            "parquet" | "pq" => Self::Parquet,
+            "csv" => Self::Csv,
+            "json" | "jsonl" | "ndjson" => Self::Json,
+            _ => return None,
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = SourceError;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Ok(match name {
+            "arrow" => Self::ArrowFile,
+            "arrows" | "stream" => Self::ArrowStream,
+            "parquet" => Self::Parquet,
+            "csv" => Self::Csv,
+            "json" | "jsonl" => Self::Json,
+            "table" => Self::Table,
+            _ => {
+                let names = Self::NAMES.join(", ");
+                return Err(SourceError::Unsupported(format!("format `{name}`; there are {names}")));
+            }
+        })
+    }
+}
+
+/// Where the bytes go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A file, replaced once the new one is whole; or a pipe or device.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+}
+
+/// How pages of a Parquet file are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all: largest file, least work.
+    None,
+    /// LZ4: about half the work of zstd, a file about a third larger.
+    Lz4,
+    /// Zstandard at this level, 1 to 22. Levels over 3 cost much time for little.
+    Zstd(u8),
+}
+
+/// How to write. Defaults suit most results.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// Compression of Parquet.
+    pub compression: Compression,
+    /// What a Parquet writer may hold of the row group it builds, in bytes. Less
+    /// means more and smaller row groups: a larger file that is slower to read.
+    pub memory_bytes: usize,
+    /// Rows that a table shows; the rest is counted.
+    pub table_rows: usize,
+    /// Widest value in a table, in terminal cells; longer ones are cut.
+    pub table_value_width: usize,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self {
+            compression: Compression::Zstd(1),
+            memory_bytes: 64 << 20,
+            table_rows: 40,
+            table_value_width: 40,
+        }
+    }
+}
+
+/// Opens the target for batches of `schema`.
+///
+/// # Errors
+/// [`SourceError::Unsupported`] when the format can't hold one of the columns,
+/// [`SourceError::Io`] when the target can't be opened. A pipe is opened at the
+/// first write, since that waits for its reader.
+pub fn create(
+    target: Target,
+    format: Format,
+    schema: SchemaRef,
+    options: WriteOptions,
+) -> Result<Box<dyn Destination>> {
+    let plan = Plan::new(format, &schema)?;
+    let output = Output::open(target)?;
+    let failures = output.failures();
+    let is_temporary = output.is_temporary();
+    let writer = plan.start(output, &schema, &options).map_err(|error| failures.explain(error))?;
+    Ok(Box::new(background::Background::start(writer, schema, failures, is_temporary)?))
+}
+
+/// A format's encoder: batches in, bytes into its [`Output`].
+trait BatchWriter: Send {
+    /// Encodes one batch.
+    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
+
+    /// Where it writes to.
+    fn output(&mut self) -> &mut Output;
+
+    /// Writes what comes last and returns the output, for its owner to commit.
+    fn finish(self: Box<Self>) -> Result<Output>;
+}
+
+/// A format that has accepted a schema, before anything is opened.
+enum Plan {
+    ArrowFile(stand_in::StandIn),
+    ArrowStream,
+    Parquet(stand_in::StandIn),
+    Csv,
+    Json(stand_in::StandIn),
+    Table,
+}
+
+impl Plan {
+    fn new(format: Format, schema: &SchemaRef) -> Result<Self> {
+        Ok(match format {
+            Format::ArrowFile => Self::ArrowFile(ipc::check_file(schema)),
+            Format::ArrowStream => Self::ArrowStream,
+            Format::Parquet => Self::Parquet(parquet::check(schema)?),
+            Format::Csv => {
+                csv::check(schema)?;
+                Self::Csv
+            }
+            Format::Json => Self::Json(json::check(schema)?),
+            Format::Table => Self::Table,
+        })
+    }
+
+    fn start(
+        self,
+        output: Output,
+        schema: &SchemaRef,
+        options: &WriteOptions,
+    ) -> Result<Box<dyn BatchWriter>> {
+        Ok(match self {
+            Self::ArrowFile(stand_in) => Box::new(ipc::File::new(output, stand_in)?),
+            Self::ArrowStream => Box::new(ipc::Stream::new(output, schema)?),
+            Self::Parquet(stand_in) => Box::new(parquet::Parquet::new(output, stand_in, options)?),
+            Self::Csv => Box::new(csv::Csv::new(output, schema)?),
+            Self::Json(stand_in) => Box::new(json::Json::new(output, stand_in)),
+            Self::Table => Box::new(table::Table::new(output, schema, options)),
+        })
+    }
+}
+
+/// The error for a column that `format` can't hold.
+fn refused(format: &str, column: &str, data_type: &DataType, hint: &str) -> SourceError {
+    SourceError::Unsupported(format!("{format} can't hold {data_type} (column `{column}`); {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_by_name_and_by_extension() {
+        for name in Format::NAMES {
+            assert!(name.parse::<Format>().is_ok(), "{name}");
+        }
+        assert!("tsv".parse::<Format>().is_err());
+        let check = |path: &str, expected| assert_eq!(Format::from_path(Path::new(path)), expected, "{path}");
+        check("a/b.parquet", Some(Format::Parquet));
+        check("B.PQ", Some(Format::Parquet));
+        check("x.feather", Some(Format::ArrowFile));
+        check("x.arrows", Some(Format::ArrowStream));
+        check("x.tar.ndjson", Some(Format::Json));
+        check("csv", None);
+        check("x.tsv", None);
+    }
+}

@@ -1,0 +1,203 @@
+//! Where bytes land: a file that appears when it is whole, a device, or
+//! standard output.
+
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tempfile::{Builder, NamedTempFile};
+
+use super::Target;
+use crate::{Result, SourceError};
+
+/// Bytes gathered before the system is called.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A buffered place for bytes. Dropped before [`Output::commit`], a file leaves
+/// nothing behind, and nothing more is sent to a device.
+pub(super) struct Output {
+    buffer: Vec<u8>,
+    sink: Sink,
+    bytes: u64,
+    failures: Failures,
+}
+
+enum Sink {
+    /// A new file under a hidden name, and what it is to be called.
+    Temporary { file: NamedTempFile, path: PathBuf },
+    /// A pipe or a device that is opened when there is something for it.
+    Unopened(PathBuf),
+    /// Written as it is.
+    Direct(File),
+}
+
+impl Output {
+    pub(super) fn open(target: Target) -> Result<Self> {
+        let (path, sink) = match target {
+            Target::Stdout => ("-".to_string(), stdout()),
+            Target::File(path) if path == Path::new("/dev/stdout") => ("-".to_string(), stdout()),
+            Target::File(path) => (path.display().to_string(), open_file(&path)),
+        };
+        let failures = Failures { path, first: Arc::default() };
+        let sink = sink.map_err(|source| SourceError::Io { path: failures.path.clone(), source })?;
+        Ok(Self { buffer: Vec::with_capacity(BUFFER_BYTES), sink, bytes: 0, failures })
+    }
+
+    /// What the system refused, to be asked after a library's error.
+    pub(super) fn failures(&self) -> Failures {
+        self.failures.clone()
+    }
+
+    /// Whether dropping it removes a file.
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self.sink, Sink::Temporary { .. })
+    }
+
+    /// Sends a reader what there is, if somebody may be reading.
+    pub(super) fn flush_to_reader(&mut self) -> Result<()> {
+        if self.is_temporary() {
+            return Ok(());
+        }
+        self.drain().map_err(|source| self.failures.error(source))
+    }
+
+    /// Writes what is buffered and gives a file its name. Returns the bytes written.
+    pub(super) fn commit(mut self) -> Result<u64> {
+        self.drain().map_err(|source| self.failures.error(source))?;
+        if let Sink::Temporary { file, path } = self.sink {
+            let named = file.as_file().sync_data().and_then(|()| {
+                file.persist(&path).map_err(|error| error.error)?;
+                Ok(())
+            });
+            named.map_err(|source| self.failures.error(source))?;
+        }
+        Ok(self.bytes)
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        let written = self.sink.write_all(&self.buffer);
+        self.buffer.clear();
+        written.map_err(|error| self.failures.remember(error))
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
+            self.drain()?;
+        }
+        if bytes.len() >= BUFFER_BYTES {
+            self.sink.write_all(bytes).map_err(|error| self.failures.remember(error))?;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    /// Nothing: encoders flush far too often. [`Output`] drains when it is full,
+    /// when a reader waits and when it is committed.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match self {
+            Self::Temporary { file, .. } => file.as_file_mut().write_all(bytes),
+            Self::Direct(file) => file.write_all(bytes),
+            Self::Unopened(path) => {
+                let mut file = OpenOptions::new().write(true).open(path)?;
+                file.write_all(bytes)?;
+                *self = Self::Direct(file);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Standard output without the buffer of the standard library, which splits at
+/// line ends.
+fn stdout() -> io::Result<Sink> {
+    Ok(Sink::Direct(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+}
+
+fn open_file(path: &Path) -> io::Result<Sink> {
+    // Through links, so that the file is replaced and not the link to it.
+    let (path, existing) = match path.canonicalize() {
+        Ok(path) => (path.clone(), Some(path.metadata()?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_path_buf(), None),
+        Err(error) => return Err(error),
+    };
+    match existing {
+        Some(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Some(metadata) if !metadata.is_file() => Ok(Sink::Unopened(path)),
+        existing => Ok(Sink::Temporary { file: temporary(&path, existing.as_ref())?, path }),
+    }
+}
+
+/// A hidden file in the folder where `path` is to be, with the permissions of
+/// what it replaces.
+fn temporary(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    // A file name has at most 255 bytes; the ending and what makes it unique take a few.
+    if prefix.len() > 240 {
+        prefix = ".lightship.".into();
+    }
+    // What a plain open would ask for; the system takes the user's mask from it.
+    let ordinary = Permissions::from_mode(0o666);
+    let file = Builder::new().prefix(&prefix).suffix(".part").permissions(ordinary).tempfile_in(folder)?;
+    if let Some(existing) = existing {
+        // A file that may not be written is not to be replaced either.
+        OpenOptions::new().write(true).open(path)?;
+        file.as_file().set_permissions(existing.permissions())?;
+    }
+    Ok(file)
+}
+
+/// The first error of the system on an output. Libraries between may wrap it
+/// beyond recognition; this one is reported instead of theirs.
+#[derive(Clone)]
+pub(super) struct Failures {
+    path: String,
+    first: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Failures {
+    /// Keeps the error, and returns a copy for the library that called.
+    fn remember(&self, error: io::Error) -> io::Error {
+        let copy = match error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(error.kind(), error.to_string()),
+        };
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        copy
+    }
+
+    /// An error of this output.
+    pub(super) fn error(&self, source: io::Error) -> SourceError {
+        SourceError::Io { path: self.path.clone(), source }
+    }
+
+    /// The system's error behind `error` if there was one.
+    pub(super) fn explain(&self, error: SourceError) -> SourceError {
+        match self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(source) => self.error(source),
+            None => error,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Parquet.
+
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, IntervalUnit, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression as Codec, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+
+use super::output::Output;
+use super::stand_in::{StandIn, decoded, find};
+use super::{BatchWriter, Compression, WriteOptions, refused};
+use crate::{Result, SourceError};
+
+/// Most rows in a row group, whatever their size.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+/// Smallest and largest page and dictionary of a column.
+const PAGE_BYTES_MIN: usize = 16 << 10;
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// What a Zstandard compressor holds at low levels, measured with 160 columns.
+const ZSTD_BYTES: usize = 288 << 10;
+
+/// Refuses what Parquet can't hold and decides what stands in for the rest.
+pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
+    if schema.fields().is_empty() {
+        let reason = "Parquet can't hold rows without columns; write them as arrow or json";
+        return Err(SourceError::Unsupported(reason.into()));
+    }
+    for field in schema.fields() {
+        if let Some(wrong) = find(field.data_type(), &is_refused) {
+            return Err(refused(
+                "Parquet",
+                field.name(),
+                wrong,
+                "write it as arrow, or cast it in the query",
+            ));
+        }
+    }
+    Ok(StandIn::new(schema, &|t| match t {
+        DataType::Dictionary(_, values) if !is_bytes(values) => decoded(t),
+        DataType::RunEndEncoded(..) => decoded(t),
+        // The library takes these for 64 bits wide and fails.
+        DataType::Decimal32(1, scale) => Some(DataType::Decimal128(1, *scale)),
+        _ => None,
+    }))
+}
+
+fn is_refused(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Union(..) | DataType::Interval(IntervalUnit::MonthDayNano) => true,
+        DataType::Struct(fields) => fields.is_empty(),
+        DataType::FixedSizeBinary(width) => *width == 0,
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => *scale < 0,
+        _ => false,
+    }
+}
+
+/// Types that the readers of Parquet give back as dictionaries.
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary)
+}
+
+pub(super) struct Parquet {
+    writer: ArrowWriter<Output>,
+    stand_in: StandIn,
+    /// A row group is written once it holds this much.
+    flush_bytes: usize,
+}
+
+impl Parquet {
+    pub(super) fn new(output: Output, stand_in: StandIn, options: &WriteOptions) -> Result<Self> {
+        let columns = stand_in.schema().flattened_fields().len();
+        // Every column has a compressor of its own, which the library does not count.
+        // Of what is left, half is for the encoded pages that wait for their row group
+        // to end, the rest for open pages and dictionaries and for what closing them takes.
+        let compressors_bytes = match options.compression {
+            Compression::Zstd(_) => columns * ZSTD_BYTES,
+            Compression::None | Compression::Lz4 => 0,
+        };
+        let left = options.memory_bytes.saturating_sub(compressors_bytes);
+        let flush_bytes = left.max(options.memory_bytes / 4) / 2;
+        let page_bytes = (flush_bytes / (4 * columns)).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        let codec = match options.compression {
+            Compression::None => Codec::UNCOMPRESSED,
+            Compression::Lz4 => Codec::LZ4_RAW,
+            Compression::Zstd(level) => Codec::ZSTD(ZstdLevel::try_new(level.into())?),
+        };
+        let properties = WriterProperties::builder()
+            .set_compression(codec)
+            .set_dictionary_enabled(true)
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_data_page_size_limit(page_bytes)
+            .set_dictionary_page_size_limit(page_bytes)
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+            .set_created_by(concat!("lightship ", env!("CARGO_PKG_VERSION")).into())
+            .build();
+        let writer = ArrowWriter::try_new(output, stand_in.schema().clone(), Some(properties))?;
+        Ok(Self { writer, stand_in, flush_bytes })
+    }
+}
+
+impl BatchWriter for Parquet {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let batch = self.stand_in.apply(batch)?;
+        // In slices, so that one large batch does not overrun the budget before it is looked at.
+        let slice_bytes = (self.flush_bytes / 4).max(1);
+        let slices = batch_bytes(&batch).div_ceil(slice_bytes).max(1);
+        let slice_rows = batch.num_rows().div_ceil(slices).max(1);
+        for start in (0..batch.num_rows()).step_by(slice_rows) {
+            let rows = slice_rows.min(batch.num_rows() - start);
+            self.writer.write(&batch.slice(start, rows))?;
+            if self.writer.memory_size() >= self.flush_bytes {
+                self.writer.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&mut self) -> &mut Output {
+        self.writer.inner_mut()
+    }
+
+    fn finish(self: Box<Self>) -> Result<Output> {
+        Ok(self.writer.into_inner()?)
+    }
+}
+
+/// Bytes of the rows in the batch, without what its buffers hold besides.
+fn batch_bytes(batch: &RecordBatch) -> usize {
+    let bytes = |column: &dyn Array| {
+        column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+    };
+    batch.columns().iter().map(|column| bytes(column)).sum()
+}

@@ -1,0 +1,535 @@
+//! Every format against random data of every type, and files against what can
+//! happen to them.
+
+use std::fs;
+use std::future::Future;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchOptions,
+    StringArray, TimestampMicrosecondArray,
+};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::{DataType, Field, IntervalUnit, Schema, SchemaRef};
+use lightship_sources::writers::{Compression, Format, Target, WriteOptions, create};
+use lightship_sources::{Result, SourceError, Written};
+use lightship_testkit::arrays;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use proptest::prelude::*;
+
+const FORMATS: [Format; 6] =
+    [Format::ArrowFile, Format::ArrowStream, Format::Parquet, Format::Csv, Format::Json, Format::Table];
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+fn write_with(
+    path: &Path,
+    format: Format,
+    schema: SchemaRef,
+    batches: &[RecordBatch],
+    options: WriteOptions,
+) -> Result<Written> {
+    block_on(async {
+        let mut destination = create(Target::File(path.into()), format, schema, options)?;
+        for batch in batches {
+            destination.write(batch.clone()).await?;
+        }
+        destination.finish().await
+    })
+}
+
+fn write(path: &Path, format: Format, batches: &[RecordBatch]) -> Result<Written> {
+    write_with(path, format, batches[0].schema(), batches, WriteOptions::default())
+}
+
+/// What a format makes of the batches, with the counts checked.
+fn bytes_of(format: Format, batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out");
+    let written = write(&path, format, batches)?;
+    let bytes = fs::read(&path).expect("written");
+    assert_eq!(written.bytes, bytes.len() as u64);
+    assert_eq!(written.rows, batches.iter().map(|b| b.num_rows() as u64).sum::<u64>());
+    Ok(bytes)
+}
+
+fn text_of(format: Format, batches: &[RecordBatch]) -> String {
+    String::from_utf8(bytes_of(format, batches).expect("written")).expect("text")
+}
+
+/// Asserts the same values in the same order; types may differ by encoding only.
+fn assert_same_values(read: &[RecordBatch], written: &[RecordBatch]) {
+    let texts = |batches: &[RecordBatch], column: usize| -> Vec<Option<String>> {
+        let options = FormatOptions::new();
+        let mut texts = Vec::new();
+        for batch in batches {
+            let array = batch.column(column);
+            let nulls = array.logical_nulls();
+            let values = ArrayFormatter::try_new(array, &options).expect("printable");
+            texts.extend((0..array.len()).map(|row| match &nulls {
+                Some(nulls) if nulls.is_null(row) => None,
+                _ => Some(values.value(row).try_to_string().expect("printable")),
+            }));
+        }
+        texts
+    };
+    let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+    assert_eq!(rows(read), rows(written));
+    for column in 0..written[0].num_columns() {
+        assert_eq!(texts(read, column), texts(written, column));
+    }
+}
+
+/// Whether files may hold it as another type, or nest such a type.
+fn is_encoded(data_type: &DataType) -> bool {
+    let text = format!("{data_type:?}");
+    ["Dictionary", "RunEndEncoded", "Decimal32(1,"].iter().any(|part| text.contains(part))
+}
+
+fn read_parquet(bytes: Vec<u8>) -> (SchemaRef, Vec<RecordBatch>) {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes)).expect("a footer");
+    let schema = reader.schema().clone();
+    (schema, reader.build().expect("a reader").map(|batch| batch.expect("a batch")).collect())
+}
+
+fn column(name: &str, array: impl Array + 'static) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable([(name, Arc::new(array) as ArrayRef, true)]).expect("a batch")
+}
+
+fn sample() -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable([
+        ("id", Arc::new(Int64Array::from(vec![1, 20, 300])) as ArrayRef, false),
+        ("name", Arc::new(StringArray::from(vec![Some("Ann, \"A\""), None, Some("")])), true),
+        ("score", Arc::new(Float64Array::from(vec![Some(1.5), Some(f64::NAN), None])), true),
+        (
+            "at",
+            Arc::new(TimestampMicrosecondArray::from(vec![0, 1_500_000, -1]).with_timezone("Europe/Paris")),
+            false,
+        ),
+    ])
+    .expect("a batch")
+}
+
+#[test]
+fn csv_follows_rfc_4180_and_tells_null_from_empty() {
+    let expected = "id,name,score,at\n\
+                    1,\"Ann, \"\"A\"\"\",1.5,1970-01-01T01:00:00+01:00\n\
+                    20,,NaN,1970-01-01T01:00:01.500+01:00\n\
+                    300,\"\",,1970-01-01T00:59:59.999999+01:00\n";
+    assert_eq!(text_of(Format::Csv, &[sample()]), expected);
+    // A reader skips an empty line, so the only column is never quite empty.
+    assert_eq!(text_of(Format::Csv, &[column("a", Int32Array::from(vec![None, Some(1)]))]), "a\n\"\"\n1\n");
+}
+
+#[test]
+fn json_lines_hold_every_column_of_every_row() {
+    let expected = concat!(
+        r#"{"id":1,"name":"Ann, \"A\"","score":1.5,"at":"1970-01-01T01:00:00+01:00"}"#,
+        "\n",
+        r#"{"id":20,"name":null,"score":null,"at":"1970-01-01T01:00:01.500+01:00"}"#,
+        "\n",
+        r#"{"id":300,"name":"","score":null,"at":"1970-01-01T00:59:59.999999+01:00"}"#,
+        "\n"
+    );
+    assert_eq!(text_of(Format::Json, &[sample()]), expected);
+}
+
+#[test]
+fn json_writes_nulls_that_hide_in_a_dictionary() {
+    let values = Int64Array::from(vec![Some(7), None]);
+    let array = DictionaryArray::new(Int32Array::from(vec![Some(0), Some(1), None]), Arc::new(values));
+    let expected = "{\"d\":7}\n{\"d\":null}\n{\"d\":null}\n";
+    assert_eq!(text_of(Format::Json, &[column("d", array)]), expected);
+}
+
+#[test]
+fn times_that_cannot_be_shown_are_errors() {
+    for format in [Format::Csv, Format::Json] {
+        let batch = column("t", TimestampMicrosecondArray::from(vec![0, i64::MAX]));
+        match bytes_of(format, &[batch]) {
+            Err(SourceError::Value { column, .. }) => assert_eq!(column, "t"),
+            other => panic!("{format:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tables_show_the_first_rows_and_count_the_rest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("table");
+    let show = |batches: &[RecordBatch], table_rows| {
+        let options = WriteOptions { table_rows, table_value_width: 12, ..WriteOptions::default() };
+        write_with(&path, Format::Table, batches[0].schema(), batches, options).expect("written");
+        fs::read_to_string(&path).expect("text")
+    };
+    let expected = [
+        " id │ name     │ score │ at",
+        "────┼──────────┼───────┼──────────────",
+        "  1 │ Ann, \"A\" │   1.5 │ 1970-01-01T…",
+        " 20 │ NULL     │   NaN │ 1970-01-01T…",
+        "… 4 more rows",
+    ];
+    assert_eq!(show(&[sample(), sample()], 2).lines().collect::<Vec<_>>(), expected);
+    assert!(!show(&[sample()], 3).contains("more"), "no rest");
+    assert!(show(&[sample().slice(0, 0)], 3).ends_with("(0 rows)\n"));
+    let empty = RecordBatchOptions::new().with_row_count(Some(7));
+    let empty = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &empty).expect("rows");
+    assert_eq!(show(&[empty], 3), "(7 rows)\n");
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused_before_anything_is_opened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |format: Format, fields: Vec<Field>, words: &[&str]| {
+        let target = Target::File(folder.path().join("missing").join("file"));
+        let schema = Arc::new(Schema::new(fields));
+        match create(target, format, schema, WriteOptions::default()).map(|_| ()) {
+            Err(SourceError::Unsupported(text)) => {
+                words.iter().for_each(|word| assert!(text.contains(word), "{text}"));
+            }
+            other => panic!("{format:?}: {other:?}"),
+        }
+    };
+    let twice = || vec![Field::new("a", DataType::Int32, true), Field::new("a", DataType::Utf8, true)];
+    let list =
+        DataType::List(Arc::new(Field::new("item", DataType::Interval(IntervalUnit::MonthDayNano), true)));
+    let union = arrays::every_type_schema().fields().last().expect("a union").as_ref().clone().with_name("u");
+    check(Format::Json, twice(), &["`a`", "AS"]);
+    check(Format::Json, vec![union.clone()], &["JSON", "`u`", "arrow"]);
+    check(Format::Json, vec![Field::new("s", DataType::Struct(twice().into()), true)], &["`s`", "`a`"]);
+    check(Format::Csv, vec![Field::new("l", list.clone(), true)], &["CSV", "`l`", "json"]);
+    check(Format::Csv, vec![], &["columns"]);
+    check(Format::Parquet, vec![Field::new("l", list, true)], &["Parquet", "`l`", "arrow"]);
+    check(Format::Parquet, vec![union], &["Parquet", "`u`", "arrow"]);
+    check(Format::Parquet, vec![], &["columns"]);
+}
+
+#[test]
+fn two_columns_of_one_name_are_fine_elsewhere() {
+    let fields = vec![Field::new("a", DataType::Int32, true), Field::new("a", DataType::Utf8, true)];
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(Int32Array::from(vec![1])), Arc::new(StringArray::from(vec!["x"]))];
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("a batch");
+    assert_eq!(text_of(Format::Csv, std::slice::from_ref(&batch)), "a,a\n1,x\n");
+    let bytes = bytes_of(Format::Parquet, std::slice::from_ref(&batch)).expect("written");
+    assert_eq!(read_parquet(bytes).1, [batch]);
+}
+
+#[test]
+fn every_type_comes_back_from_arrow() {
+    let batch = arrays::every_type(100, 1);
+    let bytes = bytes_of(Format::ArrowStream, std::slice::from_ref(&batch)).expect("written");
+    let read = arrow_ipc::reader::StreamReader::try_new(&bytes[..], None).expect("a stream");
+    assert_eq!(read.map(|b| b.expect("a batch")).collect::<Vec<_>>(), [batch]);
+}
+
+#[test]
+fn a_parquet_file_keeps_types_and_metadata() {
+    let batch = arrays::every_type(100, 2);
+    let takes = |field: &Field| {
+        let one = Arc::new(Schema::new(vec![field.clone()]));
+        create(Target::File("/dev/null".into()), Format::Parquet, one, WriteOptions::default()).is_ok()
+    };
+    let schema = batch.schema();
+    let kept: Vec<usize> = (0..schema.fields().len()).filter(|&i| takes(schema.field(i))).collect();
+    assert_eq!(schema.fields().len() - kept.len(), 4, "two unions, an interval, an empty struct");
+    let batch = batch.project(&kept).expect("columns");
+    let (schema, read) =
+        read_parquet(bytes_of(Format::Parquet, std::slice::from_ref(&batch)).expect("written"));
+    for (got, want) in schema.fields().iter().zip(batch.schema().fields()) {
+        assert!(got.data_type() == want.data_type() || is_encoded(want.data_type()), "{got:?} {want:?}");
+    }
+    assert_same_values(&read, &[batch]);
+}
+
+#[test]
+fn parquet_flushes_row_groups_to_stay_in_its_budget() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.parquet");
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("n", DataType::Int64, false),
+        Field::new("t", DataType::Utf8, false),
+    ]));
+    let n = Int64Array::from_iter_values((0..400_000i64).map(|i| i.wrapping_mul(0x1e37_79b9_7f4a_7c15)));
+    let t = StringArray::from_iter_values(n.values().iter().map(|n| format!("{n:x}")));
+    let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(n), Arc::new(t)]).expect("a batch");
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+        let options = WriteOptions { memory_bytes: 2 << 20, compression, ..WriteOptions::default() };
+        let written =
+            write_with(&path, Format::Parquet, schema.clone(), std::slice::from_ref(&batch), options);
+        assert_eq!(written.expect("written").rows, 400_000);
+        let file = fs::File::open(&path).expect("a file");
+        let metadata = ParquetRecordBatchReaderBuilder::try_new(file).expect("a footer").metadata().clone();
+        assert!(metadata.num_row_groups() >= 4, "{compression:?}: {} row groups", metadata.num_row_groups());
+        assert!(metadata.row_groups().iter().all(|group| group.compressed_size() < 2 << 20));
+        let (_, read) = read_parquet(fs::read(&path).expect("a file"));
+        assert_eq!(read.iter().map(RecordBatch::num_rows).sum::<usize>(), 400_000);
+    }
+}
+
+#[test]
+fn a_result_without_rows_is_a_whole_file() {
+    for format in FORMATS {
+        let bytes = bytes_of(format, &[sample().slice(0, 0)]).expect("written");
+        assert_eq!(bytes.is_empty(), format == Format::Json, "{format:?}");
+    }
+    let (schema, batches) =
+        read_parquet(bytes_of(Format::Parquet, &[sample().slice(0, 0)]).expect("written"));
+    assert_eq!((schema.fields(), batches.len()), (sample().schema().fields(), 0));
+}
+
+// ---- files
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_file_has_its_name_only_once_it_is_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.csv");
+    fs::write(&path, "old").expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("set");
+    block_on(async {
+        let target = Target::File(path.clone());
+        let mut destination =
+            create(target, Format::Csv, sample().schema(), WriteOptions::default()).expect("open");
+        destination.write(sample()).await.expect("written");
+        assert_eq!(fs::read_to_string(&path).expect("the old file"), "old");
+        let hidden: Vec<_> = names(folder.path()).into_iter().filter(|name| name != "x.csv").collect();
+        assert!(hidden.len() == 1 && hidden[0].starts_with(".x.csv."), "{hidden:?}");
+        destination.finish().await.expect("whole");
+    });
+    assert_eq!(names(folder.path()), ["x.csv"]);
+    assert!(fs::read_to_string(&path).expect("the new file").starts_with("id,"));
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn a_destination_dropped_halfway_leaves_nothing() {
+    for format in FORMATS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x");
+        block_on(async {
+            let target = Target::File(path);
+            let mut destination =
+                create(target, format, sample().schema(), WriteOptions::default()).expect("open");
+            destination.write(sample()).await.expect("written");
+        });
+        assert_eq!(names(folder.path()), [""; 0], "{format:?}");
+    }
+}
+
+#[test]
+fn a_link_is_followed_and_not_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    fs::write(&file, "old").expect("written");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    write(&link, Format::Csv, &[sample()]).expect("written");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert!(fs::read_to_string(&file).expect("the file").starts_with("id,"));
+}
+
+#[test]
+fn targets_that_cannot_be_written_say_which_and_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |path: &Path, kind: ErrorKind| match write(path, Format::Csv, &[sample()]) {
+        Err(error @ SourceError::Io { .. }) => {
+            assert_eq!(error.io_kind(), Some(kind), "{error}");
+            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        }
+        other => panic!("{}: {other:?}", path.display()),
+    };
+    check(folder.path(), ErrorKind::IsADirectory);
+    check(&folder.path().join("missing/x.csv"), ErrorKind::NotFound);
+    fs::write(folder.path().join("plain"), "").expect("written");
+    check(&folder.path().join("plain/x.csv"), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_full_disk_is_reported_by_every_format() {
+    for format in FORMATS {
+        let error = write(Path::new("/dev/full"), format, &[sample()]).expect_err("full");
+        assert_eq!(error.io_kind(), Some(ErrorKind::StorageFull), "{format:?}: {error}");
+        write(Path::new("/dev/null"), format, &[sample()]).expect("swallowed");
+    }
+    assert!(!fs::metadata("/dev/null").expect("there").is_file(), "replaced a device");
+}
+
+/// Writes into a pipe whose reader takes `take` bytes and leaves.
+fn write_to_reader(format: Format, batches: usize, take: u64) -> (Result<Written>, Vec<u8>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+    let from = path.clone();
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        fs::File::open(from).expect("a pipe").take(take).read_to_end(&mut bytes).expect("bytes");
+        bytes
+    });
+    let written = write(&path, format, &vec![arrays::batch_of(&sample().schema(), 4000, 1); batches]);
+    (written, reader.join().expect("the reader"))
+}
+
+#[test]
+fn a_pipe_takes_every_format() {
+    for format in FORMATS {
+        let (written, read) = write_to_reader(format, 3, u64::MAX);
+        assert_eq!(written.expect("written").bytes, read.len() as u64, "{format:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_a_broken_pipe() {
+    for format in [Format::ArrowFile, Format::ArrowStream, Format::Parquet, Format::Csv, Format::Json] {
+        let (written, _) = write_to_reader(format, 40, 10);
+        let error = written.expect_err("nobody reads");
+        assert_eq!(error.io_kind(), Some(ErrorKind::BrokenPipe), "{format:?}: {error}");
+    }
+}
+
+#[test]
+fn batches_of_another_schema_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let batches = [sample(), column("other", Int32Array::from(vec![1]))];
+    let error = write(&folder.path().join("x"), Format::Csv, &batches).expect_err("another schema");
+    assert!(matches!(error, SourceError::Arrow(_)), "{error}");
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+// ---- random data
+
+/// Lines and values of a CSV text; `None` is an empty value without quotes.
+fn parse_csv(text: &str) -> Vec<Vec<Option<String>>> {
+    let mut lines = Vec::new();
+    let mut chars = text.chars().peekable();
+    while chars.peek().is_some() {
+        let mut line = Vec::new();
+        loop {
+            let mut value = String::new();
+            let quoted = chars.next_if_eq(&'"').is_some();
+            if quoted {
+                while let Some(c) = chars.next() {
+                    if c == '"' && chars.next_if_eq(&'"').is_none() {
+                        break;
+                    }
+                    value.push(c);
+                }
+            } else {
+                while let Some(c) = chars.next_if(|c| *c != ',' && *c != '\n') {
+                    value.push(c);
+                }
+            }
+            line.push((quoted || !value.is_empty()).then_some(value));
+            if chars.next() != Some(',') {
+                break;
+            }
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn arrow_streams_come_back(batches in arrays::any_batches()) {
+        let bytes = bytes_of(Format::ArrowStream, &batches).expect("written");
+        let read = arrow_ipc::reader::StreamReader::try_new(&bytes[..], None).expect("a stream");
+        prop_assert_eq!(read.schema(), batches[0].schema());
+        prop_assert_eq!(read.map(|b| b.expect("a batch")).collect::<Vec<_>>(), batches);
+    }
+
+    #[test]
+    fn arrow_files_come_back(batches in arrays::any_batches()) {
+        let bytes = bytes_of(Format::ArrowFile, &batches).expect("written");
+        let read = arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None).expect("a file");
+        let read: Vec<_> = read.map(|b| b.expect("a batch")).collect();
+        if batches[0].schema().fields().iter().any(|f| is_encoded(f.data_type())) {
+            assert_same_values(&read, &batches);
+        } else {
+            prop_assert_eq!(read, batches);
+        }
+    }
+
+    #[test]
+    fn parquet_files_come_back(batches in arrays::any_batches()) {
+        match bytes_of(Format::Parquet, &batches) {
+            Err(SourceError::Unsupported(_)) => {}
+            bytes => {
+                let (schema, read) = read_parquet(bytes.expect("written"));
+                for (got, want) in schema.fields().iter().zip(batches[0].schema().fields()) {
+                    prop_assert!(got.data_type() == want.data_type() || is_encoded(want.data_type()));
+                }
+                assert_same_values(&read, &batches);
+            }
+        }
+    }
+
+    #[test]
+    fn csv_values_come_back(batches in arrays::any_batches()) {
+        match bytes_of(Format::Csv, &batches) {
+            Err(SourceError::Unsupported(_)) => {}
+            bytes => {
+                let text = String::from_utf8(bytes.expect("written")).expect("text");
+                let mut lines = parse_csv(&text).into_iter();
+                prop_assert_eq!(lines.next().expect("a header").len(), batches[0].num_columns());
+                let options = FormatOptions::new();
+                for batch in &batches {
+                    let columns: Vec<_> = batch.columns().iter().map(|c| {
+                        (c.logical_nulls(), ArrayFormatter::try_new(c, &options).expect("printable"))
+                    }).collect();
+                    for row in 0..batch.num_rows() {
+                        let expected: Vec<_> = columns.iter().map(|(nulls, values)| match nulls {
+                            Some(nulls) if nulls.is_null(row) => (columns.len() == 1).then(String::new),
+                            _ => Some(values.value(row).to_string()),
+                        }).collect();
+                        prop_assert_eq!(lines.next(), Some(expected));
+                    }
+                }
+                prop_assert_eq!(lines.next(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn json_lines_are_objects_with_nulls_where_they_belong(batches in arrays::any_batches()) {
+        match bytes_of(Format::Json, &batches) {
+            Err(SourceError::Unsupported(_)) => {}
+            bytes => {
+                let text = String::from_utf8(bytes.expect("written")).expect("text");
+                let mut lines = text.lines();
+                for batch in &batches {
+                    for row in 0..batch.num_rows() {
+                        let line: serde_json::Value =
+                            serde_json::from_str(lines.next().expect("a line")).expect("JSON");
+                        let object = line.as_object().expect("an object");
+                        prop_assert_eq!(object.len(), batch.num_columns());
+                        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+                            let is_null = column.logical_nulls().is_some_and(|nulls| nulls.is_null(row));
+                            prop_assert!(!is_null || object[field.name()].is_null());
+                            let may_be_unshown = format!("{:?}", field.data_type()).contains("Float");
+                            prop_assert!(is_null || may_be_unshown || !object[field.name()].is_null());
+                        }
+                    }
+                }
+                prop_assert_eq!(lines.next(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn tables_show_any_type(batches in arrays::any_batches()) {
+        let text = String::from_utf8(bytes_of(Format::Table, &batches).expect("written")).expect("text");
+        prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    }
+}

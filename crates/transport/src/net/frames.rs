@@ -1,0 +1,132 @@
+//! Frames from and to a socket.
+
+use std::io::{self, IoSlice};
+
+use arrow_buffer::Buffer;
+use lightship_wire::WireError;
+use lightship_wire::frame::{HEADER_BYTES, Header, Kind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{ReadHalf, WriteHalf};
+use crate::proto::Frame;
+use crate::{Result, TransportError};
+
+/// Read ahead at most this much beyond a frame: small frames come many a read,
+/// and of a large payload no more than this is ever copied.
+const AHEAD_BYTES: usize = 8 << 10;
+/// Memory for a payload is taken as its bytes arrive, at most this much ahead of
+/// them, so that a header alone can't make us allocate what it announces.
+const UNPAID_BYTES_MAX: usize = 4 << 20;
+
+/// Reads frames. Each payload lands in one buffer of its own.
+pub(super) struct FrameReader {
+    stream: ReadHalf,
+    ahead: Vec<u8>,
+    taken: usize,
+}
+
+impl FrameReader {
+    pub(super) fn new(stream: ReadHalf) -> Self {
+        Self { stream, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0 }
+    }
+
+    /// The next frame, its checksums verified; `None` at a clean end. `limit`
+    /// says the largest payload allowed for a kind of frame.
+    ///
+    /// Not cancel-safe: a reader that was dropped in the middle is of no more use.
+    pub(super) async fn next(&mut self, limit: impl Fn(Kind) -> u32) -> Result<Option<(Header, Buffer)>> {
+        while self.ahead.len() - self.taken < HEADER_BYTES {
+            if self.taken > 0 {
+                self.ahead.drain(..self.taken);
+                self.taken = 0;
+            }
+            if self.stream.read_buf(&mut (&mut self.ahead).limited(AHEAD_BYTES)).await? == 0 {
+                return match self.ahead.is_empty() {
+                    true => Ok(None),
+                    false => Err(TransportError::Closed { during: Some("in the middle of a frame") }),
+                };
+            }
+        }
+        let mut head = [0; HEADER_BYTES];
+        head.copy_from_slice(&self.ahead[self.taken..self.taken + HEADER_BYTES]);
+        self.taken += HEADER_BYTES;
+        let header = Header::decode(&head)?;
+        let allowed = limit(header.kind);
+        if header.payload_bytes > allowed {
+            return Err(WireError::TooLarge {
+                what: "frame",
+                bytes: header.payload_bytes.into(),
+                limit: allowed.into(),
+            }
+            .into());
+        }
+        let payload = self.payload(header.payload_bytes as usize).await?;
+        header.verify(&payload)?;
+        Ok(Some((header, Buffer::from_vec(payload))))
+    }
+
+    async fn payload(&mut self, bytes: usize) -> Result<Vec<u8>> {
+        let mut payload = Vec::with_capacity(bytes.min(UNPAID_BYTES_MAX));
+        let ahead = bytes.min(self.ahead.len() - self.taken);
+        payload.extend_from_slice(&self.ahead[self.taken..self.taken + ahead]);
+        self.taken += ahead;
+        while payload.len() < bytes {
+            if payload.len() == payload.capacity() {
+                let more = (bytes - payload.len()).min(payload.len().max(UNPAID_BYTES_MAX));
+                payload.reserve_exact(more);
+            }
+            let missing = bytes - payload.len();
+            if self.stream.read_buf(&mut (&mut payload).limited(missing)).await? == 0 {
+                return Err(TransportError::Closed { during: Some("in the middle of a frame") });
+            }
+        }
+        Ok(payload)
+    }
+}
+
+/// A vector whose spare capacity is filled, never grown.
+trait Limited {
+    fn limited(self, bytes: usize) -> bytes::buf::Limit<Self>
+    where
+        Self: Sized;
+}
+
+impl Limited for &mut Vec<u8> {
+    fn limited(self, bytes: usize) -> bytes::buf::Limit<Self> {
+        let spare = self.capacity() - self.len();
+        bytes::BufMut::limit(self, bytes.min(spare))
+    }
+}
+
+/// Writes frames, as many as there are in one call to the system.
+pub(super) struct FrameWriter {
+    stream: WriteHalf,
+}
+
+impl FrameWriter {
+    pub(super) fn new(stream: WriteHalf) -> Self {
+        Self { stream }
+    }
+
+    pub(super) async fn write(&mut self, frames: &[Frame]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        for frame in frames {
+            slices.push(IoSlice::new(&frame.header));
+            slices.extend(frame.payload.pieces().filter(|piece| !piece.is_empty()).map(IoSlice::new));
+        }
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            match self.stream.write_vectored(rest).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => IoSlice::advance_slices(&mut rest, written),
+            }
+        }
+        self.stream.flush().await
+    }
+
+    /// Says that nothing more will come.
+    pub(super) async fn shutdown(&mut self) {
+        // The peer may be gone already; then there is nothing to say.
+        let _ = self.stream.shutdown().await;
+    }
+}

@@ -1,0 +1,56 @@
+//! Sockets around the state machines of [`crate::proto`].
+
+mod client;
+mod endpoint;
+mod frames;
+mod listen;
+mod produce;
+mod server;
+pub mod tls;
+
+pub use client::{ClientConfig, Connection, Incoming};
+pub use endpoint::Endpoint;
+pub use listen::Listen;
+pub use server::{Server, ServerConfig};
+
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::Stream;
+use lightship_wire::control::{Failure, Query};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Rows of a query as a service makes them.
+pub type Rows = Pin<Box<dyn Stream<Item = Result<RecordBatch, Failure>> + Send>>;
+
+/// What a service answers to a query.
+pub struct Answer {
+    /// Columns of every batch.
+    pub schema: SchemaRef,
+    /// How many rows are expected, where known.
+    pub rows_estimate: Option<u64>,
+    /// The rows. Dropped when the client cancels or goes away.
+    pub rows: Rows,
+}
+
+/// Who answers queries.
+pub trait Service: Send + Sync + 'static {
+    /// Plans a query. Called once for each query of each connection; many run at once.
+    ///
+    /// # Errors
+    /// What the client is told.
+    fn query<'a>(
+        &'a self,
+        query: &'a Query,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+}
+
+/// Locks what one task's own futures share; a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

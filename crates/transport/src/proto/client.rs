@@ -1,0 +1,298 @@
+//! The side that asks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
+use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
+use lightship_wire::decode;
+use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
+
+use super::BATCH_MESSAGES_MAX;
+use super::liveness::Liveness;
+use super::outbox::{Frame, Inbox, Outbox};
+use crate::{Result, TransportError};
+
+/// What a result came to, as the consumer counted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Rows.
+    pub rows: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Bytes of messages on the wire, headers included.
+    pub bytes_wire: u64,
+    /// Where the producer's time went.
+    pub producer: Stats,
+}
+
+/// Something the application wants to know.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// The server takes queries now.
+    Ready,
+    /// The query was accepted.
+    Accepted {
+        /// Columns of the result.
+        schema: SchemaRef,
+        /// How many rows are expected, where known.
+        rows_estimate: Option<u64>,
+    },
+    /// Rows.
+    Rows(RecordBatch),
+    /// A batch is complete: once the application has taken its rows, it calls [`Client::consumed`].
+    BatchEnd,
+    /// The result is complete, and is what the producer said it would be.
+    Finished(Totals),
+    /// The query has failed, or was cancelled; the connection lives on.
+    Failed(Failure),
+}
+
+#[derive(Debug)]
+enum State {
+    /// Hello sent, none received.
+    Greeting,
+    Idle,
+    /// Query sent, no answer yet.
+    Asked(Plan),
+    Receiving(Box<Receiving>),
+}
+
+#[derive(Debug)]
+struct Receiving {
+    plan: Plan,
+    schema: SchemaRef,
+    totals: Totals,
+    batch_messages: u32,
+    batch_body_bytes: u64,
+    /// Batches the producer may still finish.
+    credit: u32,
+}
+
+/// The consumer's end of a connection.
+#[derive(Debug)]
+pub struct Client {
+    state: State,
+    stream: u32,
+    cancelled: bool,
+    outbox: Outbox,
+    inbox: Inbox,
+    liveness: Liveness,
+}
+
+impl Client {
+    /// A connection that has just been made. A quiet server is pinged every `ping_interval`.
+    pub fn new(now: Instant, token: String, ping_interval: Duration) -> Self {
+        let mut outbox = Outbox::default();
+        let hello = Hello {
+            agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
+            token,
+            capabilities: 0,
+            ping_interval_ms: u32::try_from(ping_interval.as_millis()).unwrap_or(u32::MAX),
+        };
+        outbox.push(Kind::Hello, 0, 0, hello.encode());
+        Self {
+            state: State::Greeting,
+            stream: 0,
+            cancelled: false,
+            outbox,
+            inbox: Inbox::default(),
+            liveness: Liveness::new(now, ping_interval),
+        }
+    }
+
+    /// Asks. Only when no result is on its way.
+    ///
+    /// # Errors
+    /// [`TransportError::Protocol`] when one is.
+    pub fn query(&mut self, query: &Query) -> Result<()> {
+        if !matches!(self.state, State::Idle) {
+            return Err(TransportError::Protocol(
+                "a query while another is running on this connection".into(),
+            ));
+        }
+        self.stream += 1;
+        self.cancelled = false;
+        self.inbox.open(self.stream);
+        self.outbox.push(Kind::Query, 0, self.stream, query.encode());
+        self.state = State::Asked(query.plan);
+        Ok(())
+    }
+
+    /// The application has taken so many batches; the producer may send as many more.
+    pub fn consumed(&mut self, batches: u32) {
+        if let State::Receiving(receiving) = &mut self.state {
+            receiving.credit += batches;
+            self.outbox.push(Kind::Credit, 0, self.stream, encode_credit(batches));
+        }
+    }
+
+    /// The application wants no more of this result. The stream ends with [`ClientEvent::Failed`]
+    /// or, if it was too late, with [`ClientEvent::Finished`].
+    pub fn cancel(&mut self) {
+        if !self.cancelled && matches!(self.state, State::Asked(_) | State::Receiving(_)) {
+            self.cancelled = true;
+            self.outbox.push(Kind::Cancel, 0, self.stream, Vec::new());
+        }
+    }
+
+    /// Whether no result is on its way.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// The largest payload to accept for a frame of this kind now.
+    pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
+        let plan = match &self.state {
+            State::Receiving(receiving) => receiving.plan.message_bytes_max,
+            _ => 0,
+        };
+        kind.payload_bytes_max(plan)
+    }
+
+    /// Takes a frame from the server, its checksums already verified.
+    ///
+    /// # Errors
+    /// When it does not belong here, or can't be read. The connection is then of no more use.
+    pub fn handle(&mut self, now: Instant, header: &Header, payload: Buffer) -> Result<Option<ClientEvent>> {
+        self.liveness.received(now);
+        self.inbox.accept(header)?;
+        match (header.kind, &mut self.state) {
+            (Kind::Ping, _) => {
+                if header.flags & FLAG_REPLY == 0 {
+                    self.outbox.push(Kind::Ping, FLAG_REPLY, 0, Vec::new());
+                }
+                Ok(None)
+            }
+            (Kind::Error, state) => {
+                let failure = Failure::decode(&payload)?;
+                if header.stream == 0 {
+                    return Err(failure.into());
+                }
+                if !matches!(state, State::Asked(_) | State::Receiving(_)) {
+                    return Err(TransportError::Protocol("an error for a result that had ended".into()));
+                }
+                self.close_stream();
+                Ok(Some(ClientEvent::Failed(failure)))
+            }
+            (Kind::Hello, state @ State::Greeting) => {
+                Hello::decode(&payload)?;
+                *state = State::Idle;
+                Ok(Some(ClientEvent::Ready))
+            }
+            (Kind::Schema, state) if matches!(state, State::Asked(_)) => {
+                let State::Asked(plan) = *state else { return Ok(None) };
+                let accepted = Accepted::decode(&payload)?;
+                let schema: SchemaRef = Arc::new(accepted.schema);
+                *state = State::Receiving(Box::new(Receiving {
+                    plan,
+                    schema: schema.clone(),
+                    totals: Totals::default(),
+                    batch_messages: 0,
+                    batch_body_bytes: 0,
+                    credit: plan.window_batches,
+                }));
+                Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
+            }
+            (Kind::Message, State::Receiving(receiving)) => {
+                receiving.message(payload, self.cancelled).map(|rows| rows.map(ClientEvent::Rows))
+            }
+            (Kind::Stats, State::Receiving(receiving)) => {
+                receiving.totals.producer = Stats::decode(&payload)?;
+                Ok(None)
+            }
+            (Kind::BatchEnd, State::Receiving(receiving)) => {
+                receiving.batch_end(&payload)?;
+                if header.flags & FLAG_LAST == 0 {
+                    return Ok(Some(ClientEvent::BatchEnd));
+                }
+                let totals = receiving.totals;
+                self.close_stream();
+                Ok(Some(ClientEvent::Finished(totals)))
+            }
+            (kind, _) => Err(TransportError::Protocol(format!("an unexpected {kind:?} frame"))),
+        }
+    }
+
+    fn close_stream(&mut self) {
+        self.state = State::Idle;
+        self.outbox.forget(self.stream);
+    }
+
+    /// The next frame to send.
+    pub fn poll_transmit(&mut self) -> Option<Frame> {
+        self.outbox.pop()
+    }
+
+    /// Whether frames wait to be sent.
+    pub fn wants_transmit(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// When [`Client::wake`] wants to be called.
+    pub fn deadline(&self) -> Instant {
+        self.liveness.deadline()
+    }
+
+    /// Does what time asks for.
+    ///
+    /// # Errors
+    /// [`TransportError::Silent`] when the server must be given up.
+    pub fn wake(&mut self, now: Instant) -> Result<()> {
+        if self.liveness.wake(now)? {
+            self.outbox.push(Kind::Ping, 0, 0, Vec::new());
+        }
+        Ok(())
+    }
+}
+
+impl Receiving {
+    fn message(&mut self, payload: Buffer, skip: bool) -> Result<Option<RecordBatch>> {
+        if self.credit == 0 {
+            return Err(TransportError::Protocol("a message without credit".into()));
+        }
+        self.batch_messages += 1;
+        if self.batch_messages > BATCH_MESSAGES_MAX {
+            return Err(TransportError::Protocol(format!(
+                "a batch of more than {BATCH_MESSAGES_MAX} messages"
+            )));
+        }
+        self.totals.messages += 1;
+        self.totals.bytes_wire += (lightship_wire::frame::HEADER_BYTES + payload.len()) as u64;
+        let rows = lightship_wire::peek(&payload)?;
+        // A batch is bounded by what the consumer stated; one message alone may be larger.
+        self.batch_body_bytes += u64::from(rows.body_bytes);
+        if self.batch_messages > 1 && self.batch_body_bytes > u64::from(self.plan.batch_bytes) {
+            return Err(TransportError::Protocol(format!(
+                "a batch of more than {} bytes",
+                self.plan.batch_bytes
+            )));
+        }
+        self.totals.rows += u64::from(rows.rows);
+        if skip {
+            return Ok(None);
+        }
+        Ok(Some(decode(&self.schema, payload, self.plan.message_bytes_max)?))
+    }
+
+    fn batch_end(&mut self, payload: &[u8]) -> Result<()> {
+        let end = BatchEnd::decode(payload)?;
+        if (end.rows, end.messages) != (self.totals.rows, self.totals.messages) {
+            return Err(TransportError::Protocol(format!(
+                "the producer sent {} rows in {} messages, {} in {} arrived",
+                end.rows, end.messages, self.totals.rows, self.totals.messages
+            )));
+        }
+        if self.batch_messages > 0 {
+            // Its first message came on credit.
+            self.credit -= 1;
+            self.totals.batches += 1;
+        }
+        (self.batch_messages, self.batch_body_bytes) = (0, 0);
+        Ok(())
+    }
+}

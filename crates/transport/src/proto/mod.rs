@@ -1,0 +1,25 @@
+//! The protocol as two state machines without I/O: [`Client`] and [`Server`].
+//!
+//! Each is fed with frames and the time, and asked for frames to send, events
+//! to act on and the next time it wants to be woken. One result travels on a
+//! connection at a time; the next query takes the next stream number, so that
+//! what is still on its way from a cancelled one is recognised.
+
+mod client;
+mod liveness;
+mod outbox;
+mod server;
+
+pub use client::{Client, ClientEvent, Totals};
+pub use liveness::Liveness;
+pub use outbox::{Frame, Payload};
+pub use server::{Server, ServerEvent};
+
+/// A batch has at most this many messages, so that messages waiting to be
+/// consumed are bounded in number as well as in bytes.
+pub const BATCH_MESSAGES_MAX: u32 = 256;
+/// Largest window a server grants.
+pub const WINDOW_BATCHES_MAX: u32 = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! The side that answers.
+
+use std::time::{Duration, Instant};
+
+use lightship_wire::EncodedMessage;
+use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Query, Stats, decode_credit};
+use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
+
+use super::liveness::Liveness;
+use super::outbox::{Frame, Inbox, Outbox};
+use super::{BATCH_MESSAGES_MAX, WINDOW_BATCHES_MAX};
+use crate::{Result, TransportError};
+
+/// Something the service has to act on.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A client introduces itself: answer with [`Server::welcome`] or [`Server::refuse`].
+    Hello(Hello),
+    /// A query: answer with [`Server::accept`] or [`Server::fail`].
+    Query(Query),
+    /// The client wants no more of the result: stop, and [`Server::fail`] it.
+    Cancel,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting,
+    Idle,
+    Asked(Query),
+    Sending(Sending),
+}
+
+#[derive(Debug)]
+struct Sending {
+    credit: u32,
+    end: BatchEnd,
+    batch_messages: u32,
+}
+
+/// The producer's end of a connection.
+#[derive(Debug)]
+pub struct Server {
+    state: State,
+    stream: u32,
+    outbox: Outbox,
+    inbox: Inbox,
+    liveness: Liveness,
+    ping_interval: Duration,
+}
+
+impl Server {
+    /// A connection that has just come in. A quiet client is pinged every `ping_interval`.
+    pub fn new(now: Instant, ping_interval: Duration) -> Self {
+        Self {
+            state: State::Greeting,
+            stream: 0,
+            outbox: Outbox::default(),
+            inbox: Inbox::default(),
+            liveness: Liveness::new(now, ping_interval),
+            ping_interval,
+        }
+    }
+
+    /// The client may ask now.
+    pub fn welcome(&mut self) {
+        let hello = Hello {
+            agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
+            token: String::new(),
+            capabilities: 0,
+            ping_interval_ms: u32::try_from(self.ping_interval.as_millis()).unwrap_or(u32::MAX),
+        };
+        self.outbox.push(Kind::Hello, 0, 0, hello.encode());
+        self.state = State::Idle;
+    }
+
+    /// The whole connection has failed; it is closed after this.
+    pub fn refuse(&mut self, failure: &Failure) {
+        self.outbox.push(Kind::Error, 0, 0, failure.encode());
+    }
+
+    /// The query has an answer of these columns.
+    ///
+    /// # Errors
+    /// When the schema can't be written.
+    pub fn accept(&mut self, accepted: &Accepted) -> Result<()> {
+        let State::Asked(query) = &self.state else { return Ok(()) };
+        let credit = query.plan.window_batches;
+        self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
+        self.state = State::Sending(Sending { credit, end: BatchEnd::default(), batch_messages: 0 });
+        Ok(())
+    }
+
+    /// Whether a message may be sent now.
+    pub fn has_credit(&self) -> bool {
+        matches!(&self.state, State::Sending(sending) if sending.credit > 0)
+    }
+
+    /// Sends rows; needs credit. Returns whether the batch must end, having as many messages as one may.
+    pub fn message(&mut self, message: EncodedMessage) -> bool {
+        let State::Sending(sending) = &mut self.state else { return false };
+        debug_assert!(sending.credit > 0, "a message without credit");
+        sending.end.rows += u64::from(message.rows());
+        sending.end.messages += 1;
+        sending.batch_messages += 1;
+        self.outbox.message(self.stream, message);
+        sending.batch_messages == BATCH_MESSAGES_MAX
+    }
+
+    /// Ends the batch, if it has messages, at the cost of one credit.
+    pub fn end_batch(&mut self) {
+        if let State::Sending(sending) = &mut self.state
+            && sending.batch_messages > 0
+        {
+            sending.credit = sending.credit.saturating_sub(1);
+            sending.batch_messages = 0;
+            self.outbox.push(Kind::BatchEnd, 0, self.stream, sending.end.encode());
+        }
+    }
+
+    /// Ends the result, and with it the batch that is open.
+    pub fn finish(&mut self, stats: &Stats) {
+        if let State::Sending(sending) = &self.state {
+            self.outbox.push(Kind::Stats, 0, self.stream, stats.encode());
+            self.outbox.push(Kind::BatchEnd, FLAG_LAST, self.stream, sending.end.encode());
+            self.close_stream();
+        }
+    }
+
+    /// Ends the stream with an error.
+    pub fn fail(&mut self, failure: &Failure) {
+        if matches!(self.state, State::Asked(_) | State::Sending(_)) {
+            self.outbox.push(Kind::Error, 0, self.stream, failure.encode());
+            self.close_stream();
+        }
+    }
+
+    fn close_stream(&mut self) {
+        self.outbox.forget(self.stream);
+        self.state = State::Idle;
+    }
+
+    /// Whether no query is being answered.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle | State::Greeting)
+    }
+
+    /// Whether the client has introduced itself and was welcomed.
+    pub fn is_welcome(&self) -> bool {
+        !matches!(self.state, State::Greeting)
+    }
+
+    /// The largest payload to accept for a frame of this kind: clients send no rows.
+    pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Message | Kind::Schema => 0,
+            kind => kind.payload_bytes_max(0),
+        }
+    }
+
+    /// Takes a frame from the client, its checksums already verified.
+    ///
+    /// # Errors
+    /// When it does not belong here, or can't be read. The connection is then of no more use.
+    pub fn handle(&mut self, now: Instant, header: &Header, payload: &[u8]) -> Result<Option<ServerEvent>> {
+        self.liveness.received(now);
+        // Credit and cancel may cross the end of their result on the way.
+        let late = matches!(header.kind, Kind::Credit | Kind::Cancel)
+            && header.stream == self.stream
+            && matches!(self.state, State::Idle);
+        if header.kind == Kind::Query && matches!(self.state, State::Idle) {
+            if header.stream != self.stream.wrapping_add(1) || header.stream == 0 {
+                return Err(TransportError::Protocol(format!("stream {} out of order", header.stream)));
+            }
+            self.stream = header.stream;
+            self.inbox.open(self.stream);
+        }
+        self.inbox.accept(header)?;
+        if late {
+            return Ok(None);
+        }
+        match (header.kind, &mut self.state) {
+            (Kind::Ping, _) => {
+                if header.flags & FLAG_REPLY == 0 {
+                    self.outbox.push(Kind::Ping, FLAG_REPLY, 0, Vec::new());
+                }
+                Ok(None)
+            }
+            (Kind::Hello, State::Greeting) => Ok(Some(ServerEvent::Hello(Hello::decode(payload)?))),
+            (Kind::Query, state @ State::Idle) => {
+                let mut query = Query::decode(payload)?;
+                query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
+                *state = State::Asked(query.clone());
+                Ok(Some(ServerEvent::Query(query)))
+            }
+            (Kind::Credit, State::Sending(sending)) => {
+                sending.credit =
+                    sending.credit.saturating_add(decode_credit(payload)?).min(WINDOW_BATCHES_MAX);
+                Ok(None)
+            }
+            (Kind::Cancel, State::Asked(_) | State::Sending(_)) => Ok(Some(ServerEvent::Cancel)),
+            (Kind::Error, _) => Err(Failure::decode(payload)?.into()),
+            (kind, _) => Err(TransportError::Protocol(format!("an unexpected {kind:?} frame"))),
+        }
+    }
+
+    /// The failure that a client is told of when its frames made no sense.
+    pub fn protocol_failure(error: &TransportError) -> Failure {
+        Failure::new(ErrorCode::Protocol, error.to_string())
+    }
+
+    /// The next frame to send.
+    pub fn poll_transmit(&mut self) -> Option<Frame> {
+        self.outbox.pop()
+    }
+
+    /// Bytes of frames that wait to be sent.
+    pub fn queued_bytes(&self) -> usize {
+        self.outbox.bytes()
+    }
+
+    /// When [`Server::wake`] wants to be called.
+    pub fn deadline(&self) -> Instant {
+        self.liveness.deadline()
+    }
+
+    /// Does what time asks for.
+    ///
+    /// # Errors
+    /// [`TransportError::Silent`] when the client must be given up.
+    pub fn wake(&mut self, now: Instant) -> Result<()> {
+        if self.liveness.wake(now)? {
+            self.outbox.push(Kind::Ping, 0, 0, Vec::new());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,317 @@
+//! The two state machines, wired together under virtual time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::{Int64Array, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_schema::Schema;
+use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
+use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
+use lightship_wire::{Codec, Encoder};
+
+use super::*;
+use crate::TransportError;
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+struct Pair {
+    now: Instant,
+    client: Client,
+    server: Server,
+}
+
+fn split(frame: &Frame) -> (Header, Buffer) {
+    let header = Header::decode(&frame.header).unwrap();
+    let payload: Vec<u8> = frame.payload.pieces().flatten().copied().collect();
+    header.verify(&payload).unwrap();
+    (header, Buffer::from_vec(payload))
+}
+
+impl Pair {
+    fn new() -> Self {
+        let now = Instant::now();
+        let (client, server) = (Client::new(now, "secret".into(), INTERVAL), Server::new(now, INTERVAL));
+        Self { now, client, server }
+    }
+
+    fn greeted() -> Self {
+        let mut pair = Self::new();
+        assert!(matches!(pair.to_server().as_slice(), [ServerEvent::Hello(h)] if h.token == "secret"));
+        pair.server.welcome();
+        assert!(matches!(pair.to_client().as_slice(), [ClientEvent::Ready]));
+        pair
+    }
+
+    fn asked(plan: Plan) -> Self {
+        let mut pair = Self::greeted();
+        pair.client.query(&Query { sql: "q".into(), plan }).unwrap();
+        assert!(matches!(pair.to_server().as_slice(), [ServerEvent::Query(q)] if q.sql == "q"));
+        pair
+    }
+
+    fn accepted(plan: Plan) -> Self {
+        let mut pair = Self::asked(plan);
+        pair.accept();
+        pair
+    }
+
+    fn accept(&mut self) {
+        let schema = rows(0).schema().as_ref().clone();
+        self.server.accept(&Accepted { schema, rows_estimate: Some(3) }).unwrap();
+        assert!(matches!(
+            self.to_client().as_slice(),
+            [ClientEvent::Accepted { rows_estimate: Some(3), .. }]
+        ));
+    }
+
+    fn to_server(&mut self) -> Vec<ServerEvent> {
+        let mut events = Vec::new();
+        while let Some(frame) = self.client.poll_transmit() {
+            let (header, payload) = split(&frame);
+            events.extend(self.server.handle(self.now, &header, &payload).unwrap());
+        }
+        events
+    }
+
+    fn to_client(&mut self) -> Vec<ClientEvent> {
+        let mut events = Vec::new();
+        while let Some(frame) = self.server.poll_transmit() {
+            let (header, payload) = split(&frame);
+            events.extend(self.client.handle(self.now, &header, payload).unwrap());
+        }
+        events
+    }
+
+    fn send(&mut self, count: usize) {
+        self.server.message(Encoder::new(Codec::None).encode(&rows(count)).unwrap());
+    }
+
+    /// What the client says to a frame that no honest server sends now.
+    fn forge(
+        &mut self,
+        kind: Kind,
+        flags: u16,
+        stream: u32,
+        sequence: u64,
+        payload: Vec<u8>,
+    ) -> TransportError {
+        let header = Header {
+            kind,
+            flags,
+            stream,
+            payload_bytes: payload.len() as u32,
+            sequence,
+            payload_crc: crc32c(&payload),
+        };
+        self.client.handle(self.now, &header, Buffer::from_vec(payload)).unwrap_err()
+    }
+}
+
+fn rows(count: usize) -> RecordBatch {
+    let column = Int64Array::from_iter_values(0..count as i64);
+    RecordBatch::try_from_iter([("n", Arc::new(column) as _)]).unwrap()
+}
+
+fn window(window_batches: u32) -> Plan {
+    Plan { window_batches, ..Plan::default() }
+}
+
+#[test]
+fn a_result_arrives_whole() {
+    let mut pair = Pair::accepted(window(2));
+    pair.send(5);
+    pair.send(6);
+    pair.server.end_batch();
+    pair.send(7);
+    pair.server.finish(&Stats { encode_ns: 9, ..Stats::default() });
+    let events = pair.to_client();
+    let counts: Vec<usize> = events
+        .iter()
+        .filter_map(|e| match e {
+            ClientEvent::Rows(batch) => Some(batch.num_rows()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts, [5, 6, 7]);
+    let Some(ClientEvent::Finished(totals)) = events.last() else { panic!("{events:?}") };
+    assert_eq!((totals.rows, totals.messages, totals.batches, totals.producer.encode_ns), (18, 3, 2, 9));
+    assert!(pair.client.is_idle() && pair.server.is_idle());
+}
+
+#[test]
+fn the_window_holds_the_producer_back() {
+    let mut pair = Pair::accepted(window(2));
+    for _ in 0..2 {
+        assert!(pair.server.has_credit());
+        pair.send(1);
+        pair.server.end_batch();
+    }
+    assert!(!pair.server.has_credit());
+    pair.to_client();
+    pair.client.consumed(1);
+    pair.to_server();
+    assert!(pair.server.has_credit());
+}
+
+#[test]
+fn a_result_that_fills_its_window_exactly_can_end() {
+    let mut pair = Pair::accepted(window(1));
+    pair.send(1);
+    pair.server.end_batch();
+    assert!(!pair.server.has_credit());
+    pair.server.finish(&Stats::default());
+    assert!(matches!(pair.to_client().last(), Some(ClientEvent::Finished(t)) if t.rows == 1));
+}
+
+#[test]
+fn connections_serve_one_query_after_the_other() {
+    let mut pair = Pair::greeted();
+    for _ in 0..3 {
+        pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
+        assert!(pair.client.query(&Query { sql: "q".into(), plan: window(1) }).is_err());
+        pair.to_server();
+        pair.accept();
+        pair.server.finish(&Stats::default());
+        assert!(matches!(pair.to_client().last(), Some(ClientEvent::Finished(_))));
+    }
+}
+
+#[test]
+fn a_cancelled_query_leaves_the_connection_usable() {
+    let mut pair = Pair::accepted(window(4));
+    pair.send(1);
+    pair.client.cancel();
+    pair.client.cancel();
+    assert!(matches!(pair.to_server().as_slice(), [ServerEvent::Cancel]));
+    pair.server.fail(&Failure::new(ErrorCode::Cancelled, "cancelled"));
+    let events = pair.to_client();
+    // Rows that were on their way are dropped unread.
+    assert!(matches!(events.as_slice(), [ClientEvent::Failed(f)] if f.code == ErrorCode::Cancelled));
+    pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
+    assert_eq!(pair.to_server().len(), 1);
+}
+
+#[test]
+fn cancel_and_credit_may_come_too_late() {
+    let mut pair = Pair::accepted(window(4));
+    pair.send(1);
+    pair.server.end_batch();
+    pair.server.finish(&Stats::default());
+    pair.client.cancel();
+    pair.client.consumed(1);
+    assert!(pair.to_server().is_empty());
+    assert!(matches!(pair.to_client().last(), Some(ClientEvent::Finished(_))));
+}
+
+#[test]
+fn failures_are_typed() {
+    let mut pair = Pair::asked(window(1));
+    let failure = Failure { position: Some((1, 8)), ..Failure::new(ErrorCode::Sql, "no such column") };
+    pair.server.fail(&failure);
+    assert!(matches!(pair.to_client().as_slice(), [ClientEvent::Failed(f)] if *f == failure));
+
+    let mut pair = Pair::new();
+    pair.to_server();
+    pair.server.refuse(&Failure::new(ErrorCode::Unauthenticated, "who?"));
+    let frame = pair.server.poll_transmit().unwrap();
+    let (header, payload) = split(&frame);
+    let error = pair.client.handle(pair.now, &header, payload).unwrap_err();
+    assert!(matches!(error, TransportError::Failed(f) if f.code == ErrorCode::Unauthenticated));
+}
+
+#[test]
+fn a_short_result_is_noticed() {
+    let mut pair = Pair::accepted(window(4));
+    let end = lightship_wire::control::BatchEnd { rows: 5, messages: 1 };
+    let error = pair.forge(Kind::BatchEnd, FLAG_LAST, 1, 1, end.encode()).to_string();
+    assert!(error.contains("5 rows in 1 messages, 0 in 0"), "{error}");
+}
+
+#[test]
+fn frames_out_of_order_or_place_are_refused() {
+    let message = || Encoder::new(Codec::None).encode(&rows(1)).unwrap().to_vec();
+    for (kind, stream, sequence, word) in [
+        (Kind::Message, 1, 0, "frame 0 of stream 1"),
+        (Kind::Message, 1, 2, "frame 2 of stream 1"),
+        (Kind::Message, 2, 0, "stream 2"),
+        (Kind::Query, 1, 1, "Query"),
+        (Kind::Hello, 0, 1, "Hello"),
+    ] {
+        let error = Pair::accepted(window(1)).forge(kind, 0, stream, sequence, message()).to_string();
+        assert!(error.contains(word), "{kind:?}: {error}");
+    }
+}
+
+#[test]
+fn a_server_that_sends_more_than_it_may_is_refused() {
+    let message = |count| Encoder::new(Codec::None).encode(&rows(count)).unwrap().to_vec();
+
+    let mut pair = Pair::accepted(window(1));
+    pair.send(1);
+    pair.server.end_batch();
+    pair.to_client();
+    let error = pair.forge(Kind::Message, 0, 1, 3, message(1)).to_string();
+    assert!(error.contains("without credit"), "{error}");
+
+    let mut pair = Pair::accepted(Plan { batch_bytes: 1000, ..window(1) });
+    pair.send(100);
+    pair.to_client();
+    let error = pair.forge(Kind::Message, 0, 1, 2, message(100)).to_string();
+    assert!(error.contains("more than 1000 bytes"), "{error}");
+
+    let mut pair = Pair::accepted(window(1));
+    for _ in 0..BATCH_MESSAGES_MAX {
+        pair.send(0);
+    }
+    pair.to_client();
+    let error = pair.forge(Kind::Message, 0, 1, 1 + u64::from(BATCH_MESSAGES_MAX), message(1)).to_string();
+    assert!(error.contains("messages"), "{error}");
+}
+
+#[test]
+fn clients_can_send_no_rows() {
+    let pair = Pair::accepted(window(1));
+    assert_eq!(pair.server.payload_bytes_max(Kind::Message), 0);
+    assert_eq!(pair.client.payload_bytes_max(Kind::Message), Plan::default().message_bytes_max);
+    assert_eq!(Pair::greeted().client.payload_bytes_max(Kind::Message), 0);
+}
+
+#[test]
+fn a_quiet_peer_is_pinged_and_answers() {
+    let mut pair = Pair::accepted(window(1));
+    for _ in 0..10 {
+        pair.now += INTERVAL;
+        pair.client.wake(pair.now).unwrap();
+        pair.server.wake(pair.now).unwrap();
+        pair.to_server();
+        pair.to_client();
+        pair.to_server();
+    }
+    assert!(pair.client.deadline() > pair.now);
+}
+
+#[test]
+fn a_silent_peer_is_given_up() {
+    let mut pair = Pair::accepted(window(1));
+    let began = pair.now;
+    loop {
+        pair.now = pair.client.deadline().max(pair.now + Duration::from_millis(1));
+        match pair.client.wake(pair.now) {
+            Ok(()) => assert!(pair.now - began < INTERVAL * 3),
+            Err(TransportError::Silent { after }) => {
+                assert_eq!(after, INTERVAL * 3);
+                break;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn schemas_of_no_columns_are_fine() {
+    let mut pair = Pair::asked(window(1));
+    pair.server.accept(&Accepted { schema: Schema::empty(), rows_estimate: None }).unwrap();
+    pair.server.finish(&Stats::default());
+    assert_eq!(pair.to_client().len(), 2);
+}

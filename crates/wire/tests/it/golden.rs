@@ -1,0 +1,92 @@
+//! Bytes that version 1 wrote, and must always read. The files are never
+//! edited; `LIGHTSHIP_GOLDEN=write` makes those that are missing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_buffer::Buffer;
+use lightship_testkit::arrays;
+use lightship_wire::control::{
+    Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
+};
+use lightship_wire::frame::{Header, Kind, crc32c};
+use lightship_wire::{Codec, Encoder, decode, schema};
+
+use crate::CODECS;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/v1").join(name)
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    std::fs::read(path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn writes_missing() -> bool {
+    std::env::var_os("LIGHTSHIP_GOLDEN").is_some_and(|value| value == "write")
+}
+
+fn check(name: &str, bytes: &[u8]) {
+    if !path(name).exists() && writes_missing() {
+        std::fs::write(path(name), bytes).unwrap();
+    }
+    assert_eq!(bytes, golden(name), "{name} is not written as version 1 writes it");
+}
+
+#[test]
+fn control_frames() {
+    check(
+        "hello.bin",
+        &Hello {
+            agent: "golden/1".into(),
+            token: "secret".into(),
+            capabilities: 0,
+            ping_interval_ms: 10_000,
+        }
+        .encode(),
+    );
+    check("query.bin", &Query { sql: "select 1".into(), plan: Plan::default() }.encode());
+    check("batch-end.bin", &BatchEnd { rows: 6_001_215, messages: 1000 }.encode());
+    check("stats.bin", &Stats { produce_ns: 1, encode_ns: 2, send_ns: 3, wait_ns: 4 }.encode());
+    check("credit.bin", &encode_credit(3));
+    let failure = Failure {
+        position: Some((1, 8)),
+        needed_bytes: Some(77),
+        ..Failure::new(ErrorCode::RowTooLarge, "too large").hint("allow more")
+    };
+    check("error.bin", &failure.encode());
+    let accepted = Accepted { schema: arrays::every_type_schema().as_ref().clone(), rows_estimate: Some(7) };
+    check("schema.bin", &accepted.encode().unwrap());
+    let header = Header {
+        kind: Kind::Message,
+        flags: 1,
+        stream: 2,
+        payload_bytes: 9,
+        sequence: 3,
+        payload_crc: crc32c(b"123456789"),
+    };
+    check("header.bin", &header.encode());
+}
+
+#[test]
+fn messages_of_every_type() {
+    if writes_missing() {
+        let batch = arrays::every_type(33, 7);
+        check("every-type.schema.bin", &schema::encode(&batch.schema()).unwrap());
+        for codec in CODECS {
+            check(&message_name(codec), &Encoder::new(codec).encode(&batch).unwrap().to_vec());
+        }
+    }
+    let schema = Arc::new(schema::decode(&golden("every-type.schema.bin")).unwrap());
+    let read = |codec| decode(&schema, Buffer::from_vec(golden(&message_name(codec))), u32::MAX).unwrap();
+    let batch = read(Codec::None);
+    assert_eq!((batch.num_rows(), batch.num_columns()), (33, schema.fields().len()));
+    CODECS.into_iter().for_each(|codec| assert_eq!(read(codec), batch));
+    // Compressors may write other bytes in their next version; the rest may not.
+    check("every-type.schema.bin", &schema::encode(&schema).unwrap());
+    check(&message_name(Codec::None), &Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
+}
+
+fn message_name(codec: Codec) -> String {
+    format!("every-type.{codec}.bin")
+}

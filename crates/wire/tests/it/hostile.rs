@@ -1,0 +1,112 @@
+//! Bytes that no honest peer sends: an error each time, never a panic, and no
+//! memory for what is only announced.
+
+use arrow_array::Array;
+use arrow_buffer::Buffer;
+use lightship_testkit::arrays;
+use lightship_wire::control::{Accepted, Failure, Hello, Query};
+use lightship_wire::{Codec, Encoder, WireError, decode, schema};
+use proptest::prelude::*;
+
+/// Whatever a decoder accepts must hold together.
+fn attack(schema: &arrow_schema::SchemaRef, bytes: Vec<u8>) {
+    if let Ok(batch) = decode(schema, Buffer::from_vec(bytes), 1 << 20) {
+        for column in batch.columns() {
+            column.to_data().validate_full().unwrap();
+        }
+        assert!(batch.slice(0, batch.num_rows().min(1)).num_rows() <= 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn flipped_bits(batch in arrays::any_batch(), zstd in any::<bool>(), flips in prop::collection::vec(any::<u32>(), 1..8)) {
+        let codec = if zstd { Codec::Zstd } else { Codec::None };
+        let mut bytes = Encoder::new(codec).encode(&batch).unwrap().to_vec();
+        for flip in flips {
+            let bit = flip as usize % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        attack(&batch.schema(), bytes);
+    }
+
+    #[test]
+    fn overwritten_words(batch in arrays::any_batch(), words in prop::collection::vec((any::<u32>(), any::<u32>()), 1..4)) {
+        let mut bytes = Encoder::new(Codec::None).encode(&batch).unwrap().to_vec();
+        for (place, word) in words {
+            let place = place as usize % (bytes.len() / 4) * 4;
+            bytes[place..place + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        attack(&batch.schema(), bytes);
+    }
+
+    #[test]
+    fn cut_short(batch in arrays::any_batch(), part in 0.0..1.0) {
+        let mut bytes = Encoder::new(Codec::Lz4).encode(&batch).unwrap().to_vec();
+        let len = (bytes.len() as f64 * part) as usize;
+        bytes.truncate(len);
+        prop_assert!(decode(&batch.schema(), Buffer::from_vec(bytes), u32::MAX).is_err());
+    }
+
+    #[test]
+    fn another_schema(batch in arrays::any_batch(), other in arrays::any_schema()) {
+        attack(&other, Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
+    }
+
+    #[test]
+    fn noise(bytes in prop::collection::vec(any::<u8>(), 0..300), schema in arrays::any_schema()) {
+        let _ = schema::decode(&bytes);
+        let _ = Hello::decode(&bytes);
+        let _ = Query::decode(&bytes);
+        let _ = Accepted::decode(&bytes);
+        let _ = Failure::decode(&bytes);
+        attack(&schema, bytes);
+    }
+
+    #[test]
+    fn damaged_schemas(schema in arrays::any_schema(), flips in prop::collection::vec(any::<u32>(), 1..8)) {
+        let mut bytes = schema::encode(&schema).unwrap();
+        for flip in flips {
+            let bit = flip as usize % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let _ = schema::decode(&bytes);
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_before_it_is_unpacked() {
+    let zeros = arrow_array::Int64Array::from(vec![0; 1 << 20]);
+    let batch = arrow_array::RecordBatch::try_from_iter([("c", std::sync::Arc::new(zeros) as _)]).unwrap();
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let bytes = Encoder::new(codec).encode(&batch).unwrap().to_vec();
+        assert!(bytes.len() < 100_000);
+        let error = decode(&batch.schema(), Buffer::from_vec(bytes.clone()), 1 << 20).unwrap_err();
+        assert!(matches!(error, WireError::TooLarge { bytes: 8_388_608, limit: 1_048_576, .. }), "{error}");
+
+        // One that lies about what it unpacks to gets no more than it announced.
+        let mut lying = bytes;
+        lying[16..20].copy_from_slice(&1024u32.to_le_bytes());
+        assert!(decode(&batch.schema(), Buffer::from_vec(lying), 1 << 20).is_err());
+    }
+}
+
+#[test]
+fn types_nested_without_end_are_refused() {
+    let mut bytes = vec![0; 4];
+    bytes.extend(1u32.to_le_bytes());
+    for _ in 0..100_000 {
+        bytes.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 31]);
+    }
+    let error = schema::decode(&bytes).unwrap_err().to_string();
+    assert!(error.contains("nested"), "{error}");
+}
+
+#[test]
+fn counts_that_nothing_backs_are_refused() {
+    let mut bytes = vec![0; 4];
+    bytes.extend(u32::MAX.to_le_bytes());
+    assert!(matches!(schema::decode(&bytes), Err(WireError::Truncated { .. })));
+}

@@ -1,0 +1,19 @@
+//! Control frames of anyone's making.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Stats, decode_credit};
+use lightship_wire::frame::{HEADER_BYTES, Header};
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Some(header) = bytes.first_chunk::<HEADER_BYTES>() {
+        let _ = Header::decode(header);
+    }
+    let _ = Hello::decode(bytes);
+    let _ = Query::decode(bytes);
+    let _ = Accepted::decode(bytes);
+    let _ = BatchEnd::decode(bytes);
+    let _ = Stats::decode(bytes);
+    let _ = Failure::decode(bytes);
+    let _ = decode_credit(bytes);
+});

@@ -1,0 +1,35 @@
+//! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`.
+
+mod demo;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Chores of the repository")]
+struct Xtask {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Check what no compiler does: who depends on whom, file headers, stray words.
+    Tidy,
+    /// Show the main job on generated TPC-H data, with the release binary.
+    Demo(demo::DemoArgs),
+}
+
+fn main() -> std::process::ExitCode {
+    let done = match Xtask::parse().chore {
+        Chore::Tidy => tidy::tidy(),
+        Chore::Demo(args) => demo::demo(&args),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

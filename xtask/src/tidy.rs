@@ -1,0 +1,152 @@
+//! Checks of the house: what `ARCHITECTURE.md` promises and no compiler checks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Crates by level; a crate may use those of lower levels. The same table
+/// stands in ARCHITECTURE.md.
+const LEVELS: [(&str, u8); 9] = [
+    ("lightship-wire", 0),
+    ("lightship-transport", 1),
+    ("lightship-session", 2),
+    ("lightship-sources", 2),
+    ("lightship-engine", 4),
+    ("lightship-cli", 5),
+    ("lightship-testkit", DEV),
+    ("bench", DEV),
+    ("xtask", DEV),
+];
+const DEV: u8 = u8::MAX;
+
+/// What only one crate may see.
+const OWNED: [(&str, &str); 4] = [
+    ("datafusion", "lightship-engine"),
+    ("clap_mangen", "lightship-cli"),
+    ("rusqlite", "lightship-sources"),
+    ("mysql_async", "lightship-sources"),
+];
+
+/// Crates without I/O, clock and threads.
+const PURE: [&str; 1] = ["lightship-wire"];
+const IMPURE: [&str; 4] = ["tokio", "socket2", "rustls", "std::time"];
+
+const LINES_MAX: usize = 800;
+
+/// Words that mean something was left unfinished, or strayed in. Split, so that
+/// this file does not find itself.
+const STRAY: [&str; 8] =
+    ["TO\x44O", "FIX\x4dE", "XX\x58", "HA\x43K", "d\x62g!(", "crates\x2eio", "pypi\x2eorg", "<<<<\x3c<<"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+}
+
+/// Runs all checks and lists everything found.
+///
+/// # Errors
+/// When anything was found, or a check can't run.
+pub(crate) fn tidy() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let mut found = Vec::new();
+    dependencies(&root, &mut found)?;
+    files(&root, &mut found)?;
+    if found.is_empty() {
+        println!("tidy");
+        return Ok(());
+    }
+    found.iter().for_each(|line| println!("{line}"));
+    Err(format!("{} things are not tidy", found.len()).into())
+}
+
+fn dependencies(root: &Path, found: &mut Vec<String>) -> Result<()> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
+        .current_dir(root)
+        .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    let levels: BTreeMap<_, _> = LEVELS.into_iter().collect();
+    let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md"))?;
+    for package in &metadata.packages {
+        let name = package.name.as_str();
+        let Some(&level) = levels.get(name) else {
+            found.push(format!("{name}: no level in xtask/src/tidy.rs"));
+            continue;
+        };
+        let short = name.trim_start_matches("lightship-");
+        if !architecture.contains(&format!("`{short}`")) {
+            found.push(format!("ARCHITECTURE.md: nothing of `{short}`"));
+        }
+        for dependency in package.dependencies.iter().filter(|d| d.kind.is_none()) {
+            if let Some(&below) = levels.get(dependency.name.as_str())
+                && below >= level
+                && level != DEV
+            {
+                found.push(format!("{name} (level {level}) uses {} (level {below})", dependency.name));
+            }
+            if let Some((_, owner)) = OWNED.iter().find(|(library, _)| *library == dependency.name)
+                && *owner != name
+            {
+                found.push(format!("{name} sees {}, which is {owner}'s alone", dependency.name));
+            }
+            if PURE.contains(&name) && IMPURE.contains(&dependency.name.as_str()) {
+                found.push(format!("{name} is pure and uses {}", dependency.name));
+            }
+        }
+    }
+    for (name, _) in LEVELS {
+        if !metadata.packages.iter().any(|package| package.name == name) {
+            found.push(format!("{name}: in xtask/src/tidy.rs, but not in the workspace"));
+        }
+    }
+    Ok(())
+}
+
+fn files(root: &Path, found: &mut Vec<String>) -> Result<()> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()?;
+    for name in String::from_utf8(output.stdout)?.lines() {
+        let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
+        let is_code = name.ends_with(".rs");
+        if is_code && !text.starts_with("//!") {
+            found.push(format!("{name}: does not begin with what it is about (//!)"));
+        }
+        if is_code && text.lines().count() > LINES_MAX {
+            found.push(format!("{name}: {} lines; is it about one thing?", text.lines().count()));
+        }
+        if name.ends_with(".lock") || name == "LICENSE" {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            for word in STRAY.iter().filter(|word| line.contains(*word)) {
+                found.push(format!("{name}:{}: `{word}`", number + 1));
+            }
+            if (is_code || name.ends_with(".md")) && line.ends_with([' ', '\t']) {
+                found.push(format!("{name}:{}: blanks at the end", number + 1));
+            }
+        }
+    }
+    Ok(())
+}
