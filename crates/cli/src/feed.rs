@@ -34,17 +34,21 @@ pub(crate) enum Feed {
 pub(crate) struct FeedOptions {
     pub(crate) transfer: Options,
     pub(crate) read: ReadOptions,
+    /// For queries over files, which run here.
+    pub(crate) query_memory_bytes: Option<usize>,
 }
 
 impl Feed {
-    pub(crate) async fn open(location: &Location) -> Result<Self, CliError> {
+    pub(crate) async fn open(location: &Location, options: &FeedOptions) -> Result<Self, CliError> {
         Ok(match location {
             Location::Node { .. } | Location::NodeUnix { .. } => {
                 let (endpoint, token) = endpoint(location)?;
                 Self::Node(Client::connect(&endpoint, &token).await?)
             }
             Location::Path(path) => {
-                let mut engine = Engine::new(EngineConfig::default())?;
+                let mut config = EngineConfig::default();
+                config.query_memory_bytes = options.query_memory_bytes.unwrap_or(config.query_memory_bytes);
+                let mut engine = Engine::new(config)?;
                 engine.register_path(&table_name(path), path).await?;
                 Self::Files(engine)
             }

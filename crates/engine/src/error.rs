@@ -121,7 +121,12 @@ impl EngineError {
         use DataFusionError as E;
         let message = error.message().into_owned();
         match error {
-            E::SQL(_, _) => {
+            E::SQL(error, _) => {
+                use datafusion::sql::sqlparser::parser::ParserError;
+                let message = match &**error {
+                    ParserError::ParserError(text) | ParserError::TokenizerError(text) => text.clone(),
+                    other => other.to_string(),
+                };
                 let position = position_in(&message);
                 Self::Sql { message, position, hint: None }
             }

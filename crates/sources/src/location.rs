@@ -79,10 +79,8 @@ impl Location {
             return Ok(Self::Path(given.into()));
         };
         match scheme {
-            "postgresql" | "postgres" => {
-                url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
-                Ok(Self::Postgres(given.to_owned()))
-            }
+            // Judged when it is opened: libpq allows more than a URL may be.
+            "postgresql" | "postgres" => Ok(Self::Postgres(given.to_owned())),
             "mysql" | "mariadb" => {
                 let url = url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
                 if url.host_str().is_none_or(str::is_empty) {
@@ -147,15 +145,23 @@ fn percent_decode(text: &str) -> String {
 /// The URI without password and token, for messages and logs.
 pub fn redact(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let Some(at) = rest[..end].rfind('@') else { return uri.to_owned() };
-    let user = &rest[..at];
-    let shown = match user.split_once(':') {
-        Some((name, _)) => format!("{name}:***"),
-        None if scheme.starts_with("lightship") => "***".to_owned(),
-        None => user.to_owned(),
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, rest) = rest.split_at(end);
+    let authority = match authority.rsplit_once('@') {
+        None => authority.to_owned(),
+        Some((user, host)) => match user.split_once(':') {
+            Some((name, _)) => format!("{name}:***@{host}"),
+            None if scheme == "lightship" => format!("***@{host}"),
+            None => authority.to_owned(),
+        },
     };
-    format!("{scheme}://{shown}{}", &rest[at..])
+    let Some((path, query)) = rest.split_once('?') else { return format!("{scheme}://{authority}{rest}") };
+    let hide = |pair: &str| match pair.split_once('=') {
+        Some((key, _)) if key.to_ascii_lowercase().contains("password") => format!("{key}=***"),
+        _ => pair.to_owned(),
+    };
+    let query: Vec<String> = query.split('&').map(hide).collect();
+    format!("{scheme}://{authority}{path}?{}", query.join("&"))
 }
 
 impl fmt::Display for Location {
@@ -221,7 +227,13 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        for uri in ["postgresql://joe:hush@h/db", "mysql://joe:hush@h/db", "lightship://hush@h:1"] {
+        for uri in [
+            "postgresql://joe:hush@h/db",
+            "postgresql://h/db?user=joe&password=hush",
+            "postgresql://joe:hush@/db",
+            "mysql://joe:hush@h/db",
+            "lightship://hush@h:1",
+        ] {
             let shown = format!("{0} {0:?}", Location::parse(uri).unwrap());
             assert!(!shown.contains("hush"), "{shown}");
         }

@@ -160,8 +160,14 @@ impl Process {
         words.push(binary("postgres").display().to_string());
         words.extend(["-D".into(), dir.join("data").display().to_string()]);
         words.extend(["-p".into(), port.to_string()]);
-        let fixed =
-            ["listen_addresses=127.0.0.1", "fsync=off", "shared_buffers=64MB", "max_connections=50", &own];
+        let fixed = [
+            "listen_addresses=127.0.0.1",
+            "fsync=off",
+            "temp_file_limit=1GB",
+            "shared_buffers=64MB",
+            "max_connections=50",
+            &own,
+        ];
         for setting in fixed.iter().chain(settings) {
             words.extend(["-c".into(), setting.replace("{dir}", &dir.display().to_string())]);
         }

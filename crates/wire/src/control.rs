@@ -16,7 +16,7 @@ pub struct Hello {
     pub token: String,
     /// Bits for what this side can do beyond version 1; none are defined yet.
     pub capabilities: u64,
-    /// The other side is asked to show a sign of life this often, and is given up after three times this.
+    /// This side pings after so long a silence, and gives up after three times as long.
     pub ping_interval_ms: u32,
 }
 

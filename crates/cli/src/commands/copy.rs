@@ -83,7 +83,7 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
         memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
         ..WriteOptions::default()
     };
-    let mut feed = Feed::open(&from).await?;
+    let mut feed = Feed::open(&from, &options).await?;
     let mode = args.mode;
     let report = feed
         .pump(&args.sql, &options, args.quiet || json, async |schema| match &to {

@@ -59,9 +59,10 @@ pub(crate) struct FetchArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Transfer")]
 pub(crate) struct TransferArgs {
-    /// Memory that rows here may take at once.
-    #[arg(long, default_value = "64MiB")]
-    memory: Size,
+    /// Memory that rows here may take at once. For a query over files that is all
+    /// its work, so without a bound it gets 1GiB. [default: 64MiB]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Compression of messages: auto, none, lz4, zstd. Costs processor time on
     /// both sides, saves bytes on the link; auto compresses only between hosts.
     #[arg(long, default_value = "auto")]
@@ -85,6 +86,8 @@ pub(crate) struct TransferArgs {
     #[arg(long, default_value = "decimal", value_parser = numeric_rule)]
     numeric: NumericRule,
 }
+
+const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// A setting that may be left to us.
 #[derive(Debug, Clone, Copy)]
@@ -115,11 +118,11 @@ fn numeric_rule(text: &str) -> Result<NumericRule, String> {
 
 impl TransferArgs {
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory.0
+        self.memory.map_or(MEMORY_BYTES_DEFAULT, |size| size.0)
     }
 
     pub(crate) fn options(&self) -> Result<FeedOptions, CliError> {
-        let memory = self.memory.0;
+        let memory = self.memory_bytes();
         if memory < 4 << 20 {
             return Err(CliError::usage("--memory: less than 4MiB is too little for anything"));
         }
@@ -145,6 +148,7 @@ impl TransferArgs {
                 codec: self.codec.0,
             },
             read,
+            query_memory_bytes: self.memory.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX)),
         })
     }
 }
@@ -158,7 +162,7 @@ pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliErro
         table_rows: args.table_rows,
         ..WriteOptions::default()
     };
-    let mut feed = Feed::open(&location).await?;
+    let mut feed = Feed::open(&location, &options).await?;
     let quiet = args.quiet || json;
     let report = feed
         .pump(&args.sql, &options, quiet, async |schema| Ok(writers::create(target, format, schema, write)?))

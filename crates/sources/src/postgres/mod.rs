@@ -16,6 +16,7 @@ mod encode;
 mod message;
 mod numeric;
 mod read;
+mod rows;
 mod split;
 mod tls;
 mod types;

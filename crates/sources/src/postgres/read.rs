@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 
 use super::Pool;
 use super::connection::Connection;
-use super::decode::{Bad, Decoder};
+use super::decode::Bad;
 use super::message::Header;
+use super::rows::Decoder;
 use super::split::Parts;
 use super::types::Kind;
 use crate::{BatchStream, ReadOptions, Result, SourceError};

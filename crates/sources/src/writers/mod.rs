@@ -40,10 +40,10 @@ pub enum Format {
     ArrowStream,
     /// Parquet, with the Arrow schema in its metadata, so that types come back as
     /// they were; dictionaries of anything but text and bytes, and run-end encoded
-    /// columns, come back as their values, and `Decimal32` of one digit as
-    /// `Decimal128`. Refused are unions, intervals of months,
-    /// days and nanoseconds, decimals of negative scale, structs without fields,
-    /// byte arrays of size zero, and results without columns.
+    /// columns, come back as their values, `Decimal32` of one digit as `Decimal128`,
+    /// and intervals of months, days and nanoseconds as structs of these three.
+    /// Refused are unions, decimals of negative scale, structs without fields, byte
+    /// arrays of size zero, and results without columns.
     Parquet,
     /// CSV after RFC 4180 with a header line. NULL is empty and an empty text is
     /// `""`, but in a result of one column NULL is `""` too, since readers skip an
@@ -122,6 +122,7 @@ pub struct WriteOptions {
     pub compression: Compression,
     /// What a Parquet writer may hold of the row group it builds, in bytes. Less
     /// means more and smaller row groups: a larger file that is slower to read.
+    /// Zstandard holds about half a MiB a column on top of it.
     pub memory_bytes: usize,
     /// Rows that a table shows; the rest is counted.
     pub table_rows: usize,

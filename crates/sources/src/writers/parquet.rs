@@ -7,7 +7,7 @@ use parquet::basic::{Compression as Codec, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::output::Output;
-use super::stand_in::{StandIn, decoded, find};
+use super::stand_in::{StandIn, decoded, find, interval_type};
 use super::{BatchWriter, Compression, WriteOptions, refused};
 use crate::{Result, SourceError};
 
@@ -16,8 +16,6 @@ const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Smallest and largest page and dictionary of a column.
 const PAGE_BYTES_MIN: usize = 16 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
-/// What a Zstandard compressor holds at low levels, measured with 160 columns.
-const ZSTD_BYTES: usize = 288 << 10;
 
 /// Refuses what Parquet can't hold and decides what stands in for the rest.
 pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
@@ -38,6 +36,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
     Ok(StandIn::new(schema, &|t| match t {
         DataType::Dictionary(_, values) if !is_bytes(values) => decoded(t),
         DataType::RunEndEncoded(..) => decoded(t),
+        DataType::Interval(IntervalUnit::MonthDayNano) => Some(interval_type()),
         // The library takes these for 64 bits wide and fails.
         DataType::Decimal32(1, scale) => Some(DataType::Decimal128(1, *scale)),
         _ => None,
@@ -46,7 +45,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
 
 fn is_refused(data_type: &DataType) -> bool {
     match data_type {
-        DataType::Union(..) | DataType::Interval(IntervalUnit::MonthDayNano) => true,
+        DataType::Union(..) => true,
         DataType::Struct(fields) => fields.is_empty(),
         DataType::FixedSizeBinary(width) => *width == 0,
         DataType::Decimal32(_, scale)
@@ -72,15 +71,9 @@ pub(super) struct Parquet {
 impl Parquet {
     pub(super) fn new(output: Output, stand_in: StandIn, options: &WriteOptions) -> Result<Self> {
         let columns = stand_in.schema().flattened_fields().len();
-        // Every column has a compressor of its own, which the library does not count.
-        // Of what is left, half is for the encoded pages that wait for their row group
-        // to end, the rest for open pages and dictionaries and for what closing them takes.
-        let compressors_bytes = match options.compression {
-            Compression::Zstd(_) => columns * ZSTD_BYTES,
-            Compression::None | Compression::Lz4 => 0,
-        };
-        let left = options.memory_bytes.saturating_sub(compressors_bytes);
-        let flush_bytes = left.max(options.memory_bytes / 4) / 2;
+        // Half is for the encoded pages that wait for their row group to end, the
+        // rest for open pages and dictionaries and for what closing them takes.
+        let flush_bytes = options.memory_bytes / 2;
         let page_bytes = (flush_bytes / (4 * columns)).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let codec = match options.compression {
             Compression::None => Codec::UNCOMPRESSED,

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow_array::cast::AsArray;
+use arrow_array::types::IntervalMonthDayNanoType;
+use arrow_array::{
+    Array, ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StructArray, make_array,
+};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef};
 
 use crate::{Result, SourceError};
 
@@ -76,6 +80,9 @@ fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
             let values = values.data_type().clone();
             return convert(&convert(array, &values)?, to);
         }
+        (Interval(IntervalUnit::MonthDayNano), Struct(parts)) => {
+            return Ok(Arc::new(interval_parts(array, parts)?));
+        }
         (_, to) => {
             let options = CastOptions { safe: false, ..CastOptions::default() };
             return cast_with_options(array, to, &options);
@@ -89,6 +96,30 @@ fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
         .map(|(child, to)| Ok(convert(&make_array(child.clone()), to)?.into_data()));
     let converted = converted.collect::<Result<Vec<_>, ArrowError>>()?;
     Ok(make_array(data.into_builder().data_type(to.clone()).child_data(converted).build()?))
+}
+
+/// The stand-in for an interval of months, days and nanoseconds, which few formats
+/// know: the three numbers, which can't be made one.
+pub(super) fn interval_type() -> DataType {
+    let part = |name, data_type| Field::new(name, data_type, false);
+    DataType::Struct(
+        vec![
+            part("months", DataType::Int32),
+            part("days", DataType::Int32),
+            part("nanoseconds", DataType::Int64),
+        ]
+        .into(),
+    )
+}
+
+fn interval_parts(array: &ArrayRef, parts: &Fields) -> Result<StructArray, ArrowError> {
+    let intervals = array.as_primitive::<IntervalMonthDayNanoType>();
+    let values = intervals.values();
+    let months = Int32Array::from_iter_values(values.iter().map(|interval| interval.months));
+    let days = Int32Array::from_iter_values(values.iter().map(|interval| interval.days));
+    let nanoseconds = Int64Array::from_iter_values(values.iter().map(|interval| interval.nanoseconds));
+    let columns: Vec<ArrayRef> = vec![Arc::new(months), Arc::new(days), Arc::new(nanoseconds)];
+    StructArray::try_new(parts.clone(), columns, intervals.nulls().cloned())
 }
 
 fn replace_field(field: &FieldRef, rule: &dyn Fn(&DataType) -> Option<DataType>) -> FieldRef {

@@ -1,0 +1,31 @@
+"""Serves one Parquet file from memory over Arrow Flight: flight_server.py FILE.
+
+The ticket says how many rows a batch has. Prints its port once it listens.
+"""
+
+import sys
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pyarrow.parquet as pq
+
+
+class Server(flight.FlightServerBase):
+    def __init__(self, table):
+        super().__init__("grpc://127.0.0.1:0")
+        self.table = table
+        self.batches = {}
+
+    def do_get(self, context, ticket):
+        rows = int(ticket.ticket)
+        if rows not in self.batches:
+            self.batches[rows] = self.table.to_batches(max_chunksize=rows)
+        # A reader over batches in C++: no Python runs while the rows go out.
+        reader = pa.RecordBatchReader.from_batches(self.table.schema, self.batches[rows])
+        return flight.RecordBatchStream(reader)
+
+
+# One buffer a column, so that batches are slices of the size asked for.
+server = Server(pq.read_table(sys.argv[1]).combine_chunks())
+print(server.port, flush=True)
+server.serve()

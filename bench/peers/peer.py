@@ -1,0 +1,26 @@
+"""What the peers' programs share: the line of JSON they end with."""
+
+import json
+import time
+
+
+def peak_memory_bytes():
+    """Most memory that this process has held (VmHWM)."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def measure(work):
+    """Times `work`, which returns (rows, bytes), and prints what came of it."""
+    began = time.perf_counter()
+    rows, size = work()
+    seconds = time.perf_counter() - began
+    print(json.dumps({
+        "seconds": seconds,
+        "rows": rows,
+        "bytes": size,
+        "peak_memory_bytes": peak_memory_bytes(),
+    }), flush=True)

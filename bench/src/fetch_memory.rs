@@ -1,0 +1,71 @@
+//! Most memory of `lightship fetch` and of a node, for large results.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::comparison::{Comparison, Contender, Figure};
+use crate::parts::Transferred;
+use crate::peers::Peers;
+use crate::process::Node;
+use crate::report::{self, Report};
+use crate::{Result, places};
+
+const FIGURES: &[Figure] = &[
+    Figure { name: "fetch over idle MiB", digits: 1 },
+    Figure { name: "node over idle MiB", digits: 1 },
+    Figure { name: "fetch idle MiB", digits: 1 },
+    Figure { name: "node idle MiB", digits: 1 },
+    Figure { name: "seconds", digits: 1 },
+];
+const MIB: f64 = 1024.0 * 1024.0;
+const ONE: &str = "select * from lineitem";
+const TEN: &str = "select lineitem.* from lineitem \
+                   cross join (values (1), (2), (3), (4), (5), (6), (7), (8), (9), (10)) as ten(n)";
+
+fn fetch(peers: &Peers, node: &Node, sql: &str, output: &Path) -> Result<Transferred> {
+    let (lightship, output) = (places::lightship()?.display().to_string(), output.display().to_string());
+    let command = [&lightship, "fetch", &node.uri(), sql, "-o", &output, "--memory", "64MiB", "--quiet"];
+    peers.spawn("peak.py", &command)?.result()
+}
+
+/// One result, from a node that has just started.
+fn measure(peers: &Peers, folder: &Path, sql: &str) -> Result<Vec<f64>> {
+    let node = Node::start(false)?;
+    let output = folder.join("x.parquet");
+    let idle = fetch(peers, &node, "select 1", &output)?.peak_memory_bytes as f64;
+    let node_idle = node.process.memory_bytes("VmRSS")? as f64;
+    node.process.forget_peak()?;
+    let done = fetch(peers, &node, sql, &output)?;
+    let node_peak = node.process.memory_bytes("VmHWM")? as f64;
+    std::fs::remove_file(output)?;
+    let fetch_over = (done.peak_memory_bytes as f64 - idle) / MIB;
+    Ok(vec![fetch_over, (node_peak - node_idle) / MIB, idle / MIB, node_idle / MIB, done.seconds])
+}
+
+pub(crate) fn run(rounds: u32) -> Result<()> {
+    let load = report::load();
+    let peers = Peers::install()?;
+    let folder = TempDir::new_in(places::root().join("target/bench"))?;
+    let contenders = vec![
+        Contender::new("lineitem, 1 GB", || measure(&peers, folder.path(), ONE)),
+        Contender::new("lineitem ten times, 10 GB", || measure(&peers, folder.path(), TEN)).rounds_max(1),
+    ];
+    let mut comparison = Comparison { figures: FIGURES, contenders };
+    comparison.run(rounds)?;
+    Report {
+        name: "fetch-memory",
+        title: "Memory of a fetch",
+        text: format!(
+            "`lightship fetch URI SQL -o x.parquet --memory 64MiB` from a node that serves lineitem (TPC-H, \
+             scale 1) from its Parquet file. Idle is the same with `select 1`: of the command its whole life, of \
+             the node what it holds after that. Memory is what the system counts as resident, code included. \
+             Both are to stay below 64 MiB over idle. The large result, once: `{TEN}`."
+        ),
+        versions: Vec::new(),
+        rounds,
+        load,
+        comparison: &comparison,
+    }
+    .publish()
+}

@@ -1,0 +1,117 @@
+//! Tables of databases, served by a node: the node's answers against the database's own.
+
+use crate::support::*;
+
+const MADE: &str =
+    "create table served (id int not null, name varchar(20), born date, price numeric(10, 2), n bigint)";
+const FILLED: &str = "insert into served values
+    (1, 'ann', '1999-12-31', 1.50, 10), (2, 'Ben', '2000-01-01', -2.25, null), (3, 'bob ', null, 0.00, 30),
+    (4, null, '2024-02-29', 99999999.99, -9223372036854775808), (5, 'it''s', '1970-01-01', null, 9223372036854775807),
+    (6, 'a\"b', '1969-12-31', 3.00, 0), (7, '', '2000-01-01', 1.50, 10)";
+
+/// Conditions that can be left to the database, that can't, and mixtures.
+const CONDITIONS: [&str; 17] = [
+    "true",
+    "id > 3",
+    "id between 2 and 4",
+    "id in (1, 5, 9)",
+    "n = 10",
+    "n is null",
+    "name is not null and id < 5",
+    "name = 'ann'",
+    "name = 'it''s' or name = ''",
+    "name > 'ann'",
+    "name like '%b%'",
+    "upper(name) = 'BEN'",
+    "born < date '2000-01-01'",
+    "born = date '2000-01-01' and price = 1.50",
+    "price >= 1.5 and not (n = 10)",
+    "id + 1 = 3",
+    "id > 100",
+];
+
+/// Compares answers as CSV, NULL as the text `NULL`.
+fn check(place: &str, ask: impl Fn(&str) -> String) {
+    let node = Node::start(&["--table", &format!("served={place}")]);
+    for condition in CONDITIONS {
+        let sql = |shown: &str| format!("select {shown} from served where {condition} order by id");
+        let found = csv(&node.uri, &sql("id, n, coalesce(name, 'NULL') as name"));
+        let found: Vec<_> = found.lines().skip(1).map(|line| line.replace('"', "")).collect();
+        let expected = ask(&sql("id, n, coalesce(name, 'NULL') as name"));
+        let expected: Vec<_> = expected
+            .lines()
+            .map(|line| line.replace("NULL\t", "\t").replace('\t', ",").replace('"', ""))
+            .collect();
+        // The clients of the databases print NULL as nothing or as NULL.
+        let plain =
+            |lines: Vec<String>| lines.iter().map(|line| line.replace(",NULL,", ",,")).collect::<Vec<_>>();
+        assert_eq!(plain(found), plain(expected), "{condition}");
+    }
+    let all = csv(&node.uri, "select count(*) as rows, sum(price) as price, min(born) as born from served");
+    assert_eq!(all, "rows,price,born\n7,100000003.74,1969-12-31\n");
+    assert_eq!(csv(&node.uri, "select id from served order by id limit 2"), "id\n1\n2\n");
+    assert_eq!(
+        csv(&node.uri, "select a.id from served a join served b on a.id = b.id + 5 order by 1"),
+        "id\n6\n7\n"
+    );
+    node.fetch(&["select nothing from served"]).fails(SOURCE, &["nothing", "^"]);
+}
+
+#[test]
+fn postgresql() {
+    let server = postgres();
+    server.psql(&format!("create schema shop; set search_path = shop; {MADE}; {FILLED}"));
+    check(&format!("{}?table=shop.served", server.uri()), |sql| {
+        server.psql(&format!("set search_path = shop; {sql}"))
+    });
+}
+
+#[test]
+fn mariadb_() {
+    let server = mariadb();
+    server.sql(&format!("{MADE} collate utf8mb4_bin; {FILLED}"));
+    check(&format!("{}?table=served", server.uri()), |sql| server.sql(sql));
+}
+
+#[test]
+fn sqlite() {
+    let folder = Folder::new();
+    let database = rusqlite::Connection::open(folder.file("shop.db")).expect("a file");
+    database.execute_batch(&format!("{MADE}; {FILLED}")).expect("filled");
+    check(&format!("sqlite:{}?table=served", folder.arg("shop.db")), |sql| {
+        let sql = sql.replace("date '", "'");
+        let mut statement = database.prepare(&sql).expect("SQL");
+        let rows = statement.query_map([], |row| {
+            let n: Option<i64> = row.get(1)?;
+            let n = n.map(|n| n.to_string()).unwrap_or_default();
+            Ok(format!("{}\t{n}\t{}\n", row.get::<_, i64>(0)?, row.get::<_, String>(2)?))
+        });
+        rows.expect("rows").map(|row| row.expect("a row")).collect()
+    });
+}
+
+#[test]
+fn conditions_reach_the_database() {
+    // Where they did not, the view would be computed for rows that it fails for.
+    let server = postgres();
+    server.psql("create view pushed as select n, 1 / (n - 5) as one from generate_series(1, 10) as g(n)");
+    let node = Node::start(&["--table", &format!("pushed={}?table=pushed", server.uri())]);
+    node.fetch(&["select sum(one) as one from pushed"]).fails(SOURCE, &["division by zero"]);
+    assert_eq!(csv(&node.uri, "select count(one) as rows from pushed where n < 5"), "rows\n4\n");
+    // Columns that are not asked for are not computed.
+    assert_eq!(csv(&node.uri, "select sum(n) as n from pushed"), "n\n55\n");
+}
+
+#[test]
+fn a_table_that_changed_since_the_node_began() {
+    let server = postgres();
+    server.psql("create table changing (a int, b text); insert into changing values (1, 'x')");
+    let node = Node::start(&["--table", &format!("changing={}", server.uri())]);
+    assert_eq!(csv(&node.uri, "select * from changing"), "a,b\n1,x\n");
+    server.psql("alter table changing alter a type text");
+    node.fetch(&["select * from changing"])
+        .fails(DATA, &["columns have changed since the node began", "restart it"]);
+    server.psql("drop table changing");
+    node.fetch(&["select * from changing"]).fails(SOURCE, &["changing"]);
+    node.serves();
+}

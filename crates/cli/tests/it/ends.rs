@@ -1,0 +1,228 @@
+//! Transfers that end before they are done.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use crate::support::*;
+
+/// A client that writes an endless result into a file, and is halfway.
+fn half_written(uri: &str, sql: &str, folder: &Folder) -> Process {
+    let client = Process::start(&["fetch", uri, sql, "-o", &folder.arg("rows.csv")]);
+    folder.half_written();
+    client
+}
+
+fn nothing_left(folder: &Folder) {
+    assert_eq!(folder.names(), Vec::<String>::new());
+}
+
+#[test]
+fn the_node_is_killed_halfway() {
+    let folder = Folder::new();
+    let mut node = Node::start(&[]);
+    let client = half_written(&node.uri, ENDLESS, &folder);
+    node.process.kill();
+    let outcome = client.end().fails(NETWORK, &["error: the ", "(after "]);
+    assert!(
+        ["closed the connection", "connection failed"].iter().any(|w| outcome.stderr.contains(w)),
+        "{outcome}"
+    );
+    nothing_left(&folder);
+}
+
+#[test]
+fn the_client_is_killed_halfway_and_the_node_frees_everything() {
+    let server = postgres();
+    server.psql("create view ends_endless as select generate_series(1, 1000000000000) as n");
+    let table = format!("endless={}?table=public.ends_endless", server.uri());
+    let node = Node::start(&["--connections-max", "1", "--table", &table]);
+    for (round, sql) in [ENDLESS, "select n from endless"].into_iter().enumerate() {
+        let mut client = Process::start(&["fetch", &node.uri, sql]);
+        let _rows = client.stuck_in_rows();
+        node.fetch(&["select 1"]).fails(NETWORK, &["all 1 connections of the node are taken"]);
+        // The refused one is the first end of each round.
+        node.process.says_times("connection ended", 2 * round + 1);
+        client.kill();
+        node.process.says_times("connection ended", 2 * round + 2);
+        node.serves();
+    }
+    until("the database is free again", || {
+        let running = "select count(*) from pg_stat_activity where query like '%ends_endless%' and state = 'active' and pid <> pg_backend_pid()";
+        server.psql(running).trim() == "0"
+    });
+}
+
+#[test]
+fn the_database_ends_halfway() {
+    let server = postgres();
+    let folder = Folder::new();
+    server.psql("create view ends_direct as select generate_series(1, 1000000000000) as n");
+    server.psql("create view ends_served as select generate_series(1, 1000000000000) as n");
+    let table = format!("served={}?table=public.ends_served", server.uri());
+    let node = Node::start(&["--table", &table]);
+    for (uri, sql, mark, code) in [
+        (server.uri(), "select n from ends_direct", "ends_direct", NETWORK),
+        (node.uri.clone(), "select n from served", "ends_served", SOURCE),
+    ] {
+        let client = half_written(&uri, sql, &folder);
+        let killed = server.psql(&format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where query like '%{mark}%' and pid <> pg_backend_pid()"
+        ));
+        assert!(killed.contains('t'), "{killed}");
+        client.end().fails(code, &["was lost after", "terminating connection due to administrator command"]);
+        nothing_left(&folder);
+    }
+    node.serves();
+    // The node connects anew.
+    assert_eq!(csv(&node.uri, "select n from served limit 2"), "n\n1\n2\n");
+}
+
+#[test]
+fn interrupted_once() {
+    let folder = Folder::new();
+    let node = Node::start(&["--connections-max", "1"]);
+    for (round, signal) in ["INT", "TERM"].into_iter().enumerate() {
+        let client = half_written(&node.uri, ENDLESS, &folder);
+        client.signal(signal);
+        client.end().fails(INTERRUPTED, &["interrupted; nothing was left half written"]);
+        nothing_left(&folder);
+        node.process.says_times("connection ended", round + 1);
+        node.serves();
+    }
+    // A database, too.
+    let client =
+        half_written(&postgres().uri(), "select generate_series(1, 1000000000000) as interrupted", &folder);
+    client.signal("INT");
+    client.end().fails(INTERRUPTED, &["interrupted"]);
+    nothing_left(&folder);
+    until("the database is free again", || {
+        let running = "select count(*) from pg_stat_activity where query like '%as interrupted%' and state = 'active' and pid <> pg_backend_pid()";
+        postgres().psql(running).trim() == "0"
+    });
+}
+
+#[test]
+fn interrupted_while_nobody_reads() {
+    let node = Node::start(&[]);
+    let mut client = Process::start(&["fetch", &node.uri, ENDLESS]);
+    let rows = client.stuck_in_rows();
+    client.signal("INT");
+    client.says("interrupted");
+    // Whoever is stuck in a pipe nobody reads from ends all the same, the second time at the latest.
+    client.signal("INT");
+    client.end().fails(INTERRUPTED, &[]);
+    drop(rows);
+}
+
+#[test]
+fn a_node_interrupted_twice_ends_at_once() {
+    let node = Node::start(&[]);
+    let mut client = Process::start(&["fetch", &node.uri, ENDLESS]);
+    let mut rows = client.stuck_in_rows();
+    node.process.signal("INT");
+    // Gone from the address: the shutdown has begun, and waits for the client.
+    until("the node listens no more", || std::net::TcpStream::connect(node.address()).is_err());
+    node.process.signal("INT");
+    node.process.end().fails(INTERRUPTED, &[]);
+    rows.read_to_end(&mut Vec::new()).expect("a pipe");
+    drop(rows);
+    client.end().fails(NETWORK, &["(after "]);
+}
+
+#[test]
+fn a_node_is_told_to_end_while_clients_are_connected() {
+    let node = Node::start(&[]);
+    let mut stuck = Process::start(&["fetch", &node.uri, ENDLESS]);
+    let mut rows = stuck.stuck_in_rows();
+    let idle = std::net::TcpStream::connect(node.address()).expect("connected");
+    node.process.signal("TERM");
+    let outcome = node.process.end().succeeds();
+    assert!(outcome.stderr.contains("closing connections whose queries did not end in time"), "{outcome}");
+    rows.read_to_end(&mut Vec::new()).expect("a pipe");
+    drop(rows);
+    stuck.end().fails(NETWORK, &["(after "]);
+    drop(idle);
+}
+
+#[test]
+fn a_result_that_ends_in_time_outlives_the_node() {
+    let node = Node::start(&["--table", &lineitem_table()]);
+    let mut client =
+        Process::start(&["fetch", "--quiet", &node.uri, "select * from lineitem", "--window", "1"]);
+    let mut rows = client.stuck_in_rows();
+    node.process.signal("TERM");
+    until("the node listens no more", || std::net::TcpStream::connect(node.address()).is_err());
+    let mut rest = String::new();
+    rows.read_to_string(&mut rest).expect("text");
+    assert_eq!(rest.lines().count(), 60_175);
+    drop(rows);
+    client.end().succeeds();
+    node.process.end().succeeds();
+}
+
+#[test]
+fn a_reader_that_has_enough() {
+    let node = Node::start(&[]);
+    for args in [
+        &["fetch", &node.uri, ENDLESS] as &[&str],
+        &["fetch", &node.uri, ENDLESS, "--format", "json"],
+        &["fetch", &postgres().uri(), "select generate_series(1, 1000000000000) as n"],
+    ] {
+        let mut client = Process::start(args);
+        drop(client.stuck_in_rows());
+        let outcome = client.end().succeeds();
+        assert_eq!(outcome.stderr, "", "quiet");
+    }
+    // As a shell does it, with the exit code of the first command.
+    let line = format!(
+        "set -o pipefail; {} fetch {} '{ENDLESS}' | head -n 2",
+        env!("CARGO_BIN_EXE_lightship"),
+        node.uri
+    );
+    let output = Command::new("bash").args(["-c", &line]).stdin(Stdio::null()).output().expect("bash");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "value,triple\n1,3\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    node.serves();
+}
+
+#[test]
+fn the_disk_is_full() {
+    let node = Node::start(&["--table", &lineitem_table()]);
+    for format in ["csv", "json", "arrow", "stream", "parquet"] {
+        node.fetch(&["select * from lineitem", "-o", "/dev/full", "--format", format])
+            .fails(LIMITS, &["/dev/full: ", "No space left on device"]);
+    }
+    struct Mounted(Folder);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(self.0.path()).status();
+        }
+    }
+    let folder = Folder::new();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(folder.path()).output();
+    if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped the small disk: it takes the right to mount one ({mounted:?})");
+        return;
+    }
+    let disk = Mounted(folder);
+    let kept = disk.0.write("kept.csv", "as it was\n");
+    for name in ["kept.csv", "new.csv", "new.parquet", "new.arrow"] {
+        node.fetch(&["select * from lineitem", "-o", &disk.0.arg(name)])
+            .fails(LIMITS, &[name, "No space left on device", "hint: nothing was left half written"]);
+        assert_eq!(disk.0.names(), ["kept.csv"]);
+    }
+    assert_eq!(std::fs::read_to_string(kept).expect("read"), "as it was\n");
+    node.fetch(&["select 1 as a", "-o", &disk.0.arg("kept.csv")]).succeeds();
+}
+
+#[test]
+fn a_port_that_takes_calls_and_never_speaks() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let uri = format!("lightship://{}", listener.local_addr().expect("an address"));
+    let began = std::time::Instant::now();
+    lightship(&["fetch", &uri, "select 1"]).fails(NETWORK, &["can't reach", "no welcome within 10 seconds"]);
+    assert!(began.elapsed().as_secs() < 20);
+}

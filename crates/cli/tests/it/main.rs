@@ -1,0 +1,17 @@
+//! The `lightship` command, driven as people drive it: real processes, real
+//! sockets, real databases.
+
+mod bad_input;
+mod copy;
+mod databases;
+mod ends;
+mod fetch;
+mod hostile;
+mod large;
+mod manual;
+mod many;
+mod node;
+mod output;
+mod security;
+mod support;
+mod types;

@@ -1,0 +1,47 @@
+//! What the command says about itself.
+
+use crate::support::*;
+
+#[test]
+fn every_subcommand_has_help() {
+    let top = lightship(&["--help"]).succeeds();
+    for command in ["node", "fetch", "copy", "completions", "man"] {
+        assert!(top.text().contains(command), "{command} is missing in:\n{}", top.text());
+        let long = lightship(&[command, "--help"]).succeeds();
+        let short = lightship(&[command, "-h"]).succeeds();
+        assert!(long.text().contains(&format!("Usage: lightship {command}")), "{}", long.text());
+        assert!(long.text().len() >= short.text().len());
+        assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
+        assert_eq!((long.stderr.as_str(), short.stderr.as_str()), ("", ""));
+    }
+    for command in ["node", "fetch", "copy"] {
+        assert!(lightship(&[command, "--help"]).text().contains("Examples:"), "{command}");
+    }
+    assert!(lightship(&["--version"]).succeeds().text().starts_with("lightship "));
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let outcome = lightship(&["completions", shell]).succeeds();
+        assert!(outcome.text().contains("--message-bytes-max"), "{shell}");
+    }
+    lightship(&["completions", "tcsh"]).fails(USAGE, &["tcsh", "bash"]);
+    // Bash takes it.
+    let folder = Folder::new();
+    let script = folder.write("lightship.bash", lightship(&["completions", "bash"]).text());
+    let checked = std::process::Command::new("bash").args(["-n", &script]).status().expect("bash");
+    assert!(checked.success());
+}
+
+#[test]
+fn manual_pages() {
+    assert!(lightship(&["man"]).succeeds().text().contains(".TH lightship 1"));
+    let folder = Folder::new();
+    lightship(&["man", &folder.arg(".")]).succeeds();
+    let names = folder.names();
+    for page in ["lightship.1", "lightship-node.1", "lightship-fetch.1", "lightship-copy.1"] {
+        assert!(names.iter().any(|name| name == page), "{page} in {names:?}");
+    }
+    lightship(&["man", "/nowhere"]).fails(SOURCE, &["/nowhere", "No such file"]);
+}

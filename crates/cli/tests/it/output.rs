@@ -1,0 +1,48 @@
+//! Where results go, and what is there before and after.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use crate::support::*;
+
+#[test]
+fn a_file_is_replaced_only_by_a_whole_one() {
+    let node = Node::start(&[]);
+    let folder = Folder::new();
+    let file = folder.write("rows.csv", "as it was\n");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("changed");
+    node.fetch(&["select nothing", "-o", &file]).fails(SOURCE, &["nothing"]);
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), "as it was\n");
+    node.fetch(&["select 1 as a", "-o", &file]).succeeds();
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), "a\n1\n");
+    assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o640);
+
+    symlink(&file, folder.file("link.csv")).expect("a link");
+    node.fetch(&["select 2 as a", "-o", &folder.arg("link.csv")]).succeeds();
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), "a\n2\n", "the file behind the link");
+    assert_eq!(folder.names(), ["link.csv", "rows.csv"]);
+}
+
+#[test]
+fn places_that_can_not_be_written() {
+    let node = Node::start(&[]);
+    let folder = Folder::new();
+    std::fs::create_dir(folder.file("d.csv")).expect("a folder");
+    for (path, words) in [
+        ("/nowhere/a.csv".to_owned(), "No such file"),
+        (folder.arg("d.csv"), "directory"),
+        ("/proc/nothing.csv".to_owned(), "/proc/nothing.csv"),
+    ] {
+        node.fetch(&["select 1", "-o", &path]).fails(SOURCE, &[&path, words]);
+        node.fetch(&["select 1", "-o", &folder.arg("ok.csv"), "--stats", &path]).fails(SOURCE, &[&path]);
+    }
+}
+
+#[test]
+fn stdout_by_its_other_names() {
+    let node = Node::start(&[]);
+    for path in ["-", "/dev/stdout"] {
+        let outcome = node.fetch(&["select 1 as a", "-o", path, "--format", "csv", "--quiet"]).succeeds();
+        assert_eq!(outcome.text(), "a\n1\n", "{path}");
+    }
+    node.fetch(&["select 1", "-o", "/dev/null", "--format", "parquet"]).succeeds();
+}

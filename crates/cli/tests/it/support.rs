@@ -1,0 +1,392 @@
+//! Running the command: processes that end with their owner, nodes, files.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_schema::SchemaRef;
+use lightship_testkit::mariadb::MariaDb;
+use lightship_testkit::postgres::Postgres;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+/// Whatever has not happened by then will not happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) const USAGE: i32 = 2;
+pub(crate) const SOURCE: i32 = 3;
+pub(crate) const NETWORK: i32 = 4;
+pub(crate) const DATA: i32 = 5;
+pub(crate) const LIMITS: i32 = 6;
+pub(crate) const INTERRUPTED: i32 = 130;
+
+/// A query that does not end by itself.
+pub(crate) const ENDLESS: &str = "select value, value * 3 as triple from generate_series(1, 1000000000000)";
+
+/// One PostgreSQL for all tests; they name their tables differently.
+pub(crate) fn postgres() -> &'static Postgres {
+    static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+    &SERVER
+}
+
+/// One MariaDB for all tests.
+pub(crate) fn mariadb() -> &'static MariaDb {
+    static SERVER: LazyLock<MariaDb> = LazyLock::new(MariaDb::start);
+    &SERVER
+}
+
+/// How a run of the command ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Nothing when a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("text on stdout")
+    }
+
+    #[track_caller]
+    pub(crate) fn succeeds(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self}");
+        self
+    }
+
+    /// Failed with this exit code and a message with all these words, and nothing odd besides.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        for word in words {
+            assert!(self.stderr.contains(word), "no `{word}` in {self}");
+        }
+        assert!(!self.stderr.contains("panicked"), "{self}");
+        self
+    }
+
+    /// The report or error of `--json`: the last line on stderr.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let line = self.stderr.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self}"))
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = &self.stdout[..self.stdout.len().min(2000)];
+        write!(f, "exit {:?}\n{}{}", self.code, String::from_utf8_lossy(shown), self.stderr)
+    }
+}
+
+/// What a process has said on stderr so far.
+#[derive(Default)]
+struct Log {
+    text: Mutex<(String, bool)>,
+    more: Condvar,
+}
+
+/// A running command, killed on drop.
+pub(crate) struct Process {
+    child: Child,
+    log: Arc<Log>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_with(args, |command| command)
+    }
+
+    /// `change` may set the environment or the working directory.
+    pub(crate) fn start_with(args: &[&str], change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lightship"));
+        command
+            .args(args)
+            .env_remove("LIGHTSHIP_LOG")
+            .env_remove("LIGHTSHIP_TOKEN")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = change(&mut command).spawn().expect("the command starts");
+        let (log, stderr) = (Arc::<Log>::default(), child.stderr.take().expect("a pipe"));
+        let theirs = log.clone();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                let Ok(line) = line else { break };
+                theirs.text.lock().expect("no panic").0.push_str(&(line + "\n"));
+                theirs.more.notify_all();
+            }
+            theirs.text.lock().expect("no panic").1 = true;
+            theirs.more.notify_all();
+        });
+        Self { child, log, reader: Some(reader) }
+    }
+
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("stdout was not taken yet")
+    }
+
+    /// Waits until it has begun to write rows, and leaves it stuck in the next ones.
+    pub(crate) fn stuck_in_rows(&mut self) -> BufReader<ChildStdout> {
+        let mut rows = BufReader::new(self.stdout());
+        let mut line = String::new();
+        rows.read_line(&mut line).expect("a pipe");
+        assert!(!line.is_empty(), "no row came: {}", self.log.text.lock().expect("no panic").0);
+        rows
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill is there");
+        assert!(sent.success(), "{name} to {id}");
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("gone");
+    }
+
+    /// Waits until the log contains this.
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) {
+        self.says_times(words, 1);
+    }
+
+    /// Waits until the log contains this so often.
+    #[track_caller]
+    pub(crate) fn says_times(&self, words: &str, times: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut text = self.log.text.lock().expect("no panic");
+        while text.0.matches(words).count() < times {
+            assert!(!text.1, "it ended without `{words}`:\n{}", text.0);
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "`{words}` never came:\n{}", text.0);
+            text = self.log.more.wait_timeout(text, left).expect("no panic").0;
+        }
+    }
+
+    /// A value of `/proc/PID/status`, in bytes.
+    pub(crate) fn memory_bytes(&self, key: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("the key is there");
+        let digits: String = line.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u64>().expect("a number") * 1024
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> Outcome {
+        let (done, overdue) = mpsc::channel::<()>();
+        let id = self.child.id().to_string();
+        let watchdog = std::thread::spawn(move || {
+            if overdue.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-KILL", &id]).status();
+            }
+        });
+        let mut stdout = Vec::new();
+        if let Some(mut pipe) = self.child.stdout.take() {
+            pipe.read_to_end(&mut stdout).expect("a pipe");
+        }
+        let status = self.child.wait().expect("an end");
+        drop(done);
+        watchdog.join().expect("no panic");
+        self.reader.take().expect("once").join().expect("no panic");
+        let stderr = std::mem::take(&mut self.log.text.lock().expect("no panic").0);
+        Outcome { code: status.code(), stdout, stderr }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs the command to its end.
+pub(crate) fn lightship(args: &[&str]) -> Outcome {
+    Process::start(args).end()
+}
+
+/// Fetches as CSV.
+#[track_caller]
+pub(crate) fn csv(uri: &str, sql: &str) -> String {
+    let outcome = lightship(&["fetch", "--quiet", uri, sql]).succeeds();
+    outcome.text().to_owned()
+}
+
+/// A node, killed on drop.
+pub(crate) struct Node {
+    pub(crate) process: Process,
+    pub(crate) uri: String,
+    /// What it said when it was ready.
+    pub(crate) ready: serde_json::Value,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Node {
+    /// Starts a node, on a free port unless the arguments say otherwise, and waits until it listens.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::try_start(args).unwrap_or_else(|outcome| panic!("the node did not start: {outcome}"))
+    }
+
+    pub(crate) fn try_start(args: &[&str]) -> Result<Self, Outcome> {
+        let mut words = vec!["--json", "--log", "debug", "node"];
+        if !args.contains(&"--listen") && !args.contains(&"--config") {
+            words.extend(["--listen", "127.0.0.1:0"]);
+        }
+        words.extend(args);
+        let mut process = Process::start(&words);
+        let mut stdout = BufReader::new(process.stdout());
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("a pipe");
+        if line.is_empty() {
+            return Err(process.end());
+        }
+        let ready: serde_json::Value = serde_json::from_str(&line).expect("JSON when it is ready");
+        let uri = ready["listening"][0].as_str().expect("an address").to_owned();
+        Ok(Self { process, uri, ready, _stdout: stdout })
+    }
+
+    pub(crate) fn fetch(&self, args: &[&str]) -> Outcome {
+        lightship(&[&["fetch", &self.uri], args].concat())
+    }
+
+    /// `127.0.0.1:port`.
+    pub(crate) fn address(&self) -> &str {
+        self.uri.strip_prefix("lightship://").expect("TCP")
+    }
+
+    /// It still answers.
+    #[track_caller]
+    pub(crate) fn serves(&self) {
+        assert_eq!(csv(&self.uri, "select 1 as one"), "one\n1\n");
+    }
+}
+
+/// A folder of a test's own.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::Builder::new().prefix("lightship-it-").tempdir().expect("a folder"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// The path of a file in it, as an argument.
+    pub(crate) fn arg(&self, name: &str) -> String {
+        self.file(name).display().to_string()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.file(name), text).expect("written");
+        self.arg(name)
+    }
+
+    /// Its files, hidden ones too.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path()).expect("a folder");
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Waits until rows of a result have been written under a temporary name.
+    pub(crate) fn half_written(&self) {
+        until("rows are written", || {
+            std::fs::read_dir(self.path()).expect("a folder").flatten().any(|entry| {
+                entry.path().extension() == Some(OsStr::new("part"))
+                    && entry.metadata().is_ok_and(|data| data.len() > 0)
+            })
+        });
+    }
+}
+
+/// Waits for what can only be looked at.
+#[track_caller]
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn write_parquet(path: &Path, batches: impl IntoIterator<Item = RecordBatch>) {
+    let mut batches = batches.into_iter().peekable();
+    let schema = batches.peek().expect("a batch").schema();
+    let mut writer =
+        ArrowWriter::try_new(File::create(path).expect("a file"), schema, None).expect("a schema");
+    batches.for_each(|batch| writer.write(&batch).expect("rows"));
+    writer.close().expect("a whole file");
+}
+
+pub(crate) fn read_parquet(path: &Path) -> (SchemaRef, Vec<RecordBatch>) {
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new(File::open(path).expect("a file")).expect("Parquet");
+    let schema = builder.schema().clone();
+    (schema, builder.build().expect("a reader").map(|batch| batch.expect("rows")).collect())
+}
+
+pub(crate) fn read_arrow_stream(bytes: &[u8]) -> (SchemaRef, Vec<RecordBatch>) {
+    let reader = arrow_ipc::reader::StreamReader::try_new(bytes, None).expect("an Arrow stream");
+    let schema = reader.schema();
+    (schema, reader.map(|batch| batch.expect("rows")).collect())
+}
+
+pub(crate) fn read_arrow_file(path: &Path) -> (SchemaRef, Vec<RecordBatch>) {
+    let reader = arrow_ipc::reader::FileReader::try_new(File::open(path).expect("a file"), None)
+        .expect("an Arrow file");
+    let schema = reader.schema();
+    (schema, reader.map(|batch| batch.expect("rows")).collect())
+}
+
+pub(crate) fn rows_of(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+/// The sum of a column of `Int64`.
+pub(crate) fn sum(batches: &[RecordBatch], column: usize) -> i64 {
+    let values = batches.iter().map(|batch| batch.column(column).as_primitive::<Int64Type>());
+    values.flat_map(|column| column.values().iter()).sum()
+}
+
+/// `lineitem` of TPC-H with 60 175 rows, made once.
+pub(crate) fn lineitem() -> &'static str {
+    static FILE: LazyLock<String> = LazyLock::new(|| {
+        // Of the test binary, and the same each time: it stays for the next run.
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lineitem.parquet");
+        if !path.exists() {
+            let whole = path.with_extension("new");
+            write_parquet(&whole, lightship_testkit::tpch::lineitem(0.01));
+            std::fs::rename(&whole, &path).expect("renamed");
+        }
+        path.display().to_string()
+    });
+    &FILE
+}
+
+/// `lineitem=…`, for `--table`.
+pub(crate) fn lineitem_table() -> String {
+    format!("lineitem={}", lineitem())
+}

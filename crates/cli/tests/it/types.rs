@@ -1,0 +1,233 @@
+//! Every type, exactly.
+
+use std::fs::File;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
+use arrow_cast::cast;
+use arrow_schema::{DataType, IntervalUnit, Schema, SchemaRef};
+use lightship_testkit::arrays;
+
+use crate::support::*;
+
+const ROWS: usize = 300;
+
+/// Writes an Arrow file, with columns of plain names.
+fn write_arrow(folder: &Folder, name: &str, batch: &RecordBatch) -> String {
+    let file = File::create(folder.file(name)).expect("a file");
+    let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &batch.schema()).expect("a schema");
+    writer.write(batch).expect("rows");
+    writer.finish().expect("a whole file");
+    folder.arg(name)
+}
+
+/// The columns that pass, named `c0` and on.
+fn columns(batch: &RecordBatch, pass: impl Fn(&DataType) -> bool) -> RecordBatch {
+    let kept = batch.columns().iter().zip(batch.schema().fields().to_vec());
+    let kept: Vec<_> = kept.filter(|(column, _)| pass(column.data_type())).collect();
+    let fields: Vec<_> =
+        kept.iter().enumerate().map(|(i, (_, f))| f.as_ref().clone().with_name(format!("c{i}"))).collect();
+    RecordBatch::try_new(Schema::new(fields).into(), kept.into_iter().map(|(c, _)| c.clone()).collect())
+        .expect("a batch")
+}
+
+/// The same values without dictionaries, as a stand-in for those whose keys may differ.
+fn plain(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Dictionary(_, values) => cast(array, values).expect("values of a dictionary"),
+        DataType::Struct(_) => make_array(array.to_data()),
+        _ => array.clone(),
+    }
+}
+
+/// Row for row, whatever batches they come in.
+#[track_caller]
+fn check_rows(expected: &RecordBatch, schema: &SchemaRef, found: &[RecordBatch], exact_types: bool) {
+    assert_eq!(rows_of(found), expected.num_rows());
+    assert_eq!(schema.fields().len(), expected.num_columns());
+    let mut start = 0;
+    for batch in found {
+        for (i, column) in batch.columns().iter().enumerate() {
+            let wanted = expected.column(i).slice(start, batch.num_rows());
+            let (wanted, column) = if exact_types {
+                assert_eq!(column.data_type(), wanted.data_type());
+                (wanted, column.clone())
+            } else {
+                (plain(&wanted), plain(column))
+            };
+            let wanted = if wanted.data_type() == column.data_type() {
+                wanted
+            } else {
+                cast(&wanted, column.data_type()).unwrap_or_else(|e| panic!("column {i}: {e}"))
+            };
+            assert_eq!(&wanted, &column, "column {i}, {}, from row {start}", expected.column(i).data_type());
+        }
+        start += batch.num_rows();
+    }
+}
+
+/// Types that come out of a file of Arrow as they went in.
+fn in_arrow_file(_: &DataType) -> bool {
+    true
+}
+
+fn in_parquet(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Union(..) | DataType::Interval(IntervalUnit::MonthDayNano) => false,
+        DataType::Struct(fields) => !fields.is_empty(),
+        _ => true,
+    }
+}
+
+#[test]
+fn every_arrow_type_through_a_node() {
+    let folder = Folder::new();
+    for seed in 1..=3 {
+        let batch = columns(&arrays::every_type(ROWS, seed), in_arrow_file);
+        let file = write_arrow(&folder, "every.arrow", &batch);
+        let node = Node::start(&["--table", &format!("every={file}")]);
+        for small in [false, true] {
+            let mut args = vec!["select * from every", "--quiet", "--format", "stream"];
+            if small {
+                args.extend(["--message-bytes", "2KiB", "--batch-rows", "100", "--codec", "zstd"]);
+            }
+            let outcome = node.fetch(&args).succeeds();
+            let (schema, found) = read_arrow_stream(&outcome.stdout);
+            assert_eq!(found.len() > 1, small);
+            check_rows(&batch, &schema, &found, true);
+        }
+        let path = folder.arg("again.arrow");
+        node.fetch(&["select * from every", "-o", &path]).succeeds();
+        let (schema, found) = read_arrow_file(path.as_ref());
+        check_rows(&batch, &schema, &found, false);
+    }
+}
+
+#[test]
+fn every_arrow_type_that_parquet_takes() {
+    let folder = Folder::new();
+    for seed in 4..=6 {
+        let all = arrays::every_type(ROWS, seed);
+        let batch = columns(&all, in_parquet);
+        let file = write_arrow(&folder, "every.arrow", &batch);
+        let node = Node::start(&["--table", &format!("every={file}")]);
+        let path = folder.arg("every.parquet");
+        node.fetch(&["select * from every", "-o", &path]).succeeds();
+        let (schema, found) = read_parquet(path.as_ref());
+        check_rows(&batch, &schema, &found, false);
+        // What Parquet can't take is named, before anything is written.
+        std::fs::remove_file(&path).expect("removed");
+        for (i, column) in all.columns().iter().enumerate() {
+            if !in_parquet(column.data_type()) {
+                let one = columns(&all.project(&[i]).expect("a column"), |_| true);
+                let node =
+                    Node::start(&["--table", &format!("one={}", write_arrow(&folder, "one.arrow", &one))]);
+                node.fetch(&["select * from one", "-o", &path])
+                    .fails(USAGE, &["Parquet can't hold", "`c0`", "arrow"]);
+                assert_eq!(folder.names(), ["every.arrow", "one.arrow"]);
+                std::fs::remove_file(folder.file("one.arrow")).expect("removed");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_postgresql_type_to_parquet_and_back() {
+    let types = [
+        ("bool", "true"),
+        ("int2", "-32768"),
+        ("int4", "-2147483648"),
+        ("int8", "-9223372036854775808"),
+        ("float4", "'-1.5e-30'"),
+        ("float8", "'NaN'"),
+        ("numeric(15,2)", "9999999999999.99"),
+        ("numeric(38,10)", "-1234567890123456789012345678.0123456789"),
+        ("numeric(60,5)", "1234567890123456789012345678901234567890.00001"),
+        ("numeric", "3.2500000000"),
+        ("money", "-12.34"),
+        ("text", "E'\\u00e9\\n\\t\"'"),
+        ("varchar(5)", "'abc'"),
+        ("char(4)", "'ab'"),
+        ("name", "'abc'"),
+        ("\"char\"", "'x'"),
+        ("bytea", "'\\x00ff'"),
+        ("date", "'2024-02-29'"),
+        ("time", "'23:59:59.999999'"),
+        ("timetz", "'12:00:00+02'"),
+        ("timestamp", "'1999-12-31 23:59:59.000001'"),
+        ("timestamptz", "'2024-07-01 12:00:00+02'"),
+        ("uuid", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"),
+        ("json", "'{\"a\":  1}'"),
+        ("jsonb", "'{\"a\": [1, null]}'"),
+        ("oid", "4294967295"),
+        ("inet", "'10.0.0.1/8'"),
+        ("cidr", "'10.0.0.0/8'"),
+        ("macaddr", "'08:00:2b:01:02:03'"),
+        ("bit(3)", "B'101'"),
+        ("varbit", "B'1'"),
+        ("xml", "'<a/>'"),
+        ("int4range", "'[1,5)'"),
+        ("tsvector", "'a b'"),
+        ("point", "'(1,2)'"),
+        ("types_mood", "'happy'"),
+        ("types_price", "5.25"),
+        ("types_pair", "'(1,x)'"),
+        ("int4[]", "'{1,NULL,3}'"),
+        ("text[]", "'{a,\"b,c\",\"\"}'"),
+        ("numeric(6,2)[]", "'{1.5,-2}'"),
+        ("timestamp[]", "'{2000-01-01}'"),
+        ("types_mood[]", "'{sad,happy}'"),
+    ];
+    let server = postgres();
+    server.psql(
+        "create type types_mood as enum ('sad', 'happy'); create type types_pair as (a int, b text);
+         create domain types_price as numeric(8, 2);",
+    );
+    let made: Vec<_> = types.iter().enumerate().map(|(i, (name, _))| format!("c{i} {name}")).collect();
+    let values: Vec<_> = types.iter().map(|(_, value)| *value).collect();
+    let nulls = vec!["null"; types.len()];
+    server.psql(&format!(
+        "create table types_all (n int, {}); insert into types_all values (1, {}), (2, {});
+         insert into types_all select n + 2, {} from generate_series(1, 100) g(n);
+         create table types_file (like types_all); create table types_direct (like types_all);
+         create table types_node (like types_all);",
+        made.join(", "),
+        values.join(", "),
+        nulls.join(", "),
+        values.join(", "),
+    ));
+    let folder = Folder::new();
+    let file = folder.arg("types_all.parquet");
+    let sql = "select * from types_all";
+    lightship(&["fetch", &server.uri(), "select * from types_all order by n", "-o", &file]).succeeds();
+    let node = Node::start(&["--table", &format!("types_all={}", server.uri())]);
+    for (from, table) in [(&file, "types_file"), (&server.uri(), "types_direct"), (&node.uri, "types_node")] {
+        lightship(&["copy", from, sql, &server.uri(), "--table", table]).succeeds();
+        let text = |table: &str| server.psql(&format!("select t::text from {table} t order by n"));
+        assert_eq!(text("types_all"), text(table), "{table}");
+    }
+    // An interval has months, days and a time; Parquet's has no room for it, Arrow's has.
+    let sql = "select interval '1 year 2 mons 3 days 04:05:06.5' as i";
+    lightship(&["fetch", &server.uri(), sql, "-o", &file])
+        .fails(USAGE, &["Parquet can't hold", "`i`", "cast it"]);
+    lightship(&["copy", &server.uri(), sql, &server.uri(), "--table", "types_interval"]).succeeds();
+    assert_eq!(server.psql("select i from types_interval").trim(), "1 year 2 mons 3 days 04:05:06.5");
+}
+
+#[test]
+fn structs_of_random_types() {
+    // Columns and nested types as chance has it, through the node and back.
+    let folder = Folder::new();
+    for seed in 100..110 {
+        let batch = arrays::batch(seed, ROWS);
+        if batch.num_columns() == 0 {
+            continue;
+        }
+        let batch = columns(&batch, in_arrow_file);
+        let file = write_arrow(&folder, "any.arrow", &batch);
+        let node = Node::start(&["--table", &format!("any={file}")]);
+        let outcome = node.fetch(&["select * from \"any\"", "--quiet", "--format", "stream"]).succeeds();
+        let (schema, found) = read_arrow_stream(&outcome.stdout);
+        check_rows(&batch, &schema, &found, true);
+        let _ = StructArray::from(batch);
+    }
+}
