@@ -55,6 +55,7 @@ pub(crate) enum Threads {
 pub(crate) struct Transferred {
     pub(crate) seconds: f64,
     pub(crate) rows: u64,
+    /// Of Arrow buffers, or of what came from a socket.
     pub(crate) bytes: u64,
     pub(crate) peak_memory_bytes: u64,
 }

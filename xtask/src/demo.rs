@@ -1,6 +1,6 @@
 //! `make demo`: the main job, from nothing.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -69,7 +69,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     let data = args.folder.join(format!("tpch-{}", args.scale));
     let began = Instant::now();
     println!("data: TPC-H at scale {} in {}", args.scale, data.display());
-    tpch::write_parquet(args.scale, &data, |_| {})?;
+    tpch::write_parquet(args.scale, &data, |_, _| {})?;
     println!("      ready after {:.1} s", began.elapsed().as_secs_f64());
 
     let (_node, uri) = start(args, &data)?;
@@ -109,8 +109,6 @@ fn start(args: &DemoArgs, data: &Path) -> Result<(Node, String)> {
 }
 
 fn fetch(args: &DemoArgs, uri: &str, name: &str, sql: &str, output: &Path) -> Result<[String; 7]> {
-    print!("{name} ...\r");
-    std::io::stdout().flush()?;
     let stats = args.folder.join("stats.json");
     let status = Command::new(&args.lightship)
         .args(["fetch", "--quiet", uri, sql, "-o"])

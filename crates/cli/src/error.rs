@@ -64,6 +64,21 @@ pub(crate) struct Position {
     pub(crate) column: u32,
 }
 
+impl Position {
+    /// Finds the line of a column that was counted from an earlier one, over line ends.
+    fn settle(&mut self, sql: &str) {
+        for line in sql.lines().skip(self.line.saturating_sub(1) as usize) {
+            // Behind the last character is still in the line.
+            let places = u32::try_from(line.chars().count()).unwrap_or(u32::MAX).saturating_add(1);
+            if self.column <= places {
+                return;
+            }
+            self.column -= places;
+            self.line += 1;
+        }
+    }
+}
+
 impl CliError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, position: None, needed_bytes: None, rows: None }
@@ -94,7 +109,9 @@ impl CliError {
 
     /// Says where in `sql` the error lies.
     pub(crate) fn in_statement(mut self, sql: &str) -> Self {
-        if let Some(Position { line, column }) = self.position {
+        if let Some(position) = &mut self.position {
+            position.settle(sql);
+            let Position { line, column } = *position;
             let text = sql.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
             let indent = " ".repeat(column.saturating_sub(1) as usize);
             self.message = format!("{}\n  {text}\n  {indent}^", self.message);
@@ -145,7 +162,7 @@ impl From<SourceError> for CliError {
             }
             SourceError::Sql { position, hint, .. } => {
                 let mut this = Self::new(Kind::Source, message);
-                // Databases count characters of the whole statement; a line is what can be shown.
+                // Databases count characters of the whole statement: the line is found later.
                 this.position = position.map(|column| Position { line: 1, column });
                 this.hint = hint;
                 this
@@ -182,6 +199,11 @@ impl From<TransportError> for CliError {
         let message = error.to_string();
         match error {
             TransportError::Failed(failure) => failure.into(),
+            // The record of an alert, with which TLS answers what is none.
+            TransportError::Wire(lightship_wire::WireError::Magic { found: [0x15, 0x03, ..] }) => {
+                Self::new(Kind::Network, message)
+                    .hint("the node takes only TLS: add ?tls=true, and &ca=FILE for an own authority")
+            }
             TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(Kind::Data, message),
             TransportError::Config(_) => Self::new(Kind::Usage, message)
                 .hint("give --tls-cert, --tls-key and --token, or --insecure if the network is trusted"),

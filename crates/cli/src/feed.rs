@@ -15,7 +15,7 @@ use lightship_sources::postgres::PostgresSource;
 use lightship_sources::sqlite::SqliteSource;
 use lightship_sources::{Destination, Location, ReadOptions, Source};
 
-use crate::error::CliError;
+use crate::error::{CliError, Kind};
 use crate::progress::Progress;
 use crate::report::{PlanReport, Report, StagesReport, peak_memory_bytes};
 
@@ -166,7 +166,11 @@ pub(crate) async fn open_database(location: &Location) -> Result<Box<dyn Source>
     Ok(match location {
         Location::Postgres(uri) => Box::new(PostgresSource::connect(uri).await?),
         Location::MySql(uri) => Box::new(MySqlSource::connect(uri).await?),
-        Location::Sqlite(path) => Box::new(SqliteSource::open(path)?),
+        Location::Sqlite(path) => {
+            // A file that can't be opened has nothing to do with the network.
+            let as_source = |error| CliError { kind: Kind::Source, ..CliError::from(error) };
+            Box::new(SqliteSource::open(path).map_err(as_source)?)
+        }
         other => return Err(CliError::usage(format!("{other} is not a database"))),
     })
 }

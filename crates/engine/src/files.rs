@@ -43,7 +43,8 @@ impl Kind {
 
     fn format(self) -> Arc<dyn FileFormat> {
         match self {
-            Self::Parquet => Arc::new(ParquetFormat::default()),
+            // A format of its own does not look at the session's options.
+            Self::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
             Self::Csv => Arc::new(CsvFormat::default().with_has_header(true)),
             Self::Json => Arc::new(JsonFormat::default()),
             Self::Arrow => Arc::new(ArrowFormat),
@@ -78,7 +79,11 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         .infer_partitions_from_path(&context.state())
         .await?
         .infer_schema(&context.state())
-        .await?;
+        .await
+        .map_err(|e| match EngineError::from(e) {
+            EngineError::File(reason) | EngineError::Data(reason) => fail(reason),
+            other => other,
+        })?;
     Ok(Arc::new(ListingTable::try_new(config)?))
 }
 

@@ -90,9 +90,7 @@ impl Engine {
             .with_information_schema(true);
         let options = session.options_mut();
         options.sql_parser.collect_spans = true;
-        // Strings, not views: most of the world reads them, and they are smaller on the wire and in memory
-        // (docs/decisions/0003-strings-not-views.md).
-        options.execution.parquet.schema_force_view_types = false;
+        // Strings, not views (docs/decisions/0003-strings-not-views.md).
         options.sql_parser.map_string_types_to_utf8view = false;
         let context = SessionContext::new_with_config_rt(session, Arc::new(runtime.build()?));
         Ok(Self { context, config, tables: BTreeMap::new() })

@@ -40,8 +40,10 @@ pub(crate) fn cmd_man(args: &ManArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-fn print(text: &[u8]) -> Result<(), CliError> {
-    std::io::stdout().write_all(text).map_err(|e| match e.kind() {
+/// Writes to stdout.
+pub(super) fn print(text: &[u8]) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|e| match e.kind() {
         std::io::ErrorKind::BrokenPipe => CliError::new(Kind::BrokenPipe, ""),
         _ => CliError::new(Kind::Source, format!("stdout: {e}")),
     })

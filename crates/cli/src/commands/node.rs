@@ -245,7 +245,8 @@ pub(crate) async fn cmd_node(
             .tables()
             .map(|t| serde_json::json!({"name": t.name, "columns": t.schema.fields().len(), "rows": t.rows, "memory_bytes": t.memory_bytes}))
             .collect();
-        println!("{}", serde_json::json!({ "listening": listening, "tables": tables }));
+        let ready = serde_json::json!({ "listening": listening, "tables": tables });
+        super::manual::print(format!("{ready}\n").as_bytes())?;
     } else {
         for table in engine.tables() {
             let size = match table.rows {

@@ -20,6 +20,7 @@ fn places_that_are_none() {
         ("lightship://h?tsl=true", USAGE, &["`tsl` is not known", "tls=true"]),
         ("lightship+unix:", USAGE, &["the path of the socket is missing"]),
         ("sqlite:", USAGE, &["the path of the database file is missing"]),
+        ("postgresql://h/db", USAGE, &["the user is missing", "postgresql://USER@host/database"]),
         ("postgresql://[", USAGE, &["is not a location"]),
         ("mysql:///shop", USAGE, &["the host is missing"]),
         (&closed, NETWORK, &["can't reach 127.0.0.1", "refused", "hint: is a node listening there?"]),
@@ -27,8 +28,8 @@ fn places_that_are_none() {
         ("lightship://no-such-host.invalid", NETWORK, &["can't reach no-such-host.invalid:4270"]),
         ("nowhere.parquet", SOURCE, &["nowhere.parquet", "No such file"]),
         ("sqlite:/nowhere/file.db", SOURCE, &["/nowhere/file.db"]),
-        (&closed.replace("lightship", "postgresql"), NETWORK, &["can't reach", "refused"]),
-        (&closed.replace("lightship", "mysql"), NETWORK, &["can't reach", "refused"]),
+        (&closed.replace("lightship://", "postgresql://me@"), NETWORK, &["can't reach", "refused"]),
+        (&closed.replace("lightship://", "mysql://me@"), NETWORK, &["can't reach", "refused"]),
     ];
     for (uri, code, words) in cases {
         lightship(&["fetch", uri, "select 1"]).fails(*code, words);
@@ -48,7 +49,7 @@ fn arguments_that_make_no_sense() {
         (&["fetch", file, sql, "--memory", "1KiB"], &["--memory", "4MiB"]),
         (&["fetch", file, sql, "--memory", "much"], &["--memory", "`much` is not a size, as 64MiB is"]),
         (&["fetch", file, sql, "--codec", "gzip"], &["--codec", "gzip"]),
-        (&["fetch", file, sql, "--batch-rows", "-1"], &["--batch-rows"]),
+        (&["fetch", file, sql, "--batch-rows=-1"], &["--batch-rows"]),
         (&["fetch", file, sql, "--streams", "0"], &["--streams"]),
         (
             &["fetch", file, sql, "--numeric", "float"],
@@ -179,5 +180,6 @@ fn what_mariadb_and_sqlite_refuse() {
     fetch(&file, "select * from u").fails(SOURCE, &["no such table: u"]);
     let text =
         format!("sqlite:{}", folder.write("notes.txt", "this is no database, and long enough to tell"));
-    fetch(&text, "select 1 from sqlite_master").fails(SOURCE, &["notes.txt", "not a database"]);
+    fetch(&text, "select 1 from sqlite_master")
+        .fails(SOURCE, &["notes.txt", "the file is not an SQLite database"]);
 }

@@ -21,7 +21,7 @@ const CONDITIONS: [&str; 17] = [
     "name = 'ann'",
     "name = 'it''s' or name = ''",
     "name > 'ann'",
-    "name like '%b%'",
+    "name like '%ob%'",
     "upper(name) = 'BEN'",
     "born < date '2000-01-01'",
     "born = date '2000-01-01' and price = 1.50",

@@ -41,11 +41,11 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
         let mut client = Process::start(&["fetch", &node.uri, sql]);
         let _rows = client.stuck_in_rows();
         node.fetch(&["select 1"]).fails(NETWORK, &["all 1 connections of the node are taken"]);
-        // The refused one is the first end of each round.
-        node.process.says_times("connection ended", 2 * round + 1);
         client.kill();
-        node.process.says_times("connection ended", 2 * round + 2);
+        // The refused one, the killed one, and the one that gets in again.
+        node.process.connections_ended(3 * round + 2);
         node.serves();
+        node.process.connections_ended(3 * round + 3);
     }
     until("the database is free again", || {
         let running = "select count(*) from pg_stat_activity where query like '%ends_endless%' and state = 'active' and pid <> pg_backend_pid()";
@@ -70,7 +70,8 @@ fn the_database_ends_halfway() {
             "select pg_terminate_backend(pid) from pg_stat_activity where query like '%{mark}%' and pid <> pg_backend_pid()"
         ));
         assert!(killed.contains('t'), "{killed}");
-        client.end().fails(code, &["was lost after", "terminating connection due to administrator command"]);
+        // A server that is stuck in sending can't say why it ends.
+        client.end().fails(code, &["the connection to 127.0.0.1", "was lost after"]);
         nothing_left(&folder);
     }
     node.serves();
@@ -87,8 +88,9 @@ fn interrupted_once() {
         client.signal(signal);
         client.end().fails(INTERRUPTED, &["interrupted; nothing was left half written"]);
         nothing_left(&folder);
-        node.process.says_times("connection ended", round + 1);
+        node.process.connections_ended(2 * round + 1);
         node.serves();
+        node.process.connections_ended(2 * round + 2);
     }
     // A database, too.
     let client =
@@ -182,7 +184,8 @@ fn a_reader_that_has_enough() {
     );
     let output = Command::new("bash").args(["-c", &line]).stdin(Stdio::null()).output().expect("bash");
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "value,triple\n1,3\n");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    assert!(lines.starts_with("value,triple\n") && lines.lines().count() == 2, "{lines}");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     node.serves();
 }

@@ -66,7 +66,7 @@ fn answered(welcome: Vec<u8>, answer: Vec<u8>) -> (Outcome, Duration) {
         let (mut stream, _) = listener.accept().expect("a client");
         read_frame(&mut stream).expect("a hello");
         let _ = stream.write_all(&welcome);
-        if read_frame(&mut stream).is_some() {
+        if welcome == hello() && read_frame(&mut stream).is_some() {
             let _ = stream.write_all(&answer);
         }
         let _ = stream.shutdown(Shutdown::Write);
@@ -113,7 +113,7 @@ fn servers_that_speak_nonsense() {
             NETWORK,
             "does not speak Lightship",
         ),
-        ("short text", b"220 ready\r\n".into(), vec![], NETWORK, "in the middle of a frame"),
+        ("short text", b"220 ready\r\n".into(), vec![], NETWORK, "does not speak Lightship"),
         ("nothing", vec![], vec![], NETWORK, "closed the connection"),
         ("a newer version", newer, vec![], NETWORK, "version 9 of the protocol; this side knows version 1"),
         (
@@ -285,8 +285,8 @@ fn clients_that_speak_nonsense() {
         ("a newer version", newer, "version 9 of the protocol"),
         ("zeros", vec![0; 100], "does not speak Lightship"),
         ("a huge hello", announcing(Kind::Hello, 0, 0, u32::MAX), "over the limit"),
-        ("a query first", query("select 1"), "unexpected Query"),
-        ("a ping first", [frame(Kind::Ping, 0, 0, 0, &[]), query("select 1")].concat(), "unexpected Query"),
+        ("a query first", query("select 1"), "which is not open"),
+        ("a ping first", [frame(Kind::Ping, 0, 0, 0, &[]), query("select 1")].concat(), "which is not open"),
         ("two hellos", greeted(frame(Kind::Hello, 0, 0, 1, &Hello::default().encode())), "unexpected Hello"),
         ("rows", greeted(frame(Kind::Message, 0, 1, 0, &payload(3))), "over the limit of 0 bytes"),
         ("a huge query", greeted(announcing(Kind::Query, 1, 0, u32::MAX)), "over the limit"),
@@ -310,17 +310,25 @@ fn clients_that_speak_nonsense() {
                 bytes[last] = 0xff;
                 frame(Kind::Query, 0, 1, 0, &bytes)
             }),
-            "UTF-8",
+            "invalid utf-8",
         ),
     ];
     for (name, bytes, words) in cases {
         let mut stream = TcpStream::connect(node.address()).expect("connected");
-        stream.write_all(&bytes).expect("sent");
-        let mut last = None;
-        while let Some((header, payload)) = read_frame(&mut stream) {
-            last = (header.kind == Kind::Error).then(|| Failure::decode(&payload).expect("an error"));
+        let mut rest = bytes.as_slice();
+        if let Some(behind) = rest.strip_prefix(hello().as_slice()) {
+            stream.write_all(&hello()).expect("sent");
+            read_frame(&mut stream).expect("a welcome");
+            rest = behind;
         }
-        let failure = last.unwrap_or_else(|| panic!("{name}: closed without a word"));
+        stream.write_all(rest).expect("sent");
+        let mut failure = None;
+        while let Some((header, payload)) = read_frame(&mut stream) {
+            if header.kind == Kind::Error {
+                failure = Some(Failure::decode(&payload).expect("an error"));
+            }
+        }
+        let failure = failure.unwrap_or_else(|| panic!("{name}: closed without a word"));
         assert_eq!(failure.code, ErrorCode::Protocol, "{name}: {failure}");
         assert!(failure.message.contains(words), "{name}: {failure}");
     }
@@ -343,12 +351,14 @@ fn a_client_that_asks_and_never_reads_costs_little() {
     let mut stream = TcpStream::connect(node.address()).expect("connected");
     let plan = Plan { window_batches: u32::MAX, batch_bytes: u32::MAX, ..Plan::default() };
     let ask = frame(Kind::Query, 0, 1, 0, &Query { sql: ENDLESS.into(), plan }.encode());
-    stream.write_all(&[hello(), ask].concat()).expect("sent");
+    stream.write_all(&hello()).expect("sent");
+    read_frame(&mut stream).expect("a welcome");
+    stream.write_all(&ask).expect("sent");
     // Pings want answers, which pile up behind rows that nobody takes.
     stream.set_write_timeout(Some(Duration::from_secs(5))).expect("set");
     let pings: Vec<u8> = (1..=1_000_000).flat_map(|n| frame(Kind::Ping, 0, 0, n, &[])).collect();
     let _ = stream.write_all(&pings);
     node.serves();
     let bytes = node.process.memory_bytes("VmHWM:");
-    assert!(bytes < 250 << 20, "{bytes} bytes for a client that never reads");
+    assert!(bytes < 150 << 20, "{bytes} bytes for a client that never reads");
 }

@@ -35,6 +35,7 @@ fn a_column_of_more_than_two_gigabytes_of_text() {
     let outcome = client.end().succeeds();
     let report = outcome.json();
     assert_eq!(report["rows"], ROWS, "{report}");
+    assert!(report["bytes_arrow"].as_u64() > Some((ROWS * WIDTH) as u64), "{report}");
     assert!(bytes > (ROWS * WIDTH) as u64, "{bytes}");
     let peak = report["peak_memory_bytes"].as_u64().expect("a peak");
     assert!(peak < 256 << 20, "the client held {peak} bytes");
@@ -65,6 +66,7 @@ fn more_text_in_one_batch_of_the_reader_than_offsets_reach() {
         "--format",
         "stream",
     ]);
+    eprintln!("{outcome}");
     // Whole, or an error that says so: never a short result, and the node lives.
     if outcome.code == Some(0) {
         assert_eq!(outcome.json()["rows"], ROWS, "{outcome}");

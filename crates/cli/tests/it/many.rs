@@ -61,6 +61,6 @@ fn no_more_clients_than_allowed() {
         .fails(NETWORK, &["all 2 connections of the node are taken"]);
     assert_eq!(refused.json()["error"]["kind"], "network");
     drop(clients.pop());
-    node.process.says_times("connection ended", 2);
+    node.process.connections_ended(2);
     node.serves();
 }

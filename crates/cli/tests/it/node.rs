@@ -76,16 +76,21 @@ fn a_query_that_needs_more_memory_than_there_is() {
         "--table",
         &table,
         "--query-memory",
-        "8MiB",
+        "32MiB",
         "--partitions",
         "1",
         "--spill-folder",
         &spill,
     ]);
     let sorted = roomy
-        .fetch(&["select * from lineitem order by l_comment", "--format", "stream", "--quiet"])
+        .fetch(&[
+            "select lineitem.* from lineitem, range(1, 5) order by l_comment",
+            "--format",
+            "stream",
+            "--quiet",
+        ])
         .succeeds();
-    assert_eq!(rows_of(&read_arrow_stream(&sorted.stdout).1), 60_175);
+    assert_eq!(rows_of(&read_arrow_stream(&sorted.stdout).1), 4 * 60_175);
     until("the spilled files are gone", || {
         let mut left = vec![folder.file("spill")];
         let mut files = 0;

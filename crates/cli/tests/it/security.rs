@@ -59,7 +59,8 @@ fn tls() {
     let plain = Node::start(&[]);
     fetch(&format!("{}?tls=true&ca={}", plain.uri, ours.arg("ca.pem")))
         .fails(NETWORK, &["can't reach", "TLS"]);
-    fetch(&node.uri).fails(NETWORK, &["TLS"]);
+    fetch(&node.uri)
+        .fails(NETWORK, &["does not speak Lightship", "hint: the node takes only TLS", "?tls=true"]);
     fetch(&format!("{}?ca=/nowhere/ca.pem", node.uri)).fails(NETWORK, &["TLS: /nowhere/ca.pem"]);
     fetch(&format!("{}?ca={}", node.uri, ours.arg("key.pem")))
         .fails(NETWORK, &["key.pem", "no certificate in it"]);

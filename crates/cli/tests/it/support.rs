@@ -20,7 +20,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Whatever has not happened by then will not happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const USAGE: i32 = 2;
 pub(crate) const SOURCE: i32 = 3;
@@ -164,9 +164,14 @@ impl Process {
         self.says_times(words, 1);
     }
 
-    /// Waits until the log contains this so often.
+    /// Waits until a node has let go of so many connections, in whatever way they ended.
     #[track_caller]
-    pub(crate) fn says_times(&self, words: &str, times: usize) {
+    pub(crate) fn connections_ended(&self, count: usize) {
+        self.says_times("peer=", count);
+    }
+
+    #[track_caller]
+    fn says_times(&self, words: &str, times: usize) {
         let deadline = Instant::now() + PATIENCE;
         let mut text = self.log.text.lock().expect("no panic");
         while text.0.matches(words).count() < times {

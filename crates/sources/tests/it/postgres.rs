@@ -387,8 +387,8 @@ async fn parts_are_of_one_snapshot() {
                 server().psql(&format!(
                     "BEGIN; UPDATE split_t SET v = v + 10 WHERE id BETWEEN {round} AND {round} + 499;
                      UPDATE split_t SET v = v - 10 WHERE id BETWEEN {round} + 500 AND {round} + 999; COMMIT;
-                     BEGIN; DELETE FROM split_t WHERE id = {round}; 
-                     INSERT INTO split_t SELECT {round}, {round} + 100000 * 0, repeat('y', 200); ROLLBACK;"
+                     BEGIN; DELETE FROM split_t WHERE id = {round};
+                     INSERT INTO split_t SELECT {round}, {round}, repeat('y', 200); ROLLBACK;"
                 ));
             }
         }

@@ -60,10 +60,21 @@ impl Endpoint {
                 };
                 let name = ServerName::try_from(host.clone())
                     .map_err(|e| TransportError::Tls(format!("`{host}` is no server name: {e}")))?;
-                let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.map_err(fail)?;
+                let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
+                let stream = stream.map_err(|error| fail(explain(error)))?;
                 let (read, write) = tokio::io::split(stream);
                 Ok((Box::new(read), Box::new(write), same_host))
             }
         }
+    }
+}
+
+/// What TLS calls a corrupt message is, from a server at the first word, no TLS at all.
+fn explain(error: io::Error) -> io::Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            io::Error::new(error.kind(), "the server does not speak TLS on this port")
+        }
+        _ => error,
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 
 use arrow_buffer::Buffer;
 use lightship_wire::WireError;
-use lightship_wire::frame::{HEADER_BYTES, Header, Kind};
+use lightship_wire::frame::{HEADER_BYTES, Header, Kind, MAGIC};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{ReadHalf, WriteHalf};
@@ -41,10 +41,7 @@ impl FrameReader {
                 self.taken = 0;
             }
             if self.stream.read_buf(&mut (&mut self.ahead).limited(AHEAD_BYTES)).await? == 0 {
-                return match self.ahead.is_empty() {
-                    true => Ok(None),
-                    false => Err(TransportError::Closed { during: Some("in the middle of a frame") }),
-                };
+                return self.ended();
             }
         }
         let mut head = [0; HEADER_BYTES];
@@ -63,6 +60,21 @@ impl FrameReader {
         let payload = self.payload(header.payload_bytes as usize).await?;
         header.verify(&payload)?;
         Ok(Some((header, Buffer::from_vec(payload))))
+    }
+
+    /// The peer closed where a header belongs. A few bytes of another protocol,
+    /// such as an alert of TLS, are named as such.
+    fn ended(&self) -> Result<Option<(Header, Buffer)>> {
+        let begun = self.ahead.len().min(MAGIC.len());
+        if begun == 0 {
+            return Ok(None);
+        }
+        if self.ahead[..begun] != MAGIC[..begun] {
+            let mut found = [0; MAGIC.len()];
+            found[..begun].copy_from_slice(&self.ahead[..begun]);
+            return Err(WireError::Magic { found }.into());
+        }
+        Err(TransportError::Closed { during: Some("in the middle of a frame") })
     }
 
     async fn payload(&mut self, bytes: usize) -> Result<Vec<u8>> {

@@ -164,7 +164,7 @@ impl Client {
         match (header.kind, &mut self.state) {
             (Kind::Ping, _) => {
                 if header.flags & FLAG_REPLY == 0 {
-                    self.outbox.push(Kind::Ping, FLAG_REPLY, 0, Vec::new());
+                    self.outbox.pong();
                 }
                 Ok(None)
             }

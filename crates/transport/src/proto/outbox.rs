@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use lightship_wire::EncodedMessage;
-use lightship_wire::frame::{HEADER_BYTES, Header, Kind, crc32c};
+use lightship_wire::frame::{FLAG_REPLY, HEADER_BYTES, Header, Kind, crc32c};
 
 /// What follows a header.
 #[derive(Debug, Clone)]
@@ -41,12 +41,20 @@ pub(crate) struct Outbox {
     queue: VecDeque<Frame>,
     bytes: usize,
     sequences: HashMap<u32, u64>,
+    /// The peer's pings want an answer. One is enough for all that came before
+    /// it leaves: whoever pings and never reads must not fill the queue.
+    pong_due: bool,
 }
 
 impl Outbox {
     pub(crate) fn push(&mut self, kind: Kind, flags: u16, stream: u32, payload: Vec<u8>) {
         let crc = crc32c(&payload);
         self.frame(kind, flags, stream, payload.len() as u32, crc, Payload::Bytes(payload));
+    }
+
+    /// Answers the pings that came so far, after what is queued.
+    pub(crate) fn pong(&mut self) {
+        self.pong_due = true;
     }
 
     pub(crate) fn message(&mut self, stream: u32, message: EncodedMessage) {
@@ -64,6 +72,9 @@ impl Outbox {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Frame> {
+        if self.queue.is_empty() && std::mem::take(&mut self.pong_due) {
+            self.push(Kind::Ping, FLAG_REPLY, 0, Vec::new());
+        }
         let frame = self.queue.pop_front();
         if self.queue.is_empty() {
             self.bytes = 0;
@@ -76,7 +87,7 @@ impl Outbox {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && !self.pong_due
     }
 
     /// Nothing more will be sent on this stream.

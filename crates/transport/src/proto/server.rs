@@ -25,6 +25,8 @@ pub enum ServerEvent {
 #[derive(Debug)]
 enum State {
     Greeting,
+    /// The client has introduced itself and waits for an answer.
+    Introduced,
     Idle,
     Asked(Query),
     Sending(Sending),
@@ -141,12 +143,12 @@ impl Server {
 
     /// Whether no query is being answered.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle | State::Greeting)
+        matches!(self.state, State::Idle | State::Greeting | State::Introduced)
     }
 
     /// Whether the client has introduced itself and was welcomed.
     pub fn is_welcome(&self) -> bool {
-        !matches!(self.state, State::Greeting)
+        !matches!(self.state, State::Greeting | State::Introduced)
     }
 
     /// The largest payload to accept for a frame of this kind: clients send no rows.
@@ -181,11 +183,15 @@ impl Server {
         match (header.kind, &mut self.state) {
             (Kind::Ping, _) => {
                 if header.flags & FLAG_REPLY == 0 {
-                    self.outbox.push(Kind::Ping, FLAG_REPLY, 0, Vec::new());
+                    self.outbox.pong();
                 }
                 Ok(None)
             }
-            (Kind::Hello, State::Greeting) => Ok(Some(ServerEvent::Hello(Hello::decode(payload)?))),
+            (Kind::Hello, state @ State::Greeting) => {
+                let hello = Hello::decode(payload)?;
+                *state = State::Introduced;
+                Ok(Some(ServerEvent::Hello(hello)))
+            }
             (Kind::Query, state @ State::Idle) => {
                 let mut query = Query::decode(payload)?;
                 query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);

@@ -1,0 +1,118 @@
+//! Results: whole, cancelled, failed.
+
+use lightship_transport::TransportError;
+use lightship_transport::net::{Listen, ServerConfig};
+use lightship_wire::Codec;
+use lightship_wire::control::{ErrorCode, Plan};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn one_after_the_other_under_all_plans() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    assert!(connection.same_host());
+    for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
+        for window in [1, 2, 100, u32::MAX] {
+            for (message_bytes, batch_rows, batches) in
+                [(64, 0, 3), (1000, 7, 2), (9 << 10, 0, 500), (1 << 20, 5000, 300), (32 << 20, 0, 0)]
+            {
+                let batch_bytes = 2 * message_bytes;
+                let plan = Plan {
+                    codec,
+                    window_batches: window,
+                    message_bytes,
+                    batch_rows,
+                    batch_bytes,
+                    ..Plan::default()
+                };
+                whole(&mut connection, batches, plan).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn over_a_unix_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let server = Running::start_at(Listen::Unix(path.clone()), ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    assert!(connection.same_host());
+    whole(&mut connection, 100, Plan::default()).await;
+    drop(connection);
+    server.stop.send(true).expect("it runs");
+    within(server.ended).await.expect("no panic").expect("a clean end");
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn cancelled_halfway_the_connection_lives_on() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    for round in 1..=20 {
+        ask(&mut connection, "1000000000", plan(4)).await.expect("an answer");
+        // Sometimes before the first row, sometimes after some.
+        take(&mut connection, 0, round % 3 * BATCH_ROWS).await.expect("rows");
+        connection.cancel();
+        server.dropped(2 * round - 1).await;
+        whole(&mut connection, 5, plan(4)).await;
+    }
+    assert!(server.made() < 20 * 30, "{} batches were made for nothing", server.made());
+}
+
+#[tokio::test]
+async fn cancelled_while_the_service_has_nothing() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    ask(&mut connection, "3 hang", plan(8)).await.expect("an answer");
+    // What there is comes at once, though more is expected.
+    take(&mut connection, 0, 3 * BATCH_ROWS).await.expect("rows");
+    connection.cancel();
+    let error = take(&mut connection, 3 * BATCH_ROWS, u64::MAX).await.expect_err("cancelled");
+    assert_eq!(code(&error), Some(ErrorCode::Cancelled));
+    whole(&mut connection, 5, plan(4)).await;
+}
+
+#[tokio::test]
+async fn a_query_without_reading_the_last_one() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    for _ in 0..10 {
+        ask(&mut connection, "1000000000", plan(2)).await.expect("an answer");
+    }
+    whole(&mut connection, 5, plan(2)).await;
+    server.dropped(11).await;
+}
+
+#[tokio::test]
+async fn failed_at_once_and_failed_halfway() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    for _ in 0..3 {
+        let error = ask(&mut connection, "many", plan(2)).await.expect_err("refused");
+        let TransportError::Failed(failure) = &error else { panic!("{error}") };
+        assert_eq!((failure.code, failure.position), (ErrorCode::Sql, Some((1, 1))));
+
+        ask(&mut connection, "10 fail", plan(2)).await.expect("an answer");
+        let rows = take(&mut connection, 0, 5 * BATCH_ROWS).await.expect("rows");
+        let error = take(&mut connection, rows, u64::MAX).await.expect_err("halfway");
+        let TransportError::Failed(failure) = &error else { panic!("{error}") };
+        assert_eq!((failure.code, failure.hint.as_deref()), (ErrorCode::Source, Some("find it")));
+        assert_eq!(error.to_string(), "the disk has gone");
+        whole(&mut connection, 5, plan(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn many_connections_at_once() {
+    let server = Running::start(ServerConfig::default()).await;
+    let clients = (0..30).map(|n| {
+        let server = &server;
+        async move {
+            let mut connection = server.connect().await;
+            whole(&mut connection, 20 + n, plan(1 + n as u32 % 4)).await;
+        }
+    });
+    futures::future::join_all(clients).await;
+}
