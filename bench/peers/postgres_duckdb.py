@@ -22,7 +22,7 @@ database.execute(f"attach '{sys.argv[1]}' as pg (type postgres, read_only)")
 def work():
     rows = 0
     size = 0
-    for batch in database.execute(f"select * from pg.{sys.argv[2]}").fetch_record_batch(65536):
+    for batch in database.execute(f"select * from pg.{sys.argv[2]}").to_arrow_reader(65536):
         rows += batch.num_rows
         size += batch.nbytes
     return rows, size

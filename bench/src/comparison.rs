@@ -8,6 +8,8 @@ pub(crate) struct Figure {
     pub(crate) name: &'static str,
     /// Digits after the point.
     pub(crate) digits: usize,
+    /// Whether the table has least and most beside the median.
+    pub(crate) range: bool,
 }
 
 type Run<'a> = Box<dyn FnMut() -> Result<Vec<f64>> + 'a>;
@@ -105,7 +107,9 @@ impl Comparison<'_> {
         let mut head = vec![String::new()];
         for (at, figure) in self.figures.iter().enumerate() {
             head.push(format!("{}, median", figure.name));
-            head.extend(["min", "max"].map(ToOwned::to_owned));
+            if figure.range {
+                head.extend(["min", "max"].map(ToOwned::to_owned));
+            }
             if at == 0 && compared {
                 head.extend(["ours / this", "target"].map(ToOwned::to_owned));
             }
@@ -116,7 +120,8 @@ impl Comparison<'_> {
             for (at, figure) in self.figures.iter().enumerate() {
                 let summary = self.summary(index, at);
                 let values = [summary.median, summary.min, summary.max];
-                cells.extend(values.map(|value| format!("{value:.*}", figure.digits)));
+                let shown = if figure.range { &values[..] } else { &values[..1] };
+                cells.extend(shown.iter().map(|value| format!("{value:.*}", figure.digits)));
                 if at == 0 && compared {
                     cells.push(format!("{:.2}", self.summary(0, 0).median / summary.median));
                     cells.push(contender.target.map_or(String::new(), |target| format!("<= {target:.2}")));
@@ -167,7 +172,7 @@ mod tests {
                 Ok(vec![value])
             })
         };
-        const FIGURES: &[Figure] = &[Figure { name: "seconds", digits: 1 }];
+        const FIGURES: &[Figure] = &[Figure { name: "seconds", digits: 1, range: true }];
         let contenders = vec![contender("a", 1.0), contender("b", 2.0).target(0.8)];
         let mut comparison = Comparison { figures: FIGURES, contenders };
         comparison.run(2).expect("all run");

@@ -12,11 +12,11 @@ use crate::report::{self, Report};
 use crate::{Result, places};
 
 const FIGURES: &[Figure] = &[
-    Figure { name: "fetch over idle MiB", digits: 1 },
-    Figure { name: "node over idle MiB", digits: 1 },
-    Figure { name: "fetch idle MiB", digits: 1 },
-    Figure { name: "node idle MiB", digits: 1 },
-    Figure { name: "seconds", digits: 1 },
+    Figure { name: "fetch over idle MiB", digits: 1, range: true },
+    Figure { name: "node over idle MiB", digits: 1, range: true },
+    Figure { name: "fetch idle MiB", digits: 1, range: false },
+    Figure { name: "node idle MiB", digits: 1, range: false },
+    Figure { name: "seconds", digits: 1, range: false },
 ];
 const MIB: f64 = 1024.0 * 1024.0;
 const ONE: &str = "select * from lineitem";

@@ -6,8 +6,10 @@ use crate::parts::{Latencies, Part};
 use crate::process::{Node, Process};
 use crate::report::{self, Report};
 
-const FIGURES: &[Figure] =
-    &[Figure { name: "median us", digits: 0 }, Figure { name: "99th percentile us", digits: 0 }];
+const FIGURES: &[Figure] = &[
+    Figure { name: "median us", digits: 0, range: true },
+    Figure { name: "99th percentile us", digits: 0, range: true },
+];
 const SQL: &str = "select 1";
 const COUNT: &str = "2000";
 

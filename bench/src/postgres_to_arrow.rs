@@ -14,8 +14,10 @@ use crate::process::Process;
 use crate::report::{self, Report};
 
 const ROWS: u64 = 6_001_215;
-const FIGURES: &[Figure] =
-    &[Figure { name: "seconds", digits: 2 }, Figure { name: "client peak MB", digits: 0 }];
+const FIGURES: &[Figure] = &[
+    Figure { name: "seconds", digits: 2, range: true },
+    Figure { name: "client peak MB", digits: 0, range: false },
+];
 
 /// Nothing that would make the server wait for its disk, and the table in its cache.
 const SETTINGS: &[&str] = &["shared_buffers=2GB", "max_wal_size=8GB", "autovacuum=off", "jit=off"];

@@ -39,13 +39,14 @@ impl Report<'_> {
         let (name, rounds) = (self.name, self.rounds);
         let versions = [vec![ours()], self.versions.clone()].concat().join(", ");
         format!(
-            "## {}\n\n{}\n\n{}\n\n- machine: {}; load {} when it began\n- versions: {versions}\n\
+            "## {}\n\n{}\n\n{}\n\n- machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
              - command: `target/release/bench {name} --rounds {rounds}`; every run: [{name}.csv]({name}.csv)",
             self.title,
             self.text,
             self.comparison.markdown(),
             machine(),
             self.load,
+            load(),
         )
     }
 }

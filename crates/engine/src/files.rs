@@ -13,6 +13,7 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
+use url::Url;
 
 use crate::error::{EngineError, Result};
 
@@ -72,9 +73,11 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             fail("not a kind of file that is known: .parquet, .csv, .json, .jsonl, .arrow, .arrows".into())
         })?
     };
-    let url = if path.is_dir() { format!("{}/", path.display()) } else { path.display().to_string() };
+    // As a URL: in a text, `*`, `?` and `[` of a name would stand for other files.
+    let url = if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
+    let url = url.map_err(|()| fail("no absolute path".into()))?;
     let options = ListingOptions::new(kind.format()).with_file_extension(format!(".{extension}"));
-    let config = ListingTableConfig::new(ListingTableUrl::parse(url)?)
+    let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
         .with_listing_options(options)
         .infer_partitions_from_path(&context.state())
         .await?

@@ -9,8 +9,9 @@ const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// M: the source of the columnar protocol found the optimum near 1 MB.
 const MESSAGE_BYTES_DEFAULT: u64 = 1 << 20;
-/// W: one batch being consumed, one arriving, two on their way.
-const WINDOW_BATCHES_DEFAULT: u64 = 4;
+/// W, at most: batches of one message each make credit flow evenly, and so many of
+/// them cover 10 Gbit/s at 10 ms.
+const WINDOW_BATCHES_DEFAULT: u64 = 16;
 
 /// The memory bound of a transfer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,13 +47,17 @@ impl Options {
     pub fn plan(&self, same_host: bool) -> Plan {
         let on_the_way = (self.memory.0 / 2).max(MEMORY_BYTES_MIN);
         let window = self.window_batches.map_or(WINDOW_BATCHES_DEFAULT, u64::from).max(1);
-        let message = self.message_bytes.map_or(MESSAGE_BYTES_DEFAULT.min(on_the_way / window), u64::from);
+        let message =
+            self.message_bytes.map_or(MESSAGE_BYTES_DEFAULT.min(on_the_way / window), u64::from).max(1);
         // Memory that is not on the way can hold one row that is larger than a message.
         let row = self.message_bytes_max.map_or(on_the_way, u64::from).max(message);
         let capped = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).max(1);
         Plan {
             batch_rows: self.batch_rows.unwrap_or(0),
-            batch_bytes: capped((on_the_way / window).max(message)),
+            batch_bytes: capped(match self.window_batches {
+                Some(_) => (on_the_way / window).max(message),
+                None => message,
+            }),
             message_bytes: capped(message),
             message_bytes_max: capped(row),
             window_batches: capped(window),

@@ -86,24 +86,24 @@ fn a_copy_that_is_interrupted_leaves_nothing() {
     server.psql("create table copy_interrupted (n bigint)");
     let sql = "select generate_series(1, 1000000000000) as n";
     let copy = Process::start(&["copy", &server.uri(), sql, &server.uri(), "--table", "copy_interrupted"]);
-    until("rows are on their way", || {
-        server.psql("select count(*) from pg_stat_progress_copy where relid = 'copy_interrupted'::regclass and tuples_processed > 1000").trim() == "1"
-    });
+    let running = |more: &str| {
+        let sql = "select count(*) from pg_stat_progress_copy where relid = 'copy_interrupted'::regclass";
+        server.psql(&format!("{sql} {more}")).trim() == "1"
+    };
+    until("rows are on their way", || running("and tuples_processed > 1000"));
     copy.signal("INT");
     copy.end().fails(INTERRUPTED, &["interrupted"]);
-    until("the copy is gone", || {
-        server
-            .psql("select count(*) from pg_stat_progress_copy where relid = 'copy_interrupted'::regclass")
-            .trim()
-            == "0"
-    });
+    until("the copy is gone", || !running(""));
     assert_eq!(server.psql("select count(*) from copy_interrupted").trim(), "0");
 }
 
 #[test]
 fn into_files() {
     let server = postgres();
-    server.psql("create table copy_out (a int, b text); insert into copy_out select n, 'row ' || n from generate_series(1, 1000) g(n)");
+    server.psql(
+        "create table copy_out (a int, b text);
+         insert into copy_out select n, 'row ' || n from generate_series(1, 1000) g(n)",
+    );
     let folder = Folder::new();
     for name in ["t.parquet", "t.arrow", "t.csv", "t.json"] {
         let file = folder.arg(name);

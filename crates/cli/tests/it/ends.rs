@@ -13,6 +13,15 @@ fn half_written(uri: &str, sql: &str, folder: &Folder) -> Process {
     client
 }
 
+/// No backend is busy with a statement that contains this.
+fn no_longer_in_postgres(mark: &str) {
+    let running = format!(
+        "select count(*) from pg_stat_activity
+         where query like '%{mark}%' and state = 'active' and pid <> pg_backend_pid()"
+    );
+    until("the database is free again", || postgres().psql(&running).trim() == "0");
+}
+
 fn nothing_left(folder: &Folder) {
     assert_eq!(folder.names(), Vec::<String>::new());
 }
@@ -47,10 +56,7 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
         node.serves();
         node.process.connections_ended(3 * round + 3);
     }
-    until("the database is free again", || {
-        let running = "select count(*) from pg_stat_activity where query like '%ends_endless%' and state = 'active' and pid <> pg_backend_pid()";
-        server.psql(running).trim() == "0"
-    });
+    no_longer_in_postgres("ends_endless");
 }
 
 #[test]
@@ -67,7 +73,8 @@ fn the_database_ends_halfway() {
     ] {
         let client = half_written(&uri, sql, &folder);
         let killed = server.psql(&format!(
-            "select pg_terminate_backend(pid) from pg_stat_activity where query like '%{mark}%' and pid <> pg_backend_pid()"
+            "select pg_terminate_backend(pid) from pg_stat_activity
+             where query like '%{mark}%' and pid <> pg_backend_pid()"
         ));
         assert!(killed.contains('t'), "{killed}");
         // A server that is stuck in sending can't say why it ends.
@@ -98,10 +105,7 @@ fn interrupted_once() {
     client.signal("INT");
     client.end().fails(INTERRUPTED, &["interrupted"]);
     nothing_left(&folder);
-    until("the database is free again", || {
-        let running = "select count(*) from pg_stat_activity where query like '%as interrupted%' and state = 'active' and pid <> pg_backend_pid()";
-        postgres().psql(running).trim() == "0"
-    });
+    no_longer_in_postgres("as interrupted");
 }
 
 #[test]

@@ -27,9 +27,9 @@ fn every_format_to_a_file_and_to_stdout() {
         assert!(piped.stdout == file, "{name} differs from what goes to stdout");
         // All of them can be read again, and hold the same.
         if format != "json" {
-            let again = format!("select count(*) as rows, sum(l_orderkey) as keys from a");
+            let again = "select count(*) as rows, sum(l_orderkey) as keys from a";
             assert_eq!(
-                csv(&folder.arg(name), &again),
+                csv(&folder.arg(name), again),
                 csv(
                     &node.uri,
                     "select count(*) as rows, sum(l_orderkey) as keys from lineitem where l_orderkey < 1000"
@@ -49,7 +49,8 @@ fn every_format_to_a_file_and_to_stdout() {
 #[test]
 fn the_values_of_text_formats() {
     let node = Node::start(&[]);
-    let sql = "select 1 as n, 'a \"b\", c' as t, null as z, '' as e, true as b union all select 2, 'x', null, null, false order by n";
+    let sql = "select 1 as n, 'a \"b\", c' as t, null as z, '' as e, true as b
+               union all select 2, 'x', null, null, false order by n";
     assert_eq!(csv(&node.uri, sql), "n,t,z,e,b\n1,\"a \"\"b\"\", c\",,\"\",true\n2,x,,,false\n");
     let rows = lightship(&["--json", "fetch", &node.uri, sql]).succeeds();
     let rows: Vec<serde_json::Value> =
@@ -230,6 +231,14 @@ fn files_and_folders_are_tables_of_their_name() {
     assert_eq!(csv(&folder.arg("sales"), sql), "region,total\nnorth,4\nsouth,2\n");
     let one = format!("file://{}", sales.join("b.csv").display());
     assert_eq!(csv(&one, "select amount from b"), "amount\n3\n");
+    // What a shell or a URL would take for something else is a name like any other.
+    for name in ["a[1]", "b 100%", "c?", "d*", "e#1", "f%20g", "Ünder"] {
+        let file = folder.write(&format!("{name}.csv"), "x\n1\n");
+        folder.write(&format!("{}z.csv", &name.chars().take(1).collect::<String>()), "x\n2\n");
+        let table: String =
+            name.to_lowercase().chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+        assert_eq!(csv(&file, &format!("select x from \"{table}\"")), "x\n1\n", "{name}");
+    }
     let odd = folder.write("2024 Über-Sicht.json", "{\"a\":1}\n{\"a\":2}\n");
     assert_eq!(csv(&odd, "select sum(a) as a from \"_2024_über_sicht\""), "a\n3\n");
 }

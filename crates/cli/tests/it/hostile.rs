@@ -105,7 +105,8 @@ fn servers_that_speak_nonsense() {
         bytes[0..4].copy_from_slice(&1_000_000_u32.to_le_bytes());
         bytes
     };
-    let cases: Vec<(&str, Vec<u8>, Vec<u8>, i32, &str)> = vec![
+    type Case = (&'static str, Vec<u8>, Vec<u8>, i32, &'static str);
+    let cases: Vec<Case> = vec![
         (
             "text",
             b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".into(),

@@ -213,13 +213,21 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
                 during: (!idle).then_some("before the result was complete"),
             });
         };
-        let mut shared = lock(&link.shared);
-        if let Some(event) = shared.client.handle(Instant::now(), &header, payload)? {
-            shared.events.push_back(event);
+        let told = {
+            let mut shared = lock(&link.shared);
+            let event = shared.client.handle(Instant::now(), &header, payload)?;
+            let told = event.is_some();
+            shared.events.extend(event);
+            if shared.client.wants_transmit() {
+                link.outgoing.notify_one();
+            }
+            told
+        };
+        if told {
             link.incoming.notify_one();
-        }
-        if shared.client.wants_transmit() {
-            link.outgoing.notify_one();
+            // Where both share a thread, the application takes its rows now, while they are in the
+            // cache, and gives credit before the window is used up.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Frames from and to a socket.
 
 use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex};
 
 use arrow_buffer::Buffer;
 use lightship_wire::WireError;
 use lightship_wire::frame::{HEADER_BYTES, Header, Kind, MAGIC};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{ReadHalf, WriteHalf};
+use super::{ReadHalf, WriteHalf, lock};
 use crate::proto::Frame;
 use crate::{Result, TransportError};
 
@@ -18,16 +19,23 @@ const AHEAD_BYTES: usize = 8 << 10;
 /// them, so that a header alone can't make us allocate what it announces.
 const UNPAID_BYTES_MAX: usize = 4 << 20;
 
-/// Reads frames. Each payload lands in one buffer of its own.
+/// Memory kept for payloads to come, at most.
+const POOLED_BYTES_MAX: usize = 8 << 20;
+/// Buffers smaller than this are left to the allocator.
+const POOLED_BYTES_MIN: usize = 64 << 10;
+
+/// Reads frames. Each payload lands in one buffer of its own, which comes back
+/// for another frame once nobody holds rows of it any more.
 pub(super) struct FrameReader {
     stream: ReadHalf,
     ahead: Vec<u8>,
     taken: usize,
+    pool: Arc<Pool>,
 }
 
 impl FrameReader {
     pub(super) fn new(stream: ReadHalf) -> Self {
-        Self { stream, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0 }
+        Self { stream, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0, pool: Arc::default() }
     }
 
     /// The next frame, its checksums verified; `None` at a clean end. `limit`
@@ -59,7 +67,7 @@ impl FrameReader {
         }
         let payload = self.payload(header.payload_bytes as usize).await?;
         header.verify(&payload)?;
-        Ok(Some((header, Buffer::from_vec(payload))))
+        Ok(Some((header, Pool::lend(&self.pool, payload))))
     }
 
     /// The peer closed where a header belongs. A few bytes of another protocol,
@@ -78,7 +86,8 @@ impl FrameReader {
     }
 
     async fn payload(&mut self, bytes: usize) -> Result<Vec<u8>> {
-        let mut payload = Vec::with_capacity(bytes.min(UNPAID_BYTES_MAX));
+        let mut payload = self.pool.take(bytes);
+        payload.reserve_exact(bytes.min(UNPAID_BYTES_MAX));
         let ahead = bytes.min(self.ahead.len() - self.taken);
         payload.extend_from_slice(&self.ahead[self.taken..self.taken + ahead]);
         self.taken += ahead;
@@ -93,6 +102,54 @@ impl FrameReader {
             }
         }
         Ok(payload)
+    }
+}
+
+/// Memory of payloads that are done with, kept for the next ones: fresh memory of
+/// this size costs the kernel a page fault for every 4 KB.
+#[derive(Debug, Default)]
+struct Pool {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Pool {
+    /// A buffer, empty; with memory if there is some to spare.
+    fn take(&self, bytes: usize) -> Vec<u8> {
+        if bytes < POOLED_BYTES_MIN {
+            return Vec::new();
+        }
+        lock(&self.free).pop().unwrap_or_default()
+    }
+
+    /// The payload as a buffer whose memory comes back when it is dropped.
+    fn lend(pool: &Arc<Self>, payload: Vec<u8>) -> Buffer {
+        if !(POOLED_BYTES_MIN..=POOLED_BYTES_MAX).contains(&payload.capacity()) {
+            return Buffer::from_vec(payload);
+        }
+        Buffer::from(bytes::Bytes::from_owner(Lent { payload, pool: Arc::clone(pool) }))
+    }
+}
+
+struct Lent {
+    payload: Vec<u8>,
+    pool: Arc<Pool>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut free = lock(&self.pool.free);
+        let kept: usize = free.iter().map(Vec::capacity).sum();
+        if kept + self.payload.capacity() <= POOLED_BYTES_MAX {
+            let mut payload = std::mem::take(&mut self.payload);
+            payload.clear();
+            free.push(payload);
+        }
     }
 }
 
