@@ -19,26 +19,45 @@ const FIGURES: &[Figure] = &[
     Figure { name: "seconds", digits: 1, range: false },
 ];
 const MIB: f64 = 1024.0 * 1024.0;
+const ROWS: u64 = 6_001_215;
 const ONE: &str = "select * from lineitem";
 const TEN: &str = "select lineitem.* from lineitem \
                    cross join (values (1), (2), (3), (4), (5), (6), (7), (8), (9), (10)) as ten(n)";
 
-fn fetch(peers: &Peers, node: &Node, sql: &str, output: &Path) -> Result<Transferred> {
-    let (lightship, output) = (places::lightship()?.display().to_string(), output.display().to_string());
-    let command = [&lightship, "fetch", &node.uri(), sql, "-o", &output, "--memory", "64MiB", "--quiet"];
-    peers.spawn("peak.py", &command)?.result()
+/// Fetches into a file in `folder`, and sees to it that all `rows` came.
+fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Result<Transferred> {
+    let path = |name| folder.join(name).display().to_string();
+    let (lightship, output, stats) =
+        (places::lightship()?.display().to_string(), path("x.parquet"), path("stats.json"));
+    let command = [
+        &lightship,
+        "fetch",
+        &node.uri(),
+        sql,
+        "-o",
+        &output,
+        "--memory",
+        "64MiB",
+        "--quiet",
+        "--stats",
+        &stats,
+    ];
+    let done = peers.spawn("peak.py", &command)?.result()?;
+    let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(stats)?)?;
+    if stats["rows"] != rows {
+        return Err(format!("{} rows instead of {rows}", stats["rows"]).into());
+    }
+    Ok(done)
 }
 
 /// One result, from a node that has just started.
-fn measure(peers: &Peers, folder: &Path, sql: &str) -> Result<Vec<f64>> {
+fn measure(peers: &Peers, folder: &Path, sql: &str, rows: u64) -> Result<Vec<f64>> {
     let node = Node::start(false)?;
-    let output = folder.join("x.parquet");
-    let idle = fetch(peers, &node, "select 1", &output)?.peak_memory_bytes as f64;
+    let idle = fetch(peers, &node, folder, "select 1", 1)?.peak_memory_bytes as f64;
     let node_idle = node.process.memory_bytes("VmRSS")? as f64;
     node.process.forget_peak()?;
-    let done = fetch(peers, &node, sql, &output)?;
+    let done = fetch(peers, &node, folder, sql, rows)?;
     let node_peak = node.process.memory_bytes("VmHWM")? as f64;
-    std::fs::remove_file(output)?;
     let fetch_over = (done.peak_memory_bytes as f64 - idle) / MIB;
     Ok(vec![fetch_over, (node_peak - node_idle) / MIB, idle / MIB, node_idle / MIB, done.seconds])
 }
@@ -48,8 +67,9 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     let peers = Peers::install()?;
     let folder = TempDir::new_in(places::root().join("target/bench"))?;
     let contenders = vec![
-        Contender::new("lineitem, 1 GB", || measure(&peers, folder.path(), ONE)),
-        Contender::new("lineitem ten times, 10 GB", || measure(&peers, folder.path(), TEN)).rounds_max(1),
+        Contender::new("lineitem, 1 GB", || measure(&peers, folder.path(), ONE, ROWS)),
+        Contender::new("lineitem ten times, 10 GB", || measure(&peers, folder.path(), TEN, 10 * ROWS))
+            .rounds_max(1),
     ];
     let mut comparison = Comparison { figures: FIGURES, contenders };
     comparison.run(rounds)?;

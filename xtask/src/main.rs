@@ -1,5 +1,7 @@
 //! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`.
 
+#![allow(clippy::print_stdout, reason = "chores talk on stdout")]
+
 mod demo;
 mod tidy;
 

@@ -78,7 +78,7 @@ impl Feed {
             let batch = answer.next().await.map_err(|error| error.after(rows))?;
             receive += waiting.elapsed();
             let Some(batch) = batch else { break };
-            let batch_bytes = bytes_of(&batch);
+            let batch_bytes = lightship_wire::rows_bytes(&batch);
             rows += batch.num_rows() as u64;
             bytes += batch_bytes;
             progress.add(batch.num_rows() as u64, batch_bytes);
@@ -206,10 +206,6 @@ pub(crate) fn table_name(path: &Path) -> String {
         name.insert(0, '_');
     }
     name
-}
-
-fn bytes_of(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
 }
 
 /// A source that can be shared by the tables of a node.

@@ -79,8 +79,9 @@ impl Report {
         let wire = self.bytes_wire.map(|b| format!(", {} on the wire", Size(b))).unwrap_or_default();
         let peak = self.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
         format!(
-            "{} rows, {} in {:.2} s ({}/s){wire}{peak}",
+            "{} {}, {} in {:.2} s ({}/s){wire}{peak}",
             grouped(self.rows),
+            if self.rows == 1 { "row" } else { "rows" },
             Size(self.bytes_arrow),
             self.seconds,
             Size(rate),

@@ -69,7 +69,12 @@ impl EngineError {
                 failure.hint = Some("a node runs only queries, over the tables it was given".into());
             }
             Self::Source(error) => failure.retryable = error.retryable(),
-            Self::Limit { needed_bytes, .. } => failure.needed_bytes = *needed_bytes,
+            Self::Limit { needed_bytes, .. } => {
+                failure.needed_bytes = *needed_bytes;
+                failure.hint = Some(
+                    "give the node more memory (--query-memory, --table-memory), or a query over files (--memory)".into(),
+                );
+            }
             _ => {}
         }
         failure

@@ -90,6 +90,9 @@ impl Engine {
             .with_information_schema(true);
         let options = session.options_mut();
         options.sql_parser.collect_spans = true;
+        // A sort sets this aside for merging what it spilled; in a small memory the default is all of it.
+        let reserved = &mut options.execution.sort_spill_reservation_bytes;
+        *reserved = (*reserved).min(config.query_memory_bytes / 8);
         // Strings, not views (docs/decisions/0003-strings-not-views.md).
         options.sql_parser.map_string_types_to_utf8view = false;
         let context = SessionContext::new_with_config_rt(session, Arc::new(runtime.build()?));

@@ -7,6 +7,7 @@ use arrow_schema::SchemaRef;
 use lightship_transport::net::{ClientConfig, Connection, Incoming};
 use lightship_transport::proto::Totals;
 use lightship_wire::control::{Plan, Query};
+use lightship_wire::rows_bytes;
 
 use crate::{Endpoint, Options, TransportError};
 
@@ -132,7 +133,7 @@ impl Transfer<'_> {
         match incoming {
             Incoming::Rows(batch) => {
                 self.rows += batch.num_rows() as u64;
-                self.bytes_arrow += bytes_of(&batch);
+                self.bytes_arrow += rows_bytes(&batch);
                 Ok(Some(batch))
             }
             Incoming::Finished(totals) => {
@@ -173,9 +174,4 @@ impl Drop for Transfer<'_> {
             self.connection.cancel();
         }
     }
-}
-
-/// Bytes of a batch's own rows, whatever larger buffers they lie in.
-fn bytes_of(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
 }

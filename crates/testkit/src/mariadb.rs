@@ -137,12 +137,15 @@ struct Process {
 
 /// Starts the server, and kills it on reading the end of its own input: so the
 /// server ends whatever becomes of the process that holds the other end.
-const GUARDIAN: &str = r#""$@" & server=$!; read -r _; kill -9 $server; wait $server 2>/dev/null"#;
+const GUARDIAN: &str = r#"dir=$1; shift; "$@" & server=$!
+    read -r word; kill -9 $server; wait $server 2>/dev/null; [ -n "$word" ] || rm -rf "$dir""#;
 
 impl Process {
     fn spawn(dir: &Path, user: Option<&str>, port: u16, options: &[&str]) -> Self {
         let mut guardian = Command::new("sh")
-            .args(["-c", GUARDIAN, "guardian", server_binary(), "--no-defaults"])
+            .args(["-c", GUARDIAN, "guardian"])
+            .arg(dir)
+            .args([server_binary(), "--no-defaults"])
             .args(user.map(|user| format!("--user={user}")))
             .args(directory_options(dir))
             .arg(socket_option(dir))
@@ -167,7 +170,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.leash.take());
+        // A word says that the folder is still ours; without one its owner is gone.
+        if let Some(mut leash) = self.leash.take() {
+            let _ = leash.write_all(b"ended\n");
+        }
         let _ = self.guardian.wait();
     }
 }

@@ -149,8 +149,8 @@ struct Process {
 
 /// Starts the server, and stops it at once on reading the end of its own input:
 /// so the server ends whatever becomes of the process that holds the other end.
-const GUARDIAN: &str =
-    r#""$@" </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server 2>/dev/null"#;
+const GUARDIAN: &str = r#"dir=$1; shift; "$@" </dev/null & server=$!
+    read -r word; kill -QUIT $server; wait $server 2>/dev/null; [ -n "$word" ] || rm -rf "$dir""#;
 
 impl Process {
     fn spawn(dir: &Path, port: u16, settings: &[&str]) -> Self {
@@ -173,6 +173,7 @@ impl Process {
         }
         let mut guardian = Command::new("sh")
             .args(["-c", GUARDIAN, "guardian"])
+            .arg(dir)
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -186,7 +187,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.leash.take());
+        // A word says that the folder is still ours; without one its owner is gone.
+        if let Some(mut leash) = self.leash.take() {
+            let _ = leash.write_all(b"ended\n");
+        }
         let _ = self.guardian.wait();
     }
 }

@@ -40,6 +40,16 @@ pub fn message_bytes(batch: &RecordBatch, start: usize, len: usize) -> u64 {
     head + size.body_bytes + (1 + size.buffers) * (ALIGNMENT as u64 - 1)
 }
 
+/// Bytes of a batch's own rows as Arrow buffers, whatever larger buffers they lie
+/// in; at most, as [`message_bytes`] has it.
+pub fn rows_bytes(batch: &RecordBatch) -> u64 {
+    let mut size = Size::default();
+    for column in batch.columns() {
+        size.array(column, 0, batch.num_rows());
+    }
+    size.body_bytes
+}
+
 #[derive(Default)]
 struct Size {
     nodes: u64,

@@ -41,4 +41,4 @@ pub use cut::Cutter;
 pub use decode::{Peek, decode, peek};
 pub use encode::{EncodedMessage, Encoder};
 pub use error::{Result, WireError};
-pub use layout::message_bytes;
+pub use layout::{message_bytes, rows_bytes};
