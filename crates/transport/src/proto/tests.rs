@@ -37,16 +37,18 @@ impl Pair {
 
     fn greeted() -> Self {
         let mut pair = Self::new();
-        assert!(matches!(pair.to_server().as_slice(), [ServerEvent::Hello(h)] if h.token == "secret"));
+        assert!(
+            matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Hello(h)] if h.token == "secret")
+        );
         pair.server.welcome();
-        assert!(matches!(pair.to_client().as_slice(), [ClientEvent::Ready]));
+        assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ready]));
         pair
     }
 
     fn asked(plan: Plan) -> Self {
         let mut pair = Self::greeted();
         pair.client.query(&Query { sql: "q".into(), plan }).unwrap();
-        assert!(matches!(pair.to_server().as_slice(), [ServerEvent::Query(q)] if q.sql == "q"));
+        assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Query(q)] if q.sql == "q"));
         pair
     }
 
@@ -60,12 +62,12 @@ impl Pair {
         let schema = rows(0).schema().as_ref().clone();
         self.server.accept(&Accepted { schema, rows_estimate: Some(3) }).unwrap();
         assert!(matches!(
-            self.to_client().as_slice(),
+            self.deliver_to_client().as_slice(),
             [ClientEvent::Accepted { rows_estimate: Some(3), .. }]
         ));
     }
 
-    fn to_server(&mut self) -> Vec<ServerEvent> {
+    fn deliver_to_server(&mut self) -> Vec<ServerEvent> {
         let mut events = Vec::new();
         while let Some(frame) = self.client.poll_transmit() {
             let (header, payload) = split(&frame);
@@ -74,7 +76,7 @@ impl Pair {
         events
     }
 
-    fn to_client(&mut self) -> Vec<ClientEvent> {
+    fn deliver_to_client(&mut self) -> Vec<ClientEvent> {
         let mut events = Vec::new();
         while let Some(frame) = self.server.poll_transmit() {
             let (header, payload) = split(&frame);
@@ -125,7 +127,7 @@ fn a_result_arrives_whole() {
     pair.server.end_batch();
     pair.send(7);
     pair.server.finish(&Stats { encode_ns: 9, ..Stats::default() });
-    let events = pair.to_client();
+    let events = pair.deliver_to_client();
     let counts: Vec<usize> = events
         .iter()
         .filter_map(|e| match e {
@@ -148,9 +150,9 @@ fn the_window_holds_the_producer_back() {
         pair.server.end_batch();
     }
     assert!(!pair.server.has_credit());
-    pair.to_client();
+    pair.deliver_to_client();
     pair.client.consumed(1);
-    pair.to_server();
+    pair.deliver_to_server();
     assert!(pair.server.has_credit());
 }
 
@@ -161,7 +163,7 @@ fn a_result_that_fills_its_window_exactly_can_end() {
     pair.server.end_batch();
     assert!(!pair.server.has_credit());
     pair.server.finish(&Stats::default());
-    assert!(matches!(pair.to_client().last(), Some(ClientEvent::Finished(t)) if t.rows == 1));
+    assert!(matches!(pair.deliver_to_client().last(), Some(ClientEvent::Finished(t)) if t.rows == 1));
 }
 
 #[test]
@@ -170,10 +172,10 @@ fn connections_serve_one_query_after_the_other() {
     for _ in 0..3 {
         pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
         assert!(pair.client.query(&Query { sql: "q".into(), plan: window(1) }).is_err());
-        pair.to_server();
+        pair.deliver_to_server();
         pair.accept();
         pair.server.finish(&Stats::default());
-        assert!(matches!(pair.to_client().last(), Some(ClientEvent::Finished(_))));
+        assert!(matches!(pair.deliver_to_client().last(), Some(ClientEvent::Finished(_))));
     }
 }
 
@@ -183,13 +185,13 @@ fn a_cancelled_query_leaves_the_connection_usable() {
     pair.send(1);
     pair.client.cancel();
     pair.client.cancel();
-    assert!(matches!(pair.to_server().as_slice(), [ServerEvent::Cancel]));
+    assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Cancel]));
     pair.server.fail(&Failure::new(ErrorCode::Cancelled, "cancelled"));
-    let events = pair.to_client();
+    let events = pair.deliver_to_client();
     // Rows that were on their way are dropped unread.
     assert!(matches!(events.as_slice(), [ClientEvent::Failed(f)] if f.code == ErrorCode::Cancelled));
     pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
-    assert_eq!(pair.to_server().len(), 1);
+    assert_eq!(pair.deliver_to_server().len(), 1);
 }
 
 #[test]
@@ -200,8 +202,8 @@ fn cancel_and_credit_may_come_too_late() {
     pair.server.finish(&Stats::default());
     pair.client.cancel();
     pair.client.consumed(1);
-    assert!(pair.to_server().is_empty());
-    assert!(matches!(pair.to_client().last(), Some(ClientEvent::Finished(_))));
+    assert!(pair.deliver_to_server().is_empty());
+    assert!(matches!(pair.deliver_to_client().last(), Some(ClientEvent::Finished(_))));
 }
 
 #[test]
@@ -209,10 +211,10 @@ fn failures_are_typed() {
     let mut pair = Pair::asked(window(1));
     let failure = Failure { position: Some((1, 8)), ..Failure::new(ErrorCode::Sql, "no such column") };
     pair.server.fail(&failure);
-    assert!(matches!(pair.to_client().as_slice(), [ClientEvent::Failed(f)] if *f == failure));
+    assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Failed(f)] if *f == failure));
 
     let mut pair = Pair::new();
-    pair.to_server();
+    pair.deliver_to_server();
     pair.server.refuse(&Failure::new(ErrorCode::Unauthenticated, "who?"));
     let frame = pair.server.poll_transmit().unwrap();
     let (header, payload) = split(&frame);
@@ -250,13 +252,13 @@ fn a_server_that_sends_more_than_it_may_is_refused() {
     let mut pair = Pair::accepted(window(1));
     pair.send(1);
     pair.server.end_batch();
-    pair.to_client();
+    pair.deliver_to_client();
     let error = pair.forge(Kind::Message, 0, 1, 3, message(1)).to_string();
     assert!(error.contains("without credit"), "{error}");
 
     let mut pair = Pair::accepted(Plan { batch_bytes: 1000, ..window(1) });
     pair.send(100);
-    pair.to_client();
+    pair.deliver_to_client();
     let error = pair.forge(Kind::Message, 0, 1, 2, message(100)).to_string();
     assert!(error.contains("more than 1000 bytes"), "{error}");
 
@@ -264,7 +266,7 @@ fn a_server_that_sends_more_than_it_may_is_refused() {
     for _ in 0..BATCH_MESSAGES_MAX {
         pair.send(0);
     }
-    pair.to_client();
+    pair.deliver_to_client();
     let error = pair.forge(Kind::Message, 0, 1, 1 + u64::from(BATCH_MESSAGES_MAX), message(1)).to_string();
     assert!(error.contains("messages"), "{error}");
 }
@@ -284,9 +286,9 @@ fn a_quiet_peer_is_pinged_and_answers() {
         pair.now += INTERVAL;
         pair.client.wake(pair.now).unwrap();
         pair.server.wake(pair.now).unwrap();
-        pair.to_server();
-        pair.to_client();
-        pair.to_server();
+        pair.deliver_to_server();
+        pair.deliver_to_client();
+        pair.deliver_to_server();
     }
     assert!(pair.client.deadline() > pair.now);
 }
@@ -313,5 +315,5 @@ fn schemas_of_no_columns_are_fine() {
     let mut pair = Pair::asked(window(1));
     pair.server.accept(&Accepted { schema: Schema::empty(), rows_estimate: None }).unwrap();
     pair.server.finish(&Stats::default());
-    assert_eq!(pair.to_client().len(), 2);
+    assert_eq!(pair.deliver_to_client().len(), 2);
 }
