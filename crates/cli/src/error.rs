@@ -76,6 +76,8 @@ impl Position {
             self.column -= places;
             self.line += 1;
         }
+        // Beyond the end there is nothing to point at; a peer may say anything.
+        self.column = self.column.min(1);
     }
 }
 

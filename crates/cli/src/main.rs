@@ -3,6 +3,15 @@
 //! stdout is data, stderr is talk; `--json` makes both machine-readable. Each
 //! subcommand is a file in `commands/`.
 
+/// A line on stderr; when nobody listens there, the work goes on.
+macro_rules! say {
+    ($($arguments:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($arguments)*);
+    }};
+}
+pub(crate) use say;
+
 mod commands;
 mod error;
 mod feed;

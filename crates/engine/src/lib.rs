@@ -81,7 +81,9 @@ impl Engine {
     /// When the folder for spills can't be had.
     pub fn new(config: EngineConfig) -> Result<Self> {
         let mut runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(FairSpillPool::new(config.query_memory_bytes)));
+            .with_memory_pool(Arc::new(FairSpillPool::new(config.query_memory_bytes)))
+            // A file that was added to a folder is there for the next query.
+            .with_object_list_cache_limit(0);
         if let Some(folder) = &config.spill_folder {
             runtime = runtime.with_temp_file_path(folder);
         }

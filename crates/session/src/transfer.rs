@@ -128,7 +128,11 @@ impl Transfer<'_> {
             return Ok(None);
         }
         let waiting = Instant::now();
-        let incoming = self.connection.next().await?;
+        let incoming = self.connection.next().await;
+        if incoming.is_err() {
+            self.ended = Some(Instant::now());
+        }
+        let incoming = incoming?;
         self.receive += waiting.elapsed();
         match incoming {
             Incoming::Rows(batch) => {

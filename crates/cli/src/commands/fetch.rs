@@ -177,9 +177,9 @@ pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliErro
 pub(crate) fn finish(report: &crate::report::Report, quiet: bool, json: bool) -> Result<(), CliError> {
     if json {
         let text = serde_json::to_string(report).map_err(|e| CliError::internal(e.to_string()))?;
-        eprintln!("{text}");
+        crate::say!("{text}");
     } else if !quiet {
-        eprintln!("{}", report.summary());
+        crate::say!("{}", report.summary());
     }
     Ok(())
 }

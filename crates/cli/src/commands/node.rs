@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lightship_engine::{Engine, EngineConfig};
-use lightship_sources::location::NODE_PORT;
+use lightship_sources::location::{NODE_PORT, redact};
 use lightship_sources::{Location, ReadOptions, TableName};
 use lightship_transport::net::{Listen, Server, ServerConfig, tls};
 use serde::Deserialize;
@@ -90,8 +90,7 @@ impl NodeArgs {
         let Some(path) = &self.config else { return Ok(self) };
         let text =
             std::fs::read_to_string(path).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
-        let file: Self =
-            toml::from_str(&text).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
+        let file: Self = toml::from_str(&text).map_err(|e| CliError::usage(toml_error(path, &text, &e)))?;
         let either = |typed: Vec<String>, file: Vec<String>| if typed.is_empty() { file } else { typed };
         Ok(Self {
             listen: either(self.listen, file.listen),
@@ -123,6 +122,9 @@ impl NodeArgs {
         if let Some(path) = &self.token_file {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
+            if text.trim().is_empty() {
+                return Err(CliError::usage(format!("{}: no token in it", path.display())));
+            }
             config.tokens.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
         }
         if config.tokens.iter().any(String::is_empty) {
@@ -167,12 +169,29 @@ impl NodeArgs {
         }
         for given in &self.table {
             let (name, place) = given.split_once('=').ok_or_else(|| {
-                CliError::usage(format!("--table {given}: NAME=PATH or NAME=URI belongs there"))
+                CliError::usage(format!("--table {}: NAME=PATH or NAME=URI belongs there", redact(given)))
             })?;
+            if name.contains("://") {
+                return Err(CliError::usage(format!(
+                    "--table {}: the name is missing: NAME=URI",
+                    redact(given)
+                )));
+            }
             tables.push((name.to_owned(), place.to_owned()));
         }
         Ok(tables)
     }
+}
+
+/// Where the file is wrong and why, without its text: there may be tokens and passwords in it.
+fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let why = error.message();
+    let why = why
+        .split_once(": ")
+        .filter(|(head, _)| *head == "invalid type")
+        .map_or(why, |_| "a value of the wrong type");
+    format!("{}, line {line}: {why}", path.display())
 }
 
 fn listen(text: &str) -> Result<Listen, CliError> {
@@ -255,12 +274,12 @@ pub(crate) async fn cmd_node(
                 }
                 None => String::new(),
             };
-            eprintln!("table {}: {} columns{size}", table.name, table.schema.fields().len());
+            crate::say!("table {}: {} columns{size}", table.name, table.schema.fields().len());
         }
         if engine.tables().next().is_none() {
-            eprintln!("no tables: add some with --table NAME=PATH or --data DIR");
+            crate::say!("no tables: add some with --table NAME=PATH or --data DIR");
         }
-        listening.iter().for_each(|address| eprintln!("listening on {address}"));
+        listening.iter().for_each(|address| crate::say!("listening on {address}"));
     }
     server.run(Arc::new(engine), stop).await?;
     Ok(())

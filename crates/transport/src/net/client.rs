@@ -164,9 +164,10 @@ impl Connection {
                     return Ok(());
                 }
             }
-            match self.next().await {
-                Ok(_) | Err(TransportError::Failed(_)) => {}
-                Err(error) => return Err(error),
+            // Whatever still comes of it, from the schema to the end, is nobody's any more.
+            if let ClientEvent::BatchEnd = self.event().await? {
+                lock(&self.link.shared).client.consumed(1);
+                self.link.outgoing.notify_one();
             }
         }
     }
@@ -207,7 +208,8 @@ async fn run(link: Arc<Link>, read: ReadHalf, write: WriteHalf) {
 async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
     loop {
         let limit = |kind| lock(&link.shared).client.payload_bytes_max(kind);
-        let Some((header, payload)) = reader.next(limit).await? else {
+        let alive = || lock(&link.shared).client.received(Instant::now());
+        let Some((header, payload)) = reader.next(limit, alive).await? else {
             let idle = lock(&link.shared).client.is_idle();
             return Err(TransportError::Closed {
                 during: (!idle).then_some("before the result was complete"),

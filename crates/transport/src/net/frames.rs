@@ -39,10 +39,15 @@ impl FrameReader {
     }
 
     /// The next frame, its checksums verified; `None` at a clean end. `limit`
-    /// says the largest payload allowed for a kind of frame.
+    /// says the largest payload allowed for a kind of frame; `alive` is called as
+    /// bytes of one come in.
     ///
     /// Not cancel-safe: a reader that was dropped in the middle is of no more use.
-    pub(super) async fn next(&mut self, limit: impl Fn(Kind) -> u32) -> Result<Option<(Header, Buffer)>> {
+    pub(super) async fn next(
+        &mut self,
+        limit: impl Fn(Kind) -> u32,
+        alive: impl Fn(),
+    ) -> Result<Option<(Header, Buffer)>> {
         while self.ahead.len() - self.taken < HEADER_BYTES {
             if self.taken > 0 {
                 self.ahead.drain(..self.taken);
@@ -65,7 +70,7 @@ impl FrameReader {
             }
             .into());
         }
-        let payload = self.payload(header.payload_bytes as usize).await?;
+        let payload = self.payload(header.payload_bytes as usize, alive).await?;
         header.verify(&payload)?;
         Ok(Some((header, Pool::lend(&self.pool, payload))))
     }
@@ -85,7 +90,7 @@ impl FrameReader {
         Err(TransportError::Closed { during: Some("in the middle of a frame") })
     }
 
-    async fn payload(&mut self, bytes: usize) -> Result<Vec<u8>> {
+    async fn payload(&mut self, bytes: usize, alive: impl Fn()) -> Result<Vec<u8>> {
         let mut payload = self.pool.take(bytes);
         payload.reserve_exact(bytes.min(UNPAID_BYTES_MAX));
         let ahead = bytes.min(self.ahead.len() - self.taken);
@@ -100,6 +105,7 @@ impl FrameReader {
             if self.stream.read_buf(&mut (&mut payload).limited(missing)).await? == 0 {
                 return Err(TransportError::Closed { during: Some("in the middle of a frame") });
             }
+            alive();
         }
         Ok(payload)
     }

@@ -97,7 +97,7 @@ impl Packer {
         }
         let message = self.encoder.encode(&batch.slice(*start, rows)).map_err(wire_failure)?;
         self.batch_rows += rows as u64;
-        self.batch_bytes += u64::from(message.body_bytes());
+        self.batch_bytes += u64::from(message.body_bytes().max(message.payload_bytes()));
         *start += rows;
         if *start == batch.num_rows() {
             self.cutting = None;

@@ -419,7 +419,8 @@ async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
 async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
     loop {
         let limit = |kind| lock(&link.shared).proto.payload_bytes_max(kind);
-        let Some((header, payload)) = reader.next(limit).await? else {
+        let alive = || lock(&link.shared).proto.received(Instant::now());
+        let Some((header, payload)) = reader.next(limit, alive).await? else {
             let idle = lock(&link.shared).proto.is_idle();
             return if idle {
                 Ok(())

@@ -68,7 +68,7 @@ struct Receiving {
     schema: SchemaRef,
     totals: Totals,
     batch_messages: u32,
-    batch_body_bytes: u64,
+    batch_bytes: u64,
     /// Batches the producer may still finish.
     credit: u32,
 }
@@ -103,6 +103,11 @@ impl Client {
             inbox: Inbox::default(),
             liveness: Liveness::new(now, ping_interval),
         }
+    }
+
+    /// Bytes came from the server, be they a whole frame or not.
+    pub fn received(&mut self, now: Instant) {
+        self.liveness.received(now);
     }
 
     /// Asks. Only when no result is on its way.
@@ -193,7 +198,7 @@ impl Client {
                     schema: schema.clone(),
                     totals: Totals::default(),
                     batch_messages: 0,
-                    batch_body_bytes: 0,
+                    batch_bytes: 0,
                     credit: plan.window_batches,
                 }));
                 Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
@@ -206,8 +211,9 @@ impl Client {
                 Ok(None)
             }
             (Kind::BatchEnd, State::Receiving(receiving)) => {
-                receiving.batch_end(&payload)?;
-                if header.flags & FLAG_LAST == 0 {
+                let last = header.flags & FLAG_LAST != 0;
+                receiving.batch_end(&payload, last)?;
+                if !last {
                     return Ok(Some(ClientEvent::BatchEnd));
                 }
                 let totals = receiving.totals;
@@ -265,8 +271,8 @@ impl Receiving {
         self.totals.bytes_wire += (lightship_wire::frame::HEADER_BYTES + payload.len()) as u64;
         let rows = lightship_wire::peek(&payload)?;
         // A batch is bounded by what the consumer stated; one message alone may be larger.
-        self.batch_body_bytes += u64::from(rows.body_bytes);
-        if self.batch_messages > 1 && self.batch_body_bytes > u64::from(self.plan.batch_bytes) {
+        self.batch_bytes += u64::from(rows.body_bytes).max(payload.len() as u64);
+        if self.batch_messages > 1 && self.batch_bytes > u64::from(self.plan.batch_bytes) {
             return Err(TransportError::Protocol(format!(
                 "a batch of more than {} bytes",
                 self.plan.batch_bytes
@@ -279,7 +285,7 @@ impl Receiving {
         Ok(Some(decode(&self.schema, payload, self.plan.message_bytes_max)?))
     }
 
-    fn batch_end(&mut self, payload: &[u8]) -> Result<()> {
+    fn batch_end(&mut self, payload: &[u8], last: bool) -> Result<()> {
         let end = BatchEnd::decode(payload)?;
         if (end.rows, end.messages) != (self.totals.rows, self.totals.messages) {
             return Err(TransportError::Protocol(format!(
@@ -291,8 +297,11 @@ impl Receiving {
             // Its first message came on credit.
             self.credit -= 1;
             self.totals.batches += 1;
+        } else if !last {
+            // Giving credit back for nothing would widen the window.
+            return Err(TransportError::Protocol("the end of a batch without messages".into()));
         }
-        (self.batch_messages, self.batch_body_bytes) = (0, 0);
+        (self.batch_messages, self.batch_bytes) = (0, 0);
         Ok(())
     }
 }

@@ -37,6 +37,11 @@ impl Liveness {
     /// # Errors
     /// [`TransportError::Silent`] when the peer has been silent for too long.
     pub fn wake(&mut self, now: Instant) -> Result<bool> {
+        if now >= self.deadline() + self.interval {
+            // It was us who slept: what the peer sent meanwhile has not been read yet.
+            self.last_pinged = now;
+            return Ok(true);
+        }
         let silent = now.saturating_duration_since(self.last_received);
         if silent >= self.interval * SILENT_INTERVALS {
             return Err(TransportError::Silent { after: silent });

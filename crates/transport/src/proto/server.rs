@@ -63,6 +63,11 @@ impl Server {
         }
     }
 
+    /// Bytes came from the client, be they a whole frame or not.
+    pub fn received(&mut self, now: Instant) {
+        self.liveness.received(now);
+    }
+
     /// The client may ask now.
     pub fn welcome(&mut self) {
         let hello = Hello {

@@ -272,6 +272,35 @@ fn a_server_that_sends_more_than_it_may_is_refused() {
 }
 
 #[test]
+fn ends_of_empty_batches_mint_no_credit() {
+    let mut pair = Pair::accepted(window(1));
+    let end = lightship_wire::control::BatchEnd::default();
+    let error = pair.forge(Kind::BatchEnd, 0, 1, 1, end.encode()).to_string();
+    assert!(error.contains("without messages"), "{error}");
+}
+
+#[test]
+fn who_slept_does_not_blame_the_peer() {
+    let mut pair = Pair::accepted(window(1));
+    pair.now += INTERVAL * 10;
+    pair.client.wake(pair.now).unwrap();
+    pair.deliver_to_server();
+    pair.deliver_to_client();
+    pair.now += INTERVAL;
+    pair.client.wake(pair.now).unwrap();
+}
+
+#[test]
+fn bytes_of_a_frame_that_is_not_whole_are_a_sign_of_life() {
+    let mut pair = Pair::accepted(window(1));
+    for _ in 0..10 {
+        pair.now += INTERVAL / 2;
+        pair.client.received(pair.now);
+        pair.client.wake(pair.now).unwrap();
+    }
+}
+
+#[test]
 fn clients_can_send_no_rows() {
     let pair = Pair::accepted(window(1));
     assert_eq!(pair.server.payload_bytes_max(Kind::Message), 0);
