@@ -89,7 +89,7 @@ impl Default for Plan {
 impl Plan {
     /// Most bytes of rows that this plan has the consumer hold.
     pub fn memory_bytes(&self) -> u64 {
-        u64::from(self.window_batches) * u64::from(self.batch_bytes.max(self.message_bytes))
+        (u64::from(self.window_batches) * u64::from(self.batch_bytes)).max(self.message_bytes_max.into())
     }
 
     fn put(&self, out: &mut Vec<u8>) {

@@ -183,15 +183,14 @@ impl NodeArgs {
     }
 }
 
-/// Where the file is wrong and why, without its text: there may be tokens and passwords in it.
+/// Where the file is wrong and why, without its values: there may be tokens and passwords among them.
 fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
-    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text[..start].matches('\n').count();
+    let key = text.lines().nth(line).and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
     let why = error.message();
-    let why = why
-        .split_once(": ")
-        .filter(|(head, _)| *head == "invalid type")
-        .map_or(why, |_| "a value of the wrong type");
-    format!("{}, line {line}: {why}", path.display())
+    let why = if why.starts_with("invalid type") { "a value of the wrong type" } else { why };
+    format!("{}, line {}: {key}: {why}", path.display(), line + 1)
 }
 
 fn listen(text: &str) -> Result<Listen, CliError> {

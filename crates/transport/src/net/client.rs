@@ -137,8 +137,8 @@ impl Connection {
                 ClientEvent::Rows(batch) => return Ok(Incoming::Rows(batch)),
                 ClientEvent::Finished(totals) => return Ok(Incoming::Finished(totals)),
                 ClientEvent::Failed(failure) => return Err(failure.into()),
-                ClientEvent::BatchEnd => {
-                    lock(&self.link.shared).client.consumed(1);
+                ClientEvent::BatchEnd { credit } => {
+                    lock(&self.link.shared).client.consumed(credit);
                     self.link.outgoing.notify_one();
                 }
                 other => return Err(TransportError::Protocol(format!("{other:?} in a result"))),
@@ -165,8 +165,8 @@ impl Connection {
                 }
             }
             // Whatever still comes of it, from the schema to the end, is nobody's any more.
-            if let ClientEvent::BatchEnd = self.event().await? {
-                lock(&self.link.shared).client.consumed(1);
+            if let ClientEvent::BatchEnd { credit } = self.event().await? {
+                lock(&self.link.shared).client.consumed(credit);
                 self.link.outgoing.notify_one();
             }
         }

@@ -343,12 +343,15 @@ async fn send_packed(packer: &mut Packer, link: &Link, writer: &mut FrameWriter)
     }
     loop {
         let waiting = Instant::now();
-        credit(link, writer).await?;
+        credit(link, writer, Proto::has_credit).await?;
         packer.stats.wait_ns += nanoseconds(waiting.elapsed());
         match packer.next()? {
             Packed::Empty => return Ok(()),
             Packed::BatchFull => lock(&link.shared).proto.end_batch(),
             Packed::Message(message) => {
+                let waiting = Instant::now();
+                credit(link, writer, |proto| proto.has_credit_for(&message)).await?;
+                packer.stats.wait_ns += nanoseconds(waiting.elapsed());
                 let due = {
                     let mut shared = lock(&link.shared);
                     if shared.proto.message(message) {
@@ -368,7 +371,7 @@ async fn send_packed(packer: &mut Packer, link: &Link, writer: &mut FrameWriter)
 }
 
 /// Waits until a message may be sent.
-async fn credit(link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
+async fn credit(link: &Link, writer: &mut FrameWriter, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
     loop {
         {
             let shared = lock(&link.shared);
@@ -376,7 +379,7 @@ async fn credit(link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
                 drop(shared);
                 return Err(cancelled(link));
             }
-            if shared.proto.has_credit() {
+            if enough(&shared.proto) {
                 return Ok(());
             }
         }

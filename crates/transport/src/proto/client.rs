@@ -44,8 +44,12 @@ pub enum ClientEvent {
     },
     /// Rows.
     Rows(RecordBatch),
-    /// A batch is complete: once the application has taken its rows, it calls [`Client::consumed`].
-    BatchEnd,
+    /// A batch is complete: once the application has taken its rows, it calls
+    /// [`Client::consumed`] with the credit that the batch took.
+    BatchEnd {
+        /// One, or the whole window for a message larger than a batch.
+        credit: u32,
+    },
     /// The result is complete, and is what the producer said it would be.
     Finished(Totals),
     /// The query has failed, or was cancelled; the connection lives on.
@@ -128,11 +132,11 @@ impl Client {
         Ok(())
     }
 
-    /// The application has taken so many batches; the producer may send as many more.
-    pub fn consumed(&mut self, batches: u32) {
+    /// The application has taken a batch that took so much credit; the producer may use it again.
+    pub fn consumed(&mut self, credit: u32) {
         if let State::Receiving(receiving) = &mut self.state {
-            receiving.credit += batches;
-            self.outbox.push(Kind::Credit, 0, self.stream, encode_credit(batches));
+            receiving.credit = receiving.credit.saturating_add(credit);
+            self.outbox.push(Kind::Credit, 0, self.stream, encode_credit(credit));
         }
     }
 
@@ -212,9 +216,9 @@ impl Client {
             }
             (Kind::BatchEnd, State::Receiving(receiving)) => {
                 let last = header.flags & FLAG_LAST != 0;
-                receiving.batch_end(&payload, last)?;
+                let credit = receiving.batch_end(&payload, last)?;
                 if !last {
-                    return Ok(Some(ClientEvent::BatchEnd));
+                    return Ok(Some(ClientEvent::BatchEnd { credit }));
                 }
                 let totals = receiving.totals;
                 self.close_stream();
@@ -278,6 +282,11 @@ impl Receiving {
                 self.plan.batch_bytes
             )));
         }
+        if self.batch_bytes > self.plan.batch_bytes.into() && self.credit < self.plan.window_batches {
+            return Err(TransportError::Protocol(
+                "a message larger than a batch beside other batches".into(),
+            ));
+        }
         self.totals.rows += u64::from(rows.rows);
         if skip {
             return Ok(None);
@@ -285,7 +294,7 @@ impl Receiving {
         Ok(Some(decode(&self.schema, payload, self.plan.message_bytes_max)?))
     }
 
-    fn batch_end(&mut self, payload: &[u8], last: bool) -> Result<()> {
+    fn batch_end(&mut self, payload: &[u8], last: bool) -> Result<u32> {
         let end = BatchEnd::decode(payload)?;
         if (end.rows, end.messages) != (self.totals.rows, self.totals.messages) {
             return Err(TransportError::Protocol(format!(
@@ -293,15 +302,18 @@ impl Receiving {
                 end.rows, end.messages, self.totals.rows, self.totals.messages
             )));
         }
+        let mut taken = 0;
         if self.batch_messages > 0 {
-            // Its first message came on credit.
-            self.credit -= 1;
+            // That there is so much was seen at its first message.
+            taken =
+                if self.batch_bytes > self.plan.batch_bytes.into() { self.plan.window_batches } else { 1 };
+            self.credit = self.credit.saturating_sub(taken);
             self.totals.batches += 1;
         } else if !last {
             // Giving credit back for nothing would widen the window.
             return Err(TransportError::Protocol("the end of a batch without messages".into()));
         }
         (self.batch_messages, self.batch_bytes) = (0, 0);
-        Ok(())
+        Ok(taken)
     }
 }

@@ -35,6 +35,10 @@ enum State {
 #[derive(Debug)]
 struct Sending {
     credit: u32,
+    window_batches: u32,
+    batch_bytes: u32,
+    /// The open batch is one message larger than a batch may be.
+    oversize: bool,
     end: BatchEnd,
     batch_messages: u32,
 }
@@ -91,9 +95,16 @@ impl Server {
     /// When the schema can't be written.
     pub fn accept(&mut self, accepted: &Accepted) -> Result<()> {
         let State::Asked(query) = &self.state else { return Ok(()) };
-        let credit = query.plan.window_batches;
+        let (window_batches, batch_bytes) = (query.plan.window_batches, query.plan.batch_bytes);
         self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
-        self.state = State::Sending(Sending { credit, end: BatchEnd::default(), batch_messages: 0 });
+        self.state = State::Sending(Sending {
+            credit: window_batches,
+            window_batches,
+            batch_bytes,
+            oversize: false,
+            end: BatchEnd::default(),
+            batch_messages: 0,
+        });
         Ok(())
     }
 
@@ -102,10 +113,23 @@ impl Server {
         matches!(&self.state, State::Sending(sending) if sending.credit > 0)
     }
 
+    /// Whether this message may be sent now: one larger than a batch takes the
+    /// whole window, so that the consumer never holds two of them.
+    pub fn has_credit_for(&self, message: &EncodedMessage) -> bool {
+        match &self.state {
+            State::Sending(sending) if sending.is_oversize(message) => {
+                sending.credit == sending.window_batches
+            }
+            State::Sending(sending) => sending.credit > 0,
+            _ => false,
+        }
+    }
+
     /// Sends rows; needs credit. Returns whether the batch must end, having as many messages as one may.
     pub fn message(&mut self, message: EncodedMessage) -> bool {
         let State::Sending(sending) = &mut self.state else { return false };
         debug_assert!(sending.credit > 0, "a message without credit");
+        sending.oversize = sending.is_oversize(&message);
         sending.end.rows += u64::from(message.rows());
         sending.end.messages += 1;
         sending.batch_messages += 1;
@@ -118,7 +142,9 @@ impl Server {
         if let State::Sending(sending) = &mut self.state
             && sending.batch_messages > 0
         {
-            sending.credit = sending.credit.saturating_sub(1);
+            let taken = if sending.oversize { sending.window_batches } else { 1 };
+            sending.credit = sending.credit.saturating_sub(taken);
+            sending.oversize = false;
             sending.batch_messages = 0;
             self.outbox.push(Kind::BatchEnd, 0, self.stream, sending.end.encode());
         }
@@ -205,7 +231,7 @@ impl Server {
             }
             (Kind::Credit, State::Sending(sending)) => {
                 sending.credit =
-                    sending.credit.saturating_add(decode_credit(payload)?).min(WINDOW_BATCHES_MAX);
+                    sending.credit.saturating_add(decode_credit(payload)?).min(sending.window_batches);
                 Ok(None)
             }
             (Kind::Cancel, State::Asked(_) | State::Sending(_)) => Ok(Some(ServerEvent::Cancel)),
@@ -243,5 +269,11 @@ impl Server {
             self.outbox.push(Kind::Ping, 0, 0, Vec::new());
         }
         Ok(())
+    }
+}
+
+impl Sending {
+    fn is_oversize(&self, message: &EncodedMessage) -> bool {
+        message.body_bytes().max(message.payload_bytes()) > self.batch_bytes
     }
 }

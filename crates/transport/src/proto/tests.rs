@@ -272,6 +272,38 @@ fn a_server_that_sends_more_than_it_may_is_refused() {
 }
 
 #[test]
+fn a_message_larger_than_a_batch_travels_alone() {
+    let mut pair = Pair::accepted(Plan { batch_bytes: 1000, ..window(3) });
+    pair.send(1);
+    pair.server.end_batch();
+    let large = Encoder::new(Codec::None).encode(&rows(1000)).unwrap();
+    assert!(pair.server.has_credit() && !pair.server.has_credit_for(&large));
+    pair.deliver_to_client();
+    pair.client.consumed(1);
+    pair.deliver_to_server();
+    assert!(pair.server.has_credit_for(&large));
+    pair.server.message(large);
+    pair.server.end_batch();
+    assert!(!pair.server.has_credit());
+    let events = pair.deliver_to_client();
+    assert!(matches!(events.last(), Some(ClientEvent::BatchEnd { credit: 3 })));
+    pair.client.consumed(3);
+    pair.deliver_to_server();
+    assert!(pair.server.has_credit());
+}
+
+#[test]
+fn two_large_messages_at_once_are_refused() {
+    let large = || Encoder::new(Codec::None).encode(&rows(1000)).unwrap().to_vec();
+    let mut pair = Pair::accepted(Plan { batch_bytes: 1000, ..window(3) });
+    pair.send(1);
+    pair.server.end_batch();
+    pair.deliver_to_client();
+    let error = pair.forge(Kind::Message, 0, 1, 3, large()).to_string();
+    assert!(error.contains("beside other batches"), "{error}");
+}
+
+#[test]
 fn ends_of_empty_batches_mint_no_credit() {
     let mut pair = Pair::accepted(window(1));
     let end = lightship_wire::control::BatchEnd::default();
