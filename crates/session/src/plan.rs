@@ -46,16 +46,18 @@ impl Options {
     /// elsewhere LZ4 costs little and gives much.
     pub fn plan(&self, same_host: bool) -> Plan {
         let on_the_way = (self.memory.0 / 2).max(MEMORY_BYTES_MIN);
-        let window = self.window_batches.map_or(WINDOW_BATCHES_DEFAULT, u64::from).max(1);
-        let message =
-            self.message_bytes.map_or(MESSAGE_BYTES_DEFAULT.min(on_the_way / window), u64::from).max(1);
+        let share = on_the_way / self.window_batches.map_or(WINDOW_BATCHES_DEFAULT, u64::from).max(1);
+        let message = self.message_bytes.map_or(MESSAGE_BYTES_DEFAULT.min(share), u64::from).max(1);
+        // Large messages that the user asked for leave room for fewer of them.
+        let fitting = (on_the_way / message).clamp(1, WINDOW_BATCHES_DEFAULT);
+        let window = self.window_batches.map_or(fitting, u64::from).max(1);
         // Memory that is not on the way can hold one row that is larger than a message.
         let row = self.message_bytes_max.map_or(on_the_way, u64::from).max(message);
         let capped = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).max(1);
         Plan {
             batch_rows: self.batch_rows.unwrap_or(0),
             batch_bytes: capped(match self.window_batches {
-                Some(_) => (on_the_way / window).max(message),
+                Some(_) => share.max(message),
                 None => message,
             }),
             message_bytes: capped(message),
@@ -83,6 +85,16 @@ mod tests {
                     plan.message_bytes <= plan.batch_bytes && plan.message_bytes <= plan.message_bytes_max
                 );
             }
+        }
+    }
+
+    #[test]
+    fn large_messages_leave_room_for_fewer() {
+        for (message_bytes, window_batches) in [(1 << 10, 16), (8 << 20, 4), (32 << 20, 1)] {
+            let options = Options { message_bytes: Some(message_bytes), ..Options::default() };
+            let plan = options.plan(true);
+            assert_eq!(plan.window_batches, window_batches);
+            assert!(plan.memory_bytes() <= MEMORY_BYTES_DEFAULT / 2, "{plan:?}");
         }
     }
 
