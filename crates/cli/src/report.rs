@@ -50,7 +50,7 @@ impl From<&Plan> for PlanReport {
             message_bytes: plan.message_bytes,
             message_bytes_max: plan.message_bytes_max,
             window_batches: plan.window_batches,
-            codec: plan.codec.to_string(),
+            codec: plan.codec.map_or_else(|| "auto".to_owned(), |codec| codec.to_string()),
             streams: 1,
             memory_bytes: plan.memory_bytes(),
         }

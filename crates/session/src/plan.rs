@@ -43,7 +43,7 @@ pub struct Options {
 
 impl Options {
     /// The plan for a link. Where both ends share a host nothing is compressed;
-    /// elsewhere LZ4 costs little and gives much.
+    /// elsewhere the producer chooses the codec by what it measures.
     pub fn plan(&self, same_host: bool) -> Plan {
         let on_the_way = (self.memory.0 / 2).max(MEMORY_BYTES_MIN);
         let share = on_the_way / self.window_batches.map_or(WINDOW_BATCHES_DEFAULT, u64::from).max(1);
@@ -63,7 +63,7 @@ impl Options {
             message_bytes: capped(message),
             message_bytes_max: capped(row),
             window_batches: capped(window),
-            codec: self.codec.unwrap_or(if same_host { Codec::None } else { Codec::Lz4 }),
+            codec: self.codec.or(same_host.then_some(Codec::None)),
         }
     }
 }
@@ -109,8 +109,8 @@ mod tests {
         };
         let plan = options.plan(true);
         assert_eq!((plan.batch_rows, plan.message_bytes, plan.window_batches), (100, 5000, 2));
-        assert_eq!(plan.codec, Codec::Zstd);
-        assert_eq!(Options::default().plan(false).codec, Codec::Lz4);
-        assert_eq!(Options::default().plan(true).codec, Codec::None);
+        assert_eq!(plan.codec, Some(Codec::Zstd));
+        assert_eq!(Options::default().plan(false).codec, None);
+        assert_eq!(Options::default().plan(true).codec, Some(Codec::None));
     }
 }

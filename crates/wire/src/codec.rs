@@ -5,32 +5,77 @@ use std::str::FromStr;
 
 use crate::error::{Result, WireError, malformed};
 
-/// How the body of a message is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// How rows travel: the layout of a message, and what compresses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Codec {
-    /// Not at all: the receiver reads the Arrow buffers where they arrived.
+    /// Arrow buffers as they are: the receiver reads them where they arrived.
     #[default]
     None = 0,
-    /// LZ4 block. Cheap; pays from a few hundred megabytes a second downwards.
+    /// Arrow buffers under LZ4. Cheap to write and read, of little effect.
     Lz4 = 1,
-    /// Zstandard frame, level 1. Pays on slow links.
+    /// Arrow buffers under Zstandard, level 1.
+    Zstd = 2,
+    /// Each column in the cheapest encoding of its own. Pays from a gigabyte a second downwards.
+    Light = 3,
+    /// The same, and what still shrinks under LZ4.
+    LightLz4 = 4,
+    /// The same, and what still shrinks under Zstandard. The least bytes: for slow links.
+    LightZstd = 5,
+}
+
+impl Codec {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Lz4, Self::Zstd, Self::Light, Self::LightLz4, Self::LightZstd];
+
+    /// From its number on the wire.
+    pub(crate) fn parse(byte: u8) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|&codec| codec as u8 == byte)
+            .ok_or_else(|| malformed("plan", format!("unknown codec {byte}")))
+    }
+
+    /// Whether columns have encodings of their own.
+    pub(crate) fn is_light(self) -> bool {
+        matches!(self, Self::Light | Self::LightLz4 | Self::LightZstd)
+    }
+
+    /// What compresses bytes.
+    pub(crate) fn compression(self) -> Compression {
+        match self {
+            Self::None | Self::Light => Compression::None,
+            Self::Lz4 | Self::LightLz4 => Compression::Lz4,
+            Self::Zstd | Self::LightZstd => Compression::Zstd,
+        }
+    }
+}
+
+/// A general compressor of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum Compression {
+    None = 0,
+    /// LZ4 block.
+    Lz4 = 1,
+    /// Zstandard frame.
     Zstd = 2,
 }
 
 const ZSTD_LEVEL: i32 = 1;
 
-impl Codec {
+impl Compression {
     pub(crate) fn parse(byte: u8) -> Result<Self> {
         Ok(match byte {
             0 => Self::None,
             1 => Self::Lz4,
             2 => Self::Zstd,
-            other => return Err(malformed("message", format!("unknown codec {other}"))),
+            other => return Err(malformed("message", format!("unknown compression {other}"))),
         })
     }
 
-    /// Compresses; `None` where the codec is none.
+    /// Compresses; `None` where there is none.
     pub(crate) fn compress(self, body: &[u8]) -> Result<Option<Vec<u8>>> {
         match self {
             Self::None => Ok(None),
@@ -68,6 +113,9 @@ impl fmt::Display for Codec {
             Self::None => "none",
             Self::Lz4 => "lz4",
             Self::Zstd => "zstd",
+            Self::Light => "light",
+            Self::LightLz4 => "light+lz4",
+            Self::LightZstd => "light+zstd",
         })
     }
 }
@@ -76,11 +124,9 @@ impl FromStr for Codec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "lz4" => Ok(Self::Lz4),
-            "zstd" => Ok(Self::Zstd),
-            other => Err(format!("no codec `{other}`; there are none, lz4, zstd")),
-        }
+        Self::ALL.into_iter().find(|codec| codec.to_string() == text).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(ToString::to_string).collect();
+            format!("no codec `{text}`; there are {}", known.join(", "))
+        })
     }
 }

@@ -69,9 +69,13 @@ pub struct Plan {
     pub message_bytes_max: u32,
     /// W: batches that may be on their way or unconsumed.
     pub window_batches: u32,
-    /// Compression of message bodies.
-    pub codec: Codec,
+    /// How messages are encoded; `None` leaves it to the producer, which measures
+    /// what pays and may change it at any batch.
+    pub codec: Option<Codec>,
 }
+
+/// In the place of a codec: the producer chooses.
+const CODEC_AUTO: u8 = u8::MAX;
 
 impl Default for Plan {
     fn default() -> Self {
@@ -81,7 +85,7 @@ impl Default for Plan {
             message_bytes: 1 << 20,
             message_bytes_max: 64 << 20,
             window_batches: 4,
-            codec: Codec::None,
+            codec: Some(Codec::None),
         }
     }
 }
@@ -98,7 +102,7 @@ impl Plan {
         out.put_u32(self.message_bytes);
         out.put_u32(self.message_bytes_max);
         out.put_u32(self.window_batches);
-        out.put_u8(self.codec as u8);
+        out.put_u8(self.codec.map_or(CODEC_AUTO, |codec| codec as u8));
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
@@ -108,7 +112,10 @@ impl Plan {
             message_bytes: reader.u32()?,
             message_bytes_max: reader.u32()?,
             window_batches: reader.u32()?,
-            codec: Codec::parse(reader.u8()?)?,
+            codec: match reader.u8()? {
+                CODEC_AUTO => None,
+                codec => Some(Codec::parse(codec)?),
+            },
         };
         for (name, value) in [
             ("batch_bytes", plan.batch_bytes),
@@ -401,7 +408,8 @@ mod tests {
         let hello =
             Hello { agent: "a/1".into(), token: "t".into(), capabilities: 3, ping_interval_ms: 10_000 };
         assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
-        let query = Query { sql: "select 'ü'".into(), plan: Plan { codec: Codec::Zstd, ..Plan::default() } };
+        let query =
+            Query { sql: "select 'ü'".into(), plan: Plan { codec: Some(Codec::Zstd), ..Plan::default() } };
         assert_eq!(Query::decode(&query.encode()).unwrap(), query);
         let end = BatchEnd { rows: 1 << 40, messages: 3 };
         assert_eq!(BatchEnd::decode(&end.encode()).unwrap(), end);

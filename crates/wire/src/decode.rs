@@ -11,7 +11,7 @@ use arrow_data::{ArrayData, ArrayDataBuilder};
 use arrow_schema::{DataType, SchemaRef, UnionMode};
 
 use crate::bytes::Reader;
-use crate::codec::Codec;
+use crate::codec::Compression;
 use crate::error::{Result, WireError, malformed};
 use crate::layout::{ALIGNMENT, HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, padding};
 
@@ -35,12 +35,12 @@ pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Resul
     }
     let sent = &payload[head.bytes..];
     let body_bytes = head.body_bytes as usize;
-    let body = match head.codec {
-        Codec::None if sent.len() == body_bytes => aligned(payload.slice(head.bytes)),
-        Codec::None => {
+    let body = match head.compression {
+        Compression::None if sent.len() == body_bytes => aligned(payload.slice(head.bytes)),
+        Compression::None => {
             return Err(malformed("message", format!("a body of {} bytes, not of {body_bytes}", sent.len())));
         }
-        codec => aligned(Buffer::from_vec(codec.decompress(sent, body_bytes)?)),
+        compression => aligned(Buffer::from_vec(compression.decompress(sent, body_bytes)?)),
     };
     let rows = head.rows;
     let tables = &payload[HEAD_FIXED_BYTES..];
@@ -89,7 +89,7 @@ pub fn peek(payload: &[u8]) -> Result<Peek> {
 /// The fixed part of a message's head.
 struct Head {
     rows: usize,
-    codec: Codec,
+    compression: Compression,
     nodes: usize,
     slices: usize,
     body_bytes: u32,
@@ -101,7 +101,7 @@ impl Head {
     fn read(payload: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("message", payload);
         let rows = reader.u32()? as usize;
-        let codec = Codec::parse(reader.u8()?)?;
+        let compression = Compression::parse(reader.u8()?)?;
         let (layout, reserved) = (reader.u8()?, reader.u16()?);
         if (layout, reserved) != (0, 0) {
             return Err(malformed("message", format!("unknown layout {layout}.{reserved}")));
@@ -118,7 +118,7 @@ impl Head {
                 available: payload.len() as u64,
             });
         }
-        Ok(Self { rows, codec, nodes, slices, body_bytes, bytes })
+        Ok(Self { rows, compression, nodes, slices, body_bytes, bytes })
     }
 }
 

@@ -13,7 +13,7 @@ use arrow_schema::{DataType, UnionMode};
 use arrow_select::take::take;
 
 use crate::bytes::Put;
-use crate::codec::Codec;
+use crate::codec::{Codec, Compression};
 use crate::error::{Result, WireError, malformed};
 use crate::frame::Crc32c;
 use crate::layout::{ALIGNMENT, HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, padding};
@@ -83,6 +83,11 @@ impl Encoder {
         Self { codec, scratch: Vec::new() }
     }
 
+    /// The next messages are encoded with `codec`.
+    pub fn set_codec(&mut self, codec: Codec) {
+        self.codec = codec;
+    }
+
     /// One message of all rows of the batch. Its size is not judged here: see [`crate::Cutter`].
     ///
     /// Where compressing does not make a body smaller it is sent as it is.
@@ -96,18 +101,18 @@ impl Encoder {
         }
         let body_bytes: usize = walk.buffers.iter().map(|b| b.len() + padding(b.len())).sum();
 
-        let mut codec = Codec::None;
+        let mut compression = Compression::None;
         let mut body = Vec::new();
-        if self.codec != Codec::None && body_bytes > 0 {
+        if self.codec.compression() != Compression::None && body_bytes > 0 {
             self.scratch.clear();
             for buffer in &walk.buffers {
                 self.scratch.extend_from_slice(buffer);
                 self.scratch.extend_from_slice(&ZEROS[..padding(buffer.len())]);
             }
             if let Some(packed) =
-                self.codec.compress(&self.scratch)?.filter(|packed| packed.len() < body_bytes)
+                self.codec.compression().compress(&self.scratch)?.filter(|packed| packed.len() < body_bytes)
             {
-                codec = self.codec;
+                compression = self.codec.compression();
                 body = vec![Buffer::from_vec(packed)];
             }
         }
@@ -122,7 +127,7 @@ impl Encoder {
         let head_bytes = HEAD_FIXED_BYTES + walk.nodes.len() * NODE_BYTES + walk.buffers.len() * SLICE_BYTES;
         let mut head = Vec::with_capacity(head_bytes + padding(head_bytes));
         head.put_u32(fits(batch.num_rows(), "message rows")?);
-        head.put_u8(codec as u8);
+        head.put_u8(compression as u8);
         head.put_u8(0);
         head.put_u16(0);
         head.put_u32(fits(walk.nodes.len(), "message nodes")?);
@@ -137,7 +142,7 @@ impl Encoder {
         }
         head.resize(head_bytes + padding(head_bytes), 0);
 
-        let padded = codec == Codec::None;
+        let padded = compression == Compression::None;
         if padded {
             body = walk.buffers;
         }

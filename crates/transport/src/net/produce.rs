@@ -38,7 +38,7 @@ impl Packer {
     pub(super) fn new(plan: Plan, schema: SchemaRef) -> Self {
         Self {
             cutter: Cutter::new(plan.message_bytes, plan.message_bytes_max),
-            encoder: Encoder::new(plan.codec),
+            encoder: Encoder::new(plan.codec.unwrap_or_default()),
             plan,
             schema,
             small: Vec::new(),
