@@ -1,0 +1,4 @@
+//! The `lab` command.
+fn main() {
+    println!("{:?}", lab::doctor());
+}
