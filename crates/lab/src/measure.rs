@@ -103,7 +103,7 @@ fn measure(a: &Host, b: &Host) -> io::Result<Measured> {
     })?;
     let mbit_per_s = EachWay { a_to_b: goodput(a, b, rtt)?, b_to_a: goodput(b, a, rtt)? };
     let (link, shaper) = (*a.link(), a.shaper());
-    Ok(Measured { link, shaper, mbit_per_s, rtt_ms, loss, left_out: shaper.leaves_out(&link) })
+    Ok(Measured { link, shaper, mbit_per_s, rtt_ms, loss, left_out: a.left_out() })
 }
 
 /// What is outside the tolerances, one phrase each.

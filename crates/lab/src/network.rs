@@ -173,6 +173,12 @@ impl Host {
         self.network.shaper
     }
 
+    /// What of the link this machine can't make, for people; most links have nothing
+    /// of the kind.
+    pub fn left_out(&self) -> Option<String> {
+        self.network.shaper.leaves_out(&self.network.link)
+    }
+
     /// A command that will run in this host's namespace and group, and so will all it
     /// starts. They are killed with the network. Whoever spawns it waits for it, as ever.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
