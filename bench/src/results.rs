@@ -125,12 +125,12 @@ impl Results {
     }
 
     /// Contenders at a place, each once.
-    pub(crate) fn contenders(&self, place: &[impl AsRef<str>]) -> Vec<&str> {
+    pub(crate) fn contenders<S: AsRef<str>>(&self, place: &[S]) -> Vec<&str> {
         distinct(self.at(place).map(|run| run.contender.as_str()))
     }
 
     /// What bears on the figures of a place: its scale, then its notes.
-    pub(crate) fn notes(&self, place: &[impl AsRef<str>]) -> Vec<String> {
+    pub(crate) fn notes<S: AsRef<str>>(&self, place: &[S]) -> Vec<String> {
         let scales = distinct(self.at(place).map(|run| format!("scale {}", run.place.scale)));
         let notes = self.at(place).map(|run| run.place.note.clone()).filter(|note| !note.is_empty());
         let notes = distinct(notes);
@@ -138,18 +138,18 @@ impl Results {
     }
 
     /// How often a contender ran.
-    pub(crate) fn rounds(&self, place: &[impl AsRef<str>], contender: &str) -> usize {
+    pub(crate) fn rounds<S: AsRef<str>>(&self, place: &[S], contender: &str) -> usize {
         self.at(place).filter(|run| run.contender == contender).count()
     }
 
     /// A figure of a contender at a place; not a number where it has not run.
-    pub(crate) fn summary(&self, place: &[impl AsRef<str>], contender: &str, figure: usize) -> Summary {
+    pub(crate) fn summary<S: AsRef<str>>(&self, place: &[S], contender: &str, figure: usize) -> Summary {
         let runs = self.at(place).filter(|run| run.contender == contender);
         Summary::of(runs.filter_map(|run| run.values.get(figure).copied()))
     }
 
     /// The median of the first figure.
-    pub(crate) fn median(&self, place: &[impl AsRef<str>], contender: &str) -> f64 {
+    pub(crate) fn median<S: AsRef<str>>(&self, place: &[S], contender: &str) -> f64 {
         self.summary(place, contender, 0).median
     }
 

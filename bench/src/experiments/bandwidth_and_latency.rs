@@ -4,7 +4,7 @@
 use lab::Lab;
 
 use super::servers::{Database, Memory, Peer, over, postgres_peer};
-use super::{OURS, OVER_A_LINK, under};
+use super::{OURS, OVER_A_LINK, add_version, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
@@ -75,8 +75,9 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
     for (value, link) in sweep.links.iter().filter(|(_, link)| wanted.iter().any(|wanted| wanted == link)) {
         let course = Course::open(&lab, link)?;
         let slow = sweep.name == BANDWIDTH.name && *value <= SLOW_MBIT;
-        let version = measure(settings, &course, &peers, *value, slow, &mut results)?;
-        versions.extend(version.into_iter().filter(|version| !versions.contains(version)));
+        if let Some(version) = measure(settings, &course, &peers, *value, slow, &mut results)? {
+            add_version(&mut versions, &version);
+        }
     }
     let standing = Standing { ours: OURS, targets: &[] };
     let section = |place: &[String]| {
@@ -116,12 +117,12 @@ fn measure(
     let flight = Peer::flight(course, peers, &file)?;
     let server = settings.wants(COPY).then(|| Database::start(course, "hold-postgres", &file.path)).transpose()?;
     let (memory, flight) = (&memory, &flight);
-    let limited = |contender: Contender<'_>| if slow { contender.rounds_max(SLOW_ROUNDS) } else { contender };
+    let rounds_max = if slow { SLOW_ROUNDS } else { u32::MAX };
     let mut contenders =
         vec![Contender::new(OURS, move || over(course, || Ok(memory.fetch(&[])?.seconds)))];
     for (name, codec) in [("Arrow Flight, none", "none"), ("Arrow Flight, zstd", "zstd")] {
         let get = move || over(course, || Ok(flight.get(codec)?.seconds));
-        contenders.push(limited(Contender::new(name, get)));
+        contenders.push(Contender::new(name, get).rounds_max(rounds_max));
     }
     if let Some(server) = &server {
         let uri = server.uri_near(course);
@@ -129,7 +130,7 @@ fn measure(
             let copied = postgres_peer(course, peers, "postgres_copy.py", &[&uri, "lineitem"], file.rows)?;
             Ok(copied.seconds)
         };
-        contenders.push(limited(Contender::new(COPY, move || over(course, &copy))));
+        contenders.push(Contender::new(COPY, move || over(course, &copy)).rounds_max(rounds_max));
     }
     let place = Place { values: vec![value.to_string()], scale, note: course.measured.clone() };
     results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;

@@ -4,7 +4,7 @@
 use lab::Lab;
 
 use super::servers::{Beside, Database, built, over, postgres_peer};
-use super::{OURS, OVER_A_LINK, side_by_side, under};
+use super::{OURS, OVER_A_LINK, add_version, side_by_side, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
@@ -55,7 +55,7 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
         ];
         let place = Place { values: vec![link], scale, note: course.measured.clone() };
         results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
-        versions.extend([server.held.version.clone()].into_iter().filter(|version| !versions.contains(version)));
+        add_version(&mut versions, &server.held.version);
     }
     Report {
         name: POSTGRESQL,
@@ -103,7 +103,7 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
         ];
         let place = Place { values: vec![link], scale, note: course.measured.clone() };
         results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
-        versions.extend([server.held.version.clone()].into_iter().filter(|version| !versions.contains(version)));
+        add_version(&mut versions, &server.held.version);
     }
     Report {
         name: MARIADB,

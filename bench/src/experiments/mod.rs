@@ -41,6 +41,13 @@ fn side_by_side(results: &Results, x: &str) -> crate::Result<String> {
     Dots { x: Axis::log(x), panels: panels.collect() }.svg()
 }
 
+/// Adds the version of what took part, once.
+fn add_version(versions: &mut Vec<String>, version: &str) {
+    if !versions.iter().any(|known| known == version) {
+        versions.push(version.to_owned());
+    }
+}
+
 /// A heading, what bears on the figures, and a table.
 fn under(results: &Results, heading: &str, place: &[impl AsRef<str>], table: &str) -> String {
     let notes = results.notes(place).iter().map(|note| format!("{note}.")).collect::<Vec<_>>().join(" ");

@@ -28,6 +28,12 @@ fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Re
     let scale = settings.scale_over(&course.link);
     let file = Data::Lineitem.file(scale)?;
     let memory = Memory::start(course, &file)?;
+    let flight_name = |codec: &str| format!("Arrow Flight, {codec}");
+    let flight = FLIGHT.iter().any(|codec| settings.wants(&flight_name(codec)));
+    let flight = flight.then(|| Peer::flight(course, peers, &file)).transpose()?;
+    let csv = file.csv()?;
+    let csv_bytes = csv.metadata()?.len();
+    let quack = settings.wants(QUACK).then(|| Peer::quack(course, peers, &file)).transpose()?;
     let mut contenders = Vec::new();
     for codec in codecs() {
         let memory = &memory;
@@ -36,17 +42,12 @@ fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Re
             over(course, || Ok(memory.fetch(&["--codec", &codec])?.seconds))
         }));
     }
-    let flight_name = |codec: &str| format!("Arrow Flight, {codec}");
-    let flight = FLIGHT.iter().any(|codec| settings.wants(&flight_name(codec)));
-    let flight = flight.then(|| Peer::flight(course, peers, &file)).transpose()?;
     if let Some(flight) = &flight {
         for codec in FLIGHT {
             let get = move || over(course, || Ok(flight.get(codec)?.seconds));
             contenders.push(Contender::new(flight_name(codec), get));
         }
     }
-    let csv = file.csv()?;
-    let csv_bytes = csv.metadata()?.len();
     for (name, pipe) in NETCAT {
         let csv = &csv;
         contenders.push(Contender::new(name, move || {
@@ -58,7 +59,6 @@ fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Re
             Ok(values)
         }));
     }
-    let quack = settings.wants(QUACK).then(|| Peer::quack(course, peers, &file)).transpose()?;
     if let Some(quack) = &quack {
         contenders.push(Contender::new(QUACK, move || over(course, || Ok(quack.read(&[])?.seconds))));
     }

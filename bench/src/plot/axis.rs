@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
 /// A quantity with its unit, linear or logarithmic.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
@@ -26,22 +28,50 @@ impl Axis {
         Self { shown: bytes, ..self }
     }
 
-    /// Where a value lies, in the axis' own measure.
-    pub(super) fn at(&self, value: f64) -> f64 {
-        if self.log { value.log10() } else { value }
-    }
-
-    /// What stands at a tick.
-    pub(super) fn shown(&self, at: f64) -> String {
-        (self.shown)(if self.log { 10f64.powf(at) } else { at })
-    }
-
-    /// The part that holds all values with some room, and its ticks, in the axis' own measure.
-    pub(super) fn span(&self, values: impl Iterator<Item = f64>) -> (Range<f64>, Vec<f64>) {
+    /// The part of it that holds all values with some room.
+    pub(super) fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
         let known = values.filter(|value| value.is_finite() && (!self.log || *value > 0.0));
         let (low, high) = known.fold((f64::INFINITY, 0f64), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
-        if self.log { log_span(low, high) } else { linear_span(high) }
+        let (span, ticks) = if self.log { log_span(low, high) } else { linear_span(high) };
+        Scale { axis: self.clone(), span, ticks }
+    }
+}
+
+/// A part of an axis with its ticks: a coordinate of a chart.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    axis: Axis,
+    span: Range<f64>,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Scale {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (first, last): (i32, i32)) -> i32 {
+        let at = |value: f64| if self.axis.log { value.log10() } else { value };
+        let (low, high) = (at(self.span.start), at(self.span.end));
+        first + ((at(*value) - low) / (high - low) * f64::from(last - first)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.span.clone()
+    }
+}
+
+impl ValueFormatter<f64> for Scale {
+    fn format(value: &f64) -> String {
+        plain(*value)
+    }
+
+    fn format_ext(&self, value: &f64) -> String {
+        (self.axis.shown)(*value)
     }
 }
 
@@ -54,16 +84,16 @@ fn linear_span(high: f64) -> (Range<f64>, Vec<f64>) {
 }
 
 fn log_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
-    let room = ((high / low).log10() * 0.06).max(0.05);
-    let span = low.log10() - room..high.log10() + room;
-    let wide = span.end - span.start;
+    let room = (high / low).powf(0.06).max(1.12);
+    let span = low / room..high * room;
+    let wide = (span.end / span.start).log10();
     let within: &[f64] = match wide {
         _ if wide > 2.5 => &[1.0],
         _ if wide > 1.0 => &[1.0, 2.0, 5.0],
         _ => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
     };
-    let decades = span.start.floor() as i32..=span.end.ceil() as i32;
-    let ticks = decades.flat_map(|decade| within.iter().map(move |m| m.log10() + f64::from(decade)));
+    let decades = span.start.log10().floor() as i32..=span.end.log10().ceil() as i32;
+    let ticks = decades.flat_map(|decade| within.iter().map(move |m| m * 10f64.powi(decade)));
     let ticks = ticks.filter(|tick| span.contains(tick)).collect();
     (span, ticks)
 }
@@ -87,9 +117,10 @@ mod tests {
     #[test]
     fn ticks_are_round_and_within() {
         let ticks = |axis: Axis, values: &[f64]| {
-            let (span, ticks) = axis.span(values.iter().copied());
-            assert!(values.iter().all(|value| span.contains(&axis.at(*value))), "{span:?}");
-            ticks.into_iter().map(|tick| axis.shown(tick)).collect::<Vec<_>>()
+            let scale = axis.scale(values.iter().copied());
+            let pixels = values.iter().map(|value| scale.map(value, (0, 100)));
+            assert!(pixels.into_iter().all(|pixel| (0..=100).contains(&pixel)), "{scale:?}");
+            scale.ticks.iter().map(|tick| scale.format_ext(tick)).collect::<Vec<_>>()
         };
         assert_eq!(ticks(Axis::linear("x"), &[0.0, 0.5, 1.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(ticks(Axis::log("x"), &[0.1, 1000.0]), ["0.1", "1", "10", "100", "1000"]);

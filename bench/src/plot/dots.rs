@@ -1,5 +1,6 @@
 //! Values beside the names of what has them.
 
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -75,34 +76,34 @@ impl Dots {
         (left, top): (i32, i32),
     ) -> Result<()> {
         let values = panel.rows.iter().flat_map(|(_, values)| values);
-        let (span, ticks) = self.x.span(values.flat_map(|(_, value)| [value.min, value.max]));
-        let (first, wide) = (top + TITLE_HEIGHT, f64::from(WIDTH - MARGIN - 24 - left));
+        let scale = self.x.scale(values.flat_map(|(_, value)| [value.min, value.max]));
+        let (first, right) = (top + TITLE_HEIGHT, WIDTH - MARGIN - 24);
         let last = top + panel.height() - AXIS_HEIGHT;
-        let column = |at: f64| left + ((at - span.start) / (span.end - span.start) * wide) as i32;
+        let column = |value: f64| scale.map(&value, (left, right));
         let style = |horizontal| text(TEXT_PIXELS, horizontal, VPos::Center);
         let title = text(TITLE_PIXELS, HPos::Left, VPos::Top);
         canvas.draw(&Text::new(panel.title.clone(), (MARGIN, top + 2), title))?;
-        for tick in ticks {
+        for tick in scale.key_points(0) {
             let x = column(tick);
             canvas.draw(&PathElement::new([(x, first), (x, last)], RULE))?;
-            canvas.draw(&Text::new(self.x.shown(tick), (x, last + 9), style(HPos::Center)))?;
+            canvas.draw(&Text::new(scale.format_ext(&tick), (x, last + 9), style(HPos::Center)))?;
         }
-        let middle = left + wide as i32 / 2;
+        let middle = (left + right) / 2;
         canvas.draw(&Text::new(self.x.label.clone(), (middle, last + 26), style(HPos::Center)))?;
         for ((name, values), row) in panel.rows.iter().zip(0..) {
             let y = first + ROW_PIXELS * row + ROW_PIXELS / 2;
             canvas.draw(&Text::new(name.clone(), (left - MARGIN, y), style(HPos::Right)))?;
-            canvas.draw(&PathElement::new([(left, y), (left + wide as i32, y)], RULE))?;
+            canvas.draw(&PathElement::new([(left, y), (right, y)], RULE))?;
             for (series, value) in values.iter().filter(|(_, value)| value.median.is_finite()) {
                 let number = names.iter().position(|name| name == series).unwrap_or(0);
-                let at = |value: f64| (column(self.x.at(value)), y);
+                let at = |value: f64| (column(value), y);
                 let bar = PathElement::new([at(value.min), at(value.max)], colour(number).stroke_width(2));
                 canvas.draw(&bar)?;
                 canvas.draw(&marker(number, at(value.median)))?;
             }
         }
         canvas.draw(&PathElement::new([(left, first), (left, last)], INK))?;
-        canvas.draw(&PathElement::new([(left, last), (left + wide as i32, last)], INK))?;
+        canvas.draw(&PathElement::new([(left, last), (right, last)], INK))?;
         Ok(())
     }
 }

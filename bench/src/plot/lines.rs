@@ -68,11 +68,9 @@ impl Lines {
 
     fn panel(&self, panel: &LinesPanel, names: &[String], area: &Canvas<'_>) -> Result<()> {
         let points = || panel.series.iter().flat_map(|series| &series.points);
-        let (x_span, x_ticks) = self.x.span(points().map(|(x, _)| *x));
-        let (y_span, y_ticks) = panel.y.span(points().flat_map(|(_, y)| [y.min, y.max]));
+        let x = self.x.scale(points().map(|(x, _)| *x));
+        let y = panel.y.scale(points().flat_map(|(_, y)| [y.min, y.max]));
         let title = text(TITLE_PIXELS, HPos::Left, VPos::Top);
-        let x = x_span.with_key_points(x_ticks);
-        let y = y_span.with_key_points(y_ticks);
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.title, title)
             .margin_right(18)
@@ -85,15 +83,13 @@ impl Lines {
             .light_line_style(TRANSPARENT)
             .axis_style(INK)
             .label_style(text(TEXT_PIXELS, HPos::Left, VPos::Top))
-            .x_label_formatter(&|at| self.x.shown(*at))
-            .y_label_formatter(&|at| panel.y.shown(*at))
             .x_desc(self.x.label.clone())
             .y_desc(panel.y.label.clone())
             .draw()?;
         for series in &panel.series {
             let number = names.iter().position(|name| *name == series.name).unwrap_or(0);
             let known: Vec<_> = series.points.iter().filter(|(_, y)| y.median.is_finite()).collect();
-            let pixel = |x: f64, y: f64| chart.backend_coord(&(self.x.at(x), panel.y.at(y)));
+            let pixel = |x: f64, y: f64| chart.backend_coord(&(x, y));
             let line: Vec<_> = known.iter().map(|(x, y)| pixel(*x, y.median)).collect();
             let origin = area.get_base_pixel();
             let inside = |(x, y): (i32, i32)| (x - origin.0, y - origin.1);
