@@ -2,6 +2,7 @@
 
 mod golden;
 mod hostile;
+mod light;
 mod roundtrip;
 
 use arrow_array::RecordBatch;
