@@ -7,7 +7,8 @@
 //!   come in without being copied.
 //! - [`Cutter`]: a batch as runs of rows that each fit a message.
 //! - [`schema`]: columns and their types.
-//! - [`control`]: everything else two ends say to each other.
+//! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
+//!   say so that the producer can choose the codec.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -35,6 +36,7 @@ mod error;
 pub mod frame;
 mod layout;
 pub mod schema;
+pub mod tuning;
 
 pub use codec::Codec;
 pub use cut::Cutter;

@@ -8,6 +8,7 @@ use arrow_buffer::Buffer;
 use arrow_schema::Schema;
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
+use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder};
 
 use super::*;
@@ -131,7 +132,7 @@ fn a_result_arrives_whole() {
     let counts: Vec<usize> = events
         .iter()
         .filter_map(|e| match e {
-            ClientEvent::Rows(batch) => Some(batch.num_rows()),
+            ClientEvent::Message(message) => Some(message.clone().decode().unwrap().num_rows()),
             _ => None,
         })
         .collect();
@@ -151,7 +152,7 @@ fn the_window_holds_the_producer_back() {
     }
     assert!(!pair.server.has_credit());
     pair.deliver_to_client();
-    pair.client.consumed(1);
+    pair.client.consumed(1, &Progress::default());
     pair.deliver_to_server();
     assert!(pair.server.has_credit());
 }
@@ -201,7 +202,7 @@ fn cancel_and_credit_may_come_too_late() {
     pair.server.end_batch();
     pair.server.finish(&Stats::default());
     pair.client.cancel();
-    pair.client.consumed(1);
+    pair.client.consumed(1, &Progress::default());
     assert!(pair.deliver_to_server().is_empty());
     assert!(matches!(pair.deliver_to_client().last(), Some(ClientEvent::Finished(_))));
 }
@@ -279,7 +280,7 @@ fn a_message_larger_than_a_batch_travels_alone() {
     let large = Encoder::new(Codec::None).encode(&rows(1000)).unwrap();
     assert!(pair.server.has_credit() && !pair.server.has_credit_for(&large));
     pair.deliver_to_client();
-    pair.client.consumed(1);
+    pair.client.consumed(1, &Progress::default());
     pair.deliver_to_server();
     assert!(pair.server.has_credit_for(&large));
     pair.server.message(large);
@@ -287,7 +288,7 @@ fn a_message_larger_than_a_batch_travels_alone() {
     assert!(!pair.server.has_credit());
     let events = pair.deliver_to_client();
     assert!(matches!(events.last(), Some(ClientEvent::BatchEnd { credit: 3 })));
-    pair.client.consumed(3);
+    pair.client.consumed(3, &Progress::default());
     pair.deliver_to_server();
     assert!(pair.server.has_credit());
 }
