@@ -194,7 +194,8 @@ impl Choice {
         };
         let ratio = self.known(self.codec()).and_then(|known| known.ratio.rate()).unwrap_or(since);
         let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
-        let slow = self.pace(self.codec(), Some(bandwidth)).is_some_and(|pace| pace.slowest().0 == Stage::Send);
+        let slow =
+            self.pace(self.codec(), Some(bandwidth)).is_some_and(|pace| pace.slowest().0 == Stage::Send);
         let unknown = slow && CANDIDATES.into_iter().any(|c| self.pace(c, Some(bandwidth)).is_none());
         if !drifted && !unknown && self.batches_since_trial < TRIAL_BATCHES {
             return None;
@@ -208,9 +209,9 @@ impl Choice {
     pub(crate) fn next_trial(&self, trials: &[Trial], bandwidth: Option<f64>) -> Option<Codec> {
         let next = *CANDIDATES.get(trials.len())?;
         let wire = |trial: &Trial| bandwidth.map_or(0.0, |rate| trial.sent_bytes as f64 / rate);
-        let worthwhile = trials.last().is_none_or(|last| {
-            last.codec == Codec::None || ns(last.encode) / self.encoders < wire(last)
-        });
+        let worthwhile = trials
+            .last()
+            .is_none_or(|last| last.codec == Codec::None || ns(last.encode) / self.encoders < wire(last));
         let in_use = self.codec.is_some_and(|codec| codec >= next);
         (worthwhile || in_use).then_some(next)
     }
@@ -294,8 +295,11 @@ impl Choice {
     fn pace(&self, codec: Codec, bandwidth: Option<f64>) -> Option<Pace> {
         let known = self.known(codec)?;
         let (encode, ratio) = (known.encode.rate()?, known.ratio.rate()?);
-        let decode =
-            known.decode.rate().or_else(|| Some(known.decode_here? * self.consumer_slowness())).unwrap_or(0.0);
+        let decode = known
+            .decode
+            .rate()
+            .or_else(|| Some(known.decode_here? * self.consumer_slowness()))
+            .unwrap_or(0.0);
         let produce = self.produce.rate().unwrap_or(0.0);
         let consume = self.consume.rate().unwrap_or(0.0);
         let encoders = if codec == Codec::None { 1.0 } else { self.encoders };

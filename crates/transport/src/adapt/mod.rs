@@ -6,6 +6,8 @@
 
 mod bandwidth;
 mod choice;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use bandwidth::{Bandwidth, Carried};
 pub(crate) use choice::{Choice, SAMPLE_BYTES_MIN, Trial};

@@ -176,7 +176,8 @@ impl<'a> Answering<'a> {
     }
 
     async fn send_next(&mut self) -> Result<(), Stop> {
-        let step = match futures::poll!(std::pin::pin!(self.encoding.next())) {
+        let polled = futures::poll!(std::pin::pin!(self.encoding.next()));
+        let step = match polled {
             Poll::Ready(step) => step,
             Poll::Pending => {
                 // The link need not wait with us.
@@ -303,7 +304,13 @@ fn trial(codec: Codec, rows: &RecordBatch) -> Result<Trial, WireError> {
     let decoding = Instant::now();
     decode(rows.schema_ref(), payload, u32::MAX)?;
     let decode = decoding.elapsed();
-    Ok(Trial { codec, bytes: rows_bytes(rows).max(1), sent_bytes: message.payload_bytes().into(), encode, decode })
+    Ok(Trial {
+        codec,
+        bytes: rows_bytes(rows).max(1),
+        sent_bytes: message.payload_bytes().into(),
+        encode,
+        decode,
+    })
 }
 
 const _: () = assert!(BESIDE_BYTES_MIN <= SAMPLE_BYTES_MIN);

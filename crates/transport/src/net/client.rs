@@ -119,8 +119,7 @@ impl Connection {
                 incoming: Notify::new(),
             });
             let task = tokio::spawn(run(link.clone(), read, write));
-            let mut connection =
-                Self { link, task, same_host, progress: Progress::default(), handed: None };
+            let mut connection = Self { link, task, same_host, progress: Progress::default(), handed: None };
             match connection.told().await? {
                 ClientEvent::Ready => Ok(connection),
                 other => Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
@@ -161,7 +160,8 @@ impl Connection {
     /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
     pub async fn query(&mut self, query: &Query) -> Result<(SchemaRef, Option<u64>)> {
         self.discard().await?;
-        (self.progress, self.handed) = (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
+        (self.progress, self.handed) =
+            (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
         lock(&self.link.shared).client.query(query)?;
         self.link.outgoing.notify_one();
         match self.told().await? {
@@ -273,10 +273,12 @@ impl Connection {
                     error.into()
                 });
             }
-            if let Some(error) = lock(&self.link.shared).ended.take() {
-                lock(&self.link.shared).ended = Some(TransportError::Closed { during: Some("earlier") });
+            let mut shared = lock(&self.link.shared);
+            if let Some(error) = shared.ended.take() {
+                shared.ended = Some(TransportError::Closed { during: Some("earlier") });
                 return Err(error);
             }
+            drop(shared);
             self.link.incoming.notified().await;
         }
     }

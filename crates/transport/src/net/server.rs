@@ -320,7 +320,11 @@ impl Handler {
 }
 
 /// Runs a future, meanwhile sending what the protocol wants sent; ends early when the client cancels.
-pub(super) async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -> Result<F::Output, Stop> {
+pub(super) async fn attended<F: Future>(
+    future: F,
+    link: &Link,
+    writer: &mut FrameWriter,
+) -> Result<F::Output, Stop> {
     let mut future = std::pin::pin!(future);
     loop {
         if lock(&link.shared).cancelled {
