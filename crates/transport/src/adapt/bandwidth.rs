@@ -7,7 +7,7 @@ use super::Fading;
 /// Half of what was seen is forgotten after so much time on the wire, or after
 /// [`ROUND_TRIPS`] if that is longer: short enough to follow a link that changes,
 /// long enough for the waves of TCP's window to even out.
-const HALF_LIFE: Duration = Duration::from_millis(100);
+const HALF_LIFE: Duration = Duration::from_millis(50);
 const ROUND_TRIPS: u32 = 8;
 
 /// What a socket carried within an interval.
