@@ -46,6 +46,10 @@ pub enum Kind {
     Ping = 9,
     /// What the producer measured.
     Stats = 10,
+    /// What the consumer measured so far.
+    Progress = 11,
+    /// How the messages that follow are encoded, where the producer chooses.
+    Retune = 12,
 }
 
 impl Kind {
@@ -61,6 +65,8 @@ impl Kind {
             8 => Self::Cancel,
             9 => Self::Ping,
             10 => Self::Stats,
+            11 => Self::Progress,
+            12 => Self::Retune,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }

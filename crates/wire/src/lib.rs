@@ -8,7 +8,8 @@
 //!   With a light [`Codec`] each column goes out in the cheapest encoding of its own.
 //! - [`Cutter`]: a batch as runs of rows that each fit a message.
 //! - [`schema`]: columns and their types.
-//! - [`control`]: everything else two ends say to each other.
+//! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
+//!   say so that the producer can choose the codec.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -38,6 +39,7 @@ mod head;
 mod layout;
 mod light;
 pub mod schema;
+pub mod tuning;
 
 pub use codec::Codec;
 pub use cut::Cutter;

@@ -1,9 +1,13 @@
 //! Sockets around the state machines of [`crate::proto`].
 
+mod answer;
 mod client;
+mod encoding;
 mod endpoint;
 mod frames;
+mod jobs;
 mod listen;
+mod meter;
 mod produce;
 mod server;
 pub mod tls;

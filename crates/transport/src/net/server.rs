@@ -1,28 +1,26 @@
 //! The side that answers: listeners, connections and their tasks.
 
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Query};
+use lightship_wire::tuning::Progress;
 use subtle::ConstantTimeEq;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::answer::Answering;
 use super::frames::{FrameReader, FrameWriter};
 use super::listen::{Accepted, Listen, Listener};
-use super::produce::{Packed, Packer, nanoseconds};
+use super::meter::Meter;
 use super::{Answer, ReadHalf, Service, WriteHalf, lock};
 use crate::proto::{Server as Proto, ServerEvent};
 use crate::{Result, TransportError};
 
 /// So many connections beyond the limit are told that it is reached; any more are just closed.
 const REFUSALS_MAX: usize = 64;
-/// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
-const FLUSH_BYTES: usize = 256 << 10;
 
 /// How a server behaves.
 #[derive(Clone)]
@@ -158,21 +156,23 @@ struct Handler {
 }
 
 /// What the futures of one connection share.
-struct Link {
-    shared: Mutex<Shared>,
+pub(super) struct Link {
+    pub(super) shared: Mutex<Shared>,
     /// Something to send, or something in the mail.
-    wake: Notify,
+    pub(super) wake: Notify,
 }
 
-struct Shared {
-    proto: Proto,
+pub(super) struct Shared {
+    pub(super) proto: Proto,
     hello: Option<Hello>,
     query: Option<Query>,
-    cancelled: bool,
+    pub(super) cancelled: bool,
+    /// What the consumer measured, when it last said so.
+    pub(super) progress: Option<Progress>,
 }
 
 /// Why the answer to a query ends early.
-enum Stop {
+pub(super) enum Stop {
     /// Tell the client; the connection lives on.
     Failed(Failure),
     /// The connection is done for.
@@ -195,14 +195,14 @@ impl Handler {
     async fn serve(self, stream: Accepted) -> Result<()> {
         let limit = self.config.handshake_timeout;
         let late = |_| TransportError::Silent { after: limit };
-        let (read, write) = timeout(limit, self.open(stream)).await.map_err(late)??;
+        let (read, write, mut meter) = timeout(limit, self.open(stream)).await.map_err(late)??;
         let proto = Proto::new(Instant::now(), self.config.ping_interval);
-        let shared = Shared { proto, hello: None, query: None, cancelled: false };
+        let shared = Shared { proto, hello: None, query: None, cancelled: false, progress: None };
         let link = Link { shared: Mutex::new(shared), wake: Notify::new() };
         let mut writer = FrameWriter::new(write);
         let ended = tokio::select! {
             ended = receive(&link, FrameReader::new(read)) => ended,
-            ended = self.answer_all(&link, &mut writer) => ended,
+            ended = self.answer_all(&link, &mut writer, &mut meter) => ended,
             ended = keep_time(&link) => ended,
         };
         // Whoever speaks another protocol, or breaks this one, is told so before the door closes.
@@ -214,8 +214,12 @@ impl Handler {
         ended
     }
 
-    async fn open(&self, stream: Accepted) -> Result<(ReadHalf, WriteHalf)> {
-        Ok(match (stream, &self.config.tls) {
+    async fn open(&self, stream: Accepted) -> Result<(ReadHalf, WriteHalf, Meter)> {
+        let meter = match &stream {
+            Accepted::Unix(_) => Meter::other(),
+            Accepted::Tcp(stream) => Meter::tcp(stream),
+        };
+        let (read, write): (ReadHalf, WriteHalf) = match (stream, &self.config.tls) {
             (Accepted::Unix(stream), _) => {
                 let (read, write) = stream.into_split();
                 (Box::new(read), Box::new(write))
@@ -229,11 +233,12 @@ impl Handler {
                 let (read, write) = tokio::io::split(stream);
                 (Box::new(read), Box::new(write))
             }
-        })
+        };
+        Ok((read, write, meter))
     }
 
     /// Hello, then one query after the other.
-    async fn answer_all(&self, link: &Link, writer: &mut FrameWriter) -> Result<()> {
+    async fn answer_all(&self, link: &Link, writer: &mut FrameWriter, meter: &mut Meter) -> Result<()> {
         let limit = self.config.handshake_timeout;
         let hello = async {
             loop {
@@ -255,7 +260,7 @@ impl Handler {
             flush(link, writer).await?;
             let query = lock(&link.shared).query.take();
             if let Some(query) = query {
-                match self.answer(query, link, writer).await {
+                match self.answer(query, link, writer, meter).await {
                     Ok(()) => {}
                     Err(Stop::Failed(failure)) => {
                         tracing::info!(code = ?failure.code, error = %failure, "query failed");
@@ -293,103 +298,33 @@ impl Handler {
         })
     }
 
-    async fn answer(&self, mut query: Query, link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
+    async fn answer(
+        &self,
+        mut query: Query,
+        link: &Link,
+        writer: &mut FrameWriter,
+        meter: &mut Meter,
+    ) -> Result<(), Stop> {
         let plan = &mut query.plan;
         plan.message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
         let planning = attended(self.service.query(&query), link, writer).await?;
-        let Answer { schema, rows_estimate, mut rows } = planning?;
+        let Answer { schema, rows_estimate, rows } = planning?;
         let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
         lock(&link.shared)
             .proto
             .accept(&accepted)
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
 
-        let mut packer = Packer::new(query.plan, schema);
-        loop {
-            let began = Instant::now();
-            let item = match futures::poll!(rows.next()) {
-                Poll::Ready(item) => item,
-                Poll::Pending => {
-                    // Nothing at hand: what there is goes out rather than wait for more.
-                    send_packed(&mut packer, link, writer).await?;
-                    flush(link, writer).await?;
-                    attended(rows.next(), link, writer).await?
-                }
-            };
-            packer.stats.produce_ns += nanoseconds(began.elapsed());
-            match item {
-                Some(Ok(batch)) => {
-                    if packer.push(batch) {
-                        send_packed(&mut packer, link, writer).await?;
-                    }
-                }
-                Some(Err(failure)) => return Err(failure.into()),
-                None => break,
-            }
-            if lock(&link.shared).cancelled {
-                return Err(cancelled(link));
-            }
-        }
-        send_packed(&mut packer, link, writer).await?;
-        lock(&link.shared).proto.finish(&packer.stats);
-        Ok(())
-    }
-}
-
-/// Packs and sends all that was pushed, as credit allows.
-async fn send_packed(packer: &mut Packer, link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
-    if packer.is_empty() {
-        return Ok(());
-    }
-    loop {
-        let waiting = Instant::now();
-        credit(link, writer, Proto::has_credit).await?;
-        packer.stats.wait_ns += nanoseconds(waiting.elapsed());
-        match packer.next()? {
-            Packed::Empty => return Ok(()),
-            Packed::BatchFull => lock(&link.shared).proto.end_batch(),
-            Packed::Message(message) => {
-                let waiting = Instant::now();
-                credit(link, writer, |proto| proto.has_credit_for(&message)).await?;
-                packer.stats.wait_ns += nanoseconds(waiting.elapsed());
-                let due = {
-                    let mut shared = lock(&link.shared);
-                    if shared.proto.message(message) {
-                        shared.proto.end_batch();
-                        packer.end_batch();
-                    }
-                    shared.proto.queued_bytes() >= FLUSH_BYTES
-                };
-                if due {
-                    let sending = Instant::now();
-                    flush(link, writer).await?;
-                    packer.stats.send_ns += nanoseconds(sending.elapsed());
-                }
-            }
-        }
-    }
-}
-
-/// Waits until a message may be sent.
-async fn credit(link: &Link, writer: &mut FrameWriter, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
-    loop {
-        {
-            let shared = lock(&link.shared);
-            if shared.cancelled {
-                drop(shared);
-                return Err(cancelled(link));
-            }
-            if enough(&shared.proto) {
-                return Ok(());
-            }
-        }
-        flush(link, writer).await?;
-        link.wake.notified().await;
+        Answering::new(link, writer, meter, query.plan, schema).run(rows).await
     }
 }
 
 /// Runs a future, meanwhile sending what the protocol wants sent; ends early when the client cancels.
-async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -> Result<F::Output, Stop> {
+pub(super) async fn attended<F: Future>(
+    future: F,
+    link: &Link,
+    writer: &mut FrameWriter,
+) -> Result<F::Output, Stop> {
     let mut future = std::pin::pin!(future);
     loop {
         if lock(&link.shared).cancelled {
@@ -403,12 +338,12 @@ async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -
     }
 }
 
-fn cancelled(link: &Link) -> Stop {
+pub(super) fn cancelled(link: &Link) -> Stop {
     lock(&link.shared).cancelled = false;
     Failure::new(ErrorCode::Cancelled, "the query was cancelled").into()
 }
 
-async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
+pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
     let frames: Vec<_> = {
         let mut shared = lock(&link.shared);
         std::iter::from_fn(|| shared.proto.poll_transmit()).collect()
@@ -434,8 +369,11 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
         let mut shared = lock(&link.shared);
         match shared.proto.handle(Instant::now(), &header, &payload)? {
             Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
-            Some(ServerEvent::Query(query)) => (shared.query, shared.cancelled) = (Some(query), false),
+            Some(ServerEvent::Query(query)) => {
+                (shared.query, shared.cancelled, shared.progress) = (Some(query), false, None);
+            }
             Some(ServerEvent::Cancel) => shared.cancelled = true,
+            Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),
             None => {}
         }
         link.wake.notify_one();

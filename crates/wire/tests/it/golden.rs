@@ -10,6 +10,7 @@ use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
 };
 use lightship_wire::frame::{Header, Kind, crc32c};
+use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
 use crate::CODECS;
@@ -66,6 +67,15 @@ fn control_frames() {
         payload_crc: crc32c(b"123456789"),
     };
     check("header.bin", &header.encode());
+}
+
+#[test]
+fn frames_about_the_codec() {
+    let mut progress = Progress { decoders: 2, consumed: Work { bytes: 3, ns: 4 }, ..Progress::default() };
+    progress.decoded[Codec::None as usize].add(5, 6);
+    progress.decoded[Codec::LightZstd as usize].add(7, 8);
+    check("progress.bin", &progress.encode());
+    check("retune.bin", &Retune { codec: Codec::LightLz4, slowest: Some(Stage::Send) }.encode());
 }
 
 #[test]

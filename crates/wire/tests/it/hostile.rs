@@ -5,6 +5,7 @@ use arrow_array::Array;
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
+use lightship_wire::tuning::{Progress, Retune};
 use lightship_wire::{Codec, Encoder, WireError, decode, schema};
 use proptest::prelude::*;
 
@@ -62,6 +63,10 @@ proptest! {
         let _ = Query::decode(&bytes);
         let _ = Accepted::decode(&bytes);
         let _ = Failure::decode(&bytes);
+        let _ = Retune::decode(&bytes);
+        if let Ok(progress) = Progress::decode(&bytes) {
+            prop_assert_eq!(Progress::decode(&progress.encode()).unwrap(), progress);
+        }
         attack(&schema, bytes);
     }
 
