@@ -273,12 +273,13 @@ impl Connection {
                     error.into()
                 });
             }
-            let mut shared = lock(&self.link.shared);
-            if let Some(error) = shared.ended.take() {
-                shared.ended = Some(TransportError::Closed { during: Some("earlier") });
-                return Err(error);
+            {
+                let mut shared = lock(&self.link.shared);
+                if let Some(error) = shared.ended.take() {
+                    shared.ended = Some(TransportError::Closed { during: Some("earlier") });
+                    return Err(error);
+                }
             }
-            drop(shared);
             self.link.incoming.notified().await;
         }
     }
