@@ -7,7 +7,8 @@
 //!   come in without being copied.
 //! - [`Cutter`]: a batch as runs of rows that each fit a message.
 //! - [`schema`]: columns and their types.
-//! - [`control`]: everything else two ends say to each other.
+//! - [`control`]: everything else two ends say to each other; [`local`]: what is
+//!   said only where both are on one host.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -34,6 +35,7 @@ mod encode;
 mod error;
 pub mod frame;
 mod layout;
+pub mod local;
 pub mod schema;
 
 pub use codec::Codec;

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::Query;
+use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::frames::{FrameReader, FrameWriter};
-use super::{Endpoint, ReadHalf, WriteHalf, lock};
+use super::endpoint::Socket;
+use super::frames::{FrameReader, FrameWriter, Segments};
+use super::shm::Ledger;
+use super::{Carrier, Endpoint, lock, meet};
 use crate::proto::{Client, ClientEvent, Totals};
 use crate::{Result, TransportError};
 
@@ -25,6 +28,9 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// A quiet server is pinged after this long, and given up after three times this.
     pub ping_interval: Duration,
+    /// Whether rows of a server on this host may come through shared memory. They then lie
+    /// there until they are dropped; what is held beyond the window comes by the socket.
+    pub shared_memory: bool,
 }
 
 impl Default for ClientConfig {
@@ -33,9 +39,14 @@ impl Default for ClientConfig {
             token: String::new(),
             connect_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
+            shared_memory: true,
         }
     }
 }
+
+/// A server that does not come to its own meeting holds up connecting for no longer than this
+/// part of the time for it.
+const MEETING_PART: u32 = 4;
 
 /// What the application and the connection's task share. The queue needs no
 /// limit of its own: the window bounds what a server may send.
@@ -52,6 +63,30 @@ struct Link {
     outgoing: Notify,
     /// Something for the application.
     incoming: Notify,
+    /// What of the server's shared memory is in use.
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Link {
+    /// The application has taken a batch. What it has dropped goes back first, so that the
+    /// producer has room for what the credit lets it send.
+    fn consumed(&self, credit: u32) {
+        let mut shared = lock(&self.shared);
+        self.release(&mut shared.client);
+        shared.client.consumed(credit);
+        drop(shared);
+        self.outgoing.notify_one();
+    }
+
+    fn release(&self, client: &mut Client) {
+        let Some(ledger) = &self.ledger else { return };
+        loop {
+            match ledger.take_returned() {
+                loans if loans.is_empty() => return,
+                loans => client.release(&loans),
+            }
+        }
+    }
 }
 
 /// An open connection to a server: one query at a time.
@@ -61,6 +96,7 @@ pub struct Connection {
     link: Arc<Link>,
     task: JoinHandle<()>,
     same_host: bool,
+    carrier: Carrier,
 }
 
 /// What comes in for a query.
@@ -79,19 +115,17 @@ impl Connection {
     /// When the server can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let connecting = async {
-            let (read, write, same_host) = endpoint.connect().await?;
-            let client = Client::new(Instant::now(), config.token.clone(), config.ping_interval);
-            let shared = Shared { client, events: VecDeque::new(), ended: None };
-            let link = Arc::new(Link {
-                shared: Mutex::new(shared),
-                outgoing: Notify::new(),
-                incoming: Notify::new(),
-            });
-            let task = tokio::spawn(run(link.clone(), read, write));
-            let mut connection = Self { link, task, same_host };
-            match connection.event().await? {
-                ClientEvent::Ready => Ok(connection),
-                other => Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+            let socket = endpoint.connect(config.shared_memory).await?;
+            let connection = Self::greet(socket, config.token.clone(), config).await?;
+            let meeting = lock(&connection.link.shared).client.meeting().cloned();
+            let Some(meeting) = meeting else { return Ok(connection) };
+            // A server behind a forwarded port, or in another network namespace, is not there.
+            match timeout(config.connect_timeout / MEETING_PART, Self::meet(&meeting, config)).await {
+                Ok(Ok(met)) => Ok(met),
+                missed => {
+                    tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
+                    Ok(connection)
+                }
             }
         };
         timeout(config.connect_timeout, connecting).await.unwrap_or_else(|_| {
@@ -105,6 +139,58 @@ impl Connection {
         })
     }
 
+    /// Says hello on a socket, and waits for the answer.
+    async fn greet(socket: Socket, token: String, config: &ClientConfig) -> Result<Self> {
+        let Socket { read, write, segments, is_tcp, same_host } = socket;
+        let ledger = match &segments {
+            Segments::Borrowed(borrower) => Some(borrower.ledger()),
+            _ => None,
+        };
+        let capabilities = match (is_tcp, &ledger) {
+            (true, _) if same_host && config.shared_memory => CAPABILITY_MEETING,
+            (false, Some(_)) => CAPABILITY_SEGMENTS,
+            _ => 0,
+        };
+        let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
+        let shared = Shared { client, events: VecDeque::new(), ended: None };
+        let link = Arc::new(Link {
+            shared: Mutex::new(shared),
+            outgoing: Notify::new(),
+            incoming: Notify::new(),
+            ledger,
+        });
+        let task =
+            tokio::spawn(run(link.clone(), FrameReader::new(read, segments), FrameWriter::new(write, None)));
+        let mut connection = Self { link, task, same_host, carrier: Carrier::Tcp };
+        match connection.event().await? {
+            ClientEvent::Ready => {}
+            other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+        }
+        let agreed = lock(&connection.link.shared).client.server().capabilities;
+        connection.carrier = match is_tcp {
+            true => Carrier::Tcp,
+            false if agreed & CAPABILITY_SEGMENTS != 0 => Carrier::SharedMemory,
+            false => Carrier::Unix,
+        };
+        Ok(connection)
+    }
+
+    /// Goes to a meeting, and makes sure that it is the same server.
+    async fn meet(meeting: &Meeting, config: &ClientConfig) -> Result<Self> {
+        let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
+        let connection = Self::greet(socket, meeting.client_token.clone(), config).await?;
+        if lock(&connection.link.shared).client.server().token == meeting.server_token {
+            Ok(connection)
+        } else {
+            Err(TransportError::Protocol("another server came to the meeting".into()))
+        }
+    }
+
+    /// What carries the rows.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
     /// Whether the server is on this host: compressing for it can't pay.
     pub fn same_host(&self) -> bool {
         self.same_host
@@ -116,7 +202,14 @@ impl Connection {
     /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
     pub async fn query(&mut self, query: &Query) -> Result<(SchemaRef, Option<u64>)> {
         self.discard().await?;
-        lock(&self.link.shared).client.query(query)?;
+        {
+            let mut shared = lock(&self.link.shared);
+            if let Some(ledger) = &self.link.ledger {
+                ledger.set_segment_bytes_max(query.plan.memory_bytes());
+            }
+            self.link.release(&mut shared.client);
+            shared.client.query(query)?;
+        }
         self.link.outgoing.notify_one();
         match self.event().await? {
             ClientEvent::Accepted { schema, rows_estimate } => Ok((schema, rows_estimate)),
@@ -137,10 +230,7 @@ impl Connection {
                 ClientEvent::Rows(batch) => return Ok(Incoming::Rows(batch)),
                 ClientEvent::Finished(totals) => return Ok(Incoming::Finished(totals)),
                 ClientEvent::Failed(failure) => return Err(failure.into()),
-                ClientEvent::BatchEnd { credit } => {
-                    lock(&self.link.shared).client.consumed(credit);
-                    self.link.outgoing.notify_one();
-                }
+                ClientEvent::BatchEnd { credit } => self.link.consumed(credit),
                 other => return Err(TransportError::Protocol(format!("{other:?} in a result"))),
             }
         }
@@ -166,8 +256,7 @@ impl Connection {
             }
             // Whatever still comes of it, from the schema to the end, is nobody's any more.
             if let ClientEvent::BatchEnd { credit } = self.event().await? {
-                lock(&self.link.shared).client.consumed(credit);
-                self.link.outgoing.notify_one();
+                self.link.consumed(credit);
             }
         }
     }
@@ -195,10 +284,10 @@ impl Drop for Connection {
     }
 }
 
-async fn run(link: Arc<Link>, read: ReadHalf, write: WriteHalf) {
+async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter) {
     let ended = tokio::select! {
-        error = receive(&link, FrameReader::new(read)) => error,
-        error = send(&link, FrameWriter::new(write)) => error,
+        error = receive(&link, reader) => error,
+        error = send(&link, writer) => error,
         error = keep_time(&link) => error,
     };
     lock(&link.shared).ended = ended.err();

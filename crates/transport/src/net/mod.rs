@@ -4,12 +4,14 @@ mod client;
 mod endpoint;
 mod frames;
 mod listen;
+mod meet;
 mod produce;
 mod server;
+mod shm;
 pub mod tls;
 
 pub use client::{ClientConfig, Connection, Incoming};
-pub use endpoint::Endpoint;
+pub use endpoint::{Carrier, Endpoint};
 pub use listen::Listen;
 pub use server::{Server, ServerConfig};
 

@@ -9,6 +9,7 @@ use arrow_schema::SchemaRef;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
 use lightship_wire::decode;
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
+use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
 
 use super::BATCH_MESSAGES_MAX;
 use super::liveness::Liveness;
@@ -60,6 +61,8 @@ pub enum ClientEvent {
 enum State {
     /// Hello sent, none received.
     Greeting,
+    /// Hello received, which announced a meeting.
+    Welcomed,
     Idle,
     /// Query sent, no answer yet.
     Asked(Plan),
@@ -81,6 +84,9 @@ struct Receiving {
 #[derive(Debug)]
 pub struct Client {
     state: State,
+    capabilities: u64,
+    server: Hello,
+    meeting: Option<Meeting>,
     stream: u32,
     cancelled: bool,
     outbox: Outbox,
@@ -89,18 +95,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that has just been made. A quiet server is pinged every `ping_interval`.
-    pub fn new(now: Instant, token: String, ping_interval: Duration) -> Self {
+    /// A connection that has just been made, by a client of these capabilities. A quiet server is
+    /// pinged every `ping_interval`.
+    pub fn new(now: Instant, token: String, capabilities: u64, ping_interval: Duration) -> Self {
         let mut outbox = Outbox::default();
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
-            capabilities: 0,
+            capabilities,
             ping_interval_ms: u32::try_from(ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
         outbox.push(Kind::Hello, 0, 0, hello.encode());
         Self {
             state: State::Greeting,
+            capabilities,
+            server: Hello::default(),
+            meeting: None,
             stream: 0,
             cancelled: false,
             outbox,
@@ -149,6 +159,21 @@ impl Client {
         }
     }
 
+    /// The consumer is done with these places in shared memory.
+    pub fn release(&mut self, loans: &[Loan]) {
+        self.outbox.push(Kind::Release, 0, 0, encode_release(loans));
+    }
+
+    /// How the server has introduced itself; of its capabilities, those that we have too.
+    pub fn server(&self) -> &Hello {
+        &self.server
+    }
+
+    /// Where the server would meet us, if on one host.
+    pub fn meeting(&self) -> Option<&Meeting> {
+        self.meeting.as_ref()
+    }
+
     /// Whether no result is on its way.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
@@ -189,7 +214,17 @@ impl Client {
                 Ok(Some(ClientEvent::Failed(failure)))
             }
             (Kind::Hello, state @ State::Greeting) => {
-                Hello::decode(&payload)?;
+                self.server = Hello::decode(&payload)?;
+                self.server.capabilities &= self.capabilities;
+                if self.server.capabilities & CAPABILITY_MEETING != 0 {
+                    *state = State::Welcomed;
+                    return Ok(None);
+                }
+                *state = State::Idle;
+                Ok(Some(ClientEvent::Ready))
+            }
+            (Kind::Meeting, state @ State::Welcomed) => {
+                self.meeting = Some(Meeting::decode(&payload)?);
                 *state = State::Idle;
                 Ok(Some(ClientEvent::Ready))
             }

@@ -31,7 +31,7 @@ fn split(frame: &Frame) -> (Header, Buffer) {
 impl Pair {
     fn new() -> Self {
         let now = Instant::now();
-        let (client, server) = (Client::new(now, "secret".into(), INTERVAL), Server::new(now, INTERVAL));
+        let (client, server) = (Client::new(now, "secret".into(), 0, INTERVAL), Server::new(now, INTERVAL));
         Self { now, client, server }
     }
 
@@ -40,7 +40,7 @@ impl Pair {
         assert!(
             matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Hello(h)] if h.token == "secret")
         );
-        pair.server.welcome();
+        pair.server.welcome(String::new(), 0, None);
         assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ready]));
         pair
     }
