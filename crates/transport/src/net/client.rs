@@ -1,6 +1,7 @@
 //! The side that asks: a connection, and the task that reads and writes for it.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -287,7 +288,7 @@ impl Drop for Connection {
 async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter) {
     let ended = tokio::select! {
         error = receive(&link, reader) => error,
-        error = send(&link, writer) => error,
+        error = send_while_heard(&link, writer) => error,
         error = keep_time(&link) => error,
     };
     lock(&link.shared).ended = ended.err();
@@ -323,7 +324,15 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
     }
 }
 
-async fn send(link: &Link, mut writer: FrameWriter) -> Result<()> {
+/// Sends, until the peer no longer takes it. What it sent before it closed can still be read, be it
+/// the end of a result: the reader says how the connection ended.
+async fn send_while_heard(link: &Link, writer: FrameWriter) -> Result<()> {
+    let Err(error) = send(link, writer).await;
+    tracing::debug!(%error, "the server listens no more");
+    std::future::pending().await
+}
+
+async fn send(link: &Link, mut writer: FrameWriter) -> Result<Infallible> {
     loop {
         let frames: Vec<_> = {
             let mut shared = lock(&link.shared);

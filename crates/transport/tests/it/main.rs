@@ -3,4 +3,5 @@
 mod ends;
 mod limits;
 mod results;
+mod shm;
 mod support;
