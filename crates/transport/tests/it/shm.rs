@@ -107,7 +107,7 @@ async fn every_type_arrives_the_same_by_each_way() {
         for codec in [Codec::None, Codec::Lz4] {
             let plan = Plan { codec: Some(codec), ..wide(4) };
             let batches = collect(&mut connection, "5", plan).await;
-            found.push(arrow_select::concat::concat_batches(&batches[0].schema(), &batches).expect("rows"));
+            found.push(batches);
         }
     }
     found.iter().for_each(|rows| assert_eq!(rows, &found[0]));
