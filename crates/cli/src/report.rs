@@ -23,6 +23,9 @@ pub(crate) struct Report {
     pub(crate) rows_per_second: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) plan: Option<PlanReport>,
+    /// What carried the rows from a node: `tcp`, `unix` or `shared memory`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) carrier: Option<String>,
     pub(crate) stages: StagesReport,
     /// What travelled in which codec.
     #[serde(skip_serializing_if = "Vec::is_empty")]

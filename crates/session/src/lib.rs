@@ -25,7 +25,7 @@ mod plan;
 mod transfer;
 
 pub use lightship_transport::TransportError;
-pub use lightship_transport::net::Endpoint;
+pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint};
 pub use lightship_transport::proto::Retuned;
 pub use lightship_wire::Codec;
 pub use lightship_wire::control::{ErrorCode, Failure, Plan};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use lightship_transport::net::{ClientConfig, Connection, Incoming};
+use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
 use lightship_transport::proto::{Retuned, Totals};
 use lightship_wire::control::{Plan, Query};
 use lightship_wire::{Codec, rows_bytes};
@@ -23,7 +23,20 @@ impl Client {
     /// When the node can't be reached or refuses the token.
     pub async fn connect(endpoint: &Endpoint, token: &str) -> Result<Self, TransportError> {
         let config = ClientConfig { token: token.to_owned(), ..ClientConfig::default() };
-        Ok(Self { connection: Connection::connect(endpoint, &config).await? })
+        Self::connect_with(endpoint, &config).await
+    }
+
+    /// Connects, with all that can be set about it.
+    ///
+    /// # Errors
+    /// When the node can't be reached or refuses the token.
+    pub async fn connect_with(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self, TransportError> {
+        Ok(Self { connection: Connection::connect(endpoint, config).await? })
+    }
+
+    /// What carries the rows.
+    pub fn carrier(&self) -> Carrier {
+        self.connection.carrier()
     }
 
     /// Whether the node is on this host.
@@ -105,6 +118,8 @@ pub struct Report {
     pub seconds: f64,
     /// The plan.
     pub plan: Plan,
+    /// What carried the rows.
+    pub carrier: Carrier,
     /// Where the time went.
     pub stages: Stages,
     /// What travelled in which codec. Counted at the end of the result.
@@ -181,6 +196,7 @@ impl Transfer<'_> {
             messages: self.totals.messages,
             seconds: elapsed.as_secs_f64(),
             plan: self.plan,
+            carrier: self.connection.carrier(),
             stages: Stages {
                 produce: seconds(producer.produce_ns),
                 encode: seconds(producer.encode_ns),

@@ -9,7 +9,8 @@
 //! - [`Cutter`]: a batch as runs of rows that each fit a message.
 //! - [`schema`]: columns and their types.
 //! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
-//!   say so that the producer can choose the codec.
+//!   say so that the producer can choose the codec; [`local`]: what is said only
+//!   where both are on one host.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -38,6 +39,7 @@ pub mod frame;
 mod head;
 mod layout;
 mod light;
+pub mod local;
 pub mod schema;
 pub mod tuning;
 

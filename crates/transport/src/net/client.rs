@@ -1,6 +1,7 @@
 //! The side that asks: a connection, and the task that reads and writes for it.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -10,16 +11,19 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::{Plan, Query};
+use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
 use lightship_wire::tuning::Progress;
 use lightship_wire::{Codec, rows_bytes};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::frames::{FrameReader, FrameWriter};
+use super::endpoint::Socket;
+use super::frames::{FrameReader, FrameWriter, Segments};
 use super::jobs::{Job, PROCESSORS};
 use super::produce::nanoseconds;
-use super::{Endpoint, ReadHalf, WriteHalf, lock};
+use super::shm::Ledger;
+use super::{Carrier, Endpoint, lock, meet};
 use crate::proto::{Client, ClientEvent, Message, Totals};
 use crate::{Result, TransportError};
 
@@ -35,6 +39,9 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// A quiet server is pinged after this long, and given up after three times this.
     pub ping_interval: Duration,
+    /// Whether rows of a server on this host may come through shared memory. They then lie
+    /// there until they are dropped; what is held beyond the window comes by the socket.
+    pub shared_memory: bool,
 }
 
 impl Default for ClientConfig {
@@ -43,9 +50,14 @@ impl Default for ClientConfig {
             token: String::new(),
             connect_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
+            shared_memory: true,
         }
     }
 }
+
+/// A server that does not come to its own meeting holds up connecting for no longer than this
+/// part of the time for it.
+const MEETING_PART: u32 = 4;
 
 /// What the application and the connection's task share. The queue needs no
 /// limit of its own: the window bounds what a server may send.
@@ -79,6 +91,30 @@ struct Link {
     outgoing: Notify,
     /// Something for the application.
     incoming: Notify,
+    /// What of the server's shared memory is in use.
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Link {
+    /// The application has taken a batch. What it has dropped goes back first, so that the
+    /// producer has room for what the credit lets it send.
+    fn consumed(&self, credit: u32, progress: &Progress) {
+        let mut shared = lock(&self.shared);
+        self.release(&mut shared.client);
+        shared.client.consumed(credit, progress);
+        drop(shared);
+        self.outgoing.notify_one();
+    }
+
+    fn release(&self, client: &mut Client) {
+        let Some(ledger) = &self.ledger else { return };
+        loop {
+            match ledger.take_returned() {
+                loans if loans.is_empty() => return,
+                loans => client.release(&loans),
+            }
+        }
+    }
 }
 
 /// An open connection to a server: one query at a time.
@@ -92,6 +128,7 @@ pub struct Connection {
     progress: Progress,
     /// Bytes of the rows that the application is busy with, and since when.
     handed: Option<(u64, Instant)>,
+    carrier: Carrier,
 }
 
 /// What comes in for a query.
@@ -110,19 +147,17 @@ impl Connection {
     /// When the server can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let connecting = async {
-            let (read, write, same_host) = endpoint.connect().await?;
-            let client = Client::new(Instant::now(), config.token.clone(), config.ping_interval);
-            let shared = Shared { client, events: VecDeque::new(), ended: None };
-            let link = Arc::new(Link {
-                shared: Mutex::new(shared),
-                outgoing: Notify::new(),
-                incoming: Notify::new(),
-            });
-            let task = tokio::spawn(run(link.clone(), read, write));
-            let mut connection = Self { link, task, same_host, progress: Progress::default(), handed: None };
-            match connection.told().await? {
-                ClientEvent::Ready => Ok(connection),
-                other => Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+            let socket = endpoint.connect(config.shared_memory).await?;
+            let connection = Self::greet(socket, config.token.clone(), config).await?;
+            let meeting = lock(&connection.link.shared).client.meeting().cloned();
+            let Some(meeting) = meeting else { return Ok(connection) };
+            // A server behind a forwarded port, or in another network namespace, is not there.
+            match timeout(config.connect_timeout / MEETING_PART, Self::meet(&meeting, config)).await {
+                Ok(Ok(met)) => Ok(met),
+                missed => {
+                    tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
+                    Ok(connection)
+                }
             }
         };
         timeout(config.connect_timeout, connecting).await.unwrap_or_else(|_| {
@@ -134,6 +169,59 @@ impl Connection {
                 ),
             })
         })
+    }
+
+    /// Says hello on a socket, and waits for the answer.
+    async fn greet(socket: Socket, token: String, config: &ClientConfig) -> Result<Self> {
+        let Socket { read, write, segments, is_tcp, same_host } = socket;
+        let ledger = match &segments {
+            Segments::Borrowed(borrower) => Some(borrower.ledger()),
+            _ => None,
+        };
+        let capabilities = match (is_tcp, &ledger) {
+            (true, _) if same_host && config.shared_memory => CAPABILITY_MEETING,
+            (false, Some(_)) => CAPABILITY_SEGMENTS,
+            _ => 0,
+        };
+        let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
+        let shared = Shared { client, events: VecDeque::new(), ended: None };
+        let link = Arc::new(Link {
+            shared: Mutex::new(shared),
+            outgoing: Notify::new(),
+            incoming: Notify::new(),
+            ledger,
+        });
+        let task =
+            tokio::spawn(run(link.clone(), FrameReader::new(read, segments), FrameWriter::new(write, None)));
+        let (progress, handed) = (Progress::default(), None);
+        let mut connection = Self { link, task, same_host, progress, handed, carrier: Carrier::Tcp };
+        match connection.told().await? {
+            ClientEvent::Ready => {}
+            other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+        }
+        let agreed = lock(&connection.link.shared).client.server().capabilities;
+        connection.carrier = match is_tcp {
+            true => Carrier::Tcp,
+            false if agreed & CAPABILITY_SEGMENTS != 0 => Carrier::SharedMemory,
+            false => Carrier::Unix,
+        };
+        Ok(connection)
+    }
+
+    /// Goes to a meeting, and makes sure that it is the same server.
+    async fn meet(meeting: &Meeting, config: &ClientConfig) -> Result<Self> {
+        let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
+        let connection = Self::greet(socket, meeting.client_token.clone(), config).await?;
+        if lock(&connection.link.shared).client.server().token == meeting.server_token {
+            Ok(connection)
+        } else {
+            Err(TransportError::Protocol("another server came to the meeting".into()))
+        }
+    }
+
+    /// What carries the rows.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
     /// Whether the server is on this host: compressing for it can't pay.
@@ -162,7 +250,14 @@ impl Connection {
         self.discard().await?;
         (self.progress, self.handed) =
             (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
-        lock(&self.link.shared).client.query(query)?;
+        {
+            let mut shared = lock(&self.link.shared);
+            if let Some(ledger) = &self.link.ledger {
+                ledger.set_segment_bytes_max(query.plan.memory_bytes());
+            }
+            self.link.release(&mut shared.client);
+            shared.client.query(query)?;
+        }
         self.link.outgoing.notify_one();
         match self.told().await? {
             ClientEvent::Accepted { schema, rows_estimate } => Ok((schema, rows_estimate)),
@@ -207,8 +302,7 @@ impl Connection {
     }
 
     fn consumed(&mut self, credit: u32) {
-        lock(&self.link.shared).client.consumed(credit, &self.progress);
-        self.link.outgoing.notify_one();
+        self.link.consumed(credit, &self.progress);
     }
 
     fn abandon(&mut self) {
@@ -291,10 +385,10 @@ impl Drop for Connection {
     }
 }
 
-async fn run(link: Arc<Link>, read: ReadHalf, write: WriteHalf) {
+async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter) {
     let ended = tokio::select! {
-        error = receive(&link, FrameReader::new(read)) => error,
-        error = send(&link, FrameWriter::new(write)) => error,
+        error = receive(&link, reader) => error,
+        error = send_while_heard(&link, writer) => error,
         error = keep_time(&link) => error,
     };
     lock(&link.shared).ended = ended.err();
@@ -349,7 +443,15 @@ fn unpack(message: Message) -> Result<Event> {
     })))
 }
 
-async fn send(link: &Link, mut writer: FrameWriter) -> Result<()> {
+/// Sends, until the peer no longer takes it. What it sent before it closed can still be read, be it
+/// the end of a result: the reader says how the connection ended.
+async fn send_while_heard(link: &Link, writer: FrameWriter) -> Result<()> {
+    let Err(error) = send(link, writer).await;
+    tracing::debug!(%error, "the server listens no more");
+    std::future::pending().await
+}
+
+async fn send(link: &Link, mut writer: FrameWriter) -> Result<Infallible> {
     loop {
         let frames: Vec<_> = {
             let mut shared = lock(&link.shared);

@@ -7,6 +7,7 @@ use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
+use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
 use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Stage};
 use lightship_wire::{Codec, peek};
 
@@ -89,6 +90,8 @@ pub enum ClientEvent {
 enum State {
     /// Hello sent, none received.
     Greeting,
+    /// Hello received, which announced a meeting.
+    Welcomed,
     Idle,
     /// Query sent, no answer yet.
     Asked(Plan),
@@ -112,9 +115,10 @@ struct Receiving {
 #[derive(Debug)]
 pub struct Client {
     state: State,
-    stream: u32,
-    /// What the server can do.
     capabilities: u64,
+    server: Hello,
+    meeting: Option<Meeting>,
+    stream: u32,
     cancelled: bool,
     outbox: Outbox,
     inbox: Inbox,
@@ -122,20 +126,24 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that has just been made. A quiet server is pinged every `ping_interval`.
-    pub fn new(now: Instant, token: String, ping_interval: Duration) -> Self {
+    /// A connection that has just been made, by a client of these capabilities besides choosing the
+    /// codec with the server. A quiet server is pinged every `ping_interval`.
+    pub fn new(now: Instant, token: String, capabilities: u64, ping_interval: Duration) -> Self {
         let mut outbox = Outbox::default();
+        let capabilities = capabilities | CAPABILITY_ADAPTIVE;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
-            capabilities: CAPABILITY_ADAPTIVE,
+            capabilities,
             ping_interval_ms: u32::try_from(ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
         outbox.push(Kind::Hello, 0, 0, hello.encode());
         Self {
             state: State::Greeting,
+            capabilities,
+            server: Hello::default(),
+            meeting: None,
             stream: 0,
-            capabilities: 0,
             cancelled: false,
             outbox,
             inbox: Inbox::default(),
@@ -153,7 +161,7 @@ impl Client {
     /// # Errors
     /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
     pub fn settle(&self, plan: Plan) -> Result<Plan> {
-        if self.capabilities & CAPABILITY_ADAPTIVE != 0 {
+        if self.server.capabilities & CAPABILITY_ADAPTIVE != 0 {
             return Ok(plan);
         }
         match plan.codec {
@@ -207,6 +215,21 @@ impl Client {
         }
     }
 
+    /// The consumer is done with these places in shared memory.
+    pub fn release(&mut self, loans: &[Loan]) {
+        self.outbox.push(Kind::Release, 0, 0, encode_release(loans));
+    }
+
+    /// How the server has introduced itself; of its capabilities, those that we have too.
+    pub fn server(&self) -> &Hello {
+        &self.server
+    }
+
+    /// Where the server would meet us, if on one host.
+    pub fn meeting(&self) -> Option<&Meeting> {
+        self.meeting.as_ref()
+    }
+
     /// Whether no result is on its way.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
@@ -247,7 +270,17 @@ impl Client {
                 Ok(Some(ClientEvent::Failed(failure)))
             }
             (Kind::Hello, state @ State::Greeting) => {
-                self.capabilities = Hello::decode(&payload)?.capabilities;
+                self.server = Hello::decode(&payload)?;
+                self.server.capabilities &= self.capabilities;
+                if self.server.capabilities & CAPABILITY_MEETING != 0 {
+                    *state = State::Welcomed;
+                    return Ok(None);
+                }
+                *state = State::Idle;
+                Ok(Some(ClientEvent::Ready))
+            }
+            (Kind::Meeting, state @ State::Welcomed) => {
+                self.meeting = Some(Meeting::decode(&payload)?);
                 *state = State::Idle;
                 Ok(Some(ClientEvent::Ready))
             }

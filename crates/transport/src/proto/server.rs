@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lightship_wire::EncodedMessage;
 use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
+use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
 use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune};
 
 use super::liveness::Liveness;
@@ -77,15 +78,19 @@ impl Server {
         self.liveness.received(now);
     }
 
-    /// The client may ask now.
-    pub fn welcome(&mut self) {
+    /// The client may ask now, or come to the meeting if there is one. `token` is empty but in an
+    /// answer to a client that has come.
+    pub fn welcome(&mut self, token: String, capabilities: u64, meeting: Option<&Meeting>) {
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
-            token: String::new(),
-            capabilities: CAPABILITY_ADAPTIVE,
+            token,
+            capabilities: CAPABILITY_ADAPTIVE | capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING),
             ping_interval_ms: u32::try_from(self.ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
         self.outbox.push(Kind::Hello, 0, 0, hello.encode());
+        if let Some(meeting) = meeting {
+            self.outbox.push(Kind::Meeting, 0, 0, meeting.encode());
+        }
         self.state = State::Idle;
     }
 
@@ -236,6 +241,8 @@ impl Server {
                 }
                 Ok(None)
             }
+            // Whoever has lent the places has heard of it already.
+            (Kind::Release, _) => Ok(None),
             (Kind::Hello, state @ State::Greeting) => {
                 let hello = Hello::decode(payload)?;
                 *state = State::Introduced;

@@ -32,7 +32,7 @@ fn split(frame: &Frame) -> (Header, Buffer) {
 impl Pair {
     fn new() -> Self {
         let now = Instant::now();
-        let (client, server) = (Client::new(now, "secret".into(), INTERVAL), Server::new(now, INTERVAL));
+        let (client, server) = (Client::new(now, "secret".into(), 0, INTERVAL), Server::new(now, INTERVAL));
         Self { now, client, server }
     }
 
@@ -41,7 +41,7 @@ impl Pair {
         assert!(
             matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Hello(h)] if h.token == "secret")
         );
-        pair.server.welcome();
+        pair.server.welcome(String::new(), 0, None);
         assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ready]));
         pair
     }
@@ -469,7 +469,7 @@ fn changes_without_end_are_not_kept() {
 #[test]
 fn a_server_of_before_is_asked_for_what_it_knows() {
     let now = Instant::now();
-    let mut client = Client::new(now, String::new(), INTERVAL);
+    let mut client = Client::new(now, String::new(), 0, INTERVAL);
     let hello = lightship_wire::control::Hello { ping_interval_ms: 1, ..Default::default() }.encode();
     let header = Header {
         kind: Kind::Hello,

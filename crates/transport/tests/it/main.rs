@@ -4,4 +4,5 @@ mod codecs;
 mod ends;
 mod limits;
 mod results;
+mod shm;
 mod support;

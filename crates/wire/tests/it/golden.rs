@@ -10,6 +10,7 @@ use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
 };
 use lightship_wire::frame::{Header, Kind, crc32c};
+use lightship_wire::local::{Loan, Meeting, Place, encode_release};
 use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
@@ -76,6 +77,18 @@ fn frames_about_the_codec() {
     progress.decoded[Codec::LightZstd as usize].add(7, 8);
     check("progress.bin", &progress.encode());
     check("retune.bin", &Retune { codec: Codec::LightLz4, slowest: Some(Stage::Send) }.encode());
+}
+
+#[test]
+fn frames_between_ends_on_one_host() {
+    let meeting = Meeting {
+        name: "lightship-00112233445566778899aabbccddeeff".into(),
+        client_token: "client".into(),
+        server_token: "server".into(),
+    };
+    check("meeting.bin", &meeting.encode());
+    check("place.bin", &Place { segment: 1, offset: 1 << 20, bytes: 77, crc: crc32c(b"123456789") }.encode());
+    check("release.bin", &encode_release(&[Loan { segment: 1, offset: 0 }, Loan { segment: 2, offset: 64 }]));
 }
 
 #[test]
