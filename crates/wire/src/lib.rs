@@ -5,6 +5,7 @@
 //! - [`Encoder`] and [`decode`]: a run of rows as one self-contained
 //!   [`EncodedMessage`] and back. Arrow buffers go out as they lie in memory and
 //!   come in without being copied.
+//!   With a light [`Codec`] each column goes out in the cheapest encoding of its own.
 //! - [`Cutter`]: a batch as runs of rows that each fit a message.
 //! - [`schema`]: columns and their types.
 //! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
@@ -34,7 +35,9 @@ mod decode;
 mod encode;
 mod error;
 pub mod frame;
+mod head;
 mod layout;
+mod light;
 pub mod schema;
 pub mod tuning;
 
