@@ -4,6 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{HEADER_BYTES, Header};
+use lightship_wire::tuning::{Progress, Retune};
+use lightship_wire::local::{Meeting, Place, decode_release};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(header) = bytes.first_chunk::<HEADER_BYTES>() {
@@ -16,4 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Stats::decode(bytes);
     let _ = Failure::decode(bytes);
     let _ = decode_credit(bytes);
+    let _ = Progress::decode(bytes);
+    let _ = Retune::decode(bytes);
+    let _ = Meeting::decode(bytes);
+    let _ = Place::decode(bytes);
+    let _ = decode_release(bytes);
 });

@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use lightship_engine::{Engine, EngineConfig};
-use lightship_session::{Client, Endpoint, Options, Transfer};
+use lightship_session::{Client, ClientConfig, Endpoint, Options, Transfer};
 use lightship_sources::location::Tls;
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
@@ -17,7 +17,7 @@ use lightship_sources::{Destination, Location, ReadOptions, Source};
 
 use crate::error::{CliError, Kind};
 use crate::progress::Progress;
-use crate::report::{PlanReport, Report, StagesReport, peak_memory_bytes};
+use crate::report::{CodecReport, PlanReport, Report, RetuneReport, StagesReport, peak_memory_bytes};
 
 /// Environment variable with the token for a node.
 pub(crate) const TOKEN_VARIABLE: &str = "LIGHTSHIP_TOKEN";
@@ -42,8 +42,8 @@ impl Feed {
     pub(crate) async fn open(location: &Location, options: &FeedOptions) -> Result<Self, CliError> {
         Ok(match location {
             Location::Node { .. } | Location::NodeUnix { .. } => {
-                let (endpoint, token) = endpoint(location)?;
-                Self::Node(Client::connect(&endpoint, &token).await?)
+                let (endpoint, config) = endpoint(location)?;
+                Self::Node(Client::connect_with(&endpoint, &config).await?)
             }
             Location::Path(path) => {
                 let mut config = EngineConfig::default();
@@ -95,11 +95,13 @@ impl Feed {
             seconds,
             rows_per_second: rows as f64 / seconds.max(f64::EPSILON),
             plan: None,
+            carrier: None,
             stages: StagesReport {
                 receive: receive.as_secs_f64(),
                 consume: (seconds - receive.as_secs_f64()).max(0.0),
                 ..StagesReport::default()
             },
+            codecs: Vec::new(),
             retunes: Vec::new(),
             peak_memory_bytes: peak_memory_bytes(),
         };
@@ -107,10 +109,14 @@ impl Feed {
             let node = transfer.report();
             report.bytes_wire = Some(node.bytes_wire);
             report.plan = Some(PlanReport::from(&node.plan));
+            report.carrier = Some(node.carrier.to_string());
             report.stages.produce = Some(node.stages.produce);
             report.stages.encode = Some(node.stages.encode);
             report.stages.send = Some(node.stages.send);
             report.stages.wait = Some(node.stages.wait);
+            report.stages.decode = Some(node.stages.decode);
+            report.codecs = node.codecs.iter().map(CodecReport::from).collect();
+            report.retunes = node.retunes.iter().map(RetuneReport::from).collect();
         }
         Ok(report)
     }
@@ -175,12 +181,18 @@ pub(crate) async fn open_database(location: &Location) -> Result<Box<dyn Source>
     })
 }
 
-/// Where a node is, and the token for it.
-pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, String), CliError> {
-    let from_environment = || std::env::var(TOKEN_VARIABLE).unwrap_or_default();
+/// Where a node is, and how to be its client.
+pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, ClientConfig), CliError> {
+    let config = |token: Option<&String>, shared_memory| {
+        let from_environment = || std::env::var(TOKEN_VARIABLE).unwrap_or_default();
+        let token = token.cloned().unwrap_or_else(from_environment);
+        ClientConfig { token, shared_memory, ..ClientConfig::default() }
+    };
     match location {
-        Location::NodeUnix { path } => Ok((Endpoint::Unix(path.clone()), from_environment())),
-        Location::Node { host, port, token, tls } => {
+        Location::NodeUnix { path, shared_memory } => {
+            Ok((Endpoint::Unix(path.clone()), config(None, *shared_memory)))
+        }
+        Location::Node { host, port, token, tls, shared_memory } => {
             let tls = match tls {
                 Tls::Off => None,
                 Tls::System => {
@@ -190,7 +202,7 @@ pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, String), CliErr
                 Tls::Ca(path) => Some(lightship_transport::net::tls::client_with_authority(path)?),
             };
             let endpoint = Endpoint::Tcp { host: host.clone(), port: *port, tls };
-            Ok((endpoint, token.clone().unwrap_or_else(from_environment)))
+            Ok((endpoint, config(token.as_ref(), *shared_memory)))
         }
         other => Err(CliError::usage(format!("{other} is not a node"))),
     }

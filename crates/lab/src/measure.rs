@@ -2,6 +2,7 @@
 //! datagrams that may get lost.
 
 use std::fmt;
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -45,6 +46,9 @@ pub struct Measured {
     pub rtt_ms: RoundTrip,
     /// Share of 1000 datagrams that did not arrive.
     pub loss: EachWay,
+    /// The kernel's congestion control: with loss, TCP's speed is more its doing than
+    /// the link's (`cubic` at 1 % is an order of magnitude slower than `bbr`).
+    pub congestion_control: String,
     /// What of the link is not there, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
@@ -103,7 +107,16 @@ fn measure(a: &Host, b: &Host) -> io::Result<Measured> {
     })?;
     let mbit_per_s = EachWay { a_to_b: goodput(a, b, rtt)?, b_to_a: goodput(b, a, rtt)? };
     let (link, shaper) = (*a.link(), a.shaper());
-    Ok(Measured { link, shaper, mbit_per_s, rtt_ms, loss, left_out: a.left_out() })
+    let congestion_control = a.run(|| fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control"))?;
+    Ok(Measured {
+        link,
+        shaper,
+        mbit_per_s,
+        rtt_ms,
+        loss,
+        congestion_control: congestion_control.trim().to_owned(),
+        left_out: a.left_out(),
+    })
 }
 
 /// What is outside the tolerances, one phrase each.
@@ -230,14 +243,14 @@ fn lost(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
 
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { link, shaper, mbit_per_s, rtt_ms, loss, left_out } = self;
+        let Self { link, shaper, mbit_per_s, rtt_ms, loss, congestion_control, left_out } = self;
         write!(f, "{link} ({shaper}")?;
         if let Some(left_out) = left_out {
             write!(f, ", {left_out}")?;
         }
         write!(
             f,
-            "):\n  {:.1} / {:.1} Mbit/s, round trip {:.3} ms (median {:.3}), lost {:.2} / {:.2} %",
+            "):\n  {:.1} / {:.1} Mbit/s ({congestion_control}), round trip {:.3} ms (median {:.3}), lost {:.2} / {:.2} %",
             mbit_per_s.a_to_b,
             mbit_per_s.b_to_a,
             rtt_ms.min,
@@ -259,6 +272,7 @@ mod tests {
             mbit_per_s: EachWay { a_to_b: mbit_per_s, b_to_a: mbit_per_s },
             rtt_ms: RoundTrip { min: rtt_ms, median: rtt_ms },
             loss: EachWay { a_to_b: loss, b_to_a: loss },
+            congestion_control: "cubic".into(),
             left_out: None,
         }
     }

@@ -23,7 +23,7 @@ use crate::group::Group;
 use crate::link::Shape;
 use crate::namespace::{Namespace, enter};
 
-/// Longer, and it won't come up.
+/// After that, it won't come up.
 const START_MAX: Duration = Duration::from_secs(20);
 /// Says its process and the right's address on what is its input too, then waits
 /// for the end of it.

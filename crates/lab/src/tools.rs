@@ -124,7 +124,5 @@ fn install() -> (Command, String) {
 
 fn on_path(program: &str) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
-    // Debian keeps these off the path of ordinary users.
-    let folders = env::split_paths(&folders).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.map(|folder: PathBuf| folder.join(program)).find(|path| path.is_file())
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }

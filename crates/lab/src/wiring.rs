@@ -104,6 +104,10 @@ fn settle(index: usize, host: Namespace, shape: &Shape, shaper: Shaper) -> Resul
     let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
     host.tool(&format!("ip address add {address}/24 dev eth0"))?;
     host.tool("ip link set eth0 up")?;
+    if shaper == Shaper::Netem {
+        // It would lose and count the kernel's bundles of 64 KB as one packet.
+        host.tool("ip link set eth0 gso_max_segs 1")?;
+    }
     shape_end(&host, "eth0", shape, shaper)?;
     Ok(Place { namespace: Some(host), address: address.into() })
 }

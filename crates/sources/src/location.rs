@@ -20,11 +20,16 @@ pub enum Location {
         token: Option<String>,
         /// TLS: `?tls=true`, with `?ca=FILE` for an own authority.
         tls: Tls,
+        /// Whether rows may come through shared memory where the node is on this host;
+        /// `?shm=false` for not.
+        shared_memory: bool,
     },
     /// `lightship+unix:PATH`.
     NodeUnix {
         /// Path of the socket.
         path: PathBuf,
+        /// As for a node by TCP.
+        shared_memory: bool,
     },
     /// `postgresql://...` or `postgres://...`, as libpq writes it.
     Postgres(String),
@@ -63,10 +68,16 @@ impl Location {
         }
         if let Some(path) = given.strip_prefix("lightship+unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
+            let (path, query) = path.split_once('?').unwrap_or((path, ""));
             if path.is_empty() {
                 return Err(fail("the path of the socket is missing".into()));
             }
-            return Ok(Self::NodeUnix { path: path.into() });
+            let shared_memory = match query {
+                "" | "shm=true" => true,
+                "shm=false" => false,
+                other => return Err(fail(format!("`{other}` is not known; known is shm=false"))),
+            };
+            return Ok(Self::NodeUnix { path: path.into(), shared_memory });
         }
         if let Some(path) = given.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
@@ -118,7 +129,7 @@ impl Location {
         if !matches!(url.path(), "" | "/") {
             return Err(format!("a node has no databases; leave out `{}`", url.path()));
         }
-        let mut tls = Tls::Off;
+        let (mut tls, mut shared_memory) = (Tls::Off, true);
         for (key, value) in url.query_pairs() {
             match (&*key, &*value) {
                 ("tls", "true") => {
@@ -128,10 +139,14 @@ impl Location {
                 }
                 ("tls", "false") => tls = Tls::Off,
                 ("ca", path) => tls = Tls::Ca(path.into()),
-                (key, _) => return Err(format!("`{key}` is not known; known are tls=true and ca=FILE")),
+                ("shm", "true") => shared_memory = true,
+                ("shm", "false") => shared_memory = false,
+                (key, _) => {
+                    return Err(format!("`{key}` is not known; known are tls=true, ca=FILE and shm=false"));
+                }
             }
         }
-        Ok(Self::Node { host, port: url.port().unwrap_or(NODE_PORT), token, tls })
+        Ok(Self::Node { host, port: url.port().unwrap_or(NODE_PORT), token, tls, shared_memory })
     }
 }
 
@@ -169,7 +184,7 @@ impl fmt::Display for Location {
         match self {
             Self::Node { host, port, .. } if host.contains(':') => write!(f, "lightship://[{host}]:{port}"),
             Self::Node { host, port, .. } => write!(f, "lightship://{host}:{port}"),
-            Self::NodeUnix { path } => write!(f, "lightship+unix:{}", path.display()),
+            Self::NodeUnix { path, .. } => write!(f, "lightship+unix:{}", path.display()),
             Self::Postgres(uri) | Self::MySql(uri) => f.write_str(&redact(uri)),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Path(path) => write!(f, "{}", path.display()),
@@ -194,7 +209,9 @@ mod tests {
             port,
             token: token.map(Into::into),
             tls,
+            shared_memory: true,
         };
+        let unix = |shared_memory| Location::NodeUnix { path: "/run/l.sock".into(), shared_memory };
         let check = |given: &str, expected: Location| {
             assert_eq!(Location::parse(given).unwrap(), expected, "{given}")
         };
@@ -202,7 +219,18 @@ mod tests {
         check("lightship://s%2B3cret@db1:9000/?tls=true", node("db1", 9000, Some("s+3cret"), Tls::System));
         check("lightship://[::1]:9000", node("::1", 9000, None, Tls::Off));
         check("lightship://h?ca=/x.pem&tls=true", node("h", NODE_PORT, None, Tls::Ca("/x.pem".into())));
-        check("lightship+unix:/run/l.sock", Location::NodeUnix { path: "/run/l.sock".into() });
+        check(
+            "lightship://h?shm=false",
+            Location::Node {
+                host: "h".into(),
+                port: NODE_PORT,
+                token: None,
+                tls: Tls::Off,
+                shared_memory: false,
+            },
+        );
+        check("lightship+unix:/run/l.sock", unix(true));
+        check("lightship+unix:/run/l.sock?shm=false", unix(false));
         check("sqlite:a.db", Location::Sqlite("a.db".into()));
         check("a/b.parquet", Location::Path("a/b.parquet".into()));
         check("mariadb://u:p@h/db", Location::MySql("mysql://u:p@h/db".into()));
@@ -217,6 +245,7 @@ mod tests {
             ("lightship://h/db", "no databases"),
             ("lightship://u:p@h", "token"),
             ("lightship://h?x=1", "`x`"),
+            ("lightship+unix:/run/l.sock?x=1", "`x=1`"),
             ("lightship://h:99999", "port"),
             ("sqlite:", "missing"),
         ] {

@@ -17,6 +17,10 @@ pub const SCHEMA_BYTES_MAX: u32 = 16 << 20;
 pub const FLAG_LAST: u16 = 1;
 /// Flag of a ping: this is the answer.
 pub const FLAG_REPLY: u16 = 1;
+/// Flag of a message: its payload lies in shared memory, at the [`crate::local::Place`] sent in its stead.
+pub const FLAG_PLACED: u16 = 1;
+/// Flag of a placed message: the descriptor of a new segment came along, or before.
+pub const FLAG_DESCRIPTOR: u16 = 2;
 
 const HEADER_CRC_OFFSET: usize = 28;
 const _: () = assert!(HEADER_CRC_OFFSET + 4 == HEADER_BYTES);
@@ -46,6 +50,14 @@ pub enum Kind {
     Ping = 9,
     /// What the producer measured.
     Stats = 10,
+    /// What the consumer measured so far.
+    Progress = 11,
+    /// How the messages that follow are encoded, where the producer chooses.
+    Retune = 12,
+    /// A Unix socket of this host where client and server may meet.
+    Meeting = 16,
+    /// The consumer is done with these places in shared memory.
+    Release = 17,
 }
 
 impl Kind {
@@ -61,6 +73,10 @@ impl Kind {
             8 => Self::Cancel,
             9 => Self::Ping,
             10 => Self::Stats,
+            11 => Self::Progress,
+            12 => Self::Retune,
+            16 => Self::Meeting,
+            17 => Self::Release,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }

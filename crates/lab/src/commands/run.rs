@@ -4,7 +4,7 @@ use std::env;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,8 @@ struct HostArgs {
     /// How many hosts; all reach all.
     #[arg(long, value_name = "N", default_value_t = 2)]
     hosts: usize,
-    /// A line for the shell of host b, meanwhile; killed at the end.
+    /// A line for the shell of host b, meanwhile; killed at the end. What it prints
+    /// goes to stderr.
     #[arg(long, value_name = "COMMAND")]
     serve: Option<String>,
     /// Begin once host b listens on this port.
@@ -96,6 +97,8 @@ fn run(args: &HostArgs, program: &str, arguments: &[String]) -> Result<ExitCode,
     if let Some(line) = &args.serve {
         let Some(b) = hosts.get(1) else { return Ok(refuse(USAGE, "--serve needs a second host")) };
         let mut command = b.command("sh");
+        // The input is the command's, and so is stdout.
+        command.stdin(Stdio::null()).stdout(io::stderr());
         let child = prepare(&mut command, &hosts).args(["-c", line]).spawn();
         let child = server.insert(child.map_err(|source| LabError::Io { doing: line.clone(), source })?);
         if let Some(port) = args.port

@@ -80,7 +80,7 @@ fn asked(link: &Link) -> serde_json::Value {
 }
 
 fn row(measured: &Measured, off: &[String]) {
-    let Measured { link, shaper, mbit_per_s, rtt_ms, loss, left_out } = measured;
+    let Measured { link, shaper, mbit_per_s, rtt_ms, loss, left_out, .. } = measured;
     if let Link::Wire(shape) = link {
         let bandwidth =
             shape.bandwidth_bits_per_s.map_or("any".into(), |bits| format!("{}", bits as f64 / 1e6));

@@ -1,20 +1,34 @@
 //! The side that asks: a connection, and the task that reads and writes for it.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use lightship_wire::control::Query;
+use lightship_wire::control::{Plan, Query};
+use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
+use lightship_wire::tuning::Progress;
+use lightship_wire::{Codec, rows_bytes};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::frames::{FrameReader, FrameWriter};
-use super::{Endpoint, ReadHalf, WriteHalf, lock};
-use crate::proto::{Client, ClientEvent, Totals};
+use super::endpoint::Socket;
+use super::frames::{FrameReader, FrameWriter, Segments};
+use super::jobs::{Job, PROCESSORS};
+use super::produce::nanoseconds;
+use super::shm::Ledger;
+use super::{Carrier, Endpoint, lock, meet};
+use crate::proto::{Client, ClientEvent, Message, Totals};
 use crate::{Result, TransportError};
+
+/// A message smaller than this is decoded before another thread would have taken it up.
+const BESIDE_BYTES_MIN: u32 = 64 << 10;
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -25,6 +39,9 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// A quiet server is pinged after this long, and given up after three times this.
     pub ping_interval: Duration,
+    /// Whether rows of a server on this host may come through shared memory. They then lie
+    /// there until they are dropped; what is held beyond the window comes by the socket.
+    pub shared_memory: bool,
 }
 
 impl Default for ClientConfig {
@@ -33,17 +50,39 @@ impl Default for ClientConfig {
             token: String::new(),
             connect_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
+            shared_memory: true,
         }
     }
 }
+
+/// A server that does not come to its own meeting holds up connecting for no longer than this
+/// part of the time for it.
+const MEETING_PART: u32 = 4;
 
 /// What the application and the connection's task share. The queue needs no
 /// limit of its own: the window bounds what a server may send.
 struct Shared {
     client: Client,
-    events: VecDeque<ClientEvent>,
+    events: VecDeque<Event>,
     /// Set once, when the task ends.
     ended: Option<TransportError>,
+}
+
+/// What waits for the application.
+enum Event {
+    /// What the protocol says.
+    Told(ClientEvent),
+    /// Rows.
+    Rows(Decoded),
+    /// Rows that another thread is decoding.
+    Decoding(Job<Decoded>),
+}
+
+/// A message's rows, and what they took.
+struct Decoded {
+    codec: Codec,
+    rows: Result<RecordBatch>,
+    took: Duration,
 }
 
 struct Link {
@@ -52,6 +91,30 @@ struct Link {
     outgoing: Notify,
     /// Something for the application.
     incoming: Notify,
+    /// What of the server's shared memory is in use.
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Link {
+    /// The application has taken a batch. What it has dropped goes back first, so that the
+    /// producer has room for what the credit lets it send.
+    fn consumed(&self, credit: u32, progress: &Progress) {
+        let mut shared = lock(&self.shared);
+        self.release(&mut shared.client);
+        shared.client.consumed(credit, progress);
+        drop(shared);
+        self.outgoing.notify_one();
+    }
+
+    fn release(&self, client: &mut Client) {
+        let Some(ledger) = &self.ledger else { return };
+        loop {
+            match ledger.take_returned() {
+                loans if loans.is_empty() => return,
+                loans => client.release(&loans),
+            }
+        }
+    }
 }
 
 /// An open connection to a server: one query at a time.
@@ -61,6 +124,11 @@ pub struct Connection {
     link: Arc<Link>,
     task: JoinHandle<()>,
     same_host: bool,
+    /// What was measured of the running result.
+    progress: Progress,
+    /// Bytes of the rows that the application is busy with, and since when.
+    handed: Option<(u64, Instant)>,
+    carrier: Carrier,
 }
 
 /// What comes in for a query.
@@ -69,7 +137,7 @@ pub enum Incoming {
     /// Rows, in order.
     Rows(RecordBatch),
     /// All rows have come; this is what they came to.
-    Finished(Totals),
+    Finished(Box<Totals>),
 }
 
 impl Connection {
@@ -79,19 +147,17 @@ impl Connection {
     /// When the server can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let connecting = async {
-            let (read, write, same_host) = endpoint.connect().await?;
-            let client = Client::new(Instant::now(), config.token.clone(), config.ping_interval);
-            let shared = Shared { client, events: VecDeque::new(), ended: None };
-            let link = Arc::new(Link {
-                shared: Mutex::new(shared),
-                outgoing: Notify::new(),
-                incoming: Notify::new(),
-            });
-            let task = tokio::spawn(run(link.clone(), read, write));
-            let mut connection = Self { link, task, same_host };
-            match connection.event().await? {
-                ClientEvent::Ready => Ok(connection),
-                other => Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+            let socket = endpoint.connect(config.shared_memory).await?;
+            let connection = Self::greet(socket, config.token.clone(), config).await?;
+            let meeting = lock(&connection.link.shared).client.meeting().cloned();
+            let Some(meeting) = meeting else { return Ok(connection) };
+            // A server behind a forwarded port, or in another network namespace, is not there.
+            match timeout(config.connect_timeout / MEETING_PART, Self::meet(&meeting, config)).await {
+                Ok(Ok(met)) => Ok(met),
+                missed => {
+                    tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
+                    Ok(connection)
+                }
             }
         };
         timeout(config.connect_timeout, connecting).await.unwrap_or_else(|_| {
@@ -105,20 +171,95 @@ impl Connection {
         })
     }
 
+    /// Says hello on a socket, and waits for the answer.
+    async fn greet(socket: Socket, token: String, config: &ClientConfig) -> Result<Self> {
+        let Socket { read, write, segments, is_tcp, same_host } = socket;
+        let ledger = match &segments {
+            Segments::Borrowed(borrower) => Some(borrower.ledger()),
+            _ => None,
+        };
+        let capabilities = match (is_tcp, &ledger) {
+            (true, _) if same_host && config.shared_memory => CAPABILITY_MEETING,
+            (false, Some(_)) => CAPABILITY_SEGMENTS,
+            _ => 0,
+        };
+        let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
+        let shared = Shared { client, events: VecDeque::new(), ended: None };
+        let link = Arc::new(Link {
+            shared: Mutex::new(shared),
+            outgoing: Notify::new(),
+            incoming: Notify::new(),
+            ledger,
+        });
+        let task =
+            tokio::spawn(run(link.clone(), FrameReader::new(read, segments), FrameWriter::new(write, None)));
+        let (progress, handed) = (Progress::default(), None);
+        let mut connection = Self { link, task, same_host, progress, handed, carrier: Carrier::Tcp };
+        match connection.told().await? {
+            ClientEvent::Ready => {}
+            other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+        }
+        let agreed = lock(&connection.link.shared).client.server().capabilities;
+        connection.carrier = match is_tcp {
+            true => Carrier::Tcp,
+            false if agreed & CAPABILITY_SEGMENTS != 0 => Carrier::SharedMemory,
+            false => Carrier::Unix,
+        };
+        Ok(connection)
+    }
+
+    /// Goes to a meeting, and makes sure that it is the same server.
+    async fn meet(meeting: &Meeting, config: &ClientConfig) -> Result<Self> {
+        let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
+        let connection = Self::greet(socket, meeting.client_token.clone(), config).await?;
+        if lock(&connection.link.shared).client.server().token == meeting.server_token {
+            Ok(connection)
+        } else {
+            Err(TransportError::Protocol("another server came to the meeting".into()))
+        }
+    }
+
+    /// What carries the rows.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
     /// Whether the server is on this host: compressing for it can't pay.
     pub fn same_host(&self) -> bool {
         self.same_host
     }
 
-    /// Asks. What is left of an earlier result is discarded first.
+    /// The plan as the server understands it: one that can't choose the codec uses LZ4.
+    ///
+    /// # Errors
+    /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
+    pub fn settle(&self, plan: Plan) -> Result<Plan> {
+        lock(&self.link.shared).client.settle(plan)
+    }
+
+    /// What was measured here of the result: decoding, and the application's own time.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Asks, after the plan was settled. What is left of an earlier result is discarded first.
     ///
     /// # Errors
     /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
     pub async fn query(&mut self, query: &Query) -> Result<(SchemaRef, Option<u64>)> {
         self.discard().await?;
-        lock(&self.link.shared).client.query(query)?;
+        (self.progress, self.handed) =
+            (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
+        {
+            let mut shared = lock(&self.link.shared);
+            if let Some(ledger) = &self.link.ledger {
+                ledger.set_segment_bytes_max(query.plan.memory_bytes());
+            }
+            self.link.release(&mut shared.client);
+            shared.client.query(query)?;
+        }
         self.link.outgoing.notify_one();
-        match self.event().await? {
+        match self.told().await? {
             ClientEvent::Accepted { schema, rows_estimate } => Ok((schema, rows_estimate)),
             ClientEvent::Failed(failure) => Err(failure.into()),
             other => Err(TransportError::Protocol(format!("{other:?} instead of a schema"))),
@@ -132,25 +273,50 @@ impl Connection {
     /// # Errors
     /// [`TransportError::Failed`] when the server fails halfway, and whatever ends a connection.
     pub async fn next(&mut self) -> Result<Incoming> {
+        if let Some((bytes, since)) = self.handed.take() {
+            self.progress.consumed.add(bytes, nanoseconds(since.elapsed()));
+        }
         loop {
-            match self.event().await? {
-                ClientEvent::Rows(batch) => return Ok(Incoming::Rows(batch)),
-                ClientEvent::Finished(totals) => return Ok(Incoming::Finished(totals)),
+            let told = match self.event().await? {
+                Event::Rows(decoded) => return self.take(decoded).map(Incoming::Rows),
+                // `event` waits for what is being decoded.
+                Event::Decoding(_) => continue,
+                Event::Told(told) => told,
+            };
+            match told {
+                ClientEvent::Finished(totals) => return Ok(Incoming::Finished(Box::new(totals))),
                 ClientEvent::Failed(failure) => return Err(failure.into()),
-                ClientEvent::BatchEnd { credit } => {
-                    lock(&self.link.shared).client.consumed(credit);
-                    self.link.outgoing.notify_one();
-                }
+                ClientEvent::BatchEnd { credit } => self.consumed(credit),
                 other => return Err(TransportError::Protocol(format!("{other:?} in a result"))),
             }
         }
+    }
+
+    fn take(&mut self, decoded: Decoded) -> Result<RecordBatch> {
+        // A peer whose messages can't be read is of no more use.
+        let batch = decoded.rows.inspect_err(|_| self.abandon())?;
+        let bytes = rows_bytes(&batch);
+        self.progress.decoded[decoded.codec as usize].add(bytes, nanoseconds(decoded.took));
+        self.handed = Some((bytes, Instant::now()));
+        Ok(batch)
+    }
+
+    fn consumed(&mut self, credit: u32) {
+        self.link.consumed(credit, &self.progress);
+    }
+
+    fn abandon(&mut self) {
+        self.task.abort();
+        let mut shared = lock(&self.link.shared);
+        shared.events.clear();
+        shared.ended = Some(TransportError::Closed { during: Some("earlier") });
     }
 
     /// Stops the running query; its rows still on the way are discarded by the next one.
     pub fn cancel(&mut self) {
         let mut shared = lock(&self.link.shared);
         shared.client.cancel();
-        shared.events.retain(|event| !matches!(event, ClientEvent::Rows(_)));
+        shared.events.retain(|event| matches!(event, Event::Told(_)));
         self.link.outgoing.notify_one();
     }
 
@@ -165,20 +331,44 @@ impl Connection {
                 }
             }
             // Whatever still comes of it, from the schema to the end, is nobody's any more.
-            if let ClientEvent::BatchEnd { credit } = self.event().await? {
-                lock(&self.link.shared).client.consumed(credit);
-                self.link.outgoing.notify_one();
+            if let Event::Told(ClientEvent::BatchEnd { credit }) = self.event().await? {
+                self.consumed(credit);
             }
         }
     }
 
-    async fn event(&mut self) -> Result<ClientEvent> {
+    /// What comes next, where it can be no rows.
+    async fn told(&mut self) -> Result<ClientEvent> {
+        match self.event().await? {
+            Event::Told(told) => Ok(told),
+            _ => Err(TransportError::Protocol("rows instead of an answer".into())),
+        }
+    }
+
+    /// What comes next; rows, once they are decoded. Cancel-safe.
+    async fn event(&mut self) -> Result<Event> {
         loop {
+            let next = poll_fn(|context| {
+                let mut shared = lock(&self.link.shared);
+                let Some(front) = shared.events.front_mut() else { return Poll::Ready(None) };
+                let decoded = match front {
+                    Event::Decoding(job) => Some(ready!(Pin::new(job).poll(context))),
+                    _ => None,
+                };
+                let event = shared.events.pop_front();
+                Poll::Ready(match decoded {
+                    Some(decoded) => Some(decoded.map(Event::Rows)),
+                    None => event.map(Ok),
+                })
+            });
+            if let Some(event) = next.await {
+                return event.map_err(|error| {
+                    self.abandon();
+                    error.into()
+                });
+            }
             {
                 let mut shared = lock(&self.link.shared);
-                if let Some(event) = shared.events.pop_front() {
-                    return Ok(event);
-                }
                 if let Some(error) = shared.ended.take() {
                     shared.ended = Some(TransportError::Closed { during: Some("earlier") });
                     return Err(error);
@@ -195,10 +385,10 @@ impl Drop for Connection {
     }
 }
 
-async fn run(link: Arc<Link>, read: ReadHalf, write: WriteHalf) {
+async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter) {
     let ended = tokio::select! {
-        error = receive(&link, FrameReader::new(read)) => error,
-        error = send(&link, FrameWriter::new(write)) => error,
+        error = receive(&link, reader) => error,
+        error = send_while_heard(&link, writer) => error,
         error = keep_time(&link) => error,
     };
     lock(&link.shared).ended = ended.err();
@@ -217,7 +407,10 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
         };
         let told = {
             let mut shared = lock(&link.shared);
-            let event = shared.client.handle(Instant::now(), &header, payload)?;
+            let event = match shared.client.handle(Instant::now(), &header, payload)? {
+                Some(ClientEvent::Message(message)) => Some(unpack(message)?),
+                other => other.map(Event::Told),
+            };
             let told = event.is_some();
             shared.events.extend(event);
             if shared.client.wants_transmit() {
@@ -234,7 +427,31 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
     }
 }
 
-async fn send(link: &Link, mut writer: FrameWriter) -> Result<()> {
+/// Decodes what is cheap to decode; anything else begins on another thread, as the
+/// credit for it allows: what has not been decoded is bounded as what has.
+fn unpack(message: Message) -> Result<Event> {
+    let codec = message.codec();
+    let began = Instant::now();
+    if codec == Codec::None || message.body_bytes() < BESIDE_BYTES_MIN {
+        let rows = Ok(message.decode()?);
+        return Ok(Event::Rows(Decoded { codec, rows, took: began.elapsed() }));
+    }
+    Ok(Event::Decoding(Job::start(move || {
+        let began = Instant::now();
+        let rows = message.decode();
+        Decoded { codec, rows, took: began.elapsed() }
+    })))
+}
+
+/// Sends, until the peer no longer takes it. What it sent before it closed can still be read, be it
+/// the end of a result: the reader says how the connection ended.
+async fn send_while_heard(link: &Link, writer: FrameWriter) -> Result<()> {
+    let Err(error) = send(link, writer).await;
+    tracing::debug!(%error, "the server listens no more");
+    std::future::pending().await
+}
+
+async fn send(link: &Link, mut writer: FrameWriter) -> Result<Infallible> {
     loop {
         let frames: Vec<_> = {
             let mut shared = lock(&link.shared);

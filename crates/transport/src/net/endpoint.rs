@@ -9,8 +9,31 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use super::frames::Segments;
+use super::shm;
 use super::{ReadHalf, WriteHalf};
 use crate::{Result, TransportError};
+
+/// What carries the rows of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP, with or without TLS.
+    Tcp,
+    /// A Unix socket of this host.
+    Unix,
+    /// Memory of this host that both ends have mapped.
+    SharedMemory,
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+            Self::SharedMemory => "shared memory",
+        })
+    }
+}
 
 /// A place to connect to.
 #[derive(Clone)]
@@ -38,32 +61,66 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// A socket that has just been connected.
+pub(super) struct Socket {
+    pub(super) read: ReadHalf,
+    pub(super) write: WriteHalf,
+    pub(super) segments: Segments,
+    pub(super) is_tcp: bool,
+    /// Whether the peer is on this host, as far as addresses tell.
+    pub(super) same_host: bool,
+}
+
+impl Socket {
+    fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool) -> Self {
+        Self { read, write, segments: Segments::None, is_tcp: true, same_host }
+    }
+
+    /// A client's end of a Unix socket.
+    pub(super) fn unix(stream: UnixStream, shared_memory: bool) -> Self {
+        let (read, write, segments): (ReadHalf, WriteHalf, _) = if shared_memory {
+            let (read, write, borrower) = shm::borrowing(stream);
+            (read, write, Segments::Borrowed(borrower))
+        } else {
+            let (read, write) = stream.into_split();
+            (Box::new(read), Box::new(write), Segments::None)
+        };
+        Self { read, write, segments, is_tcp: false, same_host: true }
+    }
+}
+
+/// Whether both ends of a connection are on this host, as far as addresses tell: a
+/// forwarded port looks the same.
+pub(super) fn is_same_host(stream: &TcpStream) -> bool {
+    match (stream.local_addr(), stream.peer_addr()) {
+        (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
+        _ => false,
+    }
+}
+
 impl Endpoint {
-    /// Connects. Also says whether the peer is on this host, so that compressing can't pay.
-    pub(super) async fn connect(&self) -> Result<(ReadHalf, WriteHalf, bool)> {
+    /// Connects; `shared_memory` says whether payloads may come through it.
+    pub(super) async fn connect(&self, shared_memory: bool) -> Result<Socket> {
         let fail = |source: io::Error| TransportError::Connect { target: self.to_string(), source };
         match self {
             Self::Unix(path) => {
-                let (read, write) = UnixStream::connect(path).await.map_err(fail)?.into_split();
-                Ok((Box::new(read), Box::new(write), true))
+                let stream = UnixStream::connect(path).await.map_err(fail)?;
+                Ok(Socket::unix(stream, shared_memory))
             }
             Self::Tcp { host, port, tls } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(fail)?;
                 stream.set_nodelay(true).map_err(fail)?;
-                let same_host = match (stream.local_addr(), stream.peer_addr()) {
-                    (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
-                    _ => false,
-                };
+                let same_host = is_same_host(&stream);
                 let Some(tls) = tls else {
                     let (read, write) = stream.into_split();
-                    return Ok((Box::new(read), Box::new(write), same_host));
+                    return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host));
                 };
                 let name = ServerName::try_from(host.clone())
                     .map_err(|e| TransportError::Tls(format!("`{host}` is no server name: {e}")))?;
                 let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
                 let stream = stream.map_err(|error| fail(explain(error)))?;
                 let (read, write) = tokio::io::split(stream);
-                Ok((Box::new(read), Box::new(write), same_host))
+                Ok(Socket::tcp(Box::new(read), Box::new(write), same_host))
             }
         }
     }

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use arrow_buffer::Buffer;
 use lightship_wire::WireError;
-use lightship_wire::frame::{HEADER_BYTES, Header, Kind, MAGIC};
+use lightship_wire::control::Plan;
+use lightship_wire::frame::{FLAG_PLACED, HEADER_BYTES, Header, Kind, MAGIC};
+use lightship_wire::local::Place;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::shm::{Borrower, Lender, Slots};
 use super::{ReadHalf, WriteHalf, lock};
 use crate::proto::Frame;
 use crate::{Result, TransportError};
@@ -24,18 +27,30 @@ const POOLED_BYTES_MAX: usize = 8 << 20;
 /// Buffers smaller than this are left to the allocator.
 const POOLED_BYTES_MIN: usize = 64 << 10;
 
+/// What a socket's peer and we have to do with shared memory.
+pub(super) enum Segments {
+    /// Nothing.
+    None,
+    /// We lend: it says what it is done with.
+    Lent(Arc<Slots>),
+    /// It lends: payloads may lie there.
+    Borrowed(Borrower),
+}
+
 /// Reads frames. Each payload lands in one buffer of its own, which comes back
-/// for another frame once nobody holds rows of it any more.
+/// for another frame once nobody holds rows of it any more; or it lies in shared
+/// memory, and the frame reads as if it had come over the socket.
 pub(super) struct FrameReader {
     stream: ReadHalf,
+    segments: Segments,
     ahead: Vec<u8>,
     taken: usize,
     pool: Arc<Pool>,
 }
 
 impl FrameReader {
-    pub(super) fn new(stream: ReadHalf) -> Self {
-        Self { stream, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0, pool: Arc::default() }
+    pub(super) fn new(stream: ReadHalf, segments: Segments) -> Self {
+        Self { stream, segments, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0, pool: Arc::default() }
     }
 
     /// The next frame, its checksums verified; `None` at a clean end. `limit`
@@ -72,7 +87,34 @@ impl FrameReader {
         }
         let payload = self.payload(header.payload_bytes as usize, alive).await?;
         header.verify(&payload)?;
-        Ok(Some((header, Pool::lend(&self.pool, payload))))
+        match (header.kind, &mut self.segments) {
+            (Kind::Message, segments) if header.flags & FLAG_PLACED != 0 => {
+                let Segments::Borrowed(borrower) = segments else {
+                    return Err(TransportError::Protocol("shared memory where there is none".into()));
+                };
+                let place = Place::decode(&payload)?;
+                let borrowed = borrower.borrow(header.flags, place, allowed)?;
+                let payload = if borrower.in_place() {
+                    borrowed.into_buffer()
+                } else {
+                    let mut copy = self.pool.take(place.bytes as usize);
+                    copy.extend_from_slice(borrowed.as_ref());
+                    Pool::lend(&self.pool, copy)
+                };
+                let header =
+                    Header { flags: 0, payload_bytes: place.bytes, payload_crc: place.crc, ..header };
+                header.verify(&payload)?;
+                Ok(Some((header, payload)))
+            }
+            (Kind::Release, Segments::Lent(slots)) => {
+                slots.take_back(&payload)?;
+                Ok(Some((header, Buffer::default())))
+            }
+            (Kind::Release, _) => {
+                Err(TransportError::Protocol("places given back that were not lent".into()))
+            }
+            _ => Ok(Some((header, Pool::lend(&self.pool, payload)))),
+        }
     }
 
     /// The peer closed where a header belongs. A few bytes of another protocol,
@@ -176,16 +218,36 @@ impl Limited for &mut Vec<u8> {
 /// Writes frames, as many as there are in one call to the system.
 pub(super) struct FrameWriter {
     stream: WriteHalf,
+    lender: Option<Lender>,
 }
 
 impl FrameWriter {
-    pub(super) fn new(stream: WriteHalf) -> Self {
-        Self { stream }
+    /// With a lender, payloads go into shared memory where there is room.
+    pub(super) fn new(stream: WriteHalf, lender: Option<Lender>) -> Self {
+        Self { stream, lender }
+    }
+
+    /// A result of this plan is next.
+    pub(super) fn begin(&mut self, plan: &Plan) {
+        if let Some(lender) = &mut self.lender {
+            lender.begin(plan);
+        }
+    }
+
+    /// The peer takes nothing from shared memory.
+    pub(super) fn lend_nothing(&mut self) {
+        self.lender = None;
     }
 
     pub(super) async fn write(&mut self, frames: &[Frame]) -> io::Result<()> {
+        let placed: Vec<Option<Vec<u8>>> =
+            frames.iter().map(|frame| self.lender.as_mut()?.place(frame)).collect();
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        for frame in frames {
+        for (frame, placed) in frames.iter().zip(&placed) {
+            if let Some(placed) = placed {
+                slices.push(IoSlice::new(placed));
+                continue;
+            }
             slices.push(IoSlice::new(&frame.header));
             slices.extend(frame.payload.pieces().filter(|piece| !piece.is_empty()).map(IoSlice::new));
         }

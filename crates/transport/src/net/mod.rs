@@ -1,15 +1,21 @@
 //! Sockets around the state machines of [`crate::proto`].
 
+mod answer;
 mod client;
+mod encoding;
 mod endpoint;
 mod frames;
+mod jobs;
 mod listen;
+mod meet;
+mod meter;
 mod produce;
 mod server;
+mod shm;
 pub mod tls;
 
 pub use client::{ClientConfig, Connection, Incoming};
-pub use endpoint::Endpoint;
+pub use endpoint::{Carrier, Endpoint};
 pub use listen::Listen;
 pub use server::{Server, ServerConfig};
 

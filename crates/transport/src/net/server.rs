@@ -1,28 +1,32 @@
 //! The side that answers: listeners, connections and their tasks.
 
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
+use futures::future::OptionFuture;
 use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Query};
+use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
+use lightship_wire::tuning::Progress;
 use subtle::ConstantTimeEq;
+use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::frames::{FrameReader, FrameWriter};
+use super::answer::Answering;
+use super::endpoint::is_same_host;
+use super::frames::{FrameReader, FrameWriter, Segments};
 use super::listen::{Accepted, Listen, Listener};
-use super::produce::{Packed, Packer, nanoseconds};
+use super::meet::MeetingPlace;
+use super::meter::Meter;
+use super::shm;
 use super::{Answer, ReadHalf, Service, WriteHalf, lock};
 use crate::proto::{Server as Proto, ServerEvent};
 use crate::{Result, TransportError};
 
 /// So many connections beyond the limit are told that it is reached; any more are just closed.
 const REFUSALS_MAX: usize = 64;
-/// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
-const FLUSH_BYTES: usize = 256 << 10;
 
 /// How a server behaves.
 #[derive(Clone)]
@@ -158,21 +162,23 @@ struct Handler {
 }
 
 /// What the futures of one connection share.
-struct Link {
-    shared: Mutex<Shared>,
+pub(super) struct Link {
+    pub(super) shared: Mutex<Shared>,
     /// Something to send, or something in the mail.
-    wake: Notify,
+    pub(super) wake: Notify,
 }
 
-struct Shared {
-    proto: Proto,
+pub(super) struct Shared {
+    pub(super) proto: Proto,
     hello: Option<Hello>,
     query: Option<Query>,
-    cancelled: bool,
+    pub(super) cancelled: bool,
+    /// What the consumer measured, when it last said so.
+    pub(super) progress: Option<Progress>,
 }
 
 /// Why the answer to a query ends early.
-enum Stop {
+pub(super) enum Stop {
     /// Tell the client; the connection lives on.
     Failed(Failure),
     /// The connection is done for.
@@ -191,19 +197,85 @@ impl From<TransportError> for Stop {
     }
 }
 
+/// A socket and what was said on it.
+pub(super) struct Session {
+    link: Link,
+    reader: FrameReader,
+    writer: FrameWriter,
+    meter: Meter,
+    way: Way,
+}
+
+/// How a client comes to us.
+enum Way {
+    /// By TCP, from this host or, for all we can know, another.
+    Tcp { same_host: bool },
+    /// By a Unix socket.
+    Unix,
+    /// To a meeting, as the client we wait for. Our hello has this token.
+    Met { token: String },
+}
+
+impl Session {
+    fn new(
+        reader: FrameReader,
+        writer: FrameWriter,
+        meter: Meter,
+        way: Way,
+        ping_interval: Duration,
+    ) -> Self {
+        let proto = Proto::new(Instant::now(), ping_interval);
+        let shared = Shared { proto, hello: None, query: None, cancelled: false, progress: None };
+        let link = Link { shared: Mutex::new(shared), wake: Notify::new() };
+        Self { link, reader, writer, meter, way }
+    }
+
+    fn tcp(read: ReadHalf, write: WriteHalf, meter: Meter, same_host: bool, ping_interval: Duration) -> Self {
+        let reader = FrameReader::new(read, Segments::None);
+        let writer = FrameWriter::new(write, None);
+        Self::new(reader, writer, meter, Way::Tcp { same_host }, ping_interval)
+    }
+
+    /// A client on a Unix socket.
+    pub(super) fn unix(stream: UnixStream, ping_interval: Duration) -> Self {
+        let (read, write, lender) = shm::lending(stream);
+        let reader = FrameReader::new(read, Segments::Lent(lender.slots()));
+        let writer = FrameWriter::new(write, Some(lender));
+        Self::new(reader, writer, Meter::other(), Way::Unix, ping_interval)
+    }
+
+    /// Waits for the client's hello. Answers its token; `None` when it is no client.
+    pub(super) async fn hello(&mut self) -> Option<String> {
+        receive_one(&self.link, &mut self.reader).await.ok().filter(|&open| open)?;
+        lock(&self.link.shared).hello.as_ref().map(|hello| hello.token.clone())
+    }
+
+    /// The client has shown who it is; our hello will show who we are.
+    pub(super) fn admit(&mut self, token: String) {
+        self.way = Way::Met { token };
+    }
+}
+
 impl Handler {
     async fn serve(self, stream: Accepted) -> Result<()> {
         let limit = self.config.handshake_timeout;
         let late = |_| TransportError::Silent { after: limit };
-        let (read, write) = timeout(limit, self.open(stream)).await.map_err(late)??;
-        let proto = Proto::new(Instant::now(), self.config.ping_interval);
-        let shared = Shared { proto, hello: None, query: None, cancelled: false };
-        let link = Link { shared: Mutex::new(shared), wake: Notify::new() };
-        let mut writer = FrameWriter::new(write);
+        let mut session = timeout(limit, self.open(stream)).await.map_err(late)??;
+        // A client that goes to a meeting takes its place along.
+        while let Some(next) = self.converse(session).await? {
+            session = next;
+        }
+        Ok(())
+    }
+
+    /// One socket from hello to its end. Answers the session that goes on in its stead.
+    async fn converse(&self, session: Session) -> Result<Option<Session>> {
+        let limit = self.config.handshake_timeout;
+        let Session { link, reader, mut writer, meter, way } = session;
         let ended = tokio::select! {
-            ended = receive(&link, FrameReader::new(read)) => ended,
-            ended = self.answer_all(&link, &mut writer) => ended,
-            ended = keep_time(&link) => ended,
+            ended = receive(&link, reader) => ended.map(|()| None),
+            ended = self.answer_all(&link, &mut writer, meter, way) => ended,
+            ended = keep_time(&link) => ended.map(|()| None),
         };
         // Whoever speaks another protocol, or breaks this one, is told so before the door closes.
         if let Err(error @ (TransportError::Wire(_) | TransportError::Protocol(_))) = &ended {
@@ -214,26 +286,32 @@ impl Handler {
         ended
     }
 
-    async fn open(&self, stream: Accepted) -> Result<(ReadHalf, WriteHalf)> {
+    async fn open(&self, stream: Accepted) -> Result<Session> {
+        let ping_interval = self.config.ping_interval;
         Ok(match (stream, &self.config.tls) {
-            (Accepted::Unix(stream), _) => {
-                let (read, write) = stream.into_split();
-                (Box::new(read), Box::new(write))
-            }
+            (Accepted::Unix(stream), _) => Session::unix(stream, ping_interval),
             (Accepted::Tcp(stream), None) => {
+                let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let (read, write) = stream.into_split();
-                (Box::new(read), Box::new(write))
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
             }
             (Accepted::Tcp(stream), Some(tls)) => {
+                let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let stream = TlsAcceptor::from(tls.clone()).accept(stream).await?;
                 let (read, write) = tokio::io::split(stream);
-                (Box::new(read), Box::new(write))
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
             }
         })
     }
 
-    /// Hello, then one query after the other.
-    async fn answer_all(&self, link: &Link, writer: &mut FrameWriter) -> Result<()> {
+    /// Hello, then one query after the other. Ends with a session when the client goes to a meeting.
+    async fn answer_all(
+        &self,
+        link: &Link,
+        writer: &mut FrameWriter,
+        mut meter: Meter,
+        way: Way,
+    ) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
         let hello = async {
             loop {
@@ -244,18 +322,33 @@ impl Handler {
             }
         };
         let hello = timeout(limit, hello).await.map_err(|_| TransportError::Silent { after: limit })?;
-        if let Some(refusal) = self.refusal(&hello) {
+        if let Some(refusal) = self.refusal(&hello, &way) {
             lock(&link.shared).proto.refuse(&refusal);
             flush(link, writer).await?;
             return Err(refusal.into());
         }
-        lock(&link.shared).proto.welcome();
+        let (capabilities, place) = match &way {
+            Way::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_MEETING != 0 => {
+                (0, MeetingPlace::open())
+            }
+            Way::Tcp { .. } => (0, None),
+            Way::Unix | Way::Met { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
+        };
+        if capabilities & CAPABILITY_SEGMENTS == 0 {
+            writer.lend_nothing();
+        }
+        let token = if let Way::Met { token } = way { token } else { String::new() };
+        lock(&link.shared).proto.welcome(token, capabilities, place.as_ref().map(|place| &place.meeting));
+        let meeting = place.as_ref().map(|place| place.client(limit, self.config.ping_interval));
+        let mut meeting = std::pin::pin!(OptionFuture::from(meeting));
         let mut shutdown = self.shutdown.clone();
         loop {
             flush(link, writer).await?;
             let query = lock(&link.shared).query.take();
             if let Some(query) = query {
-                match self.answer(query, link, writer).await {
+                // A client that asks here has not gone there, and will not.
+                meeting.set(None.into());
+                match self.answer(query, link, writer, &mut meter).await {
                     Ok(()) => {}
                     Err(Stop::Failed(failure)) => {
                         tracing::info!(code = ?failure.code, error = %failure, "query failed");
@@ -267,16 +360,22 @@ impl Handler {
             }
             tokio::select! {
                 () = link.wake.notified() => {}
+                Some(session) = &mut meeting => return Ok(Some(session)),
                 () = down(&mut shutdown) => {
                     let failure = Failure::new(ErrorCode::ShuttingDown, "the node is shutting down");
                     lock(&link.shared).proto.refuse(&failure);
-                    return flush(link, writer).await;
+                    flush(link, writer).await?;
+                    return Ok(None);
                 }
             }
         }
     }
 
-    fn refusal(&self, hello: &Hello) -> Option<Failure> {
+    fn refusal(&self, hello: &Hello, way: &Way) -> Option<Failure> {
+        if matches!(way, Way::Met { .. }) {
+            // Its token and its place were looked at when it came by TCP.
+            return None;
+        }
         let known = self.config.tokens.iter().fold(subtle::Choice::from(0), |known, token| {
             known | token.as_bytes().ct_eq(hello.token.as_bytes())
         });
@@ -293,103 +392,34 @@ impl Handler {
         })
     }
 
-    async fn answer(&self, mut query: Query, link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
+    async fn answer(
+        &self,
+        mut query: Query,
+        link: &Link,
+        writer: &mut FrameWriter,
+        meter: &mut Meter,
+    ) -> Result<(), Stop> {
         let plan = &mut query.plan;
         plan.message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
         let planning = attended(self.service.query(&query), link, writer).await?;
-        let Answer { schema, rows_estimate, mut rows } = planning?;
+        let Answer { schema, rows_estimate, rows } = planning?;
         let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
         lock(&link.shared)
             .proto
             .accept(&accepted)
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
 
-        let mut packer = Packer::new(query.plan, schema);
-        loop {
-            let began = Instant::now();
-            let item = match futures::poll!(rows.next()) {
-                Poll::Ready(item) => item,
-                Poll::Pending => {
-                    // Nothing at hand: what there is goes out rather than wait for more.
-                    send_packed(&mut packer, link, writer).await?;
-                    flush(link, writer).await?;
-                    attended(rows.next(), link, writer).await?
-                }
-            };
-            packer.stats.produce_ns += nanoseconds(began.elapsed());
-            match item {
-                Some(Ok(batch)) => {
-                    if packer.push(batch) {
-                        send_packed(&mut packer, link, writer).await?;
-                    }
-                }
-                Some(Err(failure)) => return Err(failure.into()),
-                None => break,
-            }
-            if lock(&link.shared).cancelled {
-                return Err(cancelled(link));
-            }
-        }
-        send_packed(&mut packer, link, writer).await?;
-        lock(&link.shared).proto.finish(&packer.stats);
-        Ok(())
-    }
-}
-
-/// Packs and sends all that was pushed, as credit allows.
-async fn send_packed(packer: &mut Packer, link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
-    if packer.is_empty() {
-        return Ok(());
-    }
-    loop {
-        let waiting = Instant::now();
-        credit(link, writer, Proto::has_credit).await?;
-        packer.stats.wait_ns += nanoseconds(waiting.elapsed());
-        match packer.next()? {
-            Packed::Empty => return Ok(()),
-            Packed::BatchFull => lock(&link.shared).proto.end_batch(),
-            Packed::Message(message) => {
-                let waiting = Instant::now();
-                credit(link, writer, |proto| proto.has_credit_for(&message)).await?;
-                packer.stats.wait_ns += nanoseconds(waiting.elapsed());
-                let due = {
-                    let mut shared = lock(&link.shared);
-                    if shared.proto.message(message) {
-                        shared.proto.end_batch();
-                        packer.end_batch();
-                    }
-                    shared.proto.queued_bytes() >= FLUSH_BYTES
-                };
-                if due {
-                    let sending = Instant::now();
-                    flush(link, writer).await?;
-                    packer.stats.send_ns += nanoseconds(sending.elapsed());
-                }
-            }
-        }
-    }
-}
-
-/// Waits until a message may be sent.
-async fn credit(link: &Link, writer: &mut FrameWriter, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
-    loop {
-        {
-            let shared = lock(&link.shared);
-            if shared.cancelled {
-                drop(shared);
-                return Err(cancelled(link));
-            }
-            if enough(&shared.proto) {
-                return Ok(());
-            }
-        }
-        flush(link, writer).await?;
-        link.wake.notified().await;
+        writer.begin(&query.plan);
+        Answering::new(link, writer, meter, query.plan, schema).run(rows).await
     }
 }
 
 /// Runs a future, meanwhile sending what the protocol wants sent; ends early when the client cancels.
-async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -> Result<F::Output, Stop> {
+pub(super) async fn attended<F: Future>(
+    future: F,
+    link: &Link,
+    writer: &mut FrameWriter,
+) -> Result<F::Output, Stop> {
     let mut future = std::pin::pin!(future);
     loop {
         if lock(&link.shared).cancelled {
@@ -403,12 +433,12 @@ async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -
     }
 }
 
-fn cancelled(link: &Link) -> Stop {
+pub(super) fn cancelled(link: &Link) -> Stop {
     lock(&link.shared).cancelled = false;
     Failure::new(ErrorCode::Cancelled, "the query was cancelled").into()
 }
 
-async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
+pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
     let frames: Vec<_> = {
         let mut shared = lock(&link.shared);
         std::iter::from_fn(|| shared.proto.poll_transmit()).collect()
@@ -420,26 +450,31 @@ async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
 }
 
 async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
-    loop {
-        let limit = |kind| lock(&link.shared).proto.payload_bytes_max(kind);
-        let alive = || lock(&link.shared).proto.received(Instant::now());
-        let Some((header, payload)) = reader.next(limit, alive).await? else {
-            let idle = lock(&link.shared).proto.is_idle();
-            return if idle {
-                Ok(())
-            } else {
-                Err(TransportError::Closed { during: Some("before its result was complete") })
-            };
-        };
-        let mut shared = lock(&link.shared);
-        match shared.proto.handle(Instant::now(), &header, &payload)? {
-            Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
-            Some(ServerEvent::Query(query)) => (shared.query, shared.cancelled) = (Some(query), false),
-            Some(ServerEvent::Cancel) => shared.cancelled = true,
-            None => {}
-        }
-        link.wake.notify_one();
+    while receive_one(link, &mut reader).await? {}
+    if lock(&link.shared).proto.is_idle() {
+        Ok(())
+    } else {
+        Err(TransportError::Closed { during: Some("before its result was complete") })
     }
+}
+
+/// Takes the next frame. Answers whether there was one.
+async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
+    let limit = |kind| lock(&link.shared).proto.payload_bytes_max(kind);
+    let alive = || lock(&link.shared).proto.received(Instant::now());
+    let Some((header, payload)) = reader.next(limit, alive).await? else { return Ok(false) };
+    let mut shared = lock(&link.shared);
+    match shared.proto.handle(Instant::now(), &header, &payload)? {
+        Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
+        Some(ServerEvent::Query(query)) => {
+            (shared.query, shared.cancelled, shared.progress) = (Some(query), false, None);
+        }
+        Some(ServerEvent::Cancel) => shared.cancelled = true,
+        Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),
+        None => {}
+    }
+    link.wake.notify_one();
+    Ok(true)
 }
 
 async fn keep_time(link: &Link) -> Result<()> {

@@ -1,6 +1,8 @@
 //! The protocol over real sockets, with a service small enough to look into.
 
+mod codecs;
 mod ends;
 mod limits;
 mod results;
+mod shm;
 mod support;

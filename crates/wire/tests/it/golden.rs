@@ -10,6 +10,8 @@ use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
 };
 use lightship_wire::frame::{Header, Kind, crc32c};
+use lightship_wire::local::{Loan, Meeting, Place, encode_release};
+use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
 use crate::CODECS;
@@ -69,6 +71,27 @@ fn control_frames() {
 }
 
 #[test]
+fn frames_about_the_codec() {
+    let mut progress = Progress { decoders: 2, consumed: Work { bytes: 3, ns: 4 }, ..Progress::default() };
+    progress.decoded[Codec::None as usize].add(5, 6);
+    progress.decoded[Codec::LightZstd as usize].add(7, 8);
+    check("progress.bin", &progress.encode());
+    check("retune.bin", &Retune { codec: Codec::LightLz4, slowest: Some(Stage::Send) }.encode());
+}
+
+#[test]
+fn frames_between_ends_on_one_host() {
+    let meeting = Meeting {
+        name: "lightship-00112233445566778899aabbccddeeff".into(),
+        client_token: "client".into(),
+        server_token: "server".into(),
+    };
+    check("meeting.bin", &meeting.encode());
+    check("place.bin", &Place { segment: 1, offset: 1 << 20, bytes: 77, crc: crc32c(b"123456789") }.encode());
+    check("release.bin", &encode_release(&[Loan { segment: 1, offset: 0 }, Loan { segment: 2, offset: 64 }]));
+}
+
+#[test]
 fn messages_of_every_type() {
     if writes_missing() {
         let batch = arrays::every_type(33, 7);
@@ -84,7 +107,9 @@ fn messages_of_every_type() {
     CODECS.into_iter().for_each(|codec| assert_eq!(read(codec), batch));
     // Compressors may write other bytes in their next version; the rest may not.
     check("every-type.schema.bin", &schema::encode(&schema).unwrap());
-    check(&message_name(Codec::None), &Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
+    for codec in [Codec::None, Codec::Light] {
+        check(&message_name(codec), &Encoder::new(codec).encode(&batch).unwrap().to_vec());
+    }
 }
 
 fn message_name(codec: Codec) -> String {

@@ -1,0 +1,180 @@
+//! The consumer's side: a segment that is only read, and the places in use.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow_buffer::Buffer;
+use bytes::Bytes;
+use lightship_wire::WireError;
+use lightship_wire::frame::FLAG_DESCRIPTOR;
+use lightship_wire::local::{Loan, Place, RELEASE_LOANS_MAX};
+use memmap2::{Mmap, MmapOptions};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
+use super::descriptors::Pending;
+use super::{SEAL_OF_CONTENT, SEALS_OF_SIZE};
+use crate::net::lock;
+use crate::{Result, TransportError};
+
+/// Finds payloads in the segment that the producer has sent.
+pub(in crate::net) struct Borrower {
+    arrived: Pending,
+    segment: Option<Segment>,
+    ledger: Arc<Ledger>,
+    in_place: bool,
+}
+
+struct Segment {
+    number: u32,
+    map: Arc<Mmap>,
+}
+
+/// What is lent to us, and what is to be given back. Rows may be dropped on any
+/// thread, and after the connection has gone.
+#[derive(Default)]
+pub(in crate::net) struct Ledger {
+    loans: Mutex<Loans>,
+    segment_bytes_max: AtomicU64,
+}
+
+#[derive(Default)]
+struct Loans {
+    /// Where each ends.
+    lent: BTreeMap<Loan, u64>,
+    returned: Vec<Loan>,
+}
+
+/// A payload in the segment. Dropped, it is given back.
+pub(in crate::net) struct Borrowed {
+    map: Arc<Mmap>,
+    place: Place,
+    ledger: Arc<Ledger>,
+}
+
+impl Borrower {
+    pub(super) fn new(arrived: Pending, in_place: bool) -> Self {
+        Self { arrived, segment: None, ledger: Arc::default(), in_place }
+    }
+
+    pub(in crate::net) fn ledger(&self) -> Arc<Ledger> {
+        Arc::clone(&self.ledger)
+    }
+
+    /// Whether rows may lie in the segment. Elsewhere payloads are copied out before they are
+    /// judged: the producer could change them afterwards.
+    pub(in crate::net) fn in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// The payload at a place, of `bytes_max` at most.
+    ///
+    /// # Errors
+    /// When there is no such place, or no such segment.
+    pub(in crate::net) fn borrow(&mut self, flags: u16, place: Place, bytes_max: u32) -> Result<Borrowed> {
+        if place.bytes > bytes_max {
+            return Err(WireError::TooLarge {
+                what: "message in shared memory",
+                bytes: place.bytes.into(),
+                limit: bytes_max.into(),
+            }
+            .into());
+        }
+        if flags & FLAG_DESCRIPTOR != 0 {
+            let descriptor =
+                lock(&self.arrived).take().ok_or_else(|| refused("a segment without descriptor"))?;
+            if self.segment.as_ref().is_some_and(|old| old.number >= place.segment) {
+                return Err(refused(format!("segment {} for the second time", place.segment)));
+            }
+            let map = map(descriptor, self.ledger.segment_bytes_max.load(Ordering::Relaxed))?;
+            self.segment = Some(Segment { number: place.segment, map: Arc::new(map) });
+        }
+        let Some(segment) = self.segment.as_ref().filter(|segment| segment.number == place.segment) else {
+            return Err(refused(format!("segment {}, which is not there", place.segment)));
+        };
+        let end = u64::from(place.offset) + u64::from(place.bytes);
+        if place.bytes == 0 || end > segment.map.len() as u64 {
+            return Err(refused(format!(
+                "{} bytes at {} of a segment of {}",
+                place.bytes,
+                place.offset,
+                segment.map.len()
+            )));
+        }
+        let (map, ledger) = (Arc::clone(&segment.map), Arc::clone(&self.ledger));
+        ledger.lend(&place, end)?;
+        Ok(Borrowed { map, place, ledger })
+    }
+}
+
+/// A segment that is what it should be, mapped.
+fn map(descriptor: OwnedFd, bytes_max: u64) -> Result<Mmap> {
+    let file = File::from(descriptor);
+    // What is no memfd has no seals, or none but the one against sealing.
+    let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+    if !seals.contains(SEALS_OF_SIZE) || !seals.intersects(SEAL_OF_CONTENT | SealFlags::WRITE) {
+        return Err(refused(format!("a segment that is not sealed ({seals:?})")));
+    }
+    let bytes = file.metadata()?.len();
+    if bytes == 0 || bytes > bytes_max {
+        return Err(WireError::TooLarge { what: "segment", bytes, limit: bytes_max }.into());
+    }
+    // SAFETY: the seals keep the size, so that no access is beyond the end. The contents can be
+    // changed by who mapped them before the seal, the producer: rows lie in the map only where
+    // it is trusted not to (`Borrower::in_place`); elsewhere bytes are copied before they are judged.
+    Ok(unsafe { MmapOptions::new().len(bytes as usize).map(&file) }?)
+}
+
+fn refused(what: impl std::fmt::Display) -> TransportError {
+    TransportError::Protocol(format!("shared memory: {what}"))
+}
+
+impl Ledger {
+    /// Refuses segments larger than this from now on.
+    pub(in crate::net) fn set_segment_bytes_max(&self, bytes: u64) {
+        self.segment_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    fn lend(&self, place: &Place, end: u64) -> Result<()> {
+        let loan = Loan { segment: place.segment, offset: place.offset };
+        // Loans do not overlap: the last one that begins before our end is the only one to look at.
+        let after = Loan { segment: place.segment, offset: u32::try_from(end).unwrap_or(u32::MAX) };
+        let mut loans = lock(&self.loans);
+        let before = loans.lent.range(..after).next_back();
+        if before.is_some_and(|(lent, &end)| lent.segment == loan.segment && end > loan.offset.into()) {
+            return Err(refused(format!("{loan:?} is in use")));
+        }
+        loans.lent.insert(loan, end);
+        Ok(())
+    }
+
+    /// What is to be given back, a frame's worth; empty once there is no more.
+    pub(in crate::net) fn take_returned(&self) -> Vec<Loan> {
+        let returned = &mut lock(&self.loans).returned;
+        let rest = returned.split_off(returned.len().min(RELEASE_LOANS_MAX));
+        std::mem::replace(returned, rest)
+    }
+}
+
+impl Borrowed {
+    pub(in crate::net) fn into_buffer(self) -> Buffer {
+        Buffer::from(Bytes::from_owner(self))
+    }
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        &self.map[self.place.offset as usize..][..self.place.bytes as usize]
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        let loan = Loan { segment: self.place.segment, offset: self.place.offset };
+        let mut loans = lock(&self.ledger.loans);
+        loans.lent.remove(&loan);
+        loans.returned.push(loan);
+    }
+}
