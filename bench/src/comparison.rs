@@ -46,8 +46,7 @@ impl Comparison<'_> {
                 let shown = self.figures.iter().zip(&values);
                 let shown: Vec<_> =
                     shown.map(|(figure, v)| format!("{} {v:.*}", figure.name, figure.digits)).collect();
-                let what =
-                    if round == 0 { "warm-up".into() } else { format!("{round}/{}", settings.rounds) };
+                let what = if round == 0 { "warm-up".into() } else { format!("{round}/{}", settings.rounds) };
                 eprintln!("{place}{what} {}: {}", contender.name, shown.join(", "));
                 if round > 0 {
                     let (place, contender) = (place.clone(), contender.name.clone());
@@ -99,7 +98,8 @@ mod tests {
 
     #[test]
     fn only_those_asked_for_run_and_a_failure_names_its_contender() {
-        let failing = || vec![Contender::new("x", || Err("broken".into())), Contender::new("y", || Ok(vec![]))];
+        let failing =
+            || vec![Contender::new("x", || Err("broken".into())), Contender::new("y", || Ok(vec![]))];
         let run = |only: &[&str]| {
             let comparison = Comparison { figures: FIGURES, contenders: failing() };
             comparison.run(&settings(only), &Place::default())

@@ -9,7 +9,9 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
 use lightship_testkit::{tpch, wide};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use tokio::runtime::Runtime;
 
 use crate::{Error, Result, places};

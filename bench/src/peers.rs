@@ -73,7 +73,8 @@ pub(crate) fn tools(tools: &[Tool]) -> Result<Vec<String>> {
     };
     let missing: Vec<_> = tools.iter().filter(|tool| !there(tool)).collect();
     if !missing.is_empty() {
-        let list = |name: fn(&Tool) -> &str| missing.iter().map(|tool| name(tool)).collect::<Vec<_>>().join(" ");
+        let list =
+            |name: fn(&Tool) -> &str| missing.iter().map(|tool| name(tool)).collect::<Vec<_>>().join(" ");
         let (programs, packages) = (list(|tool| tool.program), list(|tool| tool.package));
         return Err(format!("missing: {programs}; install with: apt-get install {packages}").into());
     }

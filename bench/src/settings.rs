@@ -36,7 +36,11 @@ fn scale(text: &str) -> Result<f64, String> {
 impl Settings {
     /// The links to run over: those asked for, or these.
     pub(crate) fn links(&self, usual: &[&str]) -> Vec<String> {
-        if self.links.is_empty() { usual.iter().map(ToString::to_string).collect() } else { self.links.clone() }
+        if self.links.is_empty() {
+            usual.iter().map(ToString::to_string).collect()
+        } else {
+            self.links.clone()
+        }
     }
 
     /// The scale asked for, or the one that suits the link: a run is to take
@@ -116,10 +120,7 @@ mod tests {
         assert_eq!(settings.scale_over("wan"), 0.5);
         assert!(settings.wants("Arrow Flight, lz4") && settings.wants("netcat, CSV"));
         assert!(!settings.wants("Lightship"));
-        assert_eq!(
-            settings.arguments(),
-            "--rounds 1 --link wan slow --scale 0.5 --only 'FLIGHT' 'netcat'"
-        );
+        assert_eq!(settings.arguments(), "--rounds 1 --link wan slow --scale 0.5 --only 'FLIGHT' 'netcat'");
         let usual = parse("");
         assert_eq!(usual.links(&["local"]), ["local"]);
         assert!(usual.wants("anything") && usual.scale_over("slow") < usual.scale_over("local"));

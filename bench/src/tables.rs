@@ -2,12 +2,35 @@
 
 use crate::results::{Results, Summary};
 
-/// What ours is compared with, and how.
+/// How contenders are compared by their first figure.
 pub(crate) struct Standing<'a> {
-    /// The contender that is ours.
-    pub(crate) ours: &'a str,
-    /// What ours divided by a contender is to be at most, by its name.
+    pub(crate) ratio: Ratio<'a>,
+    /// What the ratio in the row of a contender is to be at most.
     pub(crate) targets: &'a [(&'a str, f64)],
+}
+
+/// What stands in the column of ratios.
+#[derive(Clone, Copy)]
+pub(crate) enum Ratio<'a> {
+    /// This contender, divided by that of the row.
+    Ours(&'a str),
+    /// That of the row, divided by this contender.
+    Of(&'a str),
+}
+
+impl Ratio<'_> {
+    fn contender(&self) -> &str {
+        match self {
+            Self::Ours(name) | Self::Of(name) => name,
+        }
+    }
+
+    fn head(&self) -> String {
+        match self {
+            Self::Ours(_) => "ours / this".into(),
+            Self::Of(name) => format!("this / {name}"),
+        }
+    }
 }
 
 /// The contenders of a place: a row each, with all figures.
@@ -17,8 +40,8 @@ pub(crate) fn contenders<S: AsRef<str>>(
     standing: Option<&Standing<'_>>,
 ) -> String {
     let names = results.contenders(place);
-    // Without ours there is nothing to compare with.
-    let standing = standing.filter(|standing| names.contains(&standing.ours));
+    // Without the one that all are compared with there is no ratio.
+    let standing = standing.filter(|standing| names.contains(&standing.ratio.contender()));
     let rounds: Vec<_> = names.iter().map(|name| results.rounds(place, name)).collect();
     let uneven = rounds.iter().any(|count| *count != rounds[0]);
     let mut head = vec![String::new()];
@@ -27,8 +50,8 @@ pub(crate) fn contenders<S: AsRef<str>>(
         if figure.range {
             head.extend(["min", "max"].map(ToOwned::to_owned));
         }
-        if at == 0 && standing.is_some() {
-            head.extend(["ours / this", "target"].map(ToOwned::to_owned));
+        if let (0, Some(standing)) = (at, standing) {
+            head.extend([standing.ratio.head(), "target".to_owned()]);
         }
     }
     head.extend(uneven.then(|| "rounds".to_owned()));
@@ -40,7 +63,12 @@ pub(crate) fn contenders<S: AsRef<str>>(
             let shown = if figure.range { &values[..] } else { &values[..1] };
             cells.extend(shown.iter().map(|value| number(*value, figure.digits)));
             if let (0, Some(standing)) = (at, standing) {
-                cells.push(number(results.median(place, standing.ours) / summary.median, 2));
+                let other = results.median(place, standing.ratio.contender());
+                let ratio = match standing.ratio {
+                    Ratio::Ours(_) => other / summary.median,
+                    Ratio::Of(_) => summary.median / other,
+                };
+                cells.push(number(ratio, 2));
                 let target = standing.targets.iter().find(|(of, _)| of == name);
                 cells.push(target.map_or(String::new(), |(_, target)| format!("<= {target:.2}")));
             }
@@ -97,7 +125,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = open(folder.path());
         results.add(runs("lan", 1.0, &[("a", &[1.0, 1.0, 4.0]), ("b", &[2.0, 2.0, 2.0])])).expect("saved");
-        let standing = Standing { ours: "a", targets: &[("b", 0.8)] };
+        let standing = Standing { ratio: Ratio::Ours("a"), targets: &[("b", 0.8)] };
         let shown = contenders(&results, &["lan"], Some(&standing));
         let expected = "\
 |  | seconds, median | min | max | ours / this | target | wire MB, median |
@@ -108,7 +136,11 @@ mod tests {
         results.add(runs("lan", 1.0, &[("b", &[3.0])])).expect("saved");
         let uneven = contenders(&results, &["lan"], None);
         assert!(uneven.ends_with("| b | 3.00 | 3.00 | 3.00 | 30 | 1 |"), "{uneven}");
-        let absent = Standing { ours: "not run", targets: &[] };
+        let of = Standing { ratio: Ratio::Of("a"), targets: &[("b", 4.0)] };
+        let shown = contenders(&results, &["lan"], Some(&of));
+        assert!(shown.contains("this / a | target"), "{shown}");
+        assert!(shown.ends_with("| b | 3.00 | 3.00 | 3.00 | 3.00 | <= 4.00 | 30 | 1 |"), "{shown}");
+        let absent = Standing { ratio: Ratio::Ours("not run"), targets: &[] };
         assert_eq!(contenders(&results, &["lan"], Some(&absent)), uneven);
     }
 

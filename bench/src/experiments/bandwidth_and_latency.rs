@@ -14,7 +14,7 @@ use crate::plot::{Axis, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
 use crate::results::{Place, Results};
 use crate::settings::Settings;
-use crate::tables::{self, Standing};
+use crate::tables::{self, Ratio, Standing};
 
 /// A million rows.
 const SCALE: f64 = 1.0 / 6.0;
@@ -40,12 +40,7 @@ const LATENCY: Sweep = Sweep {
     title: "Latency",
     text: "over links of 500 Mbit/s whose round trip differs.",
     dimension: &["round trip, ms"],
-    links: &[
-        (0.1, "500mbit,0.05ms"),
-        (1.0, "500mbit,0.5ms"),
-        (10.0, "500mbit,5ms"),
-        (100.0, "500mbit,50ms"),
-    ],
+    links: &[(0.1, "500mbit,0.05ms"), (1.0, "500mbit,0.5ms"), (10.0, "500mbit,5ms"), (100.0, "500mbit,50ms")],
 };
 
 const BANDWIDTH: Sweep = Sweep {
@@ -79,7 +74,7 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
             add_version(&mut versions, &version);
         }
     }
-    let standing = Standing { ours: OURS, targets: &[] };
+    let standing = Standing { ratio: Ratio::Ours(OURS), targets: &[] };
     let section = |place: &[String]| {
         let table = tables::contenders(&results, place, Some(&standing));
         under(&results, &format!("{}: {}", sweep.dimension[0], place[0]), place, &table)
@@ -115,11 +110,11 @@ fn measure(
     let file = Data::Lineitem.file(scale)?;
     let memory = Memory::start(course, &file)?;
     let flight = Peer::flight(course, peers, &file)?;
-    let server = settings.wants(COPY).then(|| Database::start(course, "hold-postgres", &file.path)).transpose()?;
+    let server =
+        settings.wants(COPY).then(|| Database::start(course, "hold-postgres", &file.path)).transpose()?;
     let (memory, flight) = (&memory, &flight);
     let rounds_max = if slow { SLOW_ROUNDS } else { u32::MAX };
-    let mut contenders =
-        vec![Contender::new(OURS, move || over(course, || Ok(memory.fetch(&[])?.seconds)))];
+    let mut contenders = vec![Contender::new(OURS, move || over(course, || Ok(memory.fetch(&[])?.seconds)))];
     for (name, codec) in [("Arrow Flight, none", "none"), ("Arrow Flight, zstd", "zstd")] {
         let get = move || over(course, || Ok(flight.get(codec)?.seconds));
         contenders.push(Contender::new(name, get).rounds_max(rounds_max));
@@ -145,7 +140,8 @@ fn plot(sweep: &Sweep, results: &Results) -> Result<String> {
         }
     }
     let series = |name: &str| {
-        let point = |place: &[String]| (place[0].parse().unwrap_or(f64::NAN), results.summary(place, name, 0));
+        let point =
+            |place: &[String]| (place[0].parse().unwrap_or(f64::NAN), results.summary(place, name, 0));
         Series { name: name.into(), points: results.places().into_iter().map(point).collect() }
     };
     let series = names.into_iter().map(series).collect();

@@ -19,9 +19,8 @@ const FIGURES: &[Figure] = &[
     Figure { name: "wire MB", digits: 1, range: false },
 ];
 /// The source's range, from 2 KB to 100 MB.
-const MESSAGE_BYTES: [u32; 9] = [
-    2_000, 10_000, 50_000, 200_000, 1_000_000, 4_000_000, 10_000_000, 40_000_000, 100_000_000,
-];
+const MESSAGE_BYTES: [u32; 9] =
+    [2_000, 10_000, 50_000, 200_000, 1_000_000, 4_000_000, 10_000_000, 40_000_000, 100_000_000];
 const CODECS: [&str; 3] = ["none", "lz4", "light+lz4"];
 
 /// Rows of a batch that is larger than the largest message: only then is the
@@ -42,7 +41,7 @@ fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Resul
         let contenders = CODECS.into_iter().map(|codec| {
             let size = size.clone();
             Contender::new(codec, move || {
-                let done = memory.fetch(&["--codec", codec, "--message-bytes", &size])?;
+                let done = memory.fetch(&["--codec", codec, "--tcp", "--message-bytes", &size])?;
                 Ok(vec![done.bytes as f64 / 1e6 / done.seconds, done.wire_bytes as f64 / 1e6])
             })
         });
@@ -79,10 +78,15 @@ fn plot(results: &Results) -> Result<String> {
 
 fn report(results: &Results) -> Vec<String> {
     let table = |[link, data]: [String; 2]| {
-        let cell = |size: &str, codec: &str| tables::spread(results.summary(&[&link, &data, size], codec, 0), 0);
-        let notes = results.values(2).first().map_or_else(Vec::new, |size| results.notes(&[&link, &data, *size]));
+        let cell =
+            |size: &str, codec: &str| tables::spread(results.summary(&[&link, &data, size], codec, 0), 0);
+        let notes =
+            results.values(2).first().map_or_else(Vec::new, |size| results.notes(&[&link, &data, *size]));
         let grid = tables::grid("bytes of a message", &results.values(2), &CODECS, cell);
-        format!("### {data}, {link}\n\nMB/s of Arrow buffers: median (min-max). {}.\n\n{grid}", notes.join(". "))
+        format!(
+            "### {data}, {link}\n\nMB/s of Arrow buffers: median (min-max). {}.\n\n{grid}",
+            notes.join(". ")
+        )
     };
     panels(results).into_iter().map(table).collect()
 }
@@ -102,7 +106,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::ColumnarProtocol,
         title: "Size of messages",
-        text: "The same tables as for the codecs, with messages of at most so many bytes before compression, from \
+        text: "The same tables as for the codecs, over TCP, with messages of at most so many bytes before compression, from \
                batches that are larger than the largest message. So much is on its way that together it comes to \
                16 MiB, but never more than 1024 messages nor less than one. A row that is larger than a message \
                travels alone."

@@ -31,7 +31,7 @@ fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Resul
     let contenders = codecs().map(|codec| {
         let memory = &memory;
         Contender::new(codec.clone(), move || {
-            let done = memory.fetch(&["--codec", &codec])?;
+            let done = memory.fetch(&["--codec", &codec, "--tcp"])?;
             let rate = done.bytes as f64 / 1e6 / done.seconds;
             Ok(vec![done.seconds, done.wire_bytes as f64 / 1e6, rate])
         })
@@ -70,9 +70,10 @@ fn report(results: &Results) -> Vec<String> {
          medians; to be at most {TARGET}.\n\n{}",
         tables::grid("link", &links, &data, ratio)
     );
-    let all = results.places().into_iter().map(|place| {
-        under(results, &place.join(", "), place, &tables::contenders(results, place, None))
-    });
+    let all = results
+        .places()
+        .into_iter()
+        .map(|place| under(results, &place.join(", "), place, &tables::contenders(results, place, None)));
     std::iter::once(summary).chain(all).collect()
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: "Codecs by link and data",
         text: "Tables from the memory of a process on one host to Arrow batches in a process on another, which counts \
-               and drops them: lineitem (16 columns, no NULL), and tables in the shape of the American Community \
+               and drops them, over TCP everywhere: lineitem (16 columns, no NULL), and tables in the shape of the American Community \
                Survey (acs: 274 columns, 16% NULL) and of the airlines' on-time performance (airline: 109 columns, \
                55% NULL). `auto` chooses as it goes; every other row is one codec for the whole result. On the wire \
                are the bytes of messages."

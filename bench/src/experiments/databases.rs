@@ -15,7 +15,7 @@ use crate::process::timed;
 use crate::report::{self, Page, Report};
 use crate::results::{Place, Results};
 use crate::settings::Settings;
-use crate::tables::{self, Standing};
+use crate::tables::{self, Ratio, Standing};
 
 const POSTGRESQL: &str = "peers-postgresql";
 const MARIADB: &str = "peers-mariadb";
@@ -27,7 +27,8 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
     let load = report::load();
     built()?;
     let peers = Peers::install()?;
-    let mut versions = peers::versions(&["duckdb==", "duckdb-extension-postgres", "adbc", "connectorx", "psycopg"]);
+    let mut versions =
+        peers::versions(&["duckdb==", "duckdb-extension-postgres", "adbc", "connectorx", "psycopg"]);
     let mut results = Results::open(&settings.results, POSTGRESQL, &["link"], OVER_A_LINK)?;
     let lab = Lab::new()?;
     for link in settings.links(&LINKS) {
@@ -145,7 +146,7 @@ fn client_arguments(course: &Course, held: &Held, more: &[&str]) -> Vec<String> 
 fn sections(results: &Results) -> Vec<String> {
     let section = |place: &[String]| {
         let targets: &[_] = if place == ["wan"] { &[(COPY, 0.2)] } else { &[] };
-        let table = tables::contenders(results, place, Some(&Standing { ours: OURS, targets }));
+        let table = tables::contenders(results, place, Some(&Standing { ratio: Ratio::Ours(OURS), targets }));
         under(results, &place.join(", "), place, &table)
     };
     results.places().into_iter().map(section).collect()

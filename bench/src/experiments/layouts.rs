@@ -65,7 +65,11 @@ impl<L: Copy + Debug> Study<L> {
         let table = |(at, figure): (usize, &Figure)| {
             let cell = |value: &str, layout: &str| {
                 let summary = results.summary(&[value], layout, at);
-                if figure.range { spread(summary, figure.digits) } else { number(summary.median, figure.digits) }
+                if figure.range {
+                    spread(summary, figure.digits)
+                } else {
+                    number(summary.median, figure.digits)
+                }
             };
             let table = grid(self.dimension[0], &results.values(0), &names, cell);
             let range = if figure.range { ": median (min-max)" } else { "" };
@@ -77,9 +81,8 @@ impl<L: Copy + Debug> Study<L> {
     fn plot(&self, results: &Results) -> Result<String> {
         let panel = |(at, figure): (usize, &Figure)| {
             let series = |(name, _): &(&str, L)| {
-                let point = |value: &str| {
-                    (value.parse().unwrap_or(f64::NAN), results.summary(&[value], name, at))
-                };
+                let point =
+                    |value: &str| (value.parse().unwrap_or(f64::NAN), results.summary(&[value], name, at));
                 Series { name: (*name).into(), points: results.values(0).into_iter().map(point).collect() }
             };
             let series = self.contenders.iter().map(series).collect();

@@ -51,6 +51,7 @@ fn add_version(versions: &mut Vec<String>, version: &str) {
 /// A heading, what bears on the figures, and a table.
 fn under(results: &Results, heading: &str, place: &[impl AsRef<str>], table: &str) -> String {
     let notes = results.notes(place).iter().map(|note| format!("{note}.")).collect::<Vec<_>>().join(" ");
-    let notes = if notes.is_empty() { notes } else { format!("\n\n{}{}", notes[..1].to_uppercase(), &notes[1..]) };
+    let notes =
+        if notes.is_empty() { notes } else { format!("\n\n{}{}", notes[..1].to_uppercase(), &notes[1..]) };
     format!("### {heading}{notes}\n\n{table}")
 }

@@ -13,7 +13,7 @@ use crate::peers::{self, Peers};
 use crate::report::{self, Page, Report};
 use crate::results::{Place, Results};
 use crate::settings::{Settings, codecs};
-use crate::tables::{self, Standing};
+use crate::tables::{self, Ratio, Standing};
 
 const NAME: &str = "peers";
 const FLIGHT: [&str; 3] = ["none", "lz4", "zstd"];
@@ -37,9 +37,11 @@ fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Re
     let mut contenders = Vec::new();
     for codec in codecs() {
         let memory = &memory;
-        let name = if codec == "auto" { OURS.to_owned() } else { format!("{OURS}, {codec}") };
+        let auto = codec == "auto";
+        let name = if auto { OURS.to_owned() } else { format!("{OURS}, {codec}") };
         contenders.push(Contender::new(name, move || {
-            over(course, || Ok(memory.fetch(&["--codec", &codec])?.seconds))
+            let fixed = ["--codec", &codec, "--tcp"];
+            over(course, || Ok(memory.fetch(if auto { &[] } else { &fixed })?.seconds))
         }));
     }
     if let Some(flight) = &flight {
@@ -75,7 +77,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     for link in settings.links(&["local", "lan", "wan"]) {
         measure(settings, &Course::open(&lab, &link)?, &peers, &mut results)?;
     }
-    let standing = Standing { ours: OURS, targets: &[] };
+    let standing = Standing { ratio: Ratio::Ours(OURS), targets: &[] };
     let tables = results.places().into_iter().map(|place| {
         let table = tables::contenders(&results, place, Some(&standing));
         under(&results, &place.join(", "), place, &table)
@@ -85,8 +87,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: "From memory, beside the peers",
         text: "TPC-H lineitem from the memory of a process on one host to Arrow batches in a process on another, \
-               which counts and drops them. Lightship alone is as it comes (codec `auto`); the others of ours have \
-               one codec for the whole result. Arrow Flight is the C++ implementation through pyarrow, 65536 rows a \
+               which counts and drops them. Lightship alone is as it comes (codec `auto`, and shared memory \
+               where both are one host); the others of ours are over TCP with one codec for the whole result. Arrow Flight is the C++ implementation through pyarrow, 65536 rows a \
                batch, with the compression of Arrow IPC. netcat sends the table as CSV from a file that is in the \
                page cache, and nobody reads what comes; with a compressor it stands for the source's netcat with \
                Snappy and GZIP (level 1, one thread each end). Quack answers `from t` from a table in DuckDB's \

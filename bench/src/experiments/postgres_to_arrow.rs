@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::report::{self, Page, Report};
 use crate::results::{Figure, Place, Results};
 use crate::settings::Settings;
-use crate::tables::{self, Standing};
+use crate::tables::{self, Ratio, Standing};
 
 const NAME: &str = "postgres-to-arrow";
 const SQL: &str = "select * from lineitem";
@@ -53,7 +53,14 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     let versions = [
         vec![held.version.clone()],
-        peers::versions(&["duckdb==", "duckdb-extension-postgres", "adbc", "connectorx", "psycopg", "pyarrow"]),
+        peers::versions(&[
+            "duckdb==",
+            "duckdb-extension-postgres",
+            "adbc",
+            "connectorx",
+            "psycopg",
+            "pyarrow",
+        ]),
     ];
     Report {
         name: NAME,
@@ -65,7 +72,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              ConnectorX makes one table. The clock starts on an open connection. Client memory is the most that its \
              process held (VmHWM); ours is to stay below 150 MB."
         ),
-        tables: vec![tables::contenders::<&str>(&results, &[], Some(&Standing { ours: OURS, targets: TARGETS }))],
+        tables: vec![tables::contenders::<&str>(&results, &[], Some(&Standing { ratio: Ratio::Ours(OURS), targets: TARGETS }))],
         plot: None,
         versions: versions.concat(),
         load,

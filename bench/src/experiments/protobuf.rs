@@ -10,23 +10,23 @@ use crate::data::{Data, DataFile};
 use crate::links::Course;
 use crate::parts::{Part, Shape, Transferred};
 use crate::report::{self, Page, Report};
-use crate::results::{Place, Results};
+use crate::results::{Place, Results, Run};
 use crate::settings::Settings;
-use crate::tables::{self, Standing};
+use crate::tables::{self, Ratio, Standing};
 
 const NAME: &str = "protobuf";
 const CONTENDERS: [(&str, Shape); 2] =
     [("protobuf, a message a row", Shape::Rows), ("protobuf, a message a chunk of columns", Shape::Columns)];
 
-fn measure(settings: &Settings, course: &Course, file: &DataFile, scale: f64) -> Result<Vec<crate::results::Run>> {
+fn measure(settings: &Settings, course: &Course, file: &DataFile, scale: f64) -> Result<Vec<Run>> {
     let memory = Memory::start(course, file)?;
     let mut server = Part::spawn(Some(course.far()), &["protobuf-serve", &file.argument()])?;
     let address = format!("{}:{}", course.far_address(), server.line()?);
     let (memory, address) = (&memory, &*address);
-    let ours = |name: &str, codec: &'static str| {
-        Contender::new(name, move || over(course, || Ok(memory.fetch(&["--codec", codec])?.seconds)))
+    let ours = |name: &str, arguments: &'static [&'static str]| {
+        Contender::new(name, move || over(course, || Ok(memory.fetch(arguments)?.seconds)))
     };
-    let mut contenders = vec![ours(OURS, "auto"), ours("Lightship, none", "none")];
+    let mut contenders = vec![ours(OURS, &[]), ours("Lightship, none, TCP", &["--codec", "none", "--tcp"])];
     for (name, shape) in CONTENDERS {
         let read = move || {
             let shape = if shape == Shape::Rows { "rows" } else { "columns" };
@@ -48,7 +48,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         let scale = settings.scale_over(&link);
         results.add(measure(settings, &course, &Data::Lineitem.file(scale)?, scale)?)?;
     }
-    let standing = Standing { ours: OURS, targets: &[] };
+    let standing = Standing { ratio: Ratio::Ours(OURS), targets: &[] };
     let section = |place: &[String]| {
         let table = tables::contenders(&results, place, Some(&standing));
         under(&results, &place.join(", "), place, &table)

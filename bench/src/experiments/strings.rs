@@ -147,7 +147,8 @@ impl Layout {
 fn texts(width: usize, count: usize) -> Result<StringArray> {
     let mut prose = String::new();
     for batch in tpch::lineitem(0.01) {
-        let comments = batch.column_by_name("l_comment").and_then(|c| c.as_any().downcast_ref::<StringArray>());
+        let comments =
+            batch.column_by_name("l_comment").and_then(|c| c.as_any().downcast_ref::<StringArray>());
         comments.ok_or("lineitem has no comments")?.iter().flatten().for_each(|comment| {
             prose.push_str(comment);
             prose.push(' ');

@@ -27,8 +27,12 @@ const POSTGRES_SETTINGS: &[&str] = &[
 ];
 const POSTGRES_HBA: &str = "local all all scram-sha-256\nhost all all all scram-sha-256\n";
 
-const MARIADB_OPTIONS: &[&str] =
-    &["--innodb-buffer-pool-size=2G", "--innodb-log-file-size=512M", "--bind-address=0.0.0.0", "--local-infile=1"];
+const MARIADB_OPTIONS: &[&str] = &[
+    "--innodb-buffer-pool-size=2G",
+    "--innodb-log-file-size=512M",
+    "--bind-address=0.0.0.0",
+    "--local-infile=1",
+];
 
 /// As the benchmark's specification has it.
 const COLUMNS: &str = "(

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
-use lightship_session::{Client, Endpoint, Memory, Options};
+use lightship_session::{Client, ClientConfig, Endpoint, Memory, Options};
 
 use super::{Latencies, Threads, Transferred};
 use crate::Result;
@@ -27,6 +27,9 @@ pub(crate) struct Fetch {
     /// Bytes of a message
     #[arg(long)]
     message_bytes: Option<u32>,
+    /// Over the socket even where both ends share a host
+    #[arg(long)]
+    tcp: bool,
     #[arg(long, value_enum, default_value_t = Threads::One)]
     pub(super) threads: Threads,
 }
@@ -46,7 +49,8 @@ impl Fetch {
     }
 
     pub(super) async fn run(&self) -> Result<Transferred> {
-        let mut client = connect(&self.host, self.port).await?;
+        let config = ClientConfig { shared_memory: !self.tcp, ..ClientConfig::default() };
+        let mut client = Client::connect_with(&endpoint(&self.host, self.port), &config).await?;
         let began = Instant::now();
         let mut transfer = client.fetch(&self.sql, &self.options()).await?;
         while transfer.next().await?.is_some() {}
@@ -57,7 +61,7 @@ impl Fetch {
 }
 
 pub(super) async fn round_trips(port: u16, sql: &str, count: u32) -> Result<Latencies> {
-    let mut client = connect("127.0.0.1", port).await?;
+    let mut client = Client::connect(&endpoint("127.0.0.1", port), "").await?;
     let options = Options::default();
     let mut latencies = Vec::new();
     for _ in 0..WARM_UP + count {
@@ -70,6 +74,6 @@ pub(super) async fn round_trips(port: u16, sql: &str, count: u32) -> Result<Late
     Ok(Latencies::of(&mut latencies[WARM_UP as usize..]))
 }
 
-async fn connect(host: &str, port: u16) -> Result<Client> {
-    Ok(Client::connect(&Endpoint::Tcp { host: host.into(), port, tls: None }, "").await?)
+fn endpoint(host: &str, port: u16) -> Endpoint {
+    Endpoint::Tcp { host: host.into(), port, tls: None }
 }

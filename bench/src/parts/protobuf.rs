@@ -246,6 +246,9 @@ mod tests {
         let again = Rows::decode(&*rows.encode_to_vec()).expect("decoded");
         assert_eq!(again, rows);
         let last = again.rows.last().expect("rows");
-        assert_eq!((last.orderkey, &last.comment), (columns.orderkey[rows.rows.len() - 1], columns.comment.last().expect("rows")));
+        assert_eq!(
+            (last.orderkey, &last.comment),
+            (columns.orderkey[rows.rows.len() - 1], columns.comment.last().expect("rows"))
+        );
     }
 }

@@ -125,7 +125,10 @@ mod tests {
         assert_eq!(ticks(Axis::linear("x"), &[0.0, 0.5, 1.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(ticks(Axis::log("x"), &[0.1, 1000.0]), ["0.1", "1", "10", "100", "1000"]);
         assert_eq!(ticks(Axis::log("x"), &[2.0, 6.0]), ["2", "3", "4", "5"]);
-        assert_eq!(ticks(Axis::log("x").bytes(), &[2e3, 1e8]), ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB"]);
+        assert_eq!(
+            ticks(Axis::log("x").bytes(), &[2e3, 1e8]),
+            ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB"]
+        );
         assert!(!ticks(Axis::log("x"), &[]).is_empty());
     }
 }

@@ -5,8 +5,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::{
-    Axis, Canvas, INK, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, colour, draw, draw_legend, legend, marker,
-    text, width,
+    Axis, Canvas, INK, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, colour, draw, draw_legend, legend,
+    marker, text, width,
 };
 use crate::Result;
 use crate::results::Summary;

@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::{
-    Axis, Canvas, INK, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, colour, draw, draw_legend, legend, marker,
-    text,
+    Axis, Canvas, INK, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, colour, draw, draw_legend, legend,
+    marker, text,
 };
 use crate::Result;
 use crate::results::Summary;

@@ -45,8 +45,16 @@ fn colour(series: usize) -> RGBColor {
 
 /// The shape of a series' values, around a pixel.
 fn marker(series: usize, at: (i32, i32)) -> Polygon<(i32, i32)> {
-    const ROUND: [(f64, f64); 8] =
-        [(1.0, 0.0), (0.7, 0.7), (0.0, 1.0), (-0.7, 0.7), (-1.0, 0.0), (-0.7, -0.7), (0.0, -1.0), (0.7, -0.7)];
+    const ROUND: [(f64, f64); 8] = [
+        (1.0, 0.0),
+        (0.7, 0.7),
+        (0.0, 1.0),
+        (-0.7, 0.7),
+        (-1.0, 0.0),
+        (-0.7, -0.7),
+        (0.0, -1.0),
+        (0.7, -0.7),
+    ];
     let outline: &[(f64, f64)] = match series % 5 {
         0 => &ROUND,
         1 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
@@ -96,7 +104,12 @@ fn legend(names: &[String], width_max: i32) -> (Vec<(i32, i32)>, i32) {
     (places, at.1 + ROW_PIXELS)
 }
 
-fn draw_legend(canvas: &Canvas<'_>, names: &[String], places: &[(i32, i32)], origin: (i32, i32)) -> Result<()> {
+fn draw_legend(
+    canvas: &Canvas<'_>,
+    names: &[String],
+    places: &[(i32, i32)],
+    origin: (i32, i32),
+) -> Result<()> {
     for (series, (name, at)) in names.iter().zip(places).enumerate() {
         let (x, y) = (origin.0 + at.0, origin.1 + at.1 + ROW_PIXELS / 2);
         canvas.draw(&marker(series, (x + 6, y)))?;
