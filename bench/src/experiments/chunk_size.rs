@@ -2,6 +2,7 @@
 
 use lab::Lab;
 
+use super::circumstances;
 use super::servers::Memory;
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
@@ -80,13 +81,11 @@ fn report(results: &Results) -> Vec<String> {
     let table = |[link, data]: [String; 2]| {
         let cell =
             |size: &str, codec: &str| tables::spread(results.summary(&[&link, &data, size], codec, 0), 0);
-        let notes =
-            results.values(2).first().map_or_else(Vec::new, |size| results.notes(&[&link, &data, *size]));
-        let grid = tables::grid("bytes of a message", &results.values(2), &CODECS, cell);
-        format!(
-            "### {data}, {link}\n\nMB/s of Arrow buffers: median (min-max). {}.\n\n{grid}",
-            notes.join(". ")
-        )
+        let sizes = results.values(2);
+        let smallest = sizes.first().copied().unwrap_or_default();
+        let circumstances = circumstances(results, &[&link, &data, smallest]);
+        let grid = tables::grid("bytes of a message", &sizes, &CODECS, cell);
+        format!("### {data}, {link}\n\nMB/s of Arrow buffers, median (min-max). {circumstances}\n\n{grid}")
     };
     panels(results).into_iter().map(table).collect()
 }
