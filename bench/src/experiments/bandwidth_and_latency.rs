@@ -34,13 +34,13 @@ struct Sweep {
     links: &'static [(f64, &'static str)],
 }
 
-/// As fast as the shaper of delays does without becoming what is measured.
+/// What TCP fills at every of these round trips, and the shaper of delays everywhere.
 const LATENCY: Sweep = Sweep {
     name: "latency",
     title: "Latency",
-    text: "over links of 500 Mbit/s whose round trip differs.",
+    text: "over links of 100 Mbit/s whose round trip differs.",
     dimension: &["round trip, ms"],
-    links: &[(0.1, "500mbit,0.05ms"), (1.0, "500mbit,0.5ms"), (10.0, "500mbit,5ms"), (100.0, "500mbit,50ms")],
+    links: &[(0.1, "100mbit,0.05ms"), (1.0, "100mbit,0.5ms"), (10.0, "100mbit,5ms"), (100.0, "100mbit,50ms")],
 };
 
 const BANDWIDTH: Sweep = Sweep {
