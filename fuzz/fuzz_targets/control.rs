@@ -4,6 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{HEADER_BYTES, Header};
+use lightship_wire::tuning::{Progress, Retune};
 use lightship_wire::local::{Meeting, Place, decode_release};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,6 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Stats::decode(bytes);
     let _ = Failure::decode(bytes);
     let _ = decode_credit(bytes);
+    let _ = Progress::decode(bytes);
+    let _ = Retune::decode(bytes);
     let _ = Meeting::decode(bytes);
     let _ = Place::decode(bytes);
     let _ = decode_release(bytes);

@@ -17,7 +17,7 @@ use lightship_sources::{Destination, Location, ReadOptions, Source};
 
 use crate::error::{CliError, Kind};
 use crate::progress::Progress;
-use crate::report::{PlanReport, Report, StagesReport, peak_memory_bytes};
+use crate::report::{CodecReport, PlanReport, Report, RetuneReport, StagesReport, peak_memory_bytes};
 
 /// Environment variable with the token for a node.
 pub(crate) const TOKEN_VARIABLE: &str = "LIGHTSHIP_TOKEN";
@@ -101,6 +101,7 @@ impl Feed {
                 consume: (seconds - receive.as_secs_f64()).max(0.0),
                 ..StagesReport::default()
             },
+            codecs: Vec::new(),
             retunes: Vec::new(),
             peak_memory_bytes: peak_memory_bytes(),
         };
@@ -113,6 +114,9 @@ impl Feed {
             report.stages.encode = Some(node.stages.encode);
             report.stages.send = Some(node.stages.send);
             report.stages.wait = Some(node.stages.wait);
+            report.stages.decode = Some(node.stages.decode);
+            report.codecs = node.codecs.iter().map(CodecReport::from).collect();
+            report.retunes = node.retunes.iter().map(RetuneReport::from).collect();
         }
         Ok(report)
     }

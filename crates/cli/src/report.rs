@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lightship_session::Plan;
+use lightship_session::{Plan, Retuned};
 use serde::Serialize;
 
 use crate::error::{CliError, Kind};
@@ -27,8 +27,11 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) carrier: Option<String>,
     pub(crate) stages: StagesReport,
+    /// What travelled in which codec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) codecs: Vec<CodecReport>,
     /// Changes of the plan during the transfer.
-    pub(crate) retunes: Vec<serde_json::Value>,
+    pub(crate) retunes: Vec<RetuneReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peak_memory_bytes: Option<u64>,
 }
@@ -43,6 +46,49 @@ pub(crate) struct PlanReport {
     pub(crate) codec: String,
     pub(crate) streams: u32,
     pub(crate) memory_bytes: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CodecReport {
+    pub(crate) codec: String,
+    pub(crate) messages: u64,
+    /// Bytes of the rows, decoded.
+    pub(crate) bytes_body: u64,
+    pub(crate) bytes_wire: u64,
+}
+
+impl From<&lightship_session::CodecReport> for CodecReport {
+    fn from(codec: &lightship_session::CodecReport) -> Self {
+        Self {
+            codec: codec.codec.to_string(),
+            messages: codec.messages,
+            bytes_body: codec.bytes_body,
+            bytes_wire: codec.bytes_wire,
+        }
+    }
+}
+
+/// A change of the codec.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RetuneReport {
+    /// The first message of the new codec, from 0.
+    pub(crate) message: u64,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// The slowest stage under the old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) slowest: Option<String>,
+}
+
+impl From<&Retuned> for RetuneReport {
+    fn from(retuned: &Retuned) -> Self {
+        Self {
+            message: retuned.message,
+            from: retuned.from.to_string(),
+            to: retuned.to.to_string(),
+            slowest: retuned.slowest.map(|stage| stage.to_string()),
+        }
+    }
 }
 
 impl From<&Plan> for PlanReport {
@@ -71,6 +117,8 @@ pub(crate) struct StagesReport {
     pub(crate) send: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wait: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decode: Option<f64>,
     pub(crate) receive: f64,
     pub(crate) consume: f64,
 }

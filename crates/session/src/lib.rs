@@ -26,7 +26,9 @@ mod transfer;
 
 pub use lightship_transport::TransportError;
 pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint};
+pub use lightship_transport::proto::Retuned;
 pub use lightship_wire::Codec;
 pub use lightship_wire::control::{ErrorCode, Failure, Plan};
+pub use lightship_wire::tuning::Stage;
 pub use plan::{Memory, Options};
-pub use transfer::{Client, Report, Stages, Transfer};
+pub use transfer::{Client, CodecReport, Report, Stages, Transfer};

@@ -37,7 +37,8 @@ pub struct Options {
     pub message_bytes_max: Option<u32>,
     /// W: batches asked for and not yet consumed; memory is W times the batch.
     pub window_batches: Option<u32>,
-    /// Compression of messages.
+    /// How messages are encoded; left to us it follows the link. The stronger it is, the more of the
+    /// processors of both ends it takes, and the less of the link.
     pub codec: Option<Codec>,
 }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
-use lightship_transport::proto::Totals;
+use lightship_transport::proto::{Retuned, Totals};
 use lightship_wire::control::{Plan, Query};
-use lightship_wire::rows_bytes;
+use lightship_wire::{Codec, rows_bytes};
 
 use crate::{Endpoint, Options, TransportError};
 
@@ -49,11 +49,11 @@ impl Client {
     /// # Errors
     /// When the node refuses the query or is lost.
     pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
-        let plan = options.plan(self.same_host());
+        let plan = self.connection.settle(options.plan(self.same_host()))?;
         let began = Instant::now();
         let query = Query { sql: sql.to_owned(), plan };
         let (schema, rows_estimate) = self.connection.query(&query).await?;
-        let totals = Totals::default();
+        let totals = Box::default();
         Ok(Transfer {
             connection: &mut self.connection,
             schema,
@@ -80,7 +80,7 @@ pub struct Transfer<'a> {
     bytes_arrow: u64,
     receive: Duration,
     ended: Option<Instant>,
-    totals: Totals,
+    totals: Box<Totals>,
 }
 
 /// Where the time of a transfer went, in seconds. Stages overlap: they need not
@@ -95,6 +95,8 @@ pub struct Stages {
     pub send: f64,
     /// The node waited for credit.
     pub wait: f64,
+    /// The consumer read messages, on all its threads together.
+    pub decode: f64,
     /// The consumer waited for rows.
     pub receive: f64,
     /// The consumer was busy with rows.
@@ -102,7 +104,7 @@ pub struct Stages {
 }
 
 /// What was planned and what happened.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Rows that arrived.
     pub rows: u64,
@@ -120,6 +122,23 @@ pub struct Report {
     pub carrier: Carrier,
     /// Where the time went.
     pub stages: Stages,
+    /// What travelled in which codec. Counted at the end of the result.
+    pub codecs: Vec<CodecReport>,
+    /// How the codec changed on the way. Known at the end of the result.
+    pub retunes: Vec<Retuned>,
+}
+
+/// What travelled in one codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodecReport {
+    /// Which.
+    pub codec: Codec,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of their rows, decoded.
+    pub bytes_body: u64,
+    /// Their bytes on the wire.
+    pub bytes_wire: u64,
 }
 
 impl Transfer<'_> {
@@ -168,6 +187,8 @@ impl Transfer<'_> {
         let elapsed = self.ended.unwrap_or_else(Instant::now) - self.began;
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
         let producer = self.totals.producer;
+        let decode_ns = self.connection.progress().decoded.iter().map(|work| work.ns).sum();
+        let codecs = Codec::ALL.into_iter().zip(self.totals.codecs).filter(|(_, totals)| totals.messages > 0);
         Report {
             rows: self.rows,
             bytes_arrow: self.bytes_arrow,
@@ -181,9 +202,19 @@ impl Transfer<'_> {
                 encode: seconds(producer.encode_ns),
                 send: seconds(producer.send_ns),
                 wait: seconds(producer.wait_ns),
+                decode: seconds(decode_ns),
                 receive: self.receive.as_secs_f64(),
                 consume: elapsed.saturating_sub(self.receive).as_secs_f64(),
             },
+            codecs: codecs
+                .map(|(codec, totals)| CodecReport {
+                    codec,
+                    messages: totals.messages,
+                    bytes_body: totals.bytes_body,
+                    bytes_wire: totals.bytes_wire,
+                })
+                .collect(),
+            retunes: self.totals.retunes.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! [`net::Connection`] asks them. What a plan should be, and where a result
 //! comes from or goes to, is not decided here.
 
+mod adapt;
 mod error;
 pub mod net;
 pub mod proto;

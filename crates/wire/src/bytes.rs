@@ -3,6 +3,7 @@
 use crate::error::{Result, WireError, malformed};
 
 /// Reads values from the front of a slice; every read is checked.
+#[derive(Clone)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     what: &'static str,
@@ -70,6 +71,10 @@ impl<'a> Reader<'a> {
             });
         }
         Ok(count)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
     }
 
     /// Nothing may follow.

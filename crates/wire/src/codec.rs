@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use arrow_buffer::Buffer;
+
 use crate::error::{Result, WireError, malformed};
 
 /// How rows travel: the layout of a message, and what compresses it.
@@ -53,9 +55,10 @@ impl Codec {
 }
 
 /// A general compressor of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub(crate) enum Compression {
+    #[default]
     None = 0,
     /// LZ4 block.
     Lz4 = 1,
@@ -86,17 +89,22 @@ impl Compression {
         }
     }
 
-    /// Restores a body of exactly `body_bytes`, which the caller has bounded.
-    pub(crate) fn decompress(self, packed: &[u8], body_bytes: usize) -> Result<Vec<u8>> {
+    /// Restores just `body_bytes`, which the caller has bounded.
+    pub(crate) fn restore(self, packed: Buffer, body_bytes: usize) -> Result<Buffer> {
         let body = match self {
-            Self::None => packed.to_vec(),
-            Self::Lz4 => lz4_flex::block::decompress(packed, body_bytes)
+            Self::None if packed.len() == body_bytes => return Ok(packed),
+            Self::None => {
+                let sent = packed.len();
+                return Err(malformed("message", format!("a body of {sent} bytes, not of {body_bytes}")));
+            }
+            _ if body_bytes == 0 && packed.is_empty() => return Ok(packed),
+            Self::Lz4 => lz4_flex::block::decompress(&packed, body_bytes)
                 .map_err(|e| malformed("lz4 body", e.to_string()))?,
-            Self::Zstd => zstd::bulk::decompress(packed, body_bytes)
+            Self::Zstd => zstd::bulk::decompress(&packed, body_bytes)
                 .map_err(|e| malformed("zstd body", e.to_string()))?,
         };
         if body.len() == body_bytes {
-            Ok(body)
+            Ok(Buffer::from_vec(body))
         } else {
             Err(WireError::Truncated {
                 what: "decompressed body",

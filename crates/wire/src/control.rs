@@ -14,7 +14,8 @@ pub struct Hello {
     pub agent: String,
     /// Bearer token; empty for none. A server sends none.
     pub token: String,
-    /// Bits for what this side can do beyond what every peer can: see [`crate::local`].
+    /// Bits for what this side can do beyond what every peer can: see [`crate::tuning`]
+    /// and [`crate::local`].
     pub capabilities: u64,
     /// This side pings after so long a silence, and gives up after three times as long.
     pub ping_interval_ms: u32,

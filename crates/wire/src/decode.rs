@@ -1,5 +1,5 @@
-//! A message to rows (`docs/format.md`, section 5). Nothing is copied out of
-//! the payload but what compression or alignment forces.
+//! A message to rows (`docs/format.md`, sections 5 and 6). Nothing is copied
+//! out of the payload but what encoding, compression or alignment forces.
 
 use arrow_array::types::{Int16Type, Int32Type, Int64Type};
 use arrow_array::{
@@ -11,9 +11,11 @@ use arrow_data::{ArrayData, ArrayDataBuilder};
 use arrow_schema::{DataType, SchemaRef, UnionMode};
 
 use crate::bytes::Reader;
-use crate::codec::Compression;
+use crate::codec::Codec;
 use crate::error::{Result, WireError, malformed};
-use crate::layout::{ALIGNMENT, HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, padding};
+use crate::head::{Head, Layout};
+use crate::layout::{ALIGNMENT, NODE_BYTES, SLICE_BYTES, padding};
+use crate::light::{COMPRESSED_FLAG, LightReader};
 
 /// The rows of a message.
 ///
@@ -26,31 +28,47 @@ use crate::layout::{ALIGNMENT, HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, paddin
 /// panic, no allocation beyond its own size and `body_bytes_max`.
 pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Result<RecordBatch> {
     let head = Head::read(&payload)?;
-    if head.body_bytes > body_bytes_max {
-        return Err(WireError::TooLarge {
+    let allowed = |bytes: u32| match bytes {
+        bytes if bytes > body_bytes_max => Err(WireError::TooLarge {
             what: "message body",
-            bytes: head.body_bytes.into(),
+            bytes: bytes.into(),
             limit: body_bytes_max.into(),
-        });
-    }
-    let sent = &payload[head.bytes..];
-    let body_bytes = head.body_bytes as usize;
-    let body = match head.compression {
-        Compression::None if sent.len() == body_bytes => aligned(payload.slice(head.bytes)),
-        Compression::None => {
-            return Err(malformed("message", format!("a body of {} bytes, not of {body_bytes}", sent.len())));
+        }),
+        bytes => Ok(bytes as usize),
+    };
+    let body_bytes = allowed(head.body_bytes)?;
+    // That all of it is there was seen when the head was read.
+    let (nodes, rest) = payload[head.fixed_bytes()..].split_at(head.nodes as usize * NODE_BYTES);
+    let (slices, schemes) = rest.split_at(head.slices as usize * SLICE_BYTES);
+    let nodes = Reader::new("message nodes", nodes);
+    let slices = Reader::new("message buffers", slices);
+    let sent = payload.slice(head.bytes() as usize);
+    match head.layout {
+        Layout::Plain => {
+            let body = head.compression.restore(sent, body_bytes)?;
+            columns(schema, &head, PlainReader { nodes, slices, body: Body::new(body) })
         }
-        compression => aligned(Buffer::from_vec(compression.decompress(sent, body_bytes)?)),
-    };
-    let rows = head.rows;
-    let tables = &payload[HEAD_FIXED_BYTES..];
-    let (nodes, slices) = tables.split_at(head.nodes * NODE_BYTES);
-    let mut walk = Walk {
-        nodes: Reader::new("message nodes", nodes),
-        slices: Reader::new("message buffers", &slices[..head.slices * SLICE_BYTES]),
-        body,
-        offset: 0,
-    };
+        Layout::Light { schemes_bytes, unpacked_bytes } => {
+            let stored_bytes = stored_bytes(slices.clone())?;
+            if stored_bytes > sent.len() {
+                return Err(WireError::Truncated {
+                    what: "message body",
+                    needed: stored_bytes as u64,
+                    available: sent.len() as u64,
+                });
+            }
+            let unpacked = head.compression.restore(sent.slice(stored_bytes), allowed(unpacked_bytes)?)?;
+            let stored = Body::new(sent.slice_with_length(0, stored_bytes));
+            let schemes = Reader::new("message schemes", &schemes[..schemes_bytes as usize]);
+            let reader = LightReader::new(nodes, slices, schemes, stored, Body::new(unpacked), body_bytes);
+            columns(schema, &head, reader)
+        }
+    }
+}
+
+fn columns(schema: &SchemaRef, head: &Head, source: impl Source) -> Result<RecordBatch> {
+    let rows = head.rows as usize;
+    let mut walk = Walk { source };
     let columns = schema
         .fields()
         .iter()
@@ -63,9 +81,21 @@ pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Resul
             }
         })
         .collect::<Result<Vec<ArrayRef>>>()?;
-    walk.end()?;
+    walk.source.end()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+/// Bytes of the buffers that are not compressed, padding included.
+fn stored_bytes(mut slices: Reader<'_>) -> Result<usize> {
+    let mut total = 0usize;
+    while !slices.is_empty() {
+        let bytes = slices.u32()?;
+        if bytes & COMPRESSED_FLAG == 0 {
+            total = total.saturating_add(bytes as usize + padding(bytes as usize));
+        }
+    }
+    Ok(total)
 }
 
 /// What a message says of itself, without its rows being read.
@@ -73,8 +103,10 @@ pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Resul
 pub struct Peek {
     /// Rows in it.
     pub rows: u32,
-    /// Bytes of its body once decompressed.
+    /// Bytes of its rows in the plain layout.
     pub body_bytes: u32,
+    /// How it is encoded.
+    pub codec: Codec,
 }
 
 /// Reads the head of a message.
@@ -83,43 +115,7 @@ pub struct Peek {
 /// When it has none.
 pub fn peek(payload: &[u8]) -> Result<Peek> {
     let head = Head::read(payload)?;
-    Ok(Peek { rows: head.rows as u32, body_bytes: head.body_bytes })
-}
-
-/// The fixed part of a message's head.
-struct Head {
-    rows: usize,
-    compression: Compression,
-    nodes: usize,
-    slices: usize,
-    body_bytes: u32,
-    /// Bytes of head, tables and padding: where the body begins.
-    bytes: usize,
-}
-
-impl Head {
-    fn read(payload: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new("message", payload);
-        let rows = reader.u32()? as usize;
-        let compression = Compression::parse(reader.u8()?)?;
-        let (layout, reserved) = (reader.u8()?, reader.u16()?);
-        if (layout, reserved) != (0, 0) {
-            return Err(malformed("message", format!("unknown layout {layout}.{reserved}")));
-        }
-        let nodes = reader.u32()? as usize;
-        let slices = reader.u32()? as usize;
-        let body_bytes = reader.u32()?;
-        let bytes = HEAD_FIXED_BYTES + nodes * NODE_BYTES + slices * SLICE_BYTES;
-        let bytes = bytes + padding(bytes);
-        if bytes > payload.len() {
-            return Err(WireError::Truncated {
-                what: "message head",
-                needed: bytes as u64,
-                available: payload.len() as u64,
-            });
-        }
-        Ok(Self { rows, compression, nodes, slices, body_bytes, bytes })
-    }
+    Ok(Peek { rows: head.rows, body_bytes: head.body_bytes, codec: head.codec() })
 }
 
 /// The buffer itself where it begins at an aligned address, as memory from an allocator does; else a copy.
@@ -132,37 +128,19 @@ fn aligned(buffer: Buffer) -> Buffer {
     copy.into()
 }
 
-/// Reads arrays in the order in which the encoder wrote them.
-struct Walk<'a> {
-    nodes: Reader<'a>,
-    slices: Reader<'a>,
-    body: Buffer,
+/// Buffers one after the other, each followed by zeros to where the next may begin.
+pub(crate) struct Body {
+    bytes: Buffer,
     offset: usize,
 }
 
-impl Walk<'_> {
-    fn end(self) -> Result<()> {
-        self.nodes.end()?;
-        self.slices.end()?;
-        match self.body.len() - self.offset {
-            0 => Ok(()),
-            rest => Err(malformed("message", format!("{rest} bytes of the body belong to no column"))),
-        }
+impl Body {
+    pub(crate) fn new(bytes: Buffer) -> Self {
+        Self { bytes: aligned(bytes), offset: 0 }
     }
 
-    /// The next buffer, which must have exactly this many bytes.
-    fn buffer(&mut self, bytes: usize) -> Result<Buffer> {
-        match self.any_buffer()? {
-            buffer if buffer.len() == bytes => Ok(buffer),
-            buffer => {
-                Err(malformed("message", format!("a buffer of {} bytes where {bytes} belong", buffer.len())))
-            }
-        }
-    }
-
-    fn any_buffer(&mut self) -> Result<Buffer> {
-        let bytes = self.slices.u32()? as usize;
-        let available = self.body.len() - self.offset;
+    pub(crate) fn next(&mut self, bytes: usize) -> Result<Buffer> {
+        let available = self.bytes.len() - self.offset;
         if bytes + padding(bytes) > available {
             return Err(WireError::Truncated {
                 what: "message body",
@@ -170,24 +148,124 @@ impl Walk<'_> {
                 available: available as u64,
             });
         }
-        let buffer = self.body.slice_with_length(self.offset, bytes);
+        let buffer = self.bytes.slice_with_length(self.offset, bytes);
         self.offset += bytes + padding(bytes);
         Ok(buffer)
     }
 
+    pub(crate) fn end(self) -> Result<()> {
+        match self.bytes.len() - self.offset {
+            0 => Ok(()),
+            rest => Err(malformed("message", format!("{rest} bytes of the body belong to no column"))),
+        }
+    }
+}
+
+/// Where a walk over a schema takes what arrays are made of, in order. Nothing it
+/// gives has been judged but for its size.
+pub(crate) trait Source {
     /// Length and NULL count of the next array.
+    fn node(&mut self) -> Result<(usize, usize)>;
+    /// The valid rows of an array that has NULLs.
+    fn nulls(&mut self, len: usize, null_count: usize) -> Result<NullBuffer>;
+    /// A buffer of just so many bytes.
+    fn raw(&mut self, bytes: usize) -> Result<Buffer>;
+    /// A buffer.
+    fn any_raw(&mut self) -> Result<Buffer>;
+    /// Bits of `len` values.
+    fn booleans(&mut self, len: usize) -> Result<Buffer>;
+    /// Values of a type of fixed width.
+    fn fixed(&mut self, data_type: &DataType, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer>;
+    /// Offsets of `len` rows.
+    fn offsets<O: OffsetSizeTrait>(&mut self, len: usize) -> Result<Buffer>;
+    /// Offsets of `len` rows, and their bytes.
+    fn strings<O: OffsetSizeTrait>(
+        &mut self,
+        len: usize,
+        nulls: Option<&NullBuffer>,
+    ) -> Result<(Buffer, Buffer)>;
+    /// Nothing may be left.
+    fn end(self) -> Result<()>;
+}
+
+/// The plain layout: every buffer as it is.
+struct PlainReader<'a> {
+    nodes: Reader<'a>,
+    slices: Reader<'a>,
+    body: Body,
+}
+
+impl Source for PlainReader<'_> {
     fn node(&mut self) -> Result<(usize, usize)> {
         Ok((self.nodes.u32()? as usize, self.nodes.u32()? as usize))
     }
 
+    fn nulls(&mut self, len: usize, _: usize) -> Result<NullBuffer> {
+        Ok(NullBuffer::new(BooleanBuffer::new(self.raw(len.div_ceil(8))?, 0, len)))
+    }
+
+    fn raw(&mut self, bytes: usize) -> Result<Buffer> {
+        exactly(self.any_raw()?, bytes)
+    }
+
+    fn any_raw(&mut self) -> Result<Buffer> {
+        let bytes = self.slices.u32()? as usize;
+        self.body.next(bytes)
+    }
+
+    fn booleans(&mut self, len: usize) -> Result<Buffer> {
+        self.raw(len.div_ceil(8))
+    }
+
+    fn fixed(&mut self, data_type: &DataType, len: usize, _: Option<&NullBuffer>) -> Result<Buffer> {
+        self.raw(fixed_bytes(data_type, len)?)
+    }
+
+    /// None are sent where there are no rows.
+    fn offsets<O: OffsetSizeTrait>(&mut self, len: usize) -> Result<Buffer> {
+        if len == 0 {
+            self.raw(0)?;
+            return Ok(Buffer::from_vec(vec![O::default()]));
+        }
+        self.raw(bytes_of::<O>(len + 1)?)
+    }
+
+    fn strings<O: OffsetSizeTrait>(
+        &mut self,
+        len: usize,
+        _: Option<&NullBuffer>,
+    ) -> Result<(Buffer, Buffer)> {
+        Ok((self.offsets::<O>(len)?, self.any_raw()?))
+    }
+
+    fn end(self) -> Result<()> {
+        self.nodes.end()?;
+        self.slices.end()?;
+        self.body.end()
+    }
+}
+
+/// The buffer, if it has so many bytes.
+pub(crate) fn exactly(buffer: Buffer, bytes: usize) -> Result<Buffer> {
+    match buffer.len() {
+        len if len == bytes => Ok(buffer),
+        len => Err(malformed("message", format!("a buffer of {len} bytes where {bytes} belong"))),
+    }
+}
+
+/// Reads arrays in the order in which the encoder wrote them.
+struct Walk<S> {
+    source: S,
+}
+
+impl<S: Source> Walk<S> {
     /// The next array's length and NULLs.
     fn nullable(&mut self) -> Result<(usize, Option<NullBuffer>)> {
-        let (len, null_count) = self.node()?;
+        let (len, null_count) = self.source.node()?;
         if null_count == 0 {
             return Ok((len, None));
         }
-        let bits = self.buffer(len.div_ceil(8))?;
-        let nulls = NullBuffer::new(BooleanBuffer::new(bits, 0, len));
+        let nulls = self.source.nulls(len, null_count)?;
         if nulls.null_count() == null_count {
             Ok((len, Some(nulls)))
         } else {
@@ -199,12 +277,12 @@ impl Walk<'_> {
         use DataType::*;
         match data_type {
             Null => {
-                let (len, _) = self.node()?;
+                let (len, _) = self.source.node()?;
                 Ok(ArrayDataBuilder::new(Null).len(len).build()?)
             }
             Boolean => {
                 let (len, nulls) = self.nullable()?;
-                let bits = self.buffer(len.div_ceil(8))?;
+                let bits = self.source.booleans(len)?;
                 Ok(builder(data_type, len, nulls).add_buffer(bits).build()?)
             }
             Utf8 => self.strings::<i32>(data_type),
@@ -213,8 +291,8 @@ impl Walk<'_> {
             LargeBinary => self.bytes::<i64>(data_type),
             Utf8View | BinaryView => {
                 let (len, nulls) = self.nullable()?;
-                let views = self.buffer(bytes_of::<u128>(len)?)?;
-                let data = self.any_buffer()?;
+                let views = self.source.raw(bytes_of::<u128>(len)?)?;
+                let data = self.source.any_raw()?;
                 let array = builder(data_type, len, nulls).add_buffer(views);
                 Ok(if data.is_empty() { array } else { array.add_buffer(data) }.build()?)
             }
@@ -240,11 +318,11 @@ impl Walk<'_> {
                 Ok(array.build()?)
             }
             Union(fields, mode) => {
-                let (len, _) = self.node()?;
-                let ids = self.buffer(len)?;
+                let (len, _) = self.source.node()?;
+                let ids = self.source.raw(len)?;
                 let mut array = builder(data_type, len, None).add_buffer(ids);
                 if *mode == UnionMode::Dense {
-                    array = array.add_buffer(self.buffer(bytes_of::<i32>(len)?)?);
+                    array = array.add_buffer(self.source.raw(bytes_of::<i32>(len)?)?);
                 }
                 for (_, field) in fields.iter() {
                     let child = self.array(field.data_type())?;
@@ -257,44 +335,33 @@ impl Walk<'_> {
             }
             Dictionary(key, value) => {
                 let (len, nulls) = self.nullable()?;
-                let keys = self.buffer(fixed_bytes(key, len)?)?;
+                let keys = self.source.fixed(key, len, nulls.as_ref())?;
                 let values = self.array(value)?;
                 Ok(builder(data_type, len, nulls).add_buffer(keys).add_child_data(values).build()?)
             }
             RunEndEncoded(ends, values) => {
-                let (len, _) = self.node()?;
+                let (len, _) = self.source.node()?;
                 let ends = self.array(ends.data_type())?;
                 let values = self.array(values.data_type())?;
                 runs(data_type, len, ends, values)
             }
             fixed => {
                 let (len, nulls) = self.nullable()?;
-                let values = self.buffer(fixed_bytes(fixed, len)?)?;
+                let values = self.source.fixed(fixed, len, nulls.as_ref())?;
                 Ok(builder(data_type, len, nulls).add_buffer(values).build()?)
             }
         }
     }
 
-    /// Offsets of `len` values: none are sent where there are no values.
-    fn offsets<O: OffsetSizeTrait>(&mut self, len: usize) -> Result<Buffer> {
-        if len == 0 {
-            self.buffer(0)?;
-            return Ok(Buffer::from_vec(vec![O::default()]));
-        }
-        self.buffer(bytes_of::<O>(len + 1)?)
-    }
-
     fn bytes<O: OffsetSizeTrait>(&mut self, data_type: &DataType) -> Result<ArrayData> {
         let (len, nulls) = self.nullable()?;
-        let offsets = self.offsets::<O>(len)?;
-        let values = self.any_buffer()?;
+        let (offsets, values) = self.source.strings::<O>(len, nulls.as_ref())?;
         Ok(builder(data_type, len, nulls).add_buffer(offsets).add_buffer(values).build()?)
     }
 
     fn strings<O: OffsetSizeTrait>(&mut self, data_type: &DataType) -> Result<ArrayData> {
         let (len, nulls) = self.nullable()?;
-        let offsets = self.offsets::<O>(len)?;
-        let values = self.any_buffer()?;
+        let (offsets, values) = self.source.strings::<O>(len, nulls.as_ref())?;
         if values.is_ascii() {
             let offsets = ScalarBuffer::<O>::new(offsets, 0, len + 1);
             // Folded, not `all`: without an early exit the comparison is vectorised.
@@ -315,15 +382,15 @@ impl Walk<'_> {
 
     fn list<O: OffsetSizeTrait>(&mut self, data_type: &DataType, item: &DataType) -> Result<ArrayData> {
         let (len, nulls) = self.nullable()?;
-        let offsets = self.offsets::<O>(len)?;
+        let offsets = self.source.offsets::<O>(len)?;
         let values = self.array(item)?;
         Ok(builder(data_type, len, nulls).add_buffer(offsets).add_child_data(values).build()?)
     }
 
     fn list_view<O: OffsetSizeTrait>(&mut self, data_type: &DataType, item: &DataType) -> Result<ArrayData> {
         let (len, nulls) = self.nullable()?;
-        let offsets = self.buffer(bytes_of::<O>(len)?)?;
-        let sizes = self.buffer(bytes_of::<O>(len)?)?;
+        let offsets = self.source.raw(bytes_of::<O>(len)?)?;
+        let sizes = self.source.raw(bytes_of::<O>(len)?)?;
         let values = self.array(item)?;
         Ok(builder(data_type, len, nulls)
             .add_buffer(offsets)
@@ -345,12 +412,12 @@ fn same_len(found: usize, expected: Option<usize>) -> Result<()> {
     }
 }
 
-fn bytes_of<T>(len: usize) -> Result<usize> {
+pub(crate) fn bytes_of<T>(len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).ok_or_else(|| malformed("message", "a length that overflows"))
 }
 
 /// Bytes of `len` values of a type of fixed width.
-fn fixed_bytes(data_type: &DataType, len: usize) -> Result<usize> {
+pub(crate) fn fixed_bytes(data_type: &DataType, len: usize) -> Result<usize> {
     let width = match data_type {
         DataType::FixedSizeBinary(width) => Some(*width as usize),
         other => other.primitive_width(),

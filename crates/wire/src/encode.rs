@@ -1,4 +1,4 @@
-//! Rows to a message (`docs/format.md`, section 5): the plain layout.
+//! Rows to a message (`docs/format.md`, sections 5 and 6).
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
@@ -7,7 +7,7 @@ use arrow_array::{
     GenericListViewArray, Int32Array, OffsetSizeTrait, PrimitiveArray, RecordBatch, RunArray, UInt64Array,
     UnionArray, downcast_dictionary_array, downcast_run_array, types::ByteViewType,
 };
-use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::{DataType, UnionMode};
 use arrow_select::take::take;
@@ -16,7 +16,9 @@ use crate::bytes::Put;
 use crate::codec::{Codec, Compression};
 use crate::error::{Result, WireError, malformed};
 use crate::frame::Crc32c;
-use crate::layout::{ALIGNMENT, HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, padding};
+use crate::head::{Head, Layout};
+use crate::layout::{ALIGNMENT, padding};
+use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
 
 static ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
@@ -24,9 +26,11 @@ static ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
 #[derive(Debug, Clone)]
 pub struct EncodedMessage {
     head: Vec<u8>,
+    /// Each is followed by zeros to where the next may begin.
     body: Vec<Buffer>,
-    /// Buffers are padded to where the next may begin; a compressed body is not.
-    padded: bool,
+    /// What is compressed comes last, and nothing follows it.
+    compressed: Buffer,
+    codec: Codec,
     payload_bytes: u32,
     body_bytes: u32,
     rows: u32,
@@ -38,7 +42,7 @@ impl EncodedMessage {
         self.payload_bytes
     }
 
-    /// Bytes of the body before compression: about what it takes in memory.
+    /// Bytes of the rows in the plain layout: about what they take in memory.
     pub fn body_bytes(&self) -> u32 {
         self.body_bytes
     }
@@ -48,11 +52,16 @@ impl EncodedMessage {
         self.rows
     }
 
+    /// How it is encoded: plain where nothing else makes it smaller.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
     /// The payload, piece by piece, padding included.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let pad = |buffer: &Buffer| if self.padded { &ZEROS[..padding(buffer.len())] } else { &[] };
-        let body = self.body.iter().flat_map(move |buffer| [buffer.as_slice(), pad(buffer)]);
-        std::iter::once(self.head.as_slice()).chain(body).filter(|piece| !piece.is_empty())
+        let body = self.body.iter().flat_map(|buffer| [buffer.as_slice(), &ZEROS[..padding(buffer.len())]]);
+        let ends = [self.head.as_slice(), self.compressed.as_slice()];
+        std::iter::once(ends[0]).chain(body).chain(std::iter::once(ends[1])).filter(|piece| !piece.is_empty())
     }
 
     /// CRC-32C of the payload.
@@ -70,90 +79,206 @@ impl EncodedMessage {
     }
 }
 
-/// Turns batches into messages. Keeps its scratch memory between them.
-#[derive(Debug)]
+/// Turns batches into messages. Keeps its scratch memory, and the encodings it
+/// has found for each column, between them: one encoder serves one result.
 pub struct Encoder {
     codec: Codec,
     scratch: Vec<u8>,
+    columns: Columns,
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoder")
+            .field("codec", &self.codec)
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Encoder {
-    /// An encoder that compresses with `codec`.
+    /// An encoder that encodes with `codec`.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, scratch: Vec::new() }
+        Self { codec, scratch: Vec::new(), columns: Columns::default() }
     }
 
     /// The next messages are encoded with `codec`.
     pub fn set_codec(&mut self, codec: Codec) {
+        if codec.compression() != self.codec.compression() {
+            // What is best under one compressor may not be under another.
+            self.columns = Columns::default();
+        }
         self.codec = codec;
     }
 
     /// One message of all rows of the batch. Its size is not judged here: see [`crate::Cutter`].
     ///
-    /// Where compressing does not make a body smaller it is sent as it is.
+    /// Where encoding does not make a message smaller it is sent as it is.
     ///
     /// # Errors
     /// When the rows pass what a frame can hold (4 GB) or Arrow can't compact them.
     pub fn encode(&mut self, batch: &RecordBatch) -> Result<EncodedMessage> {
-        let mut walk = Walk::default();
-        for column in batch.columns() {
-            walk.array(column)?;
+        if self.codec.is_light()
+            && let Some(message) = self.light(batch)?
+        {
+            return Ok(message);
         }
-        let body_bytes: usize = walk.buffers.iter().map(|b| b.len() + padding(b.len())).sum();
+        self.plain(batch)
+    }
 
-        let mut compression = Compression::None;
-        let mut body = Vec::new();
-        if self.codec.compression() != Compression::None && body_bytes > 0 {
-            self.scratch.clear();
-            for buffer in &walk.buffers {
-                self.scratch.extend_from_slice(buffer);
-                self.scratch.extend_from_slice(&ZEROS[..padding(buffer.len())]);
+    fn plain(&mut self, batch: &RecordBatch) -> Result<EncodedMessage> {
+        let mut walk = Walk { nodes: Vec::new(), sink: PlainSink::default() };
+        batch.columns().iter().try_for_each(|column| walk.array(column))?;
+        let buffers = walk.sink.buffers;
+        let body_bytes = padded_bytes(&buffers);
+        let mut parts = Parts {
+            rows: batch.num_rows(),
+            nodes: walk.nodes,
+            lengths: buffers.iter().map(|buffer| buffer.len() as u64).collect(),
+            body_bytes,
+            ..Parts::default()
+        };
+        let compressed = self.compress(self.codec.compression(), buffers.iter(), body_bytes)?;
+        match compressed {
+            Some(compressed) => {
+                parts.compression = self.codec.compression();
+                parts.compressed = compressed;
             }
-            if let Some(packed) =
-                self.codec.compression().compress(&self.scratch)?.filter(|packed| packed.len() < body_bytes)
-            {
-                compression = self.codec.compression();
-                body = vec![Buffer::from_vec(packed)];
-            }
+            None => parts.stored = buffers,
         }
+        parts.message()
+    }
 
-        let fits = |value: usize, what| {
+    /// `None` where the plain layout takes no more.
+    fn light(&mut self, batch: &RecordBatch) -> Result<Option<EncodedMessage>> {
+        let mut compression = self.codec.compression();
+        let sink = LightWriter::new(&mut self.columns, compression);
+        let mut walk = Walk { nodes: Vec::new(), sink };
+        batch.columns().iter().try_for_each(|column| walk.array(column))?;
+        let Walk { nodes, sink: LightWriter { schemes, buffers, plain_bytes, .. } } = walk;
+
+        let worth = |flagged: &&(Buffer, bool)| flagged.1 && compression != Compression::None;
+        let unpacked_bytes = padded_bytes(buffers.iter().filter(worth).map(|(buffer, _)| buffer));
+        let chosen = buffers.iter().filter(worth).map(|(buffer, _)| buffer);
+        let compressed = self.compress(compression, chosen, unpacked_bytes)?;
+        if compressed.is_none() {
+            compression = Compression::None;
+        }
+        let flagged = |worth: bool| worth && compression != Compression::None;
+        let lengths = buffers.iter().map(|(buffer, worth)| {
+            let flag = if flagged(*worth) { u64::from(COMPRESSED_FLAG) } else { 0 };
+            // A buffer of 2 GB has no place here: it can't be told from a flag.
+            if buffer.len() < COMPRESSED_FLAG as usize { buffer.len() as u64 | flag } else { u64::MAX }
+        });
+        let lengths = lengths.collect();
+        let stored = buffers.into_iter().filter(|&(_, worth)| !flagged(worth)).map(|(buffer, _)| buffer);
+        let parts = Parts {
+            rows: batch.num_rows(),
+            nodes,
+            lengths,
+            body_bytes: plain_bytes,
+            light: Some((schemes, compressed.as_ref().map_or(0, |_| unpacked_bytes))),
+            stored: stored.collect(),
+            compression,
+            compressed: compressed.unwrap_or_default(),
+        };
+        if parts.body_len() >= plain_bytes {
+            return Ok(None);
+        }
+        parts.message().map(Some)
+    }
+
+    /// Buffers, each padded, under a compressor; `None` where that does not make them smaller.
+    fn compress<'b>(
+        &mut self,
+        compression: Compression,
+        buffers: impl Iterator<Item = &'b Buffer>,
+        bytes: usize,
+    ) -> Result<Option<Buffer>> {
+        if compression == Compression::None || bytes == 0 {
+            return Ok(None);
+        }
+        self.scratch.clear();
+        for buffer in buffers {
+            self.scratch.extend_from_slice(buffer);
+            self.scratch.extend_from_slice(&ZEROS[..padding(buffer.len())]);
+        }
+        let compressed = compression.compress(&self.scratch)?;
+        Ok(compressed.filter(|compressed| compressed.len() < bytes).map(Buffer::from_vec))
+    }
+}
+
+fn padded_bytes<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) -> usize {
+    buffers.into_iter().map(|buffer| buffer.len() + padding(buffer.len())).sum()
+}
+
+/// What a message is put together from.
+#[derive(Default)]
+struct Parts {
+    rows: usize,
+    nodes: Vec<Node>,
+    /// The table of buffers.
+    lengths: Vec<u64>,
+    body_bytes: usize,
+    /// Schemes, and what the compressed part comes to.
+    light: Option<(Vec<u8>, usize)>,
+    stored: Vec<Buffer>,
+    compression: Compression,
+    compressed: Buffer,
+}
+
+impl Parts {
+    /// Bytes after the head.
+    fn body_len(&self) -> usize {
+        let schemes = self.light.as_ref().map_or(0, |(schemes, _)| schemes.len());
+        schemes + padded_bytes(&self.stored) + self.compressed.len()
+    }
+
+    fn message(self) -> Result<EncodedMessage> {
+        let fits = |value: u64, what| {
             u32::try_from(value).map_err(|_| WireError::TooLarge {
                 what,
-                bytes: value as u64,
+                bytes: value,
                 limit: u64::from(u32::MAX),
             })
         };
-        let head_bytes = HEAD_FIXED_BYTES + walk.nodes.len() * NODE_BYTES + walk.buffers.len() * SLICE_BYTES;
-        let mut head = Vec::with_capacity(head_bytes + padding(head_bytes));
-        head.put_u32(fits(batch.num_rows(), "message rows")?);
-        head.put_u8(compression as u8);
-        head.put_u8(0);
-        head.put_u16(0);
-        head.put_u32(fits(walk.nodes.len(), "message nodes")?);
-        head.put_u32(fits(walk.buffers.len(), "message buffers")?);
-        head.put_u32(fits(body_bytes, "message body")?);
-        for node in &walk.nodes {
-            head.put_u32(fits(node.len, "message node")?);
-            head.put_u32(fits(node.nulls, "message node")?);
+        let layout = match &self.light {
+            None => Layout::Plain,
+            Some((schemes, unpacked_bytes)) => Layout::Light {
+                schemes_bytes: fits(schemes.len() as u64, "message schemes")?,
+                unpacked_bytes: fits(*unpacked_bytes as u64, "message body")?,
+            },
+        };
+        let head = Head {
+            rows: fits(self.rows as u64, "message rows")?,
+            compression: self.compression,
+            layout,
+            nodes: fits(self.nodes.len() as u64, "message nodes")?,
+            slices: fits(self.lengths.len() as u64, "message buffers")?,
+            body_bytes: fits(self.body_bytes as u64, "message body")?,
+        };
+        let mut bytes = Vec::with_capacity(head.bytes() as usize);
+        head.put(&mut bytes);
+        for node in &self.nodes {
+            bytes.put_u32(fits(node.len as u64, "message node")?);
+            bytes.put_u32(fits(node.nulls as u64, "message node")?);
         }
-        for buffer in &walk.buffers {
-            head.put_u32(fits(buffer.len(), "message buffer")?);
+        for &length in &self.lengths {
+            bytes.put_u32(fits(length, "message buffer")?);
         }
-        head.resize(head_bytes + padding(head_bytes), 0);
-
-        let padded = compression == Compression::None;
-        if padded {
-            body = walk.buffers;
+        if let Some((schemes, _)) = &self.light {
+            bytes.extend_from_slice(schemes);
         }
-        let sent = if padded { body_bytes } else { body.iter().map(Buffer::len).sum() };
+        bytes.resize(head.bytes() as usize, 0);
+        let sent = bytes.len() + padded_bytes(&self.stored) + self.compressed.len();
         Ok(EncodedMessage {
-            payload_bytes: fits(head.len() + sent, "message")?,
-            body_bytes: body_bytes as u32,
-            rows: batch.num_rows() as u32,
-            head,
-            body,
-            padded,
+            payload_bytes: fits(sent as u64, "message")?,
+            body_bytes: head.body_bytes,
+            rows: head.rows,
+            codec: head.codec(),
+            head: bytes,
+            body: self.stored,
+            compressed: self.compressed,
         })
     }
 }
@@ -163,14 +288,86 @@ struct Node {
     nulls: usize,
 }
 
-/// The arrays of a batch in depth-first order, and their buffers.
+/// Where a walk over arrays leaves what it finds, in order.
+pub(crate) trait Sink {
+    /// The valid rows of an array that has NULLs.
+    fn nulls(&mut self, nulls: &NullBuffer);
+    /// A buffer as it is.
+    fn raw(&mut self, buffer: Buffer);
+    fn booleans(&mut self, values: &BooleanBuffer);
+    /// Values of a type of fixed width.
+    fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>);
+    /// Where rows of lists begin and end.
+    fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>);
+    /// Strings or binary values.
+    fn strings<O: OffsetSizeTrait>(
+        &mut self,
+        offsets: &OffsetBuffer<O>,
+        values: &Buffer,
+        nulls: Option<&NullBuffer>,
+    );
+}
+
+/// The plain layout: every buffer as it is.
 #[derive(Default)]
-struct Walk {
-    nodes: Vec<Node>,
+struct PlainSink {
     buffers: Vec<Buffer>,
 }
 
-impl Walk {
+impl Sink for PlainSink {
+    fn nulls(&mut self, nulls: &NullBuffer) {
+        self.buffers.push(nulls.inner().sliced());
+    }
+
+    fn raw(&mut self, buffer: Buffer) {
+        self.buffers.push(buffer);
+    }
+
+    fn booleans(&mut self, values: &BooleanBuffer) {
+        self.buffers.push(values.sliced());
+    }
+
+    fn fixed(&mut self, _: &DataType, values: Buffer, _: Option<&NullBuffer>) {
+        self.buffers.push(values);
+    }
+
+    /// Offsets that begin at zero; none where there are no rows.
+    fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>) {
+        let first = offsets[0];
+        self.buffers.push(if offsets.len() == 1 {
+            Buffer::default()
+        } else if first.as_usize() == 0 {
+            offsets.inner().inner().clone()
+        } else {
+            Buffer::from_vec(offsets.iter().map(|&offset| offset - first).collect::<Vec<O>>())
+        });
+    }
+
+    fn strings<O: OffsetSizeTrait>(
+        &mut self,
+        offsets: &OffsetBuffer<O>,
+        values: &Buffer,
+        _: Option<&NullBuffer>,
+    ) {
+        self.offsets(offsets);
+        let (start, len) = used(offsets);
+        self.buffers.push(values.slice_with_length(start, len));
+    }
+}
+
+/// Where the values that offsets use begin, and how many they are.
+fn used<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> (usize, usize) {
+    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
+    (first.as_usize(), (last - first).as_usize())
+}
+
+/// The arrays of a batch in depth-first order, and what they are made of.
+struct Walk<S> {
+    nodes: Vec<Node>,
+    sink: S,
+}
+
+impl<S: Sink> Walk<S> {
     fn array(&mut self, array: &dyn Array) -> Result<()> {
         use DataType::*;
         match array.data_type() {
@@ -180,7 +377,7 @@ impl Walk {
             }
             Boolean => {
                 self.node(array);
-                self.buffers.push(array.as_boolean().values().sliced());
+                self.sink.booleans(array.as_boolean().values());
                 Ok(())
             }
             Utf8 => self.byte_array(array.as_string::<i32>()),
@@ -196,7 +393,8 @@ impl Walk {
             Map(_, _) => {
                 let map = array.as_map();
                 self.node(array);
-                let (start, len) = self.offsets(map.offsets());
+                self.sink.offsets(map.offsets());
+                let (start, len) = used(map.offsets());
                 self.array(&map.entries().slice(start, len))
             }
             FixedSizeList(_, _) => {
@@ -228,7 +426,8 @@ impl Walk {
                 self.node(array);
                 let data = array.to_data();
                 let values = &data.buffers()[0];
-                self.buffers.push(values.slice_with_length(data.offset() * width, data.len() * width));
+                let values = values.slice_with_length(data.offset() * width, data.len() * width);
+                self.sink.fixed(fixed, values, array.nulls());
                 Ok(())
             }
         }
@@ -242,21 +441,8 @@ impl Walk {
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
         self.nodes.push(Node { len, nulls: nulls.map_or(0, NullBuffer::null_count) });
         if let Some(nulls) = nulls {
-            self.buffers.push(nulls.inner().sliced());
+            self.sink.nulls(nulls);
         }
-    }
-
-    /// Pushes offsets that begin at zero; returns where the values used begin and how many they are.
-    fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>) -> (usize, usize) {
-        let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-        self.buffers.push(if offsets.len() == 1 {
-            Buffer::default()
-        } else if first.as_usize() == 0 {
-            offsets.inner().inner().clone()
-        } else {
-            Buffer::from_vec(offsets.iter().map(|&offset| offset - first).collect::<Vec<O>>())
-        });
-        (first.as_usize(), (last - first).as_usize())
     }
 
     fn byte_array<T: arrow_array::types::ByteArrayType>(
@@ -264,8 +450,7 @@ impl Walk {
         array: &arrow_array::GenericByteArray<T>,
     ) -> Result<()> {
         self.node(array);
-        let (start, len) = self.offsets(array.offsets());
-        self.buffers.push(array.values().slice_with_length(start, len));
+        self.sink.strings(array.offsets(), array.values(), array.nulls());
         Ok(())
     }
 
@@ -276,8 +461,8 @@ impl Walk {
         let views = array.views();
         let is_long = |view: u128| view as u32 > MAX_INLINE_VIEW_LEN;
         if !views.iter().any(|&view| is_long(view)) {
-            self.buffers.push(views.inner().clone());
-            self.buffers.push(Buffer::default());
+            self.sink.raw(views.inner().clone());
+            self.sink.raw(Buffer::default());
             return Ok(());
         }
         let mut moved = Vec::with_capacity(views.len());
@@ -301,14 +486,15 @@ impl Walk {
                 false => raw,
             });
         }
-        self.buffers.push(Buffer::from_vec(moved));
-        self.buffers.push(Buffer::from_vec(data));
+        self.sink.raw(Buffer::from_vec(moved));
+        self.sink.raw(Buffer::from_vec(data));
         Ok(())
     }
 
     fn list<O: OffsetSizeTrait>(&mut self, list: &GenericListArray<O>) -> Result<()> {
         self.node(list);
-        let (start, len) = self.offsets(list.offsets());
+        self.sink.offsets(list.offsets());
+        let (start, len) = used(list.offsets());
         self.array(&list.values().slice(start, len))
     }
 
@@ -325,15 +511,15 @@ impl Walk {
             let start = list.value_offsets()[row].as_usize();
             indices.extend((start..start + size.as_usize()).map(|i| i as u64));
         }
-        self.buffers.push(Buffer::from_vec(offsets));
-        self.buffers.push(Buffer::from_vec(sizes));
+        self.sink.raw(Buffer::from_vec(offsets));
+        self.sink.raw(Buffer::from_vec(sizes));
         let indices = UInt64Array::from(indices);
         self.array(&take_rows(list.values(), &indices)?)
     }
 
     fn union(&mut self, union: &UnionArray, mode: UnionMode) -> Result<()> {
         self.nodes.push(Node { len: union.len(), nulls: 0 });
-        self.buffers.push(union.type_ids().inner().clone());
+        self.sink.raw(union.type_ids().inner().clone());
         let DataType::Union(fields, _) = union.data_type() else {
             return Err(malformed("message", "a union without fields"));
         };
@@ -350,7 +536,7 @@ impl Walk {
                         rows.len() as i32 - 1
                     })
                     .collect();
-                self.buffers.push(Buffer::from_vec(moved));
+                self.sink.raw(Buffer::from_vec(moved));
                 for (id, _) in fields.iter() {
                     let rows = Int32Array::from(std::mem::take(&mut used[id as usize & 127]));
                     self.array(&take_rows(union.child(id), &rows)?)?;
@@ -370,7 +556,7 @@ impl Walk {
         // A key below a NULL may point anywhere; receivers are right to refuse it.
         let has_nulls = keys.null_count() > 0;
         if used.iter().all(|&used| used) && !has_nulls {
-            self.buffers.push(keys.values().inner().clone());
+            self.sink.fixed(&K::DATA_TYPE, keys.values().inner().clone(), keys.nulls());
             return self.array(values);
         }
         let mut next = 0;
@@ -386,7 +572,7 @@ impl Walk {
             .iter()
             .map(|key| key.map_or(K::Native::ZERO, |key| K::Native::usize_as(places[key.as_usize()])))
             .collect();
-        self.buffers.push(Buffer::from_vec(moved));
+        self.sink.fixed(&K::DATA_TYPE, Buffer::from_vec(moved), keys.nulls());
         if next == values.len() {
             return self.array(values);
         }

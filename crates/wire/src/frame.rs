@@ -50,6 +50,10 @@ pub enum Kind {
     Ping = 9,
     /// What the producer measured.
     Stats = 10,
+    /// What the consumer measured so far.
+    Progress = 11,
+    /// How the messages that follow are encoded, where the producer chooses.
+    Retune = 12,
     /// A Unix socket of this host where client and server may meet.
     Meeting = 16,
     /// The consumer is done with these places in shared memory.
@@ -69,6 +73,8 @@ impl Kind {
             8 => Self::Cancel,
             9 => Self::Ping,
             10 => Self::Stats,
+            11 => Self::Progress,
+            12 => Self::Retune,
             16 => Self::Meeting,
             17 => Self::Release,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),

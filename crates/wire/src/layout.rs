@@ -15,6 +15,8 @@ use arrow_schema::{DataType, UnionMode};
 pub(crate) const ALIGNMENT: usize = 16;
 /// Bytes of a head before its tables.
 pub(crate) const HEAD_FIXED_BYTES: usize = 20;
+/// The same in the light layout.
+pub(crate) const LIGHT_HEAD_FIXED_BYTES: usize = 28;
 /// Bytes of an entry in the table of nodes.
 pub(crate) const NODE_BYTES: usize = 8;
 /// Bytes of an entry in the table of buffers.
@@ -25,6 +27,11 @@ const _: () = assert!(align_of::<i128>() <= ALIGNMENT && align_of::<arrow_buffer
 /// Bytes after `bytes` to the next aligned place.
 pub(crate) const fn padding(bytes: usize) -> usize {
     bytes.wrapping_neg() % ALIGNMENT
+}
+
+/// The next aligned place.
+pub(crate) const fn aligned_bytes(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT as u64)
 }
 
 /// At most this many bytes has the plain message of `len` rows from `start`.

@@ -5,10 +5,12 @@
 //! - [`Encoder`] and [`decode`]: a run of rows as one self-contained
 //!   [`EncodedMessage`] and back. Arrow buffers go out as they lie in memory and
 //!   come in without being copied.
+//!   With a light [`Codec`] each column goes out in the cheapest encoding of its own.
 //! - [`Cutter`]: a batch as runs of rows that each fit a message.
 //! - [`schema`]: columns and their types.
-//! - [`control`]: everything else two ends say to each other; [`local`]: what is
-//!   said only where both are on one host.
+//! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
+//!   say so that the producer can choose the codec; [`local`]: what is said only
+//!   where both are on one host.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -34,9 +36,12 @@ mod decode;
 mod encode;
 mod error;
 pub mod frame;
+mod head;
 mod layout;
+mod light;
 pub mod local;
 pub mod schema;
+pub mod tuning;
 
 pub use codec::Codec;
 pub use cut::Cutter;

@@ -1,5 +1,5 @@
 //! What two ends on one host say to each other: where to meet, and where in
-//! shared memory a payload lies (`docs/format.md`, section 6).
+//! shared memory a payload lies (`docs/format.md`, section 7).
 
 use crate::bytes::{Put, Reader};
 use crate::error::{Result, malformed};

@@ -2,23 +2,33 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use lightship_wire::control::Query;
+use lightship_wire::control::{Plan, Query};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
+use lightship_wire::tuning::Progress;
+use lightship_wire::{Codec, rows_bytes};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
+use super::jobs::{Job, PROCESSORS};
+use super::produce::nanoseconds;
 use super::shm::Ledger;
 use super::{Carrier, Endpoint, lock, meet};
-use crate::proto::{Client, ClientEvent, Totals};
+use crate::proto::{Client, ClientEvent, Message, Totals};
 use crate::{Result, TransportError};
+
+/// A message smaller than this is decoded before another thread would have taken it up.
+const BESIDE_BYTES_MIN: u32 = 64 << 10;
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -53,9 +63,26 @@ const MEETING_PART: u32 = 4;
 /// limit of its own: the window bounds what a server may send.
 struct Shared {
     client: Client,
-    events: VecDeque<ClientEvent>,
+    events: VecDeque<Event>,
     /// Set once, when the task ends.
     ended: Option<TransportError>,
+}
+
+/// What waits for the application.
+enum Event {
+    /// What the protocol says.
+    Told(ClientEvent),
+    /// Rows.
+    Rows(Decoded),
+    /// Rows that another thread is decoding.
+    Decoding(Job<Decoded>),
+}
+
+/// A message's rows, and what they took.
+struct Decoded {
+    codec: Codec,
+    rows: Result<RecordBatch>,
+    took: Duration,
 }
 
 struct Link {
@@ -71,10 +98,10 @@ struct Link {
 impl Link {
     /// The application has taken a batch. What it has dropped goes back first, so that the
     /// producer has room for what the credit lets it send.
-    fn consumed(&self, credit: u32) {
+    fn consumed(&self, credit: u32, progress: &Progress) {
         let mut shared = lock(&self.shared);
         self.release(&mut shared.client);
-        shared.client.consumed(credit);
+        shared.client.consumed(credit, progress);
         drop(shared);
         self.outgoing.notify_one();
     }
@@ -97,6 +124,10 @@ pub struct Connection {
     link: Arc<Link>,
     task: JoinHandle<()>,
     same_host: bool,
+    /// What was measured of the running result.
+    progress: Progress,
+    /// Bytes of the rows that the application is busy with, and since when.
+    handed: Option<(u64, Instant)>,
     carrier: Carrier,
 }
 
@@ -106,7 +137,7 @@ pub enum Incoming {
     /// Rows, in order.
     Rows(RecordBatch),
     /// All rows have come; this is what they came to.
-    Finished(Totals),
+    Finished(Box<Totals>),
 }
 
 impl Connection {
@@ -162,8 +193,9 @@ impl Connection {
         });
         let task =
             tokio::spawn(run(link.clone(), FrameReader::new(read, segments), FrameWriter::new(write, None)));
-        let mut connection = Self { link, task, same_host, carrier: Carrier::Tcp };
-        match connection.event().await? {
+        let (progress, handed) = (Progress::default(), None);
+        let mut connection = Self { link, task, same_host, progress, handed, carrier: Carrier::Tcp };
+        match connection.told().await? {
             ClientEvent::Ready => {}
             other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
         }
@@ -197,12 +229,27 @@ impl Connection {
         self.same_host
     }
 
-    /// Asks. What is left of an earlier result is discarded first.
+    /// The plan as the server understands it: one that can't choose the codec uses LZ4.
+    ///
+    /// # Errors
+    /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
+    pub fn settle(&self, plan: Plan) -> Result<Plan> {
+        lock(&self.link.shared).client.settle(plan)
+    }
+
+    /// What was measured here of the result: decoding, and the application's own time.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Asks, after the plan was settled. What is left of an earlier result is discarded first.
     ///
     /// # Errors
     /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
     pub async fn query(&mut self, query: &Query) -> Result<(SchemaRef, Option<u64>)> {
         self.discard().await?;
+        (self.progress, self.handed) =
+            (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
         {
             let mut shared = lock(&self.link.shared);
             if let Some(ledger) = &self.link.ledger {
@@ -212,7 +259,7 @@ impl Connection {
             shared.client.query(query)?;
         }
         self.link.outgoing.notify_one();
-        match self.event().await? {
+        match self.told().await? {
             ClientEvent::Accepted { schema, rows_estimate } => Ok((schema, rows_estimate)),
             ClientEvent::Failed(failure) => Err(failure.into()),
             other => Err(TransportError::Protocol(format!("{other:?} instead of a schema"))),
@@ -226,22 +273,50 @@ impl Connection {
     /// # Errors
     /// [`TransportError::Failed`] when the server fails halfway, and whatever ends a connection.
     pub async fn next(&mut self) -> Result<Incoming> {
+        if let Some((bytes, since)) = self.handed.take() {
+            self.progress.consumed.add(bytes, nanoseconds(since.elapsed()));
+        }
         loop {
-            match self.event().await? {
-                ClientEvent::Rows(batch) => return Ok(Incoming::Rows(batch)),
-                ClientEvent::Finished(totals) => return Ok(Incoming::Finished(totals)),
+            let told = match self.event().await? {
+                Event::Rows(decoded) => return self.take(decoded).map(Incoming::Rows),
+                // `event` waits for what is being decoded.
+                Event::Decoding(_) => continue,
+                Event::Told(told) => told,
+            };
+            match told {
+                ClientEvent::Finished(totals) => return Ok(Incoming::Finished(Box::new(totals))),
                 ClientEvent::Failed(failure) => return Err(failure.into()),
-                ClientEvent::BatchEnd { credit } => self.link.consumed(credit),
+                ClientEvent::BatchEnd { credit } => self.consumed(credit),
                 other => return Err(TransportError::Protocol(format!("{other:?} in a result"))),
             }
         }
+    }
+
+    fn take(&mut self, decoded: Decoded) -> Result<RecordBatch> {
+        // A peer whose messages can't be read is of no more use.
+        let batch = decoded.rows.inspect_err(|_| self.abandon())?;
+        let bytes = rows_bytes(&batch);
+        self.progress.decoded[decoded.codec as usize].add(bytes, nanoseconds(decoded.took));
+        self.handed = Some((bytes, Instant::now()));
+        Ok(batch)
+    }
+
+    fn consumed(&mut self, credit: u32) {
+        self.link.consumed(credit, &self.progress);
+    }
+
+    fn abandon(&mut self) {
+        self.task.abort();
+        let mut shared = lock(&self.link.shared);
+        shared.events.clear();
+        shared.ended = Some(TransportError::Closed { during: Some("earlier") });
     }
 
     /// Stops the running query; its rows still on the way are discarded by the next one.
     pub fn cancel(&mut self) {
         let mut shared = lock(&self.link.shared);
         shared.client.cancel();
-        shared.events.retain(|event| !matches!(event, ClientEvent::Rows(_)));
+        shared.events.retain(|event| matches!(event, Event::Told(_)));
         self.link.outgoing.notify_one();
     }
 
@@ -256,19 +331,44 @@ impl Connection {
                 }
             }
             // Whatever still comes of it, from the schema to the end, is nobody's any more.
-            if let ClientEvent::BatchEnd { credit } = self.event().await? {
-                self.link.consumed(credit);
+            if let Event::Told(ClientEvent::BatchEnd { credit }) = self.event().await? {
+                self.consumed(credit);
             }
         }
     }
 
-    async fn event(&mut self) -> Result<ClientEvent> {
+    /// What comes next, where it can be no rows.
+    async fn told(&mut self) -> Result<ClientEvent> {
+        match self.event().await? {
+            Event::Told(told) => Ok(told),
+            _ => Err(TransportError::Protocol("rows instead of an answer".into())),
+        }
+    }
+
+    /// What comes next; rows, once they are decoded. Cancel-safe.
+    async fn event(&mut self) -> Result<Event> {
         loop {
+            let next = poll_fn(|context| {
+                let mut shared = lock(&self.link.shared);
+                let Some(front) = shared.events.front_mut() else { return Poll::Ready(None) };
+                let decoded = match front {
+                    Event::Decoding(job) => Some(ready!(Pin::new(job).poll(context))),
+                    _ => None,
+                };
+                let event = shared.events.pop_front();
+                Poll::Ready(match decoded {
+                    Some(decoded) => Some(decoded.map(Event::Rows)),
+                    None => event.map(Ok),
+                })
+            });
+            if let Some(event) = next.await {
+                return event.map_err(|error| {
+                    self.abandon();
+                    error.into()
+                });
+            }
             {
                 let mut shared = lock(&self.link.shared);
-                if let Some(event) = shared.events.pop_front() {
-                    return Ok(event);
-                }
                 if let Some(error) = shared.ended.take() {
                     shared.ended = Some(TransportError::Closed { during: Some("earlier") });
                     return Err(error);
@@ -307,7 +407,10 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
         };
         let told = {
             let mut shared = lock(&link.shared);
-            let event = shared.client.handle(Instant::now(), &header, payload)?;
+            let event = match shared.client.handle(Instant::now(), &header, payload)? {
+                Some(ClientEvent::Message(message)) => Some(unpack(message)?),
+                other => other.map(Event::Told),
+            };
             let told = event.is_some();
             shared.events.extend(event);
             if shared.client.wants_transmit() {
@@ -322,6 +425,22 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Decodes what is cheap to decode; anything else begins on another thread, as the
+/// credit for it allows: what has not been decoded is bounded as what has.
+fn unpack(message: Message) -> Result<Event> {
+    let codec = message.codec();
+    let began = Instant::now();
+    if codec == Codec::None || message.body_bytes() < BESIDE_BYTES_MIN {
+        let rows = Ok(message.decode()?);
+        return Ok(Event::Rows(Decoded { codec, rows, took: began.elapsed() }));
+    }
+    Ok(Event::Decoding(Job::start(move || {
+        let began = Instant::now();
+        let rows = message.decode();
+        Decoded { codec, rows, took: began.elapsed() }
+    })))
 }
 
 /// Sends, until the peer no longer takes it. What it sent before it closed can still be read, be it

@@ -1,10 +1,14 @@
 //! Sockets around the state machines of [`crate::proto`].
 
+mod answer;
 mod client;
+mod encoding;
 mod endpoint;
 mod frames;
+mod jobs;
 mod listen;
 mod meet;
+mod meter;
 mod produce;
 mod server;
 mod shm;

@@ -1,18 +1,19 @@
-//! A service's batches as messages: gathered when small, cut when large, sent on credit.
+//! A service's batches as the rows of messages: gathered when small, cut when large.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
-use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
-use lightship_wire::{Cutter, EncodedMessage, Encoder, WireError, message_bytes};
+use lightship_wire::control::{ErrorCode, Failure, Plan};
+use lightship_wire::{Cutter, WireError, message_bytes};
+
+use crate::proto::BATCH_MESSAGES_MAX;
 
 /// Rows on their way into messages, and the batch that is open.
 pub(super) struct Packer {
     plan: Plan,
     cutter: Cutter,
-    encoder: Encoder,
     schema: SchemaRef,
     /// Batches too small for a message of their own, while the next one is at hand.
     small: Vec<RecordBatch>,
@@ -21,13 +22,18 @@ pub(super) struct Packer {
     cutting: Option<(RecordBatch, usize)>,
     batch_rows: u64,
     batch_bytes: u64,
-    pub(super) stats: Stats,
+    batch_messages: u32,
 }
 
 /// What a [`Packer`] made.
 pub(super) enum Packed {
-    /// Send this.
-    Message(EncodedMessage),
+    /// Send these rows as a message.
+    Rows {
+        /// The rows.
+        rows: RecordBatch,
+        /// What they take as a plain message, at most.
+        bytes: u64,
+    },
     /// The open batch is full: end it, then ask again.
     BatchFull,
     /// All that was pushed has been packed.
@@ -38,7 +44,6 @@ impl Packer {
     pub(super) fn new(plan: Plan, schema: SchemaRef) -> Self {
         Self {
             cutter: Cutter::new(plan.message_bytes, plan.message_bytes_max),
-            encoder: Encoder::new(plan.codec.unwrap_or_default()),
             plan,
             schema,
             small: Vec::new(),
@@ -46,7 +51,7 @@ impl Packer {
             cutting: None,
             batch_rows: 0,
             batch_bytes: 0,
-            stats: Stats::default(),
+            batch_messages: 0,
         }
     }
 
@@ -63,51 +68,53 @@ impl Packer {
         self.small.is_empty() && self.cutting.is_none()
     }
 
-    /// The next message. Needs credit unless it answers otherwise.
-    pub(super) fn next(&mut self) -> Result<Packed, Failure> {
-        let began = Instant::now();
-        let packed = self.pack();
-        self.stats.encode_ns += nanoseconds(began.elapsed());
-        packed
+    /// Whether the next message is the first of its batch.
+    pub(super) fn is_between_batches(&self) -> bool {
+        self.batch_messages == 0
     }
 
-    fn pack(&mut self) -> Result<Packed, Failure> {
+    /// The rows of the next message.
+    pub(super) fn next(&mut self) -> Result<Packed, Failure> {
+        let Some((rows, bytes)) = self.message()? else { return Ok(Packed::Empty) };
+        let full = rows.num_rows() == 0
+            || self.batch_messages == BATCH_MESSAGES_MAX
+            || (self.batch_bytes > 0 && self.batch_bytes + bytes > self.plan.batch_bytes.into());
+        if full {
+            (self.batch_rows, self.batch_bytes, self.batch_messages) = (0, 0, 0);
+            return Ok(Packed::BatchFull);
+        }
+        self.batch_rows += rows.num_rows() as u64;
+        self.batch_bytes += bytes;
+        self.batch_messages += 1;
+        if let Some((batch, start)) = &mut self.cutting {
+            *start += rows.num_rows();
+            if *start == batch.num_rows() {
+                self.cutting = None;
+            }
+        }
+        Ok(Packed::Rows { rows, bytes })
+    }
+
+    /// The rows of the next message, which stay where they are, and what they take as a plain one at most.
+    /// No rows where the batch has as many as it may.
+    pub(super) fn message(&mut self) -> Result<Option<(RecordBatch, u64)>, Failure> {
         if self.cutting.is_none() {
             let small = std::mem::take(&mut self.small);
             self.small_bytes = 0;
             let batch = match small.as_slice() {
-                [] => return Ok(Packed::Empty),
+                [] => return Ok(None),
                 [batch] => batch.clone(),
                 batches => concat_batches(&self.schema, batches).map_err(arrow_failure)?,
             };
             self.cutting = Some((batch, 0));
         }
-        let Some((batch, start)) = &mut self.cutting else { return Ok(Packed::Empty) };
+        let Some((batch, start)) = &self.cutting else { return Ok(None) };
         let mut rows = self.cutter.next_rows(batch, *start).map_err(wire_failure)?;
         if self.plan.batch_rows > 0 {
             let wanted = u64::from(self.plan.batch_rows) - self.batch_rows;
             rows = rows.min(usize::try_from(wanted).unwrap_or(usize::MAX));
         }
-        let fits = |rows: usize, used: u64| {
-            used + message_bytes(batch, *start, rows) <= self.plan.batch_bytes.into()
-        };
-        if rows == 0 || (self.batch_bytes > 0 && !fits(rows, self.batch_bytes)) {
-            self.end_batch();
-            return Ok(Packed::BatchFull);
-        }
-        let message = self.encoder.encode(&batch.slice(*start, rows)).map_err(wire_failure)?;
-        self.batch_rows += rows as u64;
-        self.batch_bytes += u64::from(message.body_bytes().max(message.payload_bytes()));
-        *start += rows;
-        if *start == batch.num_rows() {
-            self.cutting = None;
-        }
-        Ok(Packed::Message(message))
-    }
-
-    /// The batch was ended for a reason of the sender's.
-    pub(super) fn end_batch(&mut self) {
-        (self.batch_rows, self.batch_bytes) = (0, 0);
+        Ok(Some((batch.slice(*start, rows), message_bytes(batch, *start, rows))))
     }
 }
 
@@ -115,7 +122,7 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn wire_failure(error: WireError) -> Failure {
+pub(super) fn wire_failure(error: WireError) -> Failure {
     match error {
         WireError::RowTooLarge { needed_bytes, .. } => Failure {
             needed_bytes: Some(needed_bytes),

@@ -1,13 +1,12 @@
 //! The side that answers: listeners, connections and their tasks.
 
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use futures::future::OptionFuture;
 use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Query};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
+use lightship_wire::tuning::Progress;
 use subtle::ConstantTimeEq;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -15,11 +14,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::answer::Answering;
 use super::endpoint::is_same_host;
 use super::frames::{FrameReader, FrameWriter, Segments};
 use super::listen::{Accepted, Listen, Listener};
 use super::meet::MeetingPlace;
-use super::produce::{Packed, Packer, nanoseconds};
+use super::meter::Meter;
 use super::shm;
 use super::{Answer, ReadHalf, Service, WriteHalf, lock};
 use crate::proto::{Server as Proto, ServerEvent};
@@ -27,8 +27,6 @@ use crate::{Result, TransportError};
 
 /// So many connections beyond the limit are told that it is reached; any more are just closed.
 const REFUSALS_MAX: usize = 64;
-/// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
-const FLUSH_BYTES: usize = 256 << 10;
 
 /// How a server behaves.
 #[derive(Clone)]
@@ -165,21 +163,23 @@ struct Handler {
 }
 
 /// What the futures of one connection share.
-struct Link {
-    shared: Mutex<Shared>,
+pub(super) struct Link {
+    pub(super) shared: Mutex<Shared>,
     /// Something to send, or something in the mail.
-    wake: Notify,
+    pub(super) wake: Notify,
 }
 
-struct Shared {
-    proto: Proto,
+pub(super) struct Shared {
+    pub(super) proto: Proto,
     hello: Option<Hello>,
     query: Option<Query>,
-    cancelled: bool,
+    pub(super) cancelled: bool,
+    /// What the consumer measured, when it last said so.
+    pub(super) progress: Option<Progress>,
 }
 
 /// Why the answer to a query ends early.
-enum Stop {
+pub(super) enum Stop {
     /// Tell the client; the connection lives on.
     Failed(Failure),
     /// The connection is done for.
@@ -203,6 +203,7 @@ pub(super) struct Session {
     link: Link,
     reader: FrameReader,
     writer: FrameWriter,
+    meter: Meter,
     way: Way,
 }
 
@@ -217,17 +218,23 @@ enum Way {
 }
 
 impl Session {
-    fn new(reader: FrameReader, writer: FrameWriter, way: Way, ping_interval: Duration) -> Self {
+    fn new(
+        reader: FrameReader,
+        writer: FrameWriter,
+        meter: Meter,
+        way: Way,
+        ping_interval: Duration,
+    ) -> Self {
         let proto = Proto::new(Instant::now(), ping_interval);
-        let shared = Shared { proto, hello: None, query: None, cancelled: false };
+        let shared = Shared { proto, hello: None, query: None, cancelled: false, progress: None };
         let link = Link { shared: Mutex::new(shared), wake: Notify::new() };
-        Self { link, reader, writer, way }
+        Self { link, reader, writer, meter, way }
     }
 
-    fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool, ping_interval: Duration) -> Self {
+    fn tcp(read: ReadHalf, write: WriteHalf, meter: Meter, same_host: bool, ping_interval: Duration) -> Self {
         let reader = FrameReader::new(read, Segments::None);
         let writer = FrameWriter::new(write, None);
-        Self::new(reader, writer, Way::Tcp { same_host }, ping_interval)
+        Self::new(reader, writer, meter, Way::Tcp { same_host }, ping_interval)
     }
 
     /// A client on a Unix socket.
@@ -235,7 +242,7 @@ impl Session {
         let (read, write, lender) = shm::lending(stream);
         let reader = FrameReader::new(read, Segments::Lent(lender.slots()));
         let writer = FrameWriter::new(write, Some(lender));
-        Self::new(reader, writer, Way::Unix, ping_interval)
+        Self::new(reader, writer, Meter::other(), Way::Unix, ping_interval)
     }
 
     /// Waits for the client's hello. Answers its token; `None` when it is no client.
@@ -265,10 +272,10 @@ impl Handler {
     /// One socket from hello to its end. Answers the session that goes on in its stead.
     async fn converse(&self, session: Session) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
-        let Session { link, reader, mut writer, way } = session;
+        let Session { link, reader, mut writer, meter, way } = session;
         let ended = tokio::select! {
             ended = receive(&link, reader) => ended.map(|()| None),
-            ended = self.answer_all(&link, &mut writer, way) => ended,
+            ended = self.answer_all(&link, &mut writer, meter, way) => ended,
             ended = keep_time(&link) => ended.map(|()| None),
         };
         // Whoever speaks another protocol, or breaks this one, is told so before the door closes.
@@ -285,21 +292,27 @@ impl Handler {
         Ok(match (stream, &self.config.tls) {
             (Accepted::Unix(stream), _) => Session::unix(stream, ping_interval),
             (Accepted::Tcp(stream), None) => {
-                let same_host = is_same_host(&stream);
+                let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let (read, write) = stream.into_split();
-                Session::tcp(Box::new(read), Box::new(write), same_host, ping_interval)
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
             }
             (Accepted::Tcp(stream), Some(tls)) => {
-                let same_host = is_same_host(&stream);
+                let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let stream = TlsAcceptor::from(tls.clone()).accept(stream).await?;
                 let (read, write) = tokio::io::split(stream);
-                Session::tcp(Box::new(read), Box::new(write), same_host, ping_interval)
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
             }
         })
     }
 
     /// Hello, then one query after the other. Ends with a session when the client goes to a meeting.
-    async fn answer_all(&self, link: &Link, writer: &mut FrameWriter, way: Way) -> Result<Option<Session>> {
+    async fn answer_all(
+        &self,
+        link: &Link,
+        writer: &mut FrameWriter,
+        mut meter: Meter,
+        way: Way,
+    ) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
         let hello = async {
             loop {
@@ -336,7 +349,7 @@ impl Handler {
             if let Some(query) = query {
                 // A client that asks here has not gone there, and will not.
                 meeting.set(None.into());
-                match self.answer(query, link, writer).await {
+                match self.answer(query, link, writer, &mut meter).await {
                     Ok(()) => {}
                     Err(Stop::Failed(failure)) => {
                         tracing::info!(code = ?failure.code, error = %failure, "query failed");
@@ -380,11 +393,17 @@ impl Handler {
         })
     }
 
-    async fn answer(&self, mut query: Query, link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
+    async fn answer(
+        &self,
+        mut query: Query,
+        link: &Link,
+        writer: &mut FrameWriter,
+        meter: &mut Meter,
+    ) -> Result<(), Stop> {
         let plan = &mut query.plan;
         plan.message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
         let planning = attended(self.service.query(&query), link, writer).await?;
-        let Answer { schema, rows_estimate, mut rows } = planning?;
+        let Answer { schema, rows_estimate, rows } = planning?;
         let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
         lock(&link.shared)
             .proto
@@ -392,92 +411,16 @@ impl Handler {
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
 
         writer.begin(&query.plan);
-        let mut packer = Packer::new(query.plan, schema);
-        loop {
-            let began = Instant::now();
-            let item = match futures::poll!(rows.next()) {
-                Poll::Ready(item) => item,
-                Poll::Pending => {
-                    // Nothing at hand: what there is goes out rather than wait for more.
-                    send_packed(&mut packer, link, writer).await?;
-                    flush(link, writer).await?;
-                    attended(rows.next(), link, writer).await?
-                }
-            };
-            packer.stats.produce_ns += nanoseconds(began.elapsed());
-            match item {
-                Some(Ok(batch)) => {
-                    if packer.push(batch) {
-                        send_packed(&mut packer, link, writer).await?;
-                    }
-                }
-                Some(Err(failure)) => return Err(failure.into()),
-                None => break,
-            }
-            if lock(&link.shared).cancelled {
-                return Err(cancelled(link));
-            }
-        }
-        send_packed(&mut packer, link, writer).await?;
-        lock(&link.shared).proto.finish(&packer.stats);
-        Ok(())
-    }
-}
-
-/// Packs and sends all that was pushed, as credit allows.
-async fn send_packed(packer: &mut Packer, link: &Link, writer: &mut FrameWriter) -> Result<(), Stop> {
-    if packer.is_empty() {
-        return Ok(());
-    }
-    loop {
-        let waiting = Instant::now();
-        credit(link, writer, Proto::has_credit).await?;
-        packer.stats.wait_ns += nanoseconds(waiting.elapsed());
-        match packer.next()? {
-            Packed::Empty => return Ok(()),
-            Packed::BatchFull => lock(&link.shared).proto.end_batch(),
-            Packed::Message(message) => {
-                let waiting = Instant::now();
-                credit(link, writer, |proto| proto.has_credit_for(&message)).await?;
-                packer.stats.wait_ns += nanoseconds(waiting.elapsed());
-                let due = {
-                    let mut shared = lock(&link.shared);
-                    if shared.proto.message(message) {
-                        shared.proto.end_batch();
-                        packer.end_batch();
-                    }
-                    shared.proto.queued_bytes() >= FLUSH_BYTES
-                };
-                if due {
-                    let sending = Instant::now();
-                    flush(link, writer).await?;
-                    packer.stats.send_ns += nanoseconds(sending.elapsed());
-                }
-            }
-        }
-    }
-}
-
-/// Waits until a message may be sent.
-async fn credit(link: &Link, writer: &mut FrameWriter, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
-    loop {
-        {
-            let shared = lock(&link.shared);
-            if shared.cancelled {
-                drop(shared);
-                return Err(cancelled(link));
-            }
-            if enough(&shared.proto) {
-                return Ok(());
-            }
-        }
-        flush(link, writer).await?;
-        link.wake.notified().await;
+        Answering::new(link, writer, meter, query.plan, schema).run(rows).await
     }
 }
 
 /// Runs a future, meanwhile sending what the protocol wants sent; ends early when the client cancels.
-async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -> Result<F::Output, Stop> {
+pub(super) async fn attended<F: Future>(
+    future: F,
+    link: &Link,
+    writer: &mut FrameWriter,
+) -> Result<F::Output, Stop> {
     let mut future = std::pin::pin!(future);
     loop {
         if lock(&link.shared).cancelled {
@@ -491,12 +434,12 @@ async fn attended<F: Future>(future: F, link: &Link, writer: &mut FrameWriter) -
     }
 }
 
-fn cancelled(link: &Link) -> Stop {
+pub(super) fn cancelled(link: &Link) -> Stop {
     lock(&link.shared).cancelled = false;
     Failure::new(ErrorCode::Cancelled, "the query was cancelled").into()
 }
 
-async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
+pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
     let frames: Vec<_> = {
         let mut shared = lock(&link.shared);
         std::iter::from_fn(|| shared.proto.poll_transmit()).collect()
@@ -524,8 +467,11 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
     let mut shared = lock(&link.shared);
     match shared.proto.handle(Instant::now(), &header, &payload)? {
         Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
-        Some(ServerEvent::Query(query)) => (shared.query, shared.cancelled) = (Some(query), false),
+        Some(ServerEvent::Query(query)) => {
+            (shared.query, shared.cancelled, shared.progress) = (Some(query), false, None);
+        }
         Some(ServerEvent::Cancel) => shared.cancelled = true,
+        Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),
         None => {}
     }
     link.wake.notify_one();

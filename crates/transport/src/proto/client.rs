@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
-use lightship_wire::decode;
-use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
+use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
+use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Stage};
+use lightship_wire::{Codec, peek};
 
-use super::BATCH_MESSAGES_MAX;
 use super::liveness::Liveness;
+use super::message::Message;
 use super::outbox::{Frame, Inbox, Outbox};
+use super::{BATCH_MESSAGES_MAX, RETUNES_MAX};
 use crate::{Result, TransportError};
 
 /// What a result came to, as the consumer counted it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Rows.
     pub rows: u64,
@@ -29,6 +30,34 @@ pub struct Totals {
     pub bytes_wire: u64,
     /// Where the producer's time went.
     pub producer: Stats,
+    /// What travelled in each codec, by [`Codec`]'s number.
+    pub codecs: [CodecTotals; Codec::ALL.len()],
+    /// How the codec changed, where the producer chose it: the first [`RETUNES_MAX`] times.
+    pub retunes: Vec<Retuned>,
+}
+
+/// What travelled in one codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CodecTotals {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of their bodies once decoded.
+    pub bytes_body: u64,
+    /// Their bytes on the wire, headers included.
+    pub bytes_wire: u64,
+}
+
+/// A change of the codec in mid-result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retuned {
+    /// The first message of the new codec, from 0.
+    pub message: u64,
+    /// The old codec.
+    pub from: Codec,
+    /// The new codec.
+    pub to: Codec,
+    /// The slowest stage under the old one.
+    pub slowest: Option<Stage>,
 }
 
 /// Something the application wants to know.
@@ -43,8 +72,8 @@ pub enum ClientEvent {
         /// How many rows are expected, where known.
         rows_estimate: Option<u64>,
     },
-    /// Rows.
-    Rows(RecordBatch),
+    /// Rows, to be decoded.
+    Message(Message),
     /// A batch is complete: once the application has taken its rows, it calls
     /// [`Client::consumed`] with the credit that the batch took.
     BatchEnd {
@@ -73,6 +102,8 @@ enum State {
 struct Receiving {
     plan: Plan,
     schema: SchemaRef,
+    /// Of the messages to come, as far as it is known.
+    codec: Option<Codec>,
     totals: Totals,
     batch_messages: u32,
     batch_bytes: u64,
@@ -95,10 +126,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that has just been made, by a client of these capabilities. A quiet server is
-    /// pinged every `ping_interval`.
+    /// A connection that has just been made, by a client of these capabilities besides choosing the
+    /// codec with the server. A quiet server is pinged every `ping_interval`.
     pub fn new(now: Instant, token: String, capabilities: u64, ping_interval: Duration) -> Self {
         let mut outbox = Outbox::default();
+        let capabilities = capabilities | CAPABILITY_ADAPTIVE;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
@@ -124,16 +156,36 @@ impl Client {
         self.liveness.received(now);
     }
 
-    /// Asks. Only when no result is on its way.
+    /// The plan as this server understands it: one that can't choose the codec uses LZ4.
     ///
     /// # Errors
-    /// [`TransportError::Protocol`] when one is.
+    /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
+    pub fn settle(&self, plan: Plan) -> Result<Plan> {
+        if self.server.capabilities & CAPABILITY_ADAPTIVE != 0 {
+            return Ok(plan);
+        }
+        match plan.codec {
+            None => Ok(Plan { codec: Some(Codec::Lz4), ..plan }),
+            Some(codec @ (Codec::Light | Codec::LightLz4 | Codec::LightZstd)) => {
+                Err(TransportError::Config(format!(
+                    "the server is of an older version and does not know the codec {codec}; it knows none, lz4, zstd"
+                )))
+            }
+            Some(_) => Ok(plan),
+        }
+    }
+
+    /// Asks; the plan is settled first. Only when no result is on its way.
+    ///
+    /// # Errors
+    /// [`TransportError::Protocol`] when one is, and what [`Client::settle`] says.
     pub fn query(&mut self, query: &Query) -> Result<()> {
         if !matches!(self.state, State::Idle) {
             return Err(TransportError::Protocol(
                 "a query while another is running on this connection".into(),
             ));
         }
+        let query = Query { plan: self.settle(query.plan)?, sql: query.sql.clone() };
         self.stream += 1;
         self.cancelled = false;
         self.inbox.open(self.stream);
@@ -143,9 +195,13 @@ impl Client {
     }
 
     /// The application has taken a batch that took so much credit; the producer may use it again.
-    pub fn consumed(&mut self, credit: u32) {
+    /// A producer that chooses the codec is told what was measured.
+    pub fn consumed(&mut self, credit: u32, progress: &Progress) {
         if let State::Receiving(receiving) = &mut self.state {
             receiving.credit = receiving.credit.saturating_add(credit);
+            if receiving.plan.codec.is_none() {
+                self.outbox.push(Kind::Progress, 0, self.stream, progress.encode());
+            }
             self.outbox.push(Kind::Credit, 0, self.stream, encode_credit(credit));
         }
     }
@@ -235,6 +291,7 @@ impl Client {
                 *state = State::Receiving(Box::new(Receiving {
                     plan,
                     schema: schema.clone(),
+                    codec: plan.codec,
                     totals: Totals::default(),
                     batch_messages: 0,
                     batch_bytes: 0,
@@ -243,7 +300,12 @@ impl Client {
                 Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
             }
             (Kind::Message, State::Receiving(receiving)) => {
-                receiving.message(payload, self.cancelled).map(|rows| rows.map(ClientEvent::Rows))
+                let message = receiving.message(payload)?;
+                Ok((!self.cancelled).then_some(ClientEvent::Message(message)))
+            }
+            (Kind::Retune, State::Receiving(receiving)) => {
+                receiving.retune(&Retune::decode(&payload)?)?;
+                Ok(None)
             }
             (Kind::Stats, State::Receiving(receiving)) => {
                 receiving.totals.producer = Stats::decode(&payload)?;
@@ -255,7 +317,7 @@ impl Client {
                 if !last {
                     return Ok(Some(ClientEvent::BatchEnd { credit }));
                 }
-                let totals = receiving.totals;
+                let totals = std::mem::take(&mut receiving.totals);
                 self.close_stream();
                 Ok(Some(ClientEvent::Finished(totals)))
             }
@@ -296,10 +358,26 @@ impl Client {
 }
 
 impl Receiving {
-    fn message(&mut self, payload: Buffer, skip: bool) -> Result<Option<RecordBatch>> {
+    fn retune(&mut self, retune: &Retune) -> Result<()> {
+        if self.plan.codec.is_some() || self.batch_messages > 0 {
+            return Err(TransportError::Protocol("a change of the codec where none may be".into()));
+        }
+        if let Some(from) = self.codec.replace(retune.codec)
+            && self.totals.retunes.len() < RETUNES_MAX
+        {
+            let (message, to, slowest) = (self.totals.messages, retune.codec, retune.slowest);
+            self.totals.retunes.push(Retuned { message, from, to, slowest });
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, payload: Buffer) -> Result<Message> {
         if self.credit == 0 {
             return Err(TransportError::Protocol("a message without credit".into()));
         }
+        let Some(codec) = self.codec else {
+            return Err(TransportError::Protocol("a message before its codec was chosen".into()));
+        };
         self.batch_messages += 1;
         if self.batch_messages > BATCH_MESSAGES_MAX {
             return Err(TransportError::Protocol(format!(
@@ -307,8 +385,13 @@ impl Receiving {
             )));
         }
         self.totals.messages += 1;
-        self.totals.bytes_wire += (lightship_wire::frame::HEADER_BYTES + payload.len()) as u64;
-        let rows = lightship_wire::peek(&payload)?;
+        let rows = peek(&payload)?;
+        let bytes_wire = (HEADER_BYTES + payload.len()) as u64;
+        self.totals.bytes_wire += bytes_wire;
+        let of_codec = &mut self.totals.codecs[codec as usize];
+        of_codec.messages += 1;
+        of_codec.bytes_body += u64::from(rows.body_bytes);
+        of_codec.bytes_wire += bytes_wire;
         // A batch is bounded by what the consumer stated; one message alone may be larger.
         self.batch_bytes += u64::from(rows.body_bytes).max(payload.len() as u64);
         if self.batch_messages > 1 && self.batch_bytes > u64::from(self.plan.batch_bytes) {
@@ -323,10 +406,13 @@ impl Receiving {
             ));
         }
         self.totals.rows += u64::from(rows.rows);
-        if skip {
-            return Ok(None);
-        }
-        Ok(Some(decode(&self.schema, payload, self.plan.message_bytes_max)?))
+        Ok(Message {
+            codec,
+            payload,
+            schema: self.schema.clone(),
+            body_bytes: rows.body_bytes,
+            body_bytes_max: self.plan.message_bytes_max,
+        })
     }
 
     fn batch_end(&mut self, payload: &[u8], last: bool) -> Result<u32> {

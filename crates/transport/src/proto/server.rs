@@ -6,6 +6,7 @@ use lightship_wire::EncodedMessage;
 use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
 use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
+use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune};
 
 use super::liveness::Liveness;
 use super::outbox::{Frame, Inbox, Outbox};
@@ -21,6 +22,8 @@ pub enum ServerEvent {
     Query(Query),
     /// The client wants no more of the result: stop, and [`Server::fail`] it.
     Cancel,
+    /// What the client has measured so far, where the codec is the server's to choose.
+    Progress(Progress),
 }
 
 #[derive(Debug)]
@@ -38,6 +41,8 @@ struct Sending {
     credit: u32,
     window_batches: u32,
     batch_bytes: u32,
+    /// The codec is left to this side.
+    adaptive: bool,
     /// The open batch is one message larger than a batch may be.
     oversize: bool,
     end: BatchEnd,
@@ -79,7 +84,7 @@ impl Server {
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
-            capabilities: capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING),
+            capabilities: CAPABILITY_ADAPTIVE | capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING),
             ping_interval_ms: u32::try_from(self.ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
         self.outbox.push(Kind::Hello, 0, 0, hello.encode());
@@ -101,11 +106,13 @@ impl Server {
     pub fn accept(&mut self, accepted: &Accepted) -> Result<()> {
         let State::Asked(query) = &self.state else { return Ok(()) };
         let (window_batches, batch_bytes) = (query.plan.window_batches, query.plan.batch_bytes);
+        let adaptive = query.plan.codec.is_none();
         self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
         self.state = State::Sending(Sending {
             credit: window_batches,
             window_batches,
             batch_bytes,
+            adaptive,
             oversize: false,
             end: BatchEnd::default(),
             batch_messages: 0,
@@ -140,6 +147,17 @@ impl Server {
         sending.batch_messages += 1;
         self.outbox.message(self.stream, message);
         sending.batch_messages == BATCH_MESSAGES_MAX
+    }
+
+    /// Says how the messages that follow are encoded. Only where the plan leaves that to
+    /// this side, and between batches.
+    pub fn retune(&mut self, retune: &Retune) {
+        if let State::Sending(sending) = &self.state
+            && sending.adaptive
+        {
+            debug_assert!(sending.batch_messages == 0, "a retune within a batch");
+            self.outbox.push(Kind::Retune, 0, self.stream, retune.encode());
+        }
     }
 
     /// Ends the batch, if it has messages, at the cost of one credit.
@@ -201,8 +219,8 @@ impl Server {
     /// When it does not belong here, or can't be read. The connection is then of no more use.
     pub fn handle(&mut self, now: Instant, header: &Header, payload: &[u8]) -> Result<Option<ServerEvent>> {
         self.liveness.received(now);
-        // Credit and cancel may cross the end of their result on the way.
-        let late = matches!(header.kind, Kind::Credit | Kind::Cancel)
+        // What is said of a result may cross its end on the way.
+        let late = matches!(header.kind, Kind::Credit | Kind::Progress | Kind::Cancel)
             && header.stream == self.stream
             && matches!(self.state, State::Idle);
         if header.kind == Kind::Query && matches!(self.state, State::Idle) {
@@ -240,6 +258,9 @@ impl Server {
                 sending.credit =
                     sending.credit.saturating_add(decode_credit(payload)?).min(sending.window_batches);
                 Ok(None)
+            }
+            (Kind::Progress, State::Sending(sending)) if sending.adaptive => {
+                Ok(Some(ServerEvent::Progress(Progress::decode(payload)?)))
             }
             (Kind::Cancel, State::Asked(_) | State::Sending(_)) => Ok(Some(ServerEvent::Cancel)),
             (Kind::Error, _) => Err(Failure::decode(payload)?.into()),

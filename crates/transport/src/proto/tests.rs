@@ -9,6 +9,7 @@ use arrow_schema::Schema;
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting};
+use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder};
 
 use super::*;
@@ -132,7 +133,7 @@ fn a_result_arrives_whole() {
     let counts: Vec<usize> = events
         .iter()
         .filter_map(|e| match e {
-            ClientEvent::Rows(batch) => Some(batch.num_rows()),
+            ClientEvent::Message(message) => Some(message.clone().decode().unwrap().num_rows()),
             _ => None,
         })
         .collect();
@@ -152,7 +153,7 @@ fn the_window_holds_the_producer_back() {
     }
     assert!(!pair.server.has_credit());
     pair.deliver_to_client();
-    pair.client.consumed(1);
+    pair.client.consumed(1, &Progress::default());
     pair.deliver_to_server();
     assert!(pair.server.has_credit());
 }
@@ -202,7 +203,7 @@ fn cancel_and_credit_may_come_too_late() {
     pair.server.end_batch();
     pair.server.finish(&Stats::default());
     pair.client.cancel();
-    pair.client.consumed(1);
+    pair.client.consumed(1, &Progress::default());
     assert!(pair.deliver_to_server().is_empty());
     assert!(matches!(pair.deliver_to_client().last(), Some(ClientEvent::Finished(_))));
 }
@@ -319,7 +320,7 @@ fn a_message_larger_than_a_batch_travels_alone() {
     let large = Encoder::new(Codec::None).encode(&rows(1000)).unwrap();
     assert!(pair.server.has_credit() && !pair.server.has_credit_for(&large));
     pair.deliver_to_client();
-    pair.client.consumed(1);
+    pair.client.consumed(1, &Progress::default());
     pair.deliver_to_server();
     assert!(pair.server.has_credit_for(&large));
     pair.server.message(large);
@@ -327,7 +328,7 @@ fn a_message_larger_than_a_batch_travels_alone() {
     assert!(!pair.server.has_credit());
     let events = pair.deliver_to_client();
     assert!(matches!(events.last(), Some(ClientEvent::BatchEnd { credit: 3 })));
-    pair.client.consumed(3);
+    pair.client.consumed(3, &Progress::default());
     pair.deliver_to_server();
     assert!(pair.server.has_credit());
 }
@@ -417,4 +418,122 @@ fn schemas_of_no_columns_are_fine() {
     pair.server.accept(&Accepted { schema: Schema::empty(), rows_estimate: None }).unwrap();
     pair.server.finish(&Stats::default());
     assert_eq!(pair.deliver_to_client().len(), 2);
+}
+
+fn adaptive() -> Plan {
+    Plan { codec: None, ..window(2) }
+}
+
+fn choose(pair: &mut Pair, codec: Codec, slowest: Option<Stage>) {
+    pair.server.retune(&Retune { codec, slowest });
+}
+
+#[test]
+fn the_producer_says_what_it_chooses_and_hears_what_was_measured() {
+    let mut pair = Pair::accepted(adaptive());
+    choose(&mut pair, Codec::Light, None);
+    pair.send(5);
+    pair.server.end_batch();
+    choose(&mut pair, Codec::LightZstd, Some(Stage::Send));
+    pair.send(6);
+    pair.send(7);
+    pair.server.end_batch();
+    let codecs: Vec<_> = pair
+        .deliver_to_client()
+        .iter()
+        .filter_map(|event| match event {
+            ClientEvent::Message(message) => Some(message.codec()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(codecs, [Codec::Light, Codec::LightZstd, Codec::LightZstd]);
+    let mut progress = Progress { decoders: 3, consumed: Work { bytes: 1, ns: 2 }, ..Progress::default() };
+    progress.decoded[Codec::Light as usize].add(3, 4);
+    pair.client.consumed(1, &progress);
+    assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Progress(p)] if *p == progress));
+    pair.server.finish(&Stats::default());
+    pair.client.consumed(1, &progress);
+    // Too late is no fault.
+    assert!(pair.deliver_to_server().is_empty());
+    let events = pair.deliver_to_client();
+    let Some(ClientEvent::Finished(totals)) = events.last() else { panic!("{events:?}") };
+    let retuned =
+        Retuned { message: 1, from: Codec::Light, to: Codec::LightZstd, slowest: Some(Stage::Send) };
+    assert_eq!(totals.retunes, [retuned]);
+    let messages = totals.codecs.map(|of_codec| of_codec.messages);
+    assert_eq!(messages, [0, 0, 0, 1, 0, 2]);
+    assert_eq!(totals.codecs.map(|of_codec| of_codec.bytes_wire).iter().sum::<u64>(), totals.bytes_wire);
+}
+
+#[test]
+fn a_codec_that_is_fixed_is_not_discussed() {
+    let mut pair = Pair::accepted(window(2));
+    choose(&mut pair, Codec::Light, None);
+    pair.send(5);
+    pair.server.end_batch();
+    assert_eq!(pair.deliver_to_client().len(), 2);
+    pair.client.consumed(1, &Progress::default());
+    assert!(pair.deliver_to_server().is_empty());
+    let retune = Retune { codec: Codec::Light, slowest: None }.encode();
+    let error = pair.forge(Kind::Retune, 0, 1, 3, retune).to_string();
+    assert!(error.contains("where none may be"), "{error}");
+}
+
+#[test]
+fn codecs_change_between_batches_and_are_said_beforehand() {
+    let retune = || Retune { codec: Codec::Light, slowest: None }.encode();
+    let mut pair = Pair::accepted(adaptive());
+    choose(&mut pair, Codec::None, None);
+    pair.send(1);
+    pair.deliver_to_client();
+    let error = pair.forge(Kind::Retune, 0, 1, 3, retune()).to_string();
+    assert!(error.contains("where none may be"), "{error}");
+
+    let message = Encoder::new(Codec::None).encode(&rows(1)).unwrap().to_vec();
+    let error = Pair::accepted(adaptive()).forge(Kind::Message, 0, 1, 1, message).to_string();
+    assert!(error.contains("before its codec"), "{error}");
+}
+
+#[test]
+fn changes_without_end_are_not_kept() {
+    let mut pair = Pair::accepted(adaptive());
+    for _ in 0..=2 * RETUNES_MAX {
+        choose(&mut pair, Codec::Light, Some(Stage::Send));
+    }
+    pair.server.finish(&Stats::default());
+    let events = pair.deliver_to_client();
+    let Some(ClientEvent::Finished(totals)) = events.last() else { panic!("{events:?}") };
+    assert_eq!(totals.retunes.len(), RETUNES_MAX);
+}
+
+#[test]
+fn a_server_of_before_is_asked_for_what_it_knows() {
+    let now = Instant::now();
+    let mut client = Client::new(now, String::new(), 0, INTERVAL);
+    let hello = lightship_wire::control::Hello { ping_interval_ms: 1, ..Default::default() }.encode();
+    let header = Header {
+        kind: Kind::Hello,
+        flags: 0,
+        stream: 0,
+        payload_bytes: hello.len() as u32,
+        sequence: 0,
+        payload_crc: crc32c(&hello),
+    };
+    client.handle(now, &header, Buffer::from_vec(hello)).unwrap();
+    assert_eq!(client.settle(adaptive()).unwrap().codec, Some(Codec::Lz4));
+    for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
+        assert_eq!(client.settle(Plan { codec: Some(codec), ..window(1) }).unwrap().codec, Some(codec));
+    }
+    for codec in [Codec::Light, Codec::LightLz4, Codec::LightZstd] {
+        let plan = Plan { codec: Some(codec), ..window(1) };
+        let error = client.query(&Query { sql: "q".into(), plan }).unwrap_err();
+        assert!(
+            matches!(&error, TransportError::Config(text) if text.contains(&codec.to_string())),
+            "{error}"
+        );
+    }
+    assert!(client.is_idle());
+    client.query(&Query { sql: "q".into(), plan: adaptive() }).unwrap();
+    let sent = std::iter::from_fn(|| client.poll_transmit()).last().unwrap();
+    assert_eq!(Query::decode(&split(&sent).1).unwrap().plan.codec, Some(Codec::Lz4));
 }

@@ -1,5 +1,6 @@
 //! The protocol over real sockets, with a service small enough to look into.
 
+mod codecs;
 mod ends;
 mod limits;
 mod results;

@@ -11,6 +11,7 @@ use lightship_wire::control::{
 };
 use lightship_wire::frame::{Header, Kind, crc32c};
 use lightship_wire::local::{Loan, Meeting, Place, encode_release};
+use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
 use crate::CODECS;
@@ -70,6 +71,15 @@ fn control_frames() {
 }
 
 #[test]
+fn frames_about_the_codec() {
+    let mut progress = Progress { decoders: 2, consumed: Work { bytes: 3, ns: 4 }, ..Progress::default() };
+    progress.decoded[Codec::None as usize].add(5, 6);
+    progress.decoded[Codec::LightZstd as usize].add(7, 8);
+    check("progress.bin", &progress.encode());
+    check("retune.bin", &Retune { codec: Codec::LightLz4, slowest: Some(Stage::Send) }.encode());
+}
+
+#[test]
 fn frames_between_ends_on_one_host() {
     let meeting = Meeting {
         name: "lightship-00112233445566778899aabbccddeeff".into(),
@@ -97,7 +107,9 @@ fn messages_of_every_type() {
     CODECS.into_iter().for_each(|codec| assert_eq!(read(codec), batch));
     // Compressors may write other bytes in their next version; the rest may not.
     check("every-type.schema.bin", &schema::encode(&schema).unwrap());
-    check(&message_name(Codec::None), &Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
+    for codec in [Codec::None, Codec::Light] {
+        check(&message_name(codec), &Encoder::new(codec).encode(&batch).unwrap().to_vec());
+    }
 }
 
 fn message_name(codec: Codec) -> String {

@@ -5,6 +5,7 @@ use arrow_array::Array;
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
+use lightship_wire::tuning::{Progress, Retune};
 use lightship_wire::{Codec, Encoder, WireError, decode, schema};
 use proptest::prelude::*;
 
@@ -22,9 +23,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn flipped_bits(batch in arrays::any_batch(), zstd in any::<bool>(), flips in prop::collection::vec(any::<u32>(), 1..8)) {
-        let codec = if zstd { Codec::Zstd } else { Codec::None };
-        let mut bytes = Encoder::new(codec).encode(&batch).unwrap().to_vec();
+    fn flipped_bits(batch in arrays::any_batch(), codec in 0..6usize, flips in prop::collection::vec(any::<u32>(), 1..8)) {
+        let mut bytes = Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec();
         for flip in flips {
             let bit = flip as usize % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -33,8 +33,9 @@ proptest! {
     }
 
     #[test]
-    fn overwritten_words(batch in arrays::any_batch(), words in prop::collection::vec((any::<u32>(), any::<u32>()), 1..4)) {
-        let mut bytes = Encoder::new(Codec::None).encode(&batch).unwrap().to_vec();
+    fn overwritten_words(batch in arrays::any_batch(), light in any::<bool>(), words in prop::collection::vec((any::<u32>(), any::<u32>()), 1..4)) {
+        let codec = if light { Codec::Light } else { Codec::None };
+        let mut bytes = Encoder::new(codec).encode(&batch).unwrap().to_vec();
         for (place, word) in words {
             let place = place as usize % (bytes.len() / 4) * 4;
             bytes[place..place + 4].copy_from_slice(&word.to_le_bytes());
@@ -43,16 +44,16 @@ proptest! {
     }
 
     #[test]
-    fn cut_short(batch in arrays::any_batch(), part in 0.0..1.0) {
-        let mut bytes = Encoder::new(Codec::Lz4).encode(&batch).unwrap().to_vec();
+    fn cut_short(batch in arrays::any_batch(), codec in 0..6usize, part in 0.0..1.0) {
+        let mut bytes = Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec();
         let len = (bytes.len() as f64 * part) as usize;
         bytes.truncate(len);
         prop_assert!(decode(&batch.schema(), Buffer::from_vec(bytes), u32::MAX).is_err());
     }
 
     #[test]
-    fn another_schema(batch in arrays::any_batch(), other in arrays::any_schema()) {
-        attack(&other, Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
+    fn another_schema(batch in arrays::any_batch(), codec in 0..6usize, other in arrays::any_schema()) {
+        attack(&other, Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec());
     }
 
     #[test]
@@ -62,6 +63,10 @@ proptest! {
         let _ = Query::decode(&bytes);
         let _ = Accepted::decode(&bytes);
         let _ = Failure::decode(&bytes);
+        let _ = Retune::decode(&bytes);
+        if let Ok(progress) = Progress::decode(&bytes) {
+            prop_assert_eq!(Progress::decode(&progress.encode()).unwrap(), progress);
+        }
         attack(&schema, bytes);
     }
 

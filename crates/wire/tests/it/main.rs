@@ -2,13 +2,14 @@
 
 mod golden;
 mod hostile;
+mod light;
 mod roundtrip;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use lightship_wire::{Codec, Encoder, decode};
 
-const CODECS: [Codec; 3] = [Codec::None, Codec::Lz4, Codec::Zstd];
+const CODECS: [Codec; 6] = Codec::ALL;
 
 /// The batch after it was sent and received.
 fn travel(batch: &RecordBatch, codec: Codec) -> RecordBatch {

@@ -1,0 +1,6 @@
+//! One file a subcommand.
+
+pub(crate) mod doctor;
+pub(crate) mod per_host;
+pub(crate) mod run;
+pub(crate) mod verify;

@@ -1,0 +1,302 @@
+//! What a link has come to, by our own traffic: TCP both ways, a ping-pong, and
+//! datagrams that may get lost.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::LabError;
+use crate::link::{Link, Shape};
+use crate::network::Host;
+use crate::shaper::Shaper;
+
+/// A value for each direction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct EachWay {
+    /// From the first host to the second.
+    pub a_to_b: f64,
+    /// Back.
+    pub b_to_a: f64,
+}
+
+/// Round trips of one small TCP segment, on an idle link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RoundTrip {
+    /// The shortest: the link's.
+    pub min: f64,
+    /// What one usually gets: the link's and the machine's.
+    pub median: f64,
+}
+
+/// What [`verify`] found. Printed as two lines, without the end of the last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// What was asked for.
+    pub link: Link,
+    /// What shapes it.
+    pub shaper: Shaper,
+    /// Payload of one TCP connection, after its slow start; 1e6 bits.
+    pub mbit_per_s: EachWay,
+    /// Milliseconds.
+    pub rtt_ms: RoundTrip,
+    /// Share of 1000 datagrams that did not arrive.
+    pub loss: EachWay,
+    /// The kernel's congestion control: with loss, TCP's speed is more its doing than
+    /// the link's (`cubic` at 1 % is an order of magnitude slower than `bbr`).
+    pub congestion_control: String,
+    /// What of the link is not there, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}
+
+/// Goodput over bandwidth: headers take 4 to 6 %, and a noisy machine its part.
+const BANDWIDTH_RATIO_MIN: f64 = 0.7;
+const BANDWIDTH_RATIO_MAX: f64 = 1.1;
+/// Shortest round trip: never below what was asked, but for the clock's grain.
+const RTT_RATIO_MIN: f64 = 0.98;
+const RTT_RATIO_MAX: f64 = 1.2;
+const RTT_MS_SPARE: f64 = 5.0;
+/// Three standard deviations of 1000 draws at 1 %, and as much for other shares.
+const LOSS_SPARE: f64 = 0.01;
+const LOSS_RATIO_SPARE: f64 = 0.5;
+
+const PINGS_MAX: usize = 100;
+const PINGS_MIN: usize = 10;
+const PINGS_TIME: Duration = Duration::from_secs(1);
+const PROBES: usize = 1000;
+const PROBE_BYTES: usize = 64;
+/// Slow enough for 1 Mbit/s and for a thread that wakes late.
+const PROBE_EVERY: Duration = Duration::from_millis(1);
+const CHUNK_BYTES: usize = 256 << 10;
+/// Round trips until a connection has found its speed, and to average over.
+const WARM_ROUND_TRIPS: u32 = 12;
+const STEADY_ROUND_TRIPS: u32 = 12;
+const TRANSFER_MIN: Duration = Duration::from_millis(750);
+/// Nothing on a link of ours takes longer.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Measures the link between two hosts; takes some seconds, more on slow links.
+///
+/// Without loss, TCP's goodput is to be 0.7 to 1.1 times the bandwidth (with loss at
+/// most that: loss is what limits TCP then); the shortest round trip 0.98 to 1.2
+/// times the asked one and at most 5 ms more; the loss the asked one, give or take
+/// half of it and 1 %. A local link has no such bounds.
+///
+/// # Errors
+/// [`LabError::FarOff`] with what was measured, if it is outside; [`LabError::Io`]
+/// when the hosts do not reach each other.
+pub fn verify(a: &Host, b: &Host) -> Result<Measured, LabError> {
+    let failed = || format!("can't measure the link between {} and {}", a.name(), b.name());
+    let measured = measure(a, b).map_err(LabError::io(failed()))?;
+    let off = off(&measured);
+    if off.is_empty() { Ok(measured) } else { Err(LabError::FarOff { measured: Box::new(measured), off }) }
+}
+
+fn measure(a: &Host, b: &Host) -> io::Result<Measured> {
+    let (rtt_ms, rtt) = ping(a, b)?;
+    let loss = thread::scope(|scope| {
+        let back = scope.spawn(|| lost(b, a, rtt));
+        let a_to_b = lost(a, b, rtt)?;
+        let b_to_a = back.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        io::Result::Ok(EachWay { a_to_b, b_to_a })
+    })?;
+    let mbit_per_s = EachWay { a_to_b: goodput(a, b, rtt)?, b_to_a: goodput(b, a, rtt)? };
+    let (link, shaper) = (*a.link(), a.shaper());
+    let congestion_control = a.run(|| fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control"))?;
+    Ok(Measured {
+        link,
+        shaper,
+        mbit_per_s,
+        rtt_ms,
+        loss,
+        congestion_control: congestion_control.trim().to_owned(),
+        left_out: a.left_out(),
+    })
+}
+
+/// What is outside the tolerances, one phrase each.
+fn off(measured: &Measured) -> Vec<String> {
+    let Link::Wire(shape) = measured.link else { return Vec::new() };
+    let Shape { bandwidth_bits_per_s, loss, .. } = shape;
+    let mut off = Vec::new();
+    for (way, mbit_per_s, lost) in [
+        ("a to b", measured.mbit_per_s.a_to_b, measured.loss.a_to_b),
+        ("b to a", measured.mbit_per_s.b_to_a, measured.loss.b_to_a),
+    ] {
+        if let Some(bits) = bandwidth_bits_per_s {
+            let asked = bits as f64 / 1e6;
+            let ratio = mbit_per_s / asked;
+            if ratio > BANDWIDTH_RATIO_MAX || (ratio < BANDWIDTH_RATIO_MIN && loss == 0.0) {
+                off.push(format!("{mbit_per_s:.1} Mbit/s {way}, not {asked}"));
+            }
+        }
+        if (lost - loss).abs() > LOSS_SPARE + loss * LOSS_RATIO_SPARE {
+            off.push(format!("{:.2} % lost {way}, not {}", lost * 100.0, loss * 100.0));
+        }
+    }
+    let asked_ms = shape.round_trip().as_secs_f64() * 1e3;
+    let least_ms = if measured.left_out.is_some() { 0.0 } else { asked_ms * RTT_RATIO_MIN };
+    let most_ms = (asked_ms * RTT_RATIO_MAX).min(asked_ms + RTT_MS_SPARE).max(RTT_MS_SPARE);
+    let min_ms = measured.rtt_ms.min;
+    if !(least_ms..=most_ms).contains(&min_ms) {
+        off.push(format!("a round trip of {min_ms:.3} ms, not {asked_ms}"));
+    }
+    off
+}
+
+/// A listener on `to` and a connection to it from `from`: (from's end, to's end).
+fn connect(from: &Host, to: &Host) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = to.run(|| TcpListener::bind((to.address(), 0)))?;
+    let address = listener.local_addr()?;
+    let ours = from.run(|| TcpStream::connect_timeout(&address, PATIENCE))?;
+    let (theirs, _) = listener.accept()?;
+    for stream in [&ours, &theirs] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+    }
+    Ok((ours, theirs))
+}
+
+/// The round trip, for people and as the scale of what follows.
+fn ping(a: &Host, b: &Host) -> io::Result<(RoundTrip, Duration)> {
+    let (mut ours, mut theirs) = connect(a, b)?;
+    let mut taken = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut byte = [0];
+            while theirs.read_exact(&mut byte).and_then(|()| theirs.write_all(&byte)).is_ok() {}
+        });
+        let began = Instant::now();
+        let mut taken = Vec::with_capacity(PINGS_MAX);
+        while taken.len() < PINGS_MIN || (taken.len() < PINGS_MAX && began.elapsed() < PINGS_TIME) {
+            let sent = Instant::now();
+            ours.write_all(&[1])?;
+            ours.read_exact(&mut [0])?;
+            taken.push(sent.elapsed());
+        }
+        // The other end's thread reads the end of it.
+        ours.shutdown(Shutdown::Both)?;
+        io::Result::Ok(taken)
+    })?;
+    taken.sort_unstable();
+    let ms = |place: usize| taken[place].as_secs_f64() * 1e3;
+    Ok((RoundTrip { min: ms(0), median: ms(taken.len() / 2) }, taken[0]))
+}
+
+/// Bits of payload a second, in 1e6, after the connection's slow start.
+fn goodput(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
+    let (mut sender, mut receiver) = connect(from, to)?;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let chunk = vec![0; CHUNK_BYTES];
+            // Until the receiver has enough and closes.
+            while sender.write_all(&chunk).is_ok() {}
+        });
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut receive_for = |time: Duration| {
+            let (began, mut bytes) = (Instant::now(), 0);
+            while began.elapsed() < time {
+                match receiver.read(&mut chunk)? {
+                    0 => return Err(ErrorKind::UnexpectedEof.into()),
+                    read => bytes += read,
+                }
+            }
+            io::Result::Ok(bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64())
+        };
+        let measured = receive_for(TRANSFER_MIN + rtt * WARM_ROUND_TRIPS)
+            .and_then(|_| receive_for(TRANSFER_MIN + rtt * STEADY_ROUND_TRIPS));
+        // With bytes unread, closing resets the connection: the sender ends at once.
+        drop(receiver);
+        measured
+    })
+}
+
+/// The share of [`PROBES`] datagrams that did not arrive.
+fn lost(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
+    let receiver = to.run(|| UdpSocket::bind((to.address(), 0)))?;
+    let sender = from.run(|| UdpSocket::bind((from.address(), 0)))?;
+    let address: SocketAddr = receiver.local_addr()?;
+    let silence = Duration::from_millis(500) + rtt * 2;
+    receiver.set_read_timeout(Some(silence))?;
+    thread::scope(|scope| {
+        let counting = scope.spawn(|| {
+            let mut arrived = 0;
+            let mut probe = [0; PROBE_BYTES];
+            while arrived < PROBES && receiver.recv(&mut probe).is_ok() {
+                arrived += 1;
+            }
+            arrived
+        });
+        for _ in 0..PROBES {
+            sender.send_to(&[0; PROBE_BYTES], address)?;
+            thread::sleep(PROBE_EVERY);
+        }
+        let arrived = counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(1.0 - arrived as f64 / PROBES as f64)
+    })
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { link, shaper, mbit_per_s, rtt_ms, loss, congestion_control, left_out } = self;
+        write!(f, "{link} ({shaper}")?;
+        if let Some(left_out) = left_out {
+            write!(f, ", {left_out}")?;
+        }
+        write!(
+            f,
+            "):\n  {:.1} / {:.1} Mbit/s ({congestion_control}), round trip {:.3} ms (median {:.3}), lost {:.2} / {:.2} %",
+            mbit_per_s.a_to_b,
+            mbit_per_s.b_to_a,
+            rtt_ms.min,
+            rtt_ms.median,
+            loss.a_to_b * 100.0,
+            loss.b_to_a * 100.0
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(link: &str, mbit_per_s: f64, rtt_ms: f64, loss: f64) -> Measured {
+        Measured {
+            link: link.parse().unwrap(),
+            shaper: Shaper::Rattan,
+            mbit_per_s: EachWay { a_to_b: mbit_per_s, b_to_a: mbit_per_s },
+            rtt_ms: RoundTrip { min: rtt_ms, median: rtt_ms },
+            loss: EachWay { a_to_b: loss, b_to_a: loss },
+            congestion_control: "cubic".into(),
+            left_out: None,
+        }
+    }
+
+    #[test]
+    fn what_is_far_off_is_told_from_what_is_not() {
+        for (link, mbit_per_s, rtt_ms, loss) in [
+            ("wan", 95.0, 50.4, 0.0),
+            ("wan,1%", 7.0, 50.4, 0.012),
+            ("fast", 9000.0, 0.04, 0.0),
+            ("local", 3.0, 70.0, 0.5),
+        ] {
+            assert_eq!(off(&measured(link, mbit_per_s, rtt_ms, loss)), [""; 0], "{link}");
+        }
+        for (link, mbit_per_s, rtt_ms, loss, phrases) in [
+            ("wan", 60.0, 50.4, 0.0, 2),
+            ("wan", 120.0, 50.4, 0.0, 2),
+            ("wan", 95.0, 25.0, 0.0, 1),
+            ("wan", 95.0, 61.0, 0.0, 1),
+            ("wan,5%", 7.0, 50.4, 0.0, 2),
+        ] {
+            assert_eq!(off(&measured(link, mbit_per_s, rtt_ms, loss)).len(), phrases, "{link} {mbit_per_s}");
+        }
+        let left_out = Some("without its delay".to_owned());
+        assert!(off(&Measured { left_out, ..measured("lan", 950.0, 0.05, 0.0) }).is_empty());
+    }
+}

@@ -1,0 +1,93 @@
+//! Network namespaces that are nothing but an open file: when it is closed and the
+//! last process inside has ended, the kernel removes them and what is in them.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::LabError;
+use crate::group::Group;
+
+/// A network namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Namespace {
+    file: Arc<File>,
+}
+
+impl Namespace {
+    /// A new one, its loopback up.
+    pub(crate) fn new() -> Result<Self, LabError> {
+        // A thread that leaves its namespace does not come back: it ends here.
+        let made = on_a_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        let file = made.map_err(LabError::io("can't make a network namespace"))?;
+        let this = Self { file: Arc::new(file) };
+        this.tool("ip link set lo up")?;
+        Ok(this)
+    }
+
+    /// The one that a process is in.
+    pub(crate) fn of(pid: u32) -> Result<Self, LabError> {
+        let path = format!("/proc/{pid}/ns/net");
+        Ok(Self { file: Arc::new(File::open(&path).map_err(LabError::io(path))?) })
+    }
+
+    /// A path by which `ip` finds it while this process lives.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+
+    /// Runs `f` on a thread inside. What it opens and starts stays inside.
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        on_a_thread(|| {
+            setns(&*self.file, CloneFlags::CLONE_NEWNET)?;
+            f()
+        })
+    }
+
+    /// Runs a program inside and waits for it: words apart by blanks.
+    pub(crate) fn tool(&self, line: &str) -> Result<(), LabError> {
+        let mut words = line.split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        enter(command.args(words), Some(self), None);
+        let output = command.output().map_err(LabError::io(format!("can't run `{line}`")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(LabError::Tool { command: line.to_owned(), stderr })
+    }
+}
+
+/// Has `command` join the group and the namespace before it becomes its program.
+pub(crate) fn enter(command: &mut Command, namespace: Option<&Namespace>, group: Option<&Group>) {
+    let namespace = namespace.cloned();
+    let doors = group.map(Group::doors);
+    let join = move || {
+        // 0 is whoever writes it.
+        doors.iter().flat_map(|doors| doors.iter()).try_for_each(|mut door| door.write_all(b"0"))?;
+        if let Some(namespace) = &namespace {
+            setns(&*namespace.file, CloneFlags::CLONE_NEWNET)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec, `join` makes system calls on files that were
+    // opened before. It takes no memory and no lock; errors carry the number alone.
+    unsafe { command.pre_exec(join) };
+}
+
+fn on_a_thread<T: Send>(f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("lab-namespace".into()).spawn_scoped(scope, f)?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}

@@ -1,0 +1,114 @@
+//! Rattan, a path emulator that runs as a program: delay and loss where the kernel
+//! has no netem (<https://github.com/stack-rs/rattan>, 0.1.1).
+//!
+//! `rattan link … -- COMMAND` makes a namespace (its left), joins it to the one it
+//! was started in (its right), and runs COMMAND inside. Ours says who it is and
+//! waits, so that the namespace can be entered by others; rattan ends with it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::error::LabError;
+use crate::group::Group;
+use crate::link::Shape;
+use crate::namespace::{Namespace, enter};
+
+/// After that, it won't come up.
+const START_MAX: Duration = Duration::from_secs(20);
+/// Says its process and the right's address on what is its input too, then waits
+/// for the end of it.
+const HOLDER: &str = r#"echo "$$ $RATTAN_BASE" >&0; exec cat >/dev/null"#;
+
+/// A running link.
+#[derive(Debug)]
+pub(crate) struct Rattan {
+    /// The namespace that it made.
+    pub(crate) left: Namespace,
+    pub(crate) left_address: IpAddr,
+    pub(crate) right_address: IpAddr,
+    process: Child,
+    _holder: UnixStream,
+}
+
+impl Rattan {
+    /// Joins a new namespace to `right`; `up` is from left to right.
+    pub(crate) fn start(
+        program: &Path,
+        [up, down]: [&Shape; 2],
+        right: &Namespace,
+        group: &Group,
+    ) -> Result<Self, LabError> {
+        let failed = LabError::Rattan;
+        let binary = File::open(program).map_err(failed)?;
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let talk = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
+        // By number: its path may be hidden by the time it is run.
+        let mut command = Command::new(format!("/proc/self/fd/{}", binary.as_raw_fd()));
+        command
+            .arg("link")
+            .args(up.rattan("uplink"))
+            .args(down.rattan("downlink"))
+            .args(["--", "sh", "-c", HOLDER])
+            .env("RUST_LOG", "error")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::from(talk))
+            // Ctrl-C is for the command that uses the link.
+            .process_group(0);
+        enter(&mut command, Some(right), Some(group));
+        // SAFETY: system calls with constant arguments; nothing takes memory or locks.
+        unsafe { command.pre_exec(hide_leftovers) };
+        let process = command.spawn().map_err(failed)?;
+        // With it goes our copy of the holder's end, so that we see when rattan fails.
+        drop(command);
+
+        ours.set_read_timeout(Some(START_MAX)).map_err(failed)?;
+        let mut line = String::new();
+        BufReader::new(&ours).read_line(&mut line).map_err(failed)?;
+        let (pid, right_address) =
+            holder(&line).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
+        let left = Namespace::of(pid)?;
+        let left_address = left.run(|| source_towards(right_address)).map_err(failed)?;
+        Ok(Self { left, left_address, right_address, process, _holder: ours })
+    }
+}
+
+impl Drop for Rattan {
+    fn drop(&mut self) {
+        // Killed already, most likely: then this is no news to anyone.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Rattan keeps its namespaces as mounts under /run and its locks under /tmp. In
+/// a mount namespace of its own, they end with it.
+fn hide_leftovers() -> io::Result<()> {
+    const NO_PATH: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(NO_PATH, "/", NO_PATH, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NO_PATH)?;
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), NO_PATH)?;
+    mount(Some("tmpfs"), "/tmp", Some("tmpfs"), MsFlags::empty(), NO_PATH)?;
+    Ok(())
+}
+
+fn holder(line: &str) -> Option<(u32, IpAddr)> {
+    let (pid, address) = line.trim().split_once(' ')?;
+    Some((pid.parse().ok()?, address.parse().ok()?))
+}
+
+/// The own address of packets to `peer`. Connecting a datagram socket sends nothing.
+fn source_towards(peer: IpAddr) -> io::Result<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect((peer, 9))?;
+    Ok(socket.local_addr()?.ip())
+}

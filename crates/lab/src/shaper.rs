@@ -1,0 +1,222 @@
+//! Who makes a link slow, and how he is told to.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::error::LabError;
+use crate::link::{Link, Shape};
+
+/// What shapes a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shaper {
+    /// Nothing: the loopback.
+    None,
+    /// The kernel's token bucket: bandwidth alone, cheap.
+    Tbf,
+    /// The kernel's network emulator.
+    Netem,
+    /// A program that stands between two namespaces: delay and loss where the
+    /// kernel has no netem.
+    Rattan,
+}
+
+/// Measured on two cores; beyond, rattan and not the link is what one measures.
+const RATTAN_BITS_PER_S_MAX: u64 = 800_000_000;
+/// A delay below this may be left out where nothing can make it; more would be
+/// another link.
+const DELAY_US_OPTIONAL: u64 = 1_000;
+
+/// The largest frame of Ethernet, without its checksum.
+const FRAME_BYTES: u64 = 1_514;
+const QUEUE_FRAMES_MIN: u64 = 100;
+/// The longest that a queue keeps sending after the sender has stopped, if the
+/// round trip is shorter: switches of a local network hold a few milliseconds.
+const QUEUE_US_MIN: u64 = 5_000;
+/// What a token bucket may send at once: short of what anyone would notice.
+const BURST_US: u64 = 1_000;
+
+impl Shaper {
+    /// Who shapes `link` on a machine with or without netem.
+    ///
+    /// # Errors
+    /// [`LabError::TooFast`]: netem is missing and the link is beyond rattan.
+    pub(crate) fn choose(link: &Link, netem: bool) -> Result<Self, LabError> {
+        let Link::Wire(shape) = link else { return Ok(Self::None) };
+        let Shape { bandwidth_bits_per_s, delay_us, loss } = *shape;
+        if delay_us == 0 && loss == 0.0 {
+            return Ok(Self::Tbf);
+        }
+        if netem {
+            return Ok(Self::Netem);
+        }
+        if bandwidth_bits_per_s.is_some_and(|bits| bits <= RATTAN_BITS_PER_S_MAX) {
+            return Ok(Self::Rattan);
+        }
+        if delay_us < DELAY_US_OPTIONAL && loss == 0.0 {
+            return Ok(Self::Tbf);
+        }
+        let max = Link::Wire(Shape { bandwidth_bits_per_s: Some(RATTAN_BITS_PER_S_MAX), ..*shape });
+        Err(LabError::TooFast { link: link.to_string(), bandwidth_max: max.to_string() })
+    }
+
+    /// What of the link this shaper leaves out, for people.
+    pub(crate) fn leaves_out(self, link: &Link) -> Option<String> {
+        match (self, link) {
+            (Self::Tbf, Link::Wire(shape)) if shape.delay_us > 0 => Some(format!(
+                "without its delay of {} ms: the kernel has no netem, and nothing else keeps up",
+                shape.delay_us as f64 / 1e3
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Shaper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Tbf => "tbf",
+            Self::Netem => "netem",
+            Self::Rattan => "rattan",
+        })
+    }
+}
+
+impl Shape {
+    /// What the queue before the link holds: the bytes of a round trip, so that one
+    /// stream can fill it, and never less than a switch has.
+    fn queue_bytes(&self) -> Option<u64> {
+        let round_trip_us = (self.delay_us * 2).max(QUEUE_US_MIN);
+        let bytes = bytes_in(self.bandwidth_bits_per_s?, round_trip_us);
+        Some(bytes.max(QUEUE_FRAMES_MIN * FRAME_BYTES))
+    }
+
+    /// Arguments of `tc qdisc add dev … root` for `shaper`; `None` when there is
+    /// nothing to do.
+    pub(crate) fn qdisc(&self, shaper: Shaper) -> Option<String> {
+        match shaper {
+            Shaper::Tbf => {
+                let bits = self.bandwidth_bits_per_s?;
+                // Larger frames of the kernel's are cut by the bucket itself.
+                let burst = bytes_in(bits, BURST_US).max(2 * FRAME_BYTES);
+                let limit = self.queue_bytes()?;
+                Some(format!("tbf rate {bits}bit burst {burst}b limit {limit}b"))
+            }
+            Shaper::Netem => {
+                // Packets on their way count against the limit as those that wait do.
+                let queued = self.queue_bytes().unwrap_or_default() / FRAME_BYTES;
+                let flying = self
+                    .bandwidth_bits_per_s
+                    .map_or(100_000, |bits| bytes_in(bits, self.delay_us) / FRAME_BYTES);
+                let mut words = format!("netem limit {}", queued + flying);
+                if self.delay_us > 0 {
+                    words += &format!(" delay {}us", self.delay_us);
+                }
+                if self.loss > 0.0 {
+                    words += &format!(" loss {}%", self.loss * 100.0);
+                }
+                if let Some(bits) = self.bandwidth_bits_per_s {
+                    words += &format!(" rate {bits}bit");
+                }
+                Some(words)
+            }
+            Shaper::None | Shaper::Rattan => None,
+        }
+    }
+
+    /// Arguments of `rattan link` for one direction, `uplink` or `downlink`.
+    pub(crate) fn rattan(&self, direction: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut option = |name: &str, value: String| words.extend([format!("--{direction}-{name}"), value]);
+        if let (Some(bits), Some(queue)) = (self.bandwidth_bits_per_s, self.queue_bytes()) {
+            option("bandwidth", format!("{bits}bps"));
+            option("queue", "droptail".into());
+            option("queue-args", format!(r#"{{"byte_limit":{queue}}}"#));
+        }
+        if self.delay_us > 0 {
+            option("delay", format!("{}us", self.delay_us));
+        }
+        if self.loss > 0.0 {
+            option("loss", self.loss.to_string());
+        }
+        words
+    }
+}
+
+const fn bytes_in(bits_per_s: u64, us: u64) -> u64 {
+    (bits_per_s as u128 * us as u128 / 8_000_000) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(link: &str) -> Shape {
+        match link.parse() {
+            Ok(Link::Wire(shape)) => shape,
+            other => panic!("{link}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_shaper_is_the_cheapest_that_can() {
+        for (link, with_netem, without) in [
+            ("local", Shaper::None, Shaper::None),
+            ("fast", Shaper::Tbf, Shaper::Tbf),
+            ("lan", Shaper::Netem, Shaper::Tbf),
+            ("wan", Shaper::Netem, Shaper::Rattan),
+            ("slow", Shaper::Netem, Shaper::Rattan),
+            ("100mbit,1%", Shaper::Netem, Shaper::Rattan),
+        ] {
+            let link: Link = link.parse().unwrap();
+            assert_eq!(Shaper::choose(&link, true).unwrap(), with_netem, "{link}");
+            assert_eq!(Shaper::choose(&link, false).unwrap(), without, "{link}");
+        }
+        for link in ["1gbit,25ms", "lan,1%", "5ms"] {
+            let error = Shaper::choose(&link.parse().unwrap(), false).unwrap_err();
+            assert!(matches!(error, LabError::TooFast { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_said() {
+        assert!(Shaper::Tbf.leaves_out(&Link::lan()).unwrap().contains("0.3 ms"));
+        assert_eq!(Shaper::Tbf.leaves_out(&Link::fast()), None);
+        assert_eq!(Shaper::Rattan.leaves_out(&Link::wan()), None);
+    }
+
+    #[test]
+    fn token_buckets_are_told_rate_burst_and_queue() {
+        for (link, words) in [
+            ("lan", "tbf rate 1000000000bit burst 125000b limit 625000b"),
+            ("fast", "tbf rate 10000000000bit burst 1250000b limit 6250000b"),
+            ("1mbit", "tbf rate 1000000bit burst 3028b limit 151400b"),
+        ] {
+            assert_eq!(shape(link).qdisc(Shaper::Tbf).as_deref(), Some(words), "{link}");
+        }
+        assert_eq!(shape("0ms").qdisc(Shaper::Tbf), None);
+    }
+
+    #[test]
+    fn netem_is_told_all_and_its_limit_holds_what_flies() {
+        for (link, words) in [
+            ("wan", "netem limit 618 delay 25000us rate 100000000bit"),
+            ("wan,1%", "netem limit 618 delay 25000us loss 1% rate 100000000bit"),
+            ("10mbit,2%", "netem limit 100 loss 2% rate 10000000bit"),
+        ] {
+            assert_eq!(shape(link).qdisc(Shaper::Netem).as_deref(), Some(words), "{link}");
+        }
+    }
+
+    #[test]
+    fn rattan_is_told_each_direction() {
+        assert_eq!(
+            shape("wan,1%").rattan("uplink").join(" "),
+            "--uplink-bandwidth 100000000bps --uplink-queue droptail \
+             --uplink-queue-args {\"byte_limit\":625000} --uplink-delay 25000us --uplink-loss 0.01"
+        );
+        assert_eq!(shape("5ms").rattan("downlink"), ["--downlink-delay", "5000us"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! What a lab needs of the machine, and how to get it.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+
+use crate::error::LabError;
+use crate::group::Tree;
+use crate::namespace::Namespace;
+use crate::say;
+
+/// Something that a lab can use, and whether it is here.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What it is.
+    pub what: &'static str,
+    /// Whether it is here.
+    pub found: bool,
+    /// Whether there is no lab without it.
+    pub required: bool,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// How to get it.
+    pub hint: String,
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, purpose, hint, .. } = self;
+        if self.found { write!(f, "{what}: found") } else { write!(f, "{what}: missing ({purpose}); {hint}") }
+    }
+}
+
+const RATTAN_VERSION: &str = "0.1.1";
+/// Where what a lab installs for itself goes.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/lab-tools");
+
+/// Checks all that a lab can use. Changes nothing.
+pub fn doctor() -> Vec<Check> {
+    let root = nix::unistd::geteuid().is_root();
+    let (ip, tc) = (on_path("ip").is_some(), on_path("tc").is_some());
+    let scratch = if root && ip { Namespace::new().ok() } else { None };
+    let kernel = |qdisc: &str| {
+        tc && scratch.as_ref().is_some_and(|ns| ns.tool(&format!("tc qdisc add dev lo root {qdisc}")).is_ok())
+    };
+    let package = "apt-get install iproute2";
+    let check = |what, found, required, purpose, hint: &str| Check {
+        what,
+        found,
+        required,
+        purpose,
+        hint: hint.to_owned(),
+    };
+    vec![
+        check("root", root, true, "makes namespaces and control groups", "run as root, or with sudo"),
+        check("ip", ip, true, "joins namespaces", package),
+        check("tc", tc, true, "shapes links", package),
+        check(
+            "namespaces",
+            scratch.is_some(),
+            true,
+            "are the hosts",
+            "as root, in a container that has CAP_SYS_ADMIN (docker run --privileged)",
+        ),
+        check(
+            "tbf",
+            kernel("tbf rate 1gbit burst 125000b limit 625000b"),
+            true,
+            "bandwidth",
+            "a kernel with CONFIG_NET_SCH_TBF",
+        ),
+        check(
+            "control groups",
+            Tree::plan().is_ok(),
+            true,
+            "limit hosts, and find what to kill at the end",
+            "mount them: mount -t cgroup2 none /sys/fs/cgroup",
+        ),
+        check(
+            "netem",
+            kernel("netem delay 1ms"),
+            false,
+            "delay and loss",
+            "a kernel with CONFIG_NET_SCH_NETEM; rattan is used instead",
+        ),
+        check(
+            "rattan",
+            rattan().is_some(),
+            false,
+            "delay and loss without netem",
+            &format!("is installed when a link needs it: {}", install().1),
+        ),
+    ]
+}
+
+/// The path of rattan, if it is installed: on the path, or where [`install_rattan`]
+/// puts it.
+pub(crate) fn rattan() -> Option<PathBuf> {
+    on_path("rattan").or_else(|| Some(Path::new(TOOLS).join("bin/rattan")).filter(|path| path.exists()))
+}
+
+/// Installs rattan with cargo, for this workspace alone. Takes minutes, and says so.
+pub(crate) fn install_rattan() -> Result<PathBuf, LabError> {
+    let (mut command, shown) = install();
+    say(&format!(
+        "this link has delay or loss, which this kernel can't make (it has no netem): installing rattan, \
+         which can, once, about 4 minutes\n  {shown}"
+    ));
+    let talk = Stdio::from(std::io::stderr());
+    let status = command.stdout(talk).status().map_err(LabError::io(format!("can't run `{shown}`")))?;
+    rattan().filter(|_| status.success()).ok_or(LabError::Install { command: shown, status })
+}
+
+fn install() -> (Command, String) {
+    let words = ["install", "rattan", "--version", RATTAN_VERSION, "--locked", "--root", TOOLS];
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(&cargo);
+    command.args(words);
+    (command, format!("cargo {}", words.join(" ")))
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}

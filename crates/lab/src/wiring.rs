@@ -1,0 +1,125 @@
+//! Namespaces and what joins them.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use crate::error::LabError;
+use crate::group::Tree;
+use crate::link::{Link, Shape};
+use crate::namespace::Namespace;
+use crate::rattan::Rattan;
+use crate::shaper::Shaper;
+use crate::tools;
+
+/// Where a host is.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// None is the machine's own.
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) address: IpAddr,
+}
+
+/// What has to live as long as the network does.
+#[derive(Debug, Default)]
+pub(crate) struct Wiring {
+    _rattans: Vec<Rattan>,
+    /// The switch or router.
+    _centre: Option<Namespace>,
+}
+
+/// The group of what belongs to no host.
+const LINKS: &str = "links";
+
+/// Makes `count` places that `link` joins.
+pub(crate) fn wire(
+    count: usize,
+    link: &Link,
+    shaper: Shaper,
+    tree: &Tree,
+) -> Result<(Vec<Place>, Wiring), LabError> {
+    match (link, shaper) {
+        (Link::Local, _) => Ok((loopback(count), Wiring::default())),
+        (Link::Wire(shape), Shaper::Rattan) if count == 2 => rattan_pair(shape, tree),
+        (Link::Wire(shape), Shaper::Rattan) => rattan_star(count, shape, tree),
+        (Link::Wire(shape), _) if count == 2 => Ok((pair(shape, shaper)?, Wiring::default())),
+        (Link::Wire(shape), _) => star(count, shape, shaper),
+    }
+}
+
+fn loopback(count: usize) -> Vec<Place> {
+    (0..count).map(|_| Place { namespace: None, address: Ipv4Addr::LOCALHOST.into() }).collect()
+}
+
+fn pair(shape: &Shape, shaper: Shaper) -> Result<Vec<Place>, LabError> {
+    let [a, b] = [Namespace::new()?, Namespace::new()?];
+    a.tool(&format!("ip link add eth0 type veth peer name eth0 netns {}", b.path()))?;
+    [a, b].into_iter().enumerate().map(|(index, host)| settle(index, host, shape, shaper)).collect()
+}
+
+/// Each host has a wire to a switch.
+fn star(count: usize, shape: &Shape, shaper: Shaper) -> Result<(Vec<Place>, Wiring), LabError> {
+    let switch = Namespace::new()?;
+    switch.tool("ip link add switch type bridge")?;
+    switch.tool("ip link set switch up")?;
+    let mut places = Vec::with_capacity(count);
+    for index in 0..count {
+        let host = Namespace::new()?;
+        let port = format!("port{index}");
+        host.tool(&format!("ip link add eth0 type veth peer name {port} netns {}", switch.path()))?;
+        switch.tool(&format!("ip link set {port} master switch up"))?;
+        shape_end(&switch, &port, &shape.without_delay_and_loss(), Shaper::Tbf)?;
+        places.push(settle(index, host, shape, shaper)?);
+    }
+    Ok((places, Wiring { _centre: Some(switch), ..Wiring::default() }))
+}
+
+fn rattan_pair(shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, Wiring), LabError> {
+    let b = Namespace::new()?;
+    let rattan = Rattan::start(&rattan()?, [shape, shape], &b, &tree.group(LINKS)?)?;
+    let a = Place { namespace: Some(rattan.left.clone()), address: rattan.left_address };
+    let b = Place { namespace: Some(b), address: rattan.right_address };
+    Ok((vec![a, b], Wiring { _rattans: vec![rattan], ..Wiring::default() }))
+}
+
+/// Each host has a rattan to a router.
+fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, Wiring), LabError> {
+    let (program, links) = (rattan()?, tree.group(LINKS)?);
+    let router = Namespace::new()?;
+    router
+        .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
+        .map_err(LabError::io("can't make a router"))?;
+    let down = shape.without_delay_and_loss();
+    // One by one: each looks which addresses the others have taken.
+    let rattans: Vec<_> = (0..count)
+        .map(|_| Rattan::start(&program, [shape, &down], &router, &links))
+        .collect::<Result<_, _>>()?;
+    let place =
+        |rattan: &Rattan| Place { namespace: Some(rattan.left.clone()), address: rattan.left_address };
+    Ok((rattans.iter().map(place).collect(), Wiring { _rattans: rattans, _centre: Some(router) }))
+}
+
+/// Gives a host with an `eth0` its address and its end of the link.
+fn settle(index: usize, host: Namespace, shape: &Shape, shaper: Shaper) -> Result<Place, LabError> {
+    // Private to the network, the same in each.
+    let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
+    host.tool(&format!("ip address add {address}/24 dev eth0"))?;
+    host.tool("ip link set eth0 up")?;
+    if shaper == Shaper::Netem {
+        // It would lose and count the kernel's bundles of 64 KB as one packet.
+        host.tool("ip link set eth0 gso_max_segs 1")?;
+    }
+    shape_end(&host, "eth0", shape, shaper)?;
+    Ok(Place { namespace: Some(host), address: address.into() })
+}
+
+/// Shapes what leaves `namespace` by `device`.
+fn shape_end(namespace: &Namespace, device: &str, shape: &Shape, shaper: Shaper) -> Result<(), LabError> {
+    match shape.qdisc(shaper) {
+        Some(words) => namespace.tool(&format!("tc qdisc add dev {device} root {words}")),
+        None => Ok(()),
+    }
+}
+
+fn rattan() -> Result<PathBuf, LabError> {
+    tools::rattan().map_or_else(tools::install_rattan, Ok)
+}

@@ -1,0 +1,161 @@
+//! Through the command: exit codes, ends of all kinds, help.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Output, Stdio};
+
+use lab::{Lab, Link};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use crate::support::{groups_of, lab_for, network_name, processes_in, rest};
+
+fn lab(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.args(words);
+    command
+}
+
+fn output(words: &[&str]) -> Output {
+    lab(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let Some(_) = Lab::or_skip() else { return };
+    let run = ["run", "--link", "local"];
+    for (words, code) in [
+        (&["--", "true"][..], 0),
+        (&["--", "sh", "-c", "exit 7"], 7),
+        (&["--", "sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["--", "/no/such/program"], 127),
+        (&["--", "/dev/null"], 126),
+        (&["--cpu", "c=0.5", "--", "true"], 2),
+        (&["--serve", "exit 3", "--port", "9", "--", "true"], 125),
+        (&["--hosts", "27", "--", "true"], 125),
+        (&["--link", "lann", "--", "true"], 2),
+    ] {
+        let output = output(&[&run, words].concat());
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_command_reaches_what_is_served() {
+    let Some(_) = lab_for(&Link::fast()) else { return };
+    let serve = "exec python3 -m http.server 8123 --bind $LAB_B --directory /proc/self/ns";
+    let ask = "import os, urllib.request as u; \
+               print(u.urlopen('http://%s:8123/' % os.environ['LAB_B']).status, os.environ['LAB_A'])";
+    let output =
+        output(&["run", "--link", "fast", "--serve", serve, "--port", "8123", "--", "python3", "-c", ask]);
+    assert_eq!(text(&output.stdout), "200 10.77.0.1\n", "{}", text(&output.stderr));
+    assert!(output.status.success());
+}
+
+/// A lab that runs until it is stopped: (the process, its network's name, host a's namespace).
+fn started(link: &str) -> (Child, String, String) {
+    let line = "cat /proc/self/cgroup; readlink /proc/self/ns/net; echo up; sleep 1000";
+    let mut child = lab(&["run", "--link", link, "--serve", "sleep 1000", "--", "sh", "-c", line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.ends_with("up\n") {
+        assert_ne!(stdout.read_line(&mut said).unwrap(), 0, "{}", rest(child.stderr.take().unwrap()));
+    }
+    child.stdout = Some(stdout.into_inner());
+    let namespace = said.lines().rev().nth(1).unwrap().to_owned();
+    (child, network_name(&said), namespace)
+}
+
+/// Waits for the end of all that could still talk, guardian included, and looks.
+fn assert_gone(child: &mut Child, network: &str, namespace: &str) {
+    rest(child.stdout.take().unwrap());
+    let said = rest(child.stderr.take().unwrap());
+    assert!(groups_of(network).is_empty(), "{:?} {said}", groups_of(network));
+    assert!(processes_in(namespace).is_empty(), "{:?} {said}", processes_in(namespace));
+    let links = text(&Command::new("ip").args(["-brief", "link"]).output().unwrap().stdout);
+    assert!(!links.contains("vR1-") && !links.contains("eth0@"), "{links}");
+}
+
+#[test]
+fn a_killed_lab_leaves_nothing() {
+    for link in ["lan", "wan"] {
+        let Some(_) = lab_for(&link.parse().unwrap()) else { continue };
+        let (mut child, network, namespace) = started(link);
+        assert!(!groups_of(&network).is_empty());
+        assert!(!processes_in(&namespace).is_empty());
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_gone(&mut child, &network, &namespace);
+    }
+}
+
+#[test]
+fn ctrl_c_and_sigterm_clean_up() {
+    let Some(_) = lab_for(&Link::lan()) else { return };
+    let (mut child, network, namespace) = started("lan");
+    // As a terminal does: to all in the foreground.
+    killpg(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
+    assert_gone(&mut child, &network, &namespace);
+
+    let (mut child, network, namespace) = started("lan");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    assert_gone(&mut child, &network, &namespace);
+}
+
+#[test]
+fn doctor_says_what_is_missing() {
+    let checks = output(&["doctor", "--json"]);
+    let checks: Vec<serde_json::Value> = serde_json::from_slice(&checks.stdout).unwrap();
+    let found = |what: &str| checks.iter().find(|check| check["what"] == what).unwrap()["found"].as_bool();
+    assert_eq!(found("root"), Some(nix::unistd::geteuid().is_root()));
+    assert!(checks.iter().all(|check| !check["hint"].as_str().unwrap().is_empty()));
+
+    // As nobody, the reason is said.
+    let Some(_) = Lab::or_skip() else { return };
+    let mut nobody = lab(&["run", "--", "true"]);
+    match nobody.uid(65534).gid(65534).output() {
+        Ok(output) => {
+            assert_eq!(output.status.code(), Some(125));
+            assert!(text(&output.stderr).contains("root: missing"), "{}", text(&output.stderr));
+        }
+        Err(error) => eprintln!("skipped: nobody can't run the binary: {error}"),
+    }
+}
+
+#[test]
+fn links_that_nothing_here_can_make_are_refused() {
+    let link: Link = "1gbit,25ms".parse().unwrap();
+    let Some(lab) = Lab::or_skip() else { return };
+    let output = output(&["run", "--link", "1gbit,25ms", "--", "true"]);
+    match lab.shaper(&link) {
+        Ok(_) => assert!(output.status.success(), "{}", text(&output.stderr)),
+        Err(_) => {
+            assert_eq!(output.status.code(), Some(125));
+            assert!(text(&output.stderr).contains("netem"), "{}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn verify_prints_one_object_a_line() {
+    let Some(_) = Lab::or_skip() else { return };
+    let output = output(&["verify", "--link", "local", "--link", "50mbit", "--json"]);
+    let stdout = text(&output.stdout);
+    let lines: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{stdout}");
+    assert_eq!(lines[0]["measured"]["link"], "local");
+    assert_eq!(lines[1]["asked"]["mbit_per_s"], 50.0);
+    assert!(lines[1]["measured"]["mbit_per_s"]["a_to_b"].as_f64().unwrap() < 55.0);
+}

@@ -1,0 +1,158 @@
+//! Through the library: links, limits, ends.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use lab::{HOSTS_MAX, Host, Lab, LabError, Limits, Link, Measured, Pair, Shaper};
+
+use crate::support::{PATIENCE, groups_of, lab_for, network_name};
+
+/// What was measured, far off or not: the machine may have other work to do.
+fn measured(pair: &Pair) -> Measured {
+    match pair.verify() {
+        Ok(measured) => measured,
+        Err(LabError::FarOff { measured, .. }) => *measured,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Sends a byte from one host to the other, and says from where it came.
+fn reaches(from: &Host, to: &Host) -> std::net::IpAddr {
+    let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut ours = from.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+    let (mut theirs, peer) = listener.accept().unwrap();
+    ours.write_all(&[7]).unwrap();
+    let mut byte = [0];
+    theirs.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, [7]);
+    peer.ip()
+}
+
+#[test]
+fn a_pair_is_as_fast_as_asked_and_no_faster() {
+    // Slow enough for a machine that has other work, and by the kernel alone.
+    let link: Link = "200mbit".parse().unwrap();
+    let Some(lab) = lab_for(&link) else { return };
+    let pair = lab.pair(&link).unwrap();
+    assert_eq!(pair.a.shaper(), Shaper::Tbf);
+    let measured = measured(&pair);
+    for mbit_per_s in [measured.mbit_per_s.a_to_b, measured.mbit_per_s.b_to_a] {
+        assert!((140.0..220.0).contains(&mbit_per_s), "{measured}");
+    }
+}
+
+#[test]
+fn lan_says_what_it_leaves_out() {
+    let Some(lab) = lab_for(&Link::lan()) else { return };
+    let pair = lab.pair(&Link::lan()).unwrap();
+    let measured = measured(&pair);
+    // A busy machine is slower; none is faster than the link.
+    assert!(measured.mbit_per_s.a_to_b < 1100.0, "{measured}");
+    assert_eq!(measured.left_out.is_some(), pair.a.shaper() == Shaper::Tbf, "{measured}");
+    assert!(measured.left_out.is_some() || measured.rtt_ms.min >= 0.59, "{measured}");
+}
+
+#[test]
+fn wan_has_its_delay_and_loss() {
+    let link: Link = "wan,2%".parse().unwrap();
+    let Some(lab) = lab_for(&link) else { return };
+    let measured = measured(&lab.pair(&link).unwrap());
+    assert!(measured.rtt_ms.min >= 49.0, "{measured}");
+    assert!(measured.mbit_per_s.a_to_b < 110.0, "{measured}");
+    for loss in [measured.loss.a_to_b, measured.loss.b_to_a] {
+        assert!((0.005..0.05).contains(&loss), "{measured}");
+    }
+}
+
+#[test]
+fn three_hosts_reach_each_other() {
+    for link in [Link::local(), Link::fast(), Link::wan()] {
+        let Some(lab) = lab_for(&link) else { continue };
+        let hosts = lab.hosts(3, &link).unwrap();
+        for from in &hosts {
+            for to in hosts.iter().filter(|to| to.name() != from.name()) {
+                assert_eq!(reaches(from, to), from.address(), "{link}: {} to {}", from.name(), to.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn one_host_of_many_has_the_whole_link() {
+    let link: Link = "100mbit".parse().unwrap();
+    let Some(lab) = lab_for(&link) else { return };
+    let hosts = lab.hosts(3, &link).unwrap();
+    match lab::verify(&hosts[0], &hosts[2]) {
+        Ok(_) => {}
+        Err(LabError::FarOff { measured, .. }) => {
+            assert!((70.0..110.0).contains(&measured.mbit_per_s.a_to_b), "{measured}");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_limited_host_is_throttled() {
+    let Some(lab) = Lab::or_skip() else { return };
+    let pair = lab.pair(&Link::local()).unwrap();
+    pair.b.limit(&Limits { cpus: Some(0.2), memory_bytes: Some(64 << 20), ..Limits::default() }).unwrap();
+    let throttled = |host: &Host| {
+        let spin = "cat /proc/self/cgroup; i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        let output = host.command("sh").args(["-c", spin]).output().unwrap();
+        let network = network_name(&String::from_utf8(output.stdout).unwrap());
+        let files = groups_of(&network).into_iter().map(|group| group.join(host.name()).join("cpu.stat"));
+        let stat =
+            files.filter_map(|file| fs::read_to_string(file).ok()).find(|text| text.contains("nr_throttled"));
+        let stat = stat.expect("a group with the cpu controller");
+        let times = stat.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap();
+        times.parse::<u64>().unwrap()
+    };
+    assert_eq!(throttled(&pair.a), 0);
+    assert!(throttled(&pair.b) > 0);
+    // A shell that keeps 256 MiB in a variable is killed.
+    let hoard = "x=$(head -c 268435456 /dev/zero | tr '\\0' x); echo kept";
+    let hoarded = |host: &Host| {
+        let output = host.command("bash").args(["-c", hoard]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains("kept")
+    };
+    assert!(hoarded(&pair.a));
+    assert!(!hoarded(&pair.b));
+}
+
+#[test]
+fn limits_that_make_no_sense_are_refused() {
+    let Some(lab) = Lab::or_skip() else { return };
+    let pair = lab.pair(&Link::local()).unwrap();
+    let refused = pair.a.limit(&Limits { cpus: Some(0.0), ..Limits::default() });
+    assert!(matches!(refused, Err(LabError::Limit(_))), "{refused:?}");
+    for count in [0, HOSTS_MAX + 1] {
+        let refused = lab.hosts(count, &Link::local());
+        assert!(matches!(refused, Err(LabError::Hosts { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn what_runs_on_a_host_ends_with_it() {
+    for link in [Link::local(), Link::fast(), Link::wan()] {
+        let Some(lab) = lab_for(&link) else { continue };
+        let pair = lab.pair(&link).unwrap();
+        // The second one is an orphan: no one but the lab knows of it.
+        let line = "cat /proc/self/cgroup; echo; (sleep 1000 &) ; exec sleep 1000";
+        let mut child = pair.b.command("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut cgroups = String::new();
+        while stdout.read_line(&mut cgroups).unwrap() > 1 {}
+        let network = network_name(&cgroups);
+        assert!(!groups_of(&network).is_empty());
+        drop(pair.a);
+        assert!(child.try_wait().unwrap().is_none(), "one host is enough for the network to live");
+        drop(pair.b);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_eq!(crate::support::rest(stdout), "");
+        assert_eq!(groups_of(&network), [""; 0].map(std::path::PathBuf::from), "{link}");
+    }
+}

@@ -1,0 +1,116 @@
+//! How many bytes the way to the consumer takes.
+
+use std::time::Duration;
+
+use super::Fading;
+
+/// Half of what was seen is forgotten after so much time on the wire, or after
+/// [`ROUND_TRIPS`] if that is longer: short enough to follow a link that changes,
+/// long enough for the waves of TCP's window to even out.
+const HALF_LIFE: Duration = Duration::from_millis(50);
+const ROUND_TRIPS: u32 = 8;
+
+/// What a socket carried within an interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Carried {
+    /// Bytes that arrived at the peer.
+    pub(crate) bytes: u64,
+    /// How long some were on their way.
+    pub(crate) busy: Duration,
+    /// Whether there was always more to send. If not, the link may take more than was seen.
+    pub(crate) saturated: bool,
+}
+
+/// The rate of a link.
+#[derive(Debug, Clone)]
+pub(crate) struct Bandwidth {
+    rate: Fading,
+}
+
+impl Bandwidth {
+    /// Of a link about which nothing but its round trip is known.
+    pub(crate) fn new(rtt: Duration) -> Self {
+        let half_life = HALF_LIFE.max(rtt * ROUND_TRIPS);
+        Self { rate: Fading::new(half_life.as_nanos() as f64) }
+    }
+
+    /// Before anything was carried: TCP sends `window_bytes` a round trip, whatever
+    /// the link could take.
+    pub(crate) fn expect(&mut self, window_bytes: u64, rtt: Duration) {
+        if self.rate.rate().is_none() && !rtt.is_zero() {
+            self.rate.add(window_bytes as f64, rtt.as_nanos() as f64);
+        }
+    }
+
+    /// Learns from an interval.
+    pub(crate) fn observe(&mut self, carried: Carried) {
+        let busy_ns = carried.busy.as_nanos() as f64;
+        if busy_ns == 0.0 {
+            return;
+        }
+        let seen = carried.bytes as f64 / busy_ns;
+        // What was slow for want of bytes says nothing of the link (so does BBR: N. Cardwell
+        // et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14-5, 2016, section
+        // "application-limited").
+        if carried.saturated || self.rate.rate().is_none_or(|rate| seen > rate) {
+            self.rate.add(carried.bytes as f64, busy_ns);
+        }
+    }
+
+    /// Bytes a nanosecond; `None` while nothing is known.
+    pub(crate) fn bytes_per_ns(&self) -> Option<f64> {
+        self.rate.rate().filter(|&rate| rate > 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(bytes: u64, millis: u64, saturated: bool) -> Carried {
+        Carried { bytes, busy: Duration::from_millis(millis), saturated }
+    }
+
+    fn mbit(bandwidth: &Bandwidth) -> f64 {
+        bandwidth.bytes_per_ns().unwrap_or_default() * 8e3
+    }
+
+    #[test]
+    fn the_first_window_is_all_that_is_known_at_first() {
+        let rtt = Duration::from_millis(100);
+        let mut bandwidth = Bandwidth::new(rtt);
+        assert_eq!(bandwidth.bytes_per_ns(), None);
+        bandwidth.expect(12_500, rtt);
+        assert!((mbit(&bandwidth) - 1.0).abs() < 0.01);
+        bandwidth.observe(carried(1_250_000, 1000, true));
+        assert!((9.0..10.0).contains(&mbit(&bandwidth)), "{}", mbit(&bandwidth));
+        bandwidth.expect(1, rtt);
+        assert!(mbit(&bandwidth) > 9.0);
+    }
+
+    #[test]
+    fn a_link_that_falls_and_rises_is_followed() {
+        let mut bandwidth = Bandwidth::new(Duration::from_millis(1));
+        for (mbits, seconds) in [(1000, 2), (100, 1), (1000, 1)] {
+            for _ in 0..seconds * 20 {
+                bandwidth.observe(carried(mbits * 6250, 50, true));
+            }
+            let ratio = mbit(&bandwidth) / mbits as f64;
+            assert!((0.98..1.02).contains(&ratio), "{mbits}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_link_without_work_is_not_slow() {
+        let mut bandwidth = Bandwidth::new(Duration::from_millis(1));
+        bandwidth.observe(carried(12_500_000, 100, true));
+        for _ in 0..100 {
+            bandwidth.observe(carried(1000, 100, false));
+            bandwidth.observe(carried(0, 0, true));
+        }
+        assert!((mbit(&bandwidth) - 1000.0).abs() < 1.0);
+        // More than was thought is more, whether or not it was all.
+        bandwidth.observe(carried(125_000_000, 100, false));
+        assert!(mbit(&bandwidth) > 2000.0);
+    }
+}

@@ -1,0 +1,338 @@
+//! The codec whose slowest stage is least.
+//!
+//! A transfer is a pipeline, and runs at the pace of its slowest stage. A codec
+//! moves time from the wire to the processors of both ends, and pays as long as the
+//! wire is what all wait for. All times here are nanoseconds a byte of Arrow data,
+//! so that they can be compared.
+
+use std::time::Duration;
+
+use lightship_wire::Codec;
+use lightship_wire::tuning::{Progress, Retune, Stage, Work};
+
+use super::Fading;
+
+/// What is chosen from, in the order of what encoding costs. LZ4 and Zstandard on
+/// the plain layout are worse than the light layout in both respects.
+const CANDIDATES: [Codec; 4] = [Codec::None, Codec::Light, Codec::LightLz4, Codec::LightZstd];
+/// In use as long as nothing is known of a link: next to no cost, and less to send.
+const UNTRIED: Codec = Codec::Light;
+
+/// Smaller messages are no sample, and a result that ends with one no transfer to optimise.
+pub(crate) const SAMPLE_BYTES_MIN: u64 = 64 << 10;
+/// What a sample has at least, where there is as much.
+const SAMPLE_BYTES: u64 = 128 << 10;
+/// Messages that fit the first window of TCP (RFC 6928: 10 segments) take one trip,
+/// whatever their codec.
+const TRIP_BYTES: u64 = 14 << 10;
+/// Trials may take this part of the transfer's time.
+const TRIALS_SHARE: f64 = 0.01;
+/// Before the first message has left: this part of the time that it will take.
+const FIRST_TRIALS_SHARE: f64 = 0.05;
+/// What a byte is thought to cost in a trial of all candidates, until there was one.
+const TRIAL_NS_PER_BYTE: f64 = 12.0;
+/// Batches between trials, unless the rows change their nature.
+const TRIAL_BATCHES: u32 = 64;
+/// A ratio that has moved by this factor is another nature.
+const DRIFT: f64 = 1.25;
+
+/// Half of a cost is forgotten after so many bytes.
+const HALF_LIFE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
+
+/// Codecs this close to the best are as good, and the one that costs least is taken.
+const AS_GOOD: f64 = 1.03;
+/// A change must promise at least this,
+const FASTER: f64 = 1.05;
+/// or, where it is no slower, this much less of the processors,
+const CHEAPER: f64 = 0.8;
+/// so many batches in a row; one that promises more than `MUCH_FASTER` is made at once.
+const BATCHES_IN_A_ROW: u32 = 4;
+const MUCH_FASTER: f64 = 1.3;
+
+/// What is known of a codec on the rows at hand.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Nanoseconds of one encoder.
+    encode: Fading,
+    /// Nanoseconds of one decoder, at the consumer.
+    decode: Fading,
+    /// The same on this host, in trials.
+    decode_here: Option<f64>,
+    /// Bytes sent.
+    ratio: Fading,
+}
+
+/// A codec tried on some rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trial {
+    /// Which.
+    pub(crate) codec: Codec,
+    /// Bytes of the rows.
+    pub(crate) bytes: u64,
+    /// Bytes of their message.
+    pub(crate) sent_bytes: u64,
+    /// Rows to message.
+    pub(crate) encode: Duration,
+    /// Message to rows.
+    pub(crate) decode: Duration,
+}
+
+/// The stages' times under a codec.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    codec: Codec,
+    stages: [f64; Stage::ALL.len()],
+    /// Of the processors of both ends.
+    cpu: f64,
+}
+
+impl Pace {
+    fn slowest(&self) -> (Stage, f64) {
+        let stages = Stage::ALL.into_iter().zip(self.stages);
+        stages.fold((Stage::Produce, 0.0), |most, stage| if stage.1 > most.1 { stage } else { most })
+    }
+
+    fn time(&self) -> f64 {
+        self.slowest().1
+    }
+}
+
+/// Chooses the codec of a result, and chooses again as it goes.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    /// Encoders that run at once.
+    encoders: f64,
+    /// Decoders of the consumer that run at once.
+    decoders: f64,
+    codec: Option<Codec>,
+    known: [Known; CANDIDATES.len()],
+    produce: Fading,
+    consume: Fading,
+    progress: Progress,
+    /// The codec that looks better than the one in use, and for how many batches.
+    rival: Option<(Codec, u32)>,
+    trials_ns: f64,
+    batches_since_trial: u32,
+    /// Of the codec in use, when candidates were last tried.
+    ratio_at_trial: Option<f64>,
+}
+
+impl Choice {
+    /// For a producer that encodes so many messages at once.
+    pub(crate) fn new(encoders: usize) -> Self {
+        let fading = Fading::new(HALF_LIFE_BYTES);
+        let known = Known { encode: fading, decode: fading, decode_here: None, ratio: fading };
+        Self {
+            encoders: encoders.max(1) as f64,
+            decoders: 1.0,
+            codec: None,
+            known: [known; CANDIDATES.len()],
+            produce: fading,
+            consume: fading,
+            progress: Progress::default(),
+            rival: None,
+            trials_ns: 0.0,
+            batches_since_trial: 0,
+            ratio_at_trial: None,
+        }
+    }
+
+    /// The codec in use.
+    pub(crate) fn codec(&self) -> Codec {
+        self.codec.unwrap_or_default()
+    }
+
+    /// So many bytes of rows were waited for.
+    pub(crate) fn produced(&mut self, bytes: u64, waited: Duration) {
+        self.produce.add(ns(waited), bytes as f64);
+    }
+
+    /// A message was encoded.
+    pub(crate) fn encoded(&mut self, codec: Codec, bytes: u64, sent_bytes: u64, took: Duration) {
+        if let Some(known) = self.known_mut(codec) {
+            known.encode.add(ns(took), bytes as f64);
+            known.ratio.add(sent_bytes as f64, bytes as f64);
+        }
+    }
+
+    /// What the consumer has measured since the beginning.
+    pub(crate) fn progress(&mut self, progress: &Progress) {
+        let fresh = |now: Work, before: Work| {
+            let bytes = now.bytes.saturating_sub(before.bytes) as f64;
+            (bytes > 0.0).then(|| (now.ns.saturating_sub(before.ns) as f64, bytes))
+        };
+        if progress.decoders > 0 {
+            self.decoders = progress.decoders.into();
+        }
+        if let Some((ns, bytes)) = fresh(progress.consumed, self.progress.consumed) {
+            self.consume.add(ns, bytes);
+        }
+        let before = std::mem::replace(&mut self.progress, *progress);
+        for codec in CANDIDATES {
+            let of = |progress: &Progress| progress.decoded[codec as usize];
+            if let (Some((ns, bytes)), Some(known)) =
+                (fresh(of(progress), of(&before)), self.known_mut(codec))
+            {
+                known.decode.add(ns, bytes);
+            }
+        }
+    }
+
+    /// Whether candidates should be tried before the next message, of `bytes`, and on how many of them.
+    ///
+    /// `elapsed` is the time since the query, `bandwidth` the link's in bytes a nanosecond.
+    pub(crate) fn trial_due(&self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> Option<u64> {
+        let bandwidth = bandwidth?;
+        if bytes < SAMPLE_BYTES_MIN {
+            return None;
+        }
+        let least = SAMPLE_BYTES.min(bytes);
+        let Some(since) = self.ratio_at_trial else {
+            // Nothing is known yet; for a slow link the first message is worth a closer look.
+            let affordable = bytes as f64 / bandwidth * FIRST_TRIALS_SHARE / TRIAL_NS_PER_BYTE;
+            return Some((affordable as u64).clamp(least, bytes));
+        };
+        let ratio = self.known(self.codec()).and_then(|known| known.ratio.rate()).unwrap_or(since);
+        let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
+        let slow =
+            self.pace(self.codec(), Some(bandwidth)).is_some_and(|pace| pace.slowest().0 == Stage::Send);
+        let unknown = slow && CANDIDATES.into_iter().any(|c| self.pace(c, Some(bandwidth)).is_none());
+        if !drifted && !unknown && self.batches_since_trial < TRIAL_BATCHES {
+            return None;
+        }
+        let affordable = (ns(elapsed) * TRIALS_SHARE - self.trials_ns) / TRIAL_NS_PER_BYTE;
+        (affordable >= least as f64).then(|| (affordable as u64).min(bytes))
+    }
+
+    /// The next candidate to try, after `trials` on the same rows: one that costs more
+    /// is not tried when its encoding already bounds the one before.
+    pub(crate) fn next_trial(&self, trials: &[Trial], bandwidth: Option<f64>) -> Option<Codec> {
+        let next = *CANDIDATES.get(trials.len())?;
+        let wire = |trial: &Trial| bandwidth.map_or(0.0, |rate| trial.sent_bytes as f64 / rate);
+        let worthwhile = trials
+            .last()
+            .is_none_or(|last| last.codec == Codec::None || ns(last.encode) / self.encoders < wire(last));
+        let in_use = self.codec.is_some_and(|codec| codec >= next);
+        (worthwhile || in_use).then_some(next)
+    }
+
+    /// Learns from trials of several candidates on the same rows.
+    pub(crate) fn tried(&mut self, trials: &[Trial], took: Duration) {
+        self.trials_ns += ns(took);
+        self.batches_since_trial = 0;
+        // A slice differs from a whole message, and a processor at rest from one at work: what is in
+        // use shows by how much.
+        let (mut ratio_by, mut encode_by) = (1.0, 1.0);
+        let baseline = trials.iter().find(|trial| Some(trial.codec) == self.codec);
+        if let Some((trial, known)) = baseline.and_then(|trial| Some((trial, self.known(trial.codec)?)))
+            && trial.codec != Codec::None
+            && let (Some(ratio), Some(encode)) = (known.ratio.rate(), known.encode.rate())
+        {
+            let bytes = trial.bytes as f64;
+            ratio_by = (ratio * bytes / trial.sent_bytes as f64).clamp(0.5, 2.0);
+            encode_by = (encode * bytes / ns(trial.encode).max(1.0)).clamp(0.5, 4.0);
+        }
+        let in_use = self.codec;
+        for trial in trials {
+            let bytes = trial.bytes as f64;
+            let Some(known) = self.known_mut(trial.codec) else { continue };
+            known.decode_here = Some(ns(trial.decode) / bytes);
+            if in_use == Some(trial.codec) {
+                continue;
+            }
+            let by = if trial.codec == Codec::None { 1.0 } else { ratio_by };
+            let ratio = trial.sent_bytes as f64 / bytes * by;
+            let encode = ns(trial.encode) / bytes * encode_by;
+            // A trial is short: what was known before counts as much.
+            let encode = known.encode.rate().map_or(encode, |before| (before + encode) / 2.0);
+            known.ratio.set(ratio, bytes);
+            known.encode.set(encode, bytes);
+        }
+        let codec = self.codec.unwrap_or(UNTRIED);
+        self.ratio_at_trial = self.known(codec).and_then(|known| known.ratio.rate()).or(Some(1.0));
+    }
+
+    /// At the start of a batch whose first message has so many `bytes`: the codec to
+    /// change to, or to begin with.
+    pub(crate) fn decide(&mut self, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
+        self.batches_since_trial += 1;
+        let Some(current) = self.codec else {
+            let codec = match self.best(bandwidth) {
+                _ if bytes <= TRIP_BYTES => Codec::None,
+                Some(best) => best.codec,
+                None => UNTRIED,
+            };
+            self.codec = Some(codec);
+            return Some(Retune { codec, slowest: None });
+        };
+        let best = self.best(bandwidth)?;
+        // The one in use is known after its first message.
+        let now = self.pace(current, bandwidth)?;
+        let gain = now.time() / best.time().max(f64::MIN_POSITIVE);
+        let cheaper = gain * AS_GOOD >= 1.0 && best.cpu < now.cpu * CHEAPER;
+        if best.codec == current || (gain < FASTER && !cheaper) {
+            self.rival = None;
+            return None;
+        }
+        let batches = self.rival.filter(|rival| rival.0 == best.codec).map_or(1, |rival| rival.1 + 1);
+        if gain < MUCH_FASTER && batches < BATCHES_IN_A_ROW {
+            self.rival = Some((best.codec, batches));
+            return None;
+        }
+        self.rival = None;
+        self.codec = Some(best.codec);
+        Some(Retune { codec: best.codec, slowest: Some(now.slowest().0) })
+    }
+
+    /// The candidate whose slowest stage is least; of those as good, the one of least work.
+    fn best(&self, bandwidth: Option<f64>) -> Option<Pace> {
+        let paces = || CANDIDATES.into_iter().filter_map(|codec| self.pace(codec, bandwidth));
+        let least = paces().map(|pace| pace.time()).min_by(f64::total_cmp)?;
+        paces().filter(|pace| pace.time() <= least * AS_GOOD).min_by(|a, b| a.cpu.total_cmp(&b.cpu))
+    }
+
+    /// The stages under a codec; `None` while it was neither used nor tried.
+    fn pace(&self, codec: Codec, bandwidth: Option<f64>) -> Option<Pace> {
+        let known = self.known(codec)?;
+        let (encode, ratio) = (known.encode.rate()?, known.ratio.rate()?);
+        let decode = known
+            .decode
+            .rate()
+            .or_else(|| Some(known.decode_here? * self.consumer_slowness()))
+            .unwrap_or(0.0);
+        let produce = self.produce.rate().unwrap_or(0.0);
+        let consume = self.consume.rate().unwrap_or(0.0);
+        let encoders = if codec == Codec::None { 1.0 } else { self.encoders };
+        let decoders = if codec == Codec::None { 1.0 } else { self.decoders };
+        // Encoders share their processors with the query, decoders theirs with the application.
+        let shared = |own: f64, other: f64, processors: f64| (own + other) / processors;
+        let stages = Stage::ALL.map(|stage| match stage {
+            Stage::Produce => produce,
+            Stage::Encode => (encode / encoders).max(shared(encode, produce, self.encoders)),
+            Stage::Send => bandwidth.map_or(0.0, |rate| ratio / rate),
+            Stage::Decode => (decode / decoders).max(shared(decode, consume, self.decoders)),
+            Stage::Consume => consume,
+        });
+        Some(Pace { codec, stages, cpu: encode + decode })
+    }
+
+    /// By how much the consumer decodes slower than this host.
+    fn consumer_slowness(&self) -> f64 {
+        let both = |known: &Known| Some((known.decode.rate()?, known.decode_here?));
+        let pairs = || self.known.iter().filter_map(both);
+        let (there, here) = pairs().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+        if here > 0.0 { there / here } else { 1.0 }
+    }
+
+    fn known(&self, codec: Codec) -> Option<&Known> {
+        CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &self.known[place])
+    }
+
+    fn known_mut(&mut self, codec: Codec) -> Option<&mut Known> {
+        CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &mut self.known[place])
+    }
+}
+
+fn ns(duration: Duration) -> f64 {
+    duration.as_nanos() as f64
+}

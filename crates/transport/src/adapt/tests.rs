@@ -1,0 +1,229 @@
+//! Whole transfers under virtual time: what the choice costs against the best codec
+//! known beforehand.
+
+use std::time::Duration;
+
+use lightship_wire::Codec;
+use lightship_wire::tuning::{Progress, Stage};
+
+use super::*;
+
+const MESSAGE_BYTES: u64 = 1 << 20;
+const CODECS: [Codec; 4] = [Codec::None, Codec::Light, Codec::LightLz4, Codec::LightZstd];
+const PROCESSORS: f64 = 2.0;
+/// Bytes a nanosecond.
+const MBIT: f64 = 1.25e-4;
+
+/// True costs: nanoseconds a byte, and bytes sent a byte.
+#[derive(Clone, Copy)]
+struct World {
+    produce: f64,
+    consume: f64,
+    encode: [f64; 4],
+    decode: [f64; 4],
+    ratio: [f64; 4],
+    rtt: Duration,
+    /// Every measure is off by up to this part.
+    noise: f64,
+    batches: usize,
+}
+
+/// Numbers, dates and some words, in the shape of TPC-H's lineitem.
+const TABLE: World = World {
+    produce: 0.2,
+    consume: 0.2,
+    encode: [0.05, 0.9, 1.6, 4.0],
+    decode: [0.02, 0.35, 0.7, 1.4],
+    ratio: [1.0, 0.38, 0.30, 0.22],
+    rtt: Duration::from_millis(1),
+    noise: 0.0,
+    batches: 1000,
+};
+
+/// Random bytes: nothing shrinks.
+const NOISE: World = World { ratio: [1.0, 1.0, 1.0, 1.0], ..TABLE };
+
+struct Outcome {
+    seconds: f64,
+    used: Vec<Codec>,
+    changes: Vec<Option<Stage>>,
+}
+
+impl World {
+    fn stages(&self, codec: usize, bandwidth: f64) -> [f64; 5] {
+        let of = if codec == 0 { 1.0 } else { PROCESSORS };
+        [
+            self.produce,
+            (self.encode[codec] / of).max((self.encode[codec] + self.produce) / PROCESSORS),
+            self.ratio[codec] / bandwidth,
+            (self.decode[codec] / of).max((self.decode[codec] + self.consume) / PROCESSORS),
+            self.consume,
+        ]
+    }
+
+    fn batch_ns(&self, codec: usize, bandwidth: f64) -> f64 {
+        MESSAGE_BYTES as f64 * self.stages(codec, bandwidth).into_iter().fold(0.0, f64::max)
+    }
+
+    /// Seconds with a codec fixed.
+    fn fixed(&self, codec: usize, link: impl Fn(usize) -> f64) -> f64 {
+        (0..self.batches).map(|batch| self.batch_ns(codec, link(batch))).sum::<f64>() / 1e9
+    }
+
+    fn best(&self, link: impl Fn(usize) -> f64 + Copy) -> f64 {
+        (0..CODECS.len()).map(|codec| self.fixed(codec, link)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// With the codec chosen on the way.
+    fn run(&self, link: impl Fn(usize) -> f64) -> Outcome {
+        let mut random = 1u64;
+        let mut noisy = |value: f64| {
+            // Marsaglia's xorshift: the same numbers each time.
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            value * (1.0 + self.noise * (random as f64 / u64::MAX as f64 * 2.0 - 1.0))
+        };
+        let bytes = MESSAGE_BYTES as f64;
+        let duration = |ns: f64| Duration::from_nanos(ns as u64);
+        let mut choice = Choice::new(PROCESSORS as usize);
+        let mut bandwidth = Bandwidth::new(self.rtt);
+        bandwidth.expect(10 * 1448, self.rtt);
+        let mut progress = Progress { decoders: PROCESSORS as u32, ..Progress::default() };
+        let (mut now_ns, mut used, mut changes) = (0.0, Vec::new(), Vec::new());
+        for batch in 0..self.batches {
+            choice.produced(MESSAGE_BYTES, duration(noisy(self.produce * bytes)));
+            choice.progress(&progress);
+            let rate = bandwidth.bytes_per_ns();
+            if let Some(sample_bytes) = choice.trial_due(duration(now_ns), rate, MESSAGE_BYTES) {
+                assert!(sample_bytes <= MESSAGE_BYTES);
+                let (mut trials, mut took) = (Vec::new(), 0.0);
+                while let Some(codec) = choice.next_trial(&trials, rate) {
+                    let place = CODECS.iter().position(|&c| c == codec).unwrap();
+                    let encode = noisy(self.encode[place] * sample_bytes as f64);
+                    let decode = noisy(self.decode[place] * sample_bytes as f64);
+                    took += encode + decode;
+                    // What is short shrinks less.
+                    let by = if place == 0 { 1.0 } else { 1.1 };
+                    trials.push(Trial {
+                        codec,
+                        bytes: sample_bytes,
+                        sent_bytes: (self.ratio[place] * by * sample_bytes as f64) as u64,
+                        encode: duration(encode),
+                        decode: duration(decode),
+                    });
+                }
+                choice.tried(&trials, duration(took));
+                now_ns += took;
+            }
+            if let Some(retune) = choice.decide(rate, MESSAGE_BYTES) {
+                changes.push(retune.slowest);
+                used.push(retune.codec);
+            }
+            let codec = choice.codec();
+            let place = CODECS.iter().position(|&c| c == codec).unwrap();
+            let link = link(batch);
+            let took = self.batch_ns(place, link);
+            now_ns += took;
+            let sent = self.ratio[place] * bytes;
+            choice.encoded(codec, MESSAGE_BYTES, sent as u64, duration(noisy(self.encode[place] * bytes)));
+            let sending = sent / link;
+            let saturated = sending * 2.0 >= took;
+            bandwidth.observe(Carried { bytes: sent as u64, busy: duration(noisy(sending)), saturated });
+            progress.consumed.add(MESSAGE_BYTES, noisy(self.consume * bytes) as u64);
+            progress.decoded[codec as usize].add(MESSAGE_BYTES, noisy(self.decode[place] * bytes) as u64);
+        }
+        Outcome { seconds: now_ns / 1e9, used, changes }
+    }
+}
+
+/// The codec in use at the end, and that the transfer took at most 5% longer than with the best one.
+fn check(name: &str, world: World, mbits: f64, expected: Codec) {
+    let link = |_| mbits * MBIT;
+    let (outcome, best) = (world.run(link), world.best(link));
+    assert!(
+        outcome.seconds <= 1.05 * best,
+        "{name}: {} s, {best} s at best: {:?}",
+        outcome.seconds,
+        outcome.used
+    );
+    assert_eq!(outcome.used.last(), Some(&expected), "{name}: {:?}", outcome.used);
+    assert!(outcome.used.len() <= 4, "{name} changes its mind: {:?}", outcome.used);
+    assert_eq!(outcome.changes[0], None);
+    assert!(outcome.changes[1..].iter().all(Option::is_some));
+}
+
+#[test]
+fn each_link_gets_its_codec() {
+    let slow_producer = World { produce: 20.0, ..TABLE };
+    let slow_consumer = World { consume: 50.0, ..TABLE };
+    let far = World { rtt: Duration::from_millis(200), ..TABLE };
+    for (name, world, mbits, expected) in [
+        ("10 Gbit/s", TABLE, 10_000.0, Codec::Light),
+        ("40 Gbit/s", TABLE, 40_000.0, Codec::None),
+        ("1 Gbit/s", TABLE, 1000.0, Codec::LightZstd),
+        ("100 Mbit/s", TABLE, 100.0, Codec::LightZstd),
+        ("10 Mbit/s", TABLE, 10.0, Codec::LightZstd),
+        ("10 Mbit/s, far away", far, 10.0, Codec::LightZstd),
+        ("1 Gbit/s, far away", far, 1000.0, Codec::LightZstd),
+        ("3 Gbit/s", TABLE, 3000.0, Codec::LightLz4),
+        ("a slow producer", slow_producer, 1000.0, Codec::None),
+        ("a slow consumer", slow_consumer, 1000.0, Codec::None),
+        ("a slow consumer on a slow link", slow_consumer, 100.0, Codec::Light),
+        ("nothing to gain", NOISE, 100.0, Codec::None),
+    ] {
+        check(name, world, mbits, expected);
+    }
+}
+
+#[test]
+fn measures_that_scatter_change_nothing() {
+    for mbits in [40_000.0, 10_000.0, 1000.0, 100.0, 10.0] {
+        let link = |_| mbits * MBIT;
+        let world = World { noise: 0.3, ..TABLE };
+        let (outcome, best) = (world.run(link), world.best(link));
+        assert!(outcome.seconds <= 1.05 * best, "{mbits}: {} for {best} s", outcome.seconds);
+        assert!(outcome.used.len() <= 4, "{mbits}: {:?}", outcome.used);
+    }
+}
+
+#[test]
+fn a_link_that_falls_to_a_tenth_and_rises_again() {
+    let link = |batch| if (2000..3000).contains(&batch) { 1000.0 * MBIT } else { 10_000.0 * MBIT };
+    let world = World { batches: 5000, ..TABLE };
+    let outcome = world.run(link);
+    assert!(outcome.used.contains(&Codec::LightZstd), "{:?}", outcome.used);
+    assert_eq!(outcome.used.last(), Some(&Codec::Light), "{:?}", outcome.used);
+    assert!(outcome.changes.contains(&Some(Stage::Send)));
+    assert!(outcome.used.len() <= 8, "{:?}", outcome.used);
+    // Each part at its best, and a little for finding out.
+    let ideal: f64 = (0..world.batches)
+        .map(|batch| (0..4).map(|codec| world.batch_ns(codec, link(batch))).fold(f64::INFINITY, f64::min))
+        .sum();
+    assert!(outcome.seconds <= 1.1 * ideal / 1e9, "{} for {} s", outcome.seconds, ideal / 1e9);
+}
+
+#[test]
+fn trials_cost_little() {
+    for mbits in [10_000.0, 1000.0, 10.0] {
+        let link = |_| mbits * MBIT;
+        // Rows that change their nature all the time ask for many.
+        let outcome = World { noise: 0.5, ..TABLE }.run(link);
+        assert!(outcome.seconds <= 1.08 * TABLE.best(link), "{mbits}: {}", outcome.seconds);
+    }
+    let mut choice = Choice::new(2);
+    assert_eq!(choice.trial_due(Duration::from_secs(9), None, MESSAGE_BYTES), None);
+    assert_eq!(choice.trial_due(Duration::from_secs(9), Some(1.0), SAMPLE_BYTES_MIN - 1), None);
+    // What fits a packet or two is not worth a thought.
+    assert_eq!(choice.decide(Some(1e-4), 100).map(|retune| retune.codec), Some(Codec::None));
+}
+
+#[test]
+fn without_any_measure_it_is_the_light_one() {
+    let mut choice = Choice::new(2);
+    assert_eq!(choice.decide(None, MESSAGE_BYTES).map(|retune| retune.codec), Some(Codec::Light));
+    for _ in 0..100 {
+        choice.encoded(Codec::Light, MESSAGE_BYTES, MESSAGE_BYTES / 2, Duration::from_millis(1));
+        assert_eq!(choice.decide(None, MESSAGE_BYTES), None);
+    }
+}

@@ -1,0 +1,319 @@
+//! The answer to one query: rows to messages, and messages to the socket as credit allows.
+
+use std::io;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
+use futures::StreamExt;
+use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
+use lightship_wire::{Codec, Encoder, WireError, decode, rows_bytes};
+
+use super::encoding::{Encoded, Encoding, Step};
+use super::frames::FrameWriter;
+use super::jobs::{Job, PROCESSORS};
+use super::meter::Meter;
+use super::produce::{Packed, Packer, nanoseconds, wire_failure};
+use super::server::{Link, Stop, attended, cancelled, flush};
+use super::{Rows, lock};
+use crate::Result;
+use crate::adapt::{Choice, SAMPLE_BYTES_MIN, Trial};
+use crate::proto::Server as Proto;
+
+/// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
+const FLUSH_BYTES: usize = 256 << 10;
+/// A message smaller than this is encoded before another thread would have taken it up.
+const BESIDE_BYTES_MIN: u64 = 64 << 10;
+
+/// The way of a result's rows to the socket.
+pub(super) struct Answering<'a> {
+    link: &'a Link,
+    writer: &'a mut FrameWriter,
+    meter: &'a mut Meter,
+    packer: Packer,
+    encoding: Encoding,
+    codec: Codec,
+    /// Where the plan leaves the codec to us.
+    choice: Option<Choice>,
+    began: Instant,
+    stats: Stats,
+}
+
+impl<'a> Answering<'a> {
+    pub(super) fn new(
+        link: &'a Link,
+        writer: &'a mut FrameWriter,
+        meter: &'a mut Meter,
+        plan: Plan,
+        schema: SchemaRef,
+    ) -> Self {
+        let choice = plan.codec.is_none().then(|| Choice::new(*PROCESSORS));
+        if choice.is_some() {
+            meter.attend();
+        }
+        Self {
+            link,
+            writer,
+            meter,
+            packer: Packer::new(plan, schema),
+            encoding: Encoding::new(),
+            codec: plan.codec.unwrap_or_default(),
+            choice,
+            began: Instant::now(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Sends all rows, and says that these were all.
+    pub(super) async fn run(mut self, mut rows: Rows) -> Result<(), Stop> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let began = Instant::now();
+            let polled = futures::poll!(rows.next());
+            waited += began.elapsed();
+            let item = match polled {
+                Poll::Ready(item) => item,
+                Poll::Pending => {
+                    // Nothing at hand: what there is goes out rather than wait for more.
+                    self.send_packed().await?;
+                    self.flush().await?;
+                    self.wait_for(&mut rows, &mut waited).await?
+                }
+            };
+            match item {
+                Some(Ok(batch)) => {
+                    let waited = std::mem::take(&mut waited);
+                    self.stats.produce_ns += nanoseconds(waited);
+                    if let Some(choice) = &mut self.choice {
+                        choice.produced(rows_bytes(&batch), waited);
+                    }
+                    if self.packer.push(batch) {
+                        self.send_packed().await?;
+                    }
+                }
+                Some(Err(failure)) => return Err(failure.into()),
+                None => break,
+            }
+            if lock(&self.link.shared).cancelled {
+                return Err(cancelled(self.link));
+            }
+        }
+        self.stats.produce_ns += nanoseconds(waited);
+        self.send_packed().await?;
+        self.drain().await?;
+        lock(&self.link.shared).proto.finish(&self.stats);
+        Ok(())
+    }
+
+    /// The next rows. Meanwhile messages go out as they are ready.
+    async fn wait_for(
+        &mut self,
+        rows: &mut Rows,
+        waited: &mut Duration,
+    ) -> Result<Option<Result<RecordBatch, Failure>>, Stop> {
+        loop {
+            if lock(&self.link.shared).cancelled {
+                return Err(cancelled(self.link));
+            }
+            let began = Instant::now();
+            tokio::select! {
+                biased;
+                item = rows.next() => {
+                    *waited += began.elapsed();
+                    return Ok(item);
+                }
+                step = self.encoding.next(), if !self.encoding.is_empty() => {
+                    *waited += began.elapsed();
+                    self.take(step).await?;
+                    self.flush().await?;
+                }
+                () = self.link.wake.notified() => {
+                    *waited += began.elapsed();
+                    self.flush().await?;
+                }
+            }
+        }
+    }
+
+    /// Packs all that was pushed, and sends it but for what is being encoded.
+    async fn send_packed(&mut self) -> Result<(), Stop> {
+        while !self.packer.is_empty() {
+            if self.packer.is_between_batches() {
+                self.choose().await?;
+            }
+            match self.packer.next()? {
+                Packed::Empty => break,
+                Packed::BatchFull if self.encoding.is_empty() => lock(&self.link.shared).proto.end_batch(),
+                Packed::BatchFull => self.encoding.end_batch(),
+                Packed::Rows { rows, bytes }
+                    if self.codec == Codec::None
+                        || (self.encoding.is_empty() && bytes < BESIDE_BYTES_MIN) =>
+                {
+                    self.drain().await?;
+                    self.credit(Proto::has_credit).await?;
+                    let encoded = self.encoding.here(self.codec, &rows, bytes);
+                    self.send(encoded).await?;
+                }
+                Packed::Rows { rows, bytes } => {
+                    while self.encoding.is_full() {
+                        self.send_next().await?;
+                    }
+                    self.encoding.start(self.codec, rows, bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all that is being encoded.
+    async fn drain(&mut self) -> Result<(), Stop> {
+        while !self.encoding.is_empty() {
+            self.send_next().await?;
+        }
+        Ok(())
+    }
+
+    async fn send_next(&mut self) -> Result<(), Stop> {
+        let polled = futures::poll!(std::pin::pin!(self.encoding.next()));
+        let step = match polled {
+            Poll::Ready(step) => step,
+            Poll::Pending => {
+                // The link need not wait with us.
+                self.flush().await?;
+                attended(self.encoding.next(), self.link, self.writer).await?
+            }
+        };
+        self.take(step).await
+    }
+
+    async fn take(&mut self, step: io::Result<Step>) -> Result<(), Stop> {
+        match step.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))? {
+            Step::Message(encoded) => self.send(encoded).await?,
+            Step::BatchEnd => lock(&self.link.shared).proto.end_batch(),
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, encoded: Encoded) -> Result<(), Stop> {
+        let message = encoded.message.map_err(wire_failure)?;
+        self.stats.encode_ns += nanoseconds(encoded.took);
+        if let Some(choice) = &mut self.choice {
+            choice.encoded(encoded.codec, encoded.bytes, message.payload_bytes().into(), encoded.took);
+        }
+        self.credit(|proto| proto.has_credit_for(&message)).await?;
+        let due = {
+            let mut shared = lock(&self.link.shared);
+            if shared.proto.message(message) {
+                shared.proto.end_batch();
+            }
+            shared.proto.queued_bytes() >= FLUSH_BYTES
+        };
+        if due {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a message may be sent.
+    async fn credit(&mut self, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
+        loop {
+            {
+                let shared = lock(&self.link.shared);
+                if shared.cancelled {
+                    drop(shared);
+                    return Err(cancelled(self.link));
+                }
+                if enough(&shared.proto) {
+                    return Ok(());
+                }
+            }
+            self.flush().await?;
+            let waiting = Instant::now();
+            self.link.wake.notified().await;
+            self.stats.wait_ns += nanoseconds(waiting.elapsed());
+        }
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        let bytes = lock(&self.link.shared).proto.queued_bytes();
+        let sending = Instant::now();
+        flush(self.link, self.writer).await?;
+        if bytes > 0 {
+            let took = sending.elapsed();
+            self.stats.send_ns += nanoseconds(took);
+            self.meter.wrote(bytes as u64, took);
+        }
+        Ok(())
+    }
+
+    /// Between batches: looks whether another codec would be faster now.
+    async fn choose(&mut self) -> Result<(), Stop> {
+        let Some(mut choice) = self.choice.take() else { return Ok(()) };
+        if let Some((rows, bytes)) = self.packer.message()? {
+            if let Some(progress) = lock(&self.link.shared).progress.take() {
+                choice.progress(&progress);
+            }
+            let now = Instant::now();
+            let bandwidth = self.meter.bytes_per_ns(now);
+            if let Some(sample_bytes) = choice.trial_due(now - self.began, bandwidth, bytes) {
+                let part = rows.num_rows() as u64 * sample_bytes / bytes.max(sample_bytes);
+                let sample = rows.slice(0, (part as usize).max(1));
+                self.try_codecs(&mut choice, &sample, bandwidth).await?;
+            }
+            if let Some(retune) = choice.decide(bandwidth, bytes) {
+                self.choice = Some(choice);
+                self.drain().await?;
+                tracing::debug!(codec = %retune.codec, slowest = ?retune.slowest, ?bandwidth, "codec chosen");
+                lock(&self.link.shared).proto.retune(&retune);
+                self.codec = retune.codec;
+                return Ok(());
+            }
+        }
+        self.choice = Some(choice);
+        Ok(())
+    }
+
+    async fn try_codecs(
+        &mut self,
+        choice: &mut Choice,
+        sample: &RecordBatch,
+        bandwidth: Option<f64>,
+    ) -> Result<(), Stop> {
+        let began = Instant::now();
+        let mut trials = Vec::new();
+        while let Some(codec) = choice.next_trial(&trials, bandwidth) {
+            let rows = sample.clone();
+            let job = Job::start(move || trial(codec, &rows));
+            let trial = attended(job, self.link, self.writer).await?;
+            let trial = trial.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+            trials.push(trial.map_err(wire_failure)?);
+        }
+        choice.tried(&trials, began.elapsed());
+        Ok(())
+    }
+}
+
+/// Encodes rows and decodes them again.
+fn trial(codec: Codec, rows: &RecordBatch) -> Result<Trial, WireError> {
+    let mut encoder = Encoder::new(codec);
+    // The first time it looks for the columns' encodings, which later messages are spared.
+    encoder.encode(rows)?;
+    let encoding = Instant::now();
+    let message = encoder.encode(rows)?;
+    let encode = encoding.elapsed();
+    let payload = Buffer::from_vec(message.to_vec());
+    let decoding = Instant::now();
+    decode(rows.schema_ref(), payload, u32::MAX)?;
+    let decode = decoding.elapsed();
+    Ok(Trial {
+        codec,
+        bytes: rows_bytes(rows).max(1),
+        sent_bytes: message.payload_bytes().into(),
+        encode,
+        decode,
+    })
+}
+
+const _: () = assert!(BESIDE_BYTES_MIN <= SAMPLE_BYTES_MIN);

@@ -1,0 +1,112 @@
+//! Messages being encoded beside their connection, several at once, in order.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
+
+use super::jobs::{Job, PROCESSORS};
+
+/// A message, and what it took.
+pub(super) struct Encoded {
+    pub(super) message: Result<EncodedMessage, WireError>,
+    pub(super) codec: Codec,
+    /// Of its rows, as a plain message at most.
+    pub(super) bytes: u64,
+    pub(super) took: Duration,
+}
+
+/// What comes out, in the order in which it went in.
+pub(super) enum Step {
+    Message(Encoded),
+    BatchEnd,
+}
+
+enum Pending {
+    Encoding(Job<(Encoder, Encoded)>),
+    BatchEnd,
+}
+
+/// The encoders of one result: as many messages are in the making, or made and not
+/// yet taken, as there are processors.
+pub(super) struct Encoding {
+    steps: VecDeque<Pending>,
+    messages: usize,
+    /// Encoders at rest. They keep what they learnt of the columns.
+    idle: Vec<Encoder>,
+}
+
+impl Encoding {
+    pub(super) fn new() -> Self {
+        Self { steps: VecDeque::new(), messages: 0, idle: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.messages >= *PROCESSORS
+    }
+
+    /// Encodes at once, on this thread.
+    pub(super) fn here(&mut self, codec: Codec, rows: &RecordBatch, bytes: u64) -> Encoded {
+        let mut encoder = self.encoder();
+        let encoded = encode(&mut encoder, codec, rows, bytes);
+        self.idle.push(encoder);
+        encoded
+    }
+
+    /// Begins to encode.
+    pub(super) fn start(&mut self, codec: Codec, rows: RecordBatch, bytes: u64) {
+        let mut encoder = self.encoder();
+        let job = Job::start(move || {
+            let encoded = encode(&mut encoder, codec, &rows, bytes);
+            (encoder, encoded)
+        });
+        self.steps.push_back(Pending::Encoding(job));
+        self.messages += 1;
+    }
+
+    /// The batch ends after what went in so far.
+    pub(super) fn end_batch(&mut self) {
+        self.steps.push_back(Pending::BatchEnd);
+    }
+
+    /// What comes next; pending while there is nothing. Cancel-safe.
+    pub(super) async fn next(&mut self) -> io::Result<Step> {
+        poll_fn(|context| {
+            let step = match self.steps.front_mut() {
+                None => return Poll::Pending,
+                Some(Pending::BatchEnd) => Ok(Step::BatchEnd),
+                Some(Pending::Encoding(job)) => {
+                    let done = ready!(Pin::new(job).poll(context));
+                    self.messages -= 1;
+                    done.map(|(encoder, encoded)| {
+                        self.idle.push(encoder);
+                        Step::Message(encoded)
+                    })
+                }
+            };
+            self.steps.pop_front();
+            Poll::Ready(step)
+        })
+        .await
+    }
+
+    fn encoder(&mut self) -> Encoder {
+        self.idle.pop().unwrap_or_else(|| Encoder::new(Codec::None))
+    }
+}
+
+fn encode(encoder: &mut Encoder, codec: Codec, rows: &RecordBatch, bytes: u64) -> Encoded {
+    let began = Instant::now();
+    encoder.set_codec(codec);
+    let message = encoder.encode(rows);
+    Encoded { message, codec, bytes, took: began.elapsed() }
+}

@@ -1,0 +1,97 @@
+//! The head of a message (`docs/format.md`, sections 5 and 6).
+
+use crate::bytes::{Put, Reader};
+use crate::codec::{Codec, Compression};
+use crate::error::{Result, WireError, malformed};
+use crate::layout::{HEAD_FIXED_BYTES, LIGHT_HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, aligned_bytes};
+
+/// How the columns of a message lie in its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Arrow buffers as they are.
+    Plain,
+    /// Each column in an encoding of its own.
+    Light {
+        /// Numbers and parameters of the encodings.
+        schemes_bytes: u32,
+        /// What the compressed part comes to, decompressed.
+        unpacked_bytes: u32,
+    },
+}
+
+/// What stands before the tables of a message.
+pub(crate) struct Head {
+    pub(crate) rows: u32,
+    pub(crate) compression: Compression,
+    pub(crate) layout: Layout,
+    pub(crate) nodes: u32,
+    pub(crate) slices: u32,
+    /// Of the plain layout, before compression.
+    pub(crate) body_bytes: u32,
+}
+
+impl Head {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.rows);
+        out.put_u8(self.compression as u8);
+        out.put_u8(u8::from(self.layout != Layout::Plain));
+        out.put_u16(0);
+        out.put_u32(self.nodes);
+        out.put_u32(self.slices);
+        out.put_u32(self.body_bytes);
+        if let Layout::Light { schemes_bytes, unpacked_bytes } = self.layout {
+            out.put_u32(schemes_bytes);
+            out.put_u32(unpacked_bytes);
+        }
+    }
+
+    pub(crate) fn read(payload: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new("message", payload);
+        let rows = reader.u32()?;
+        let compression = Compression::parse(reader.u8()?)?;
+        let (layout, reserved) = (reader.u8()?, reader.u16()?);
+        let (nodes, slices, body_bytes) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let layout = match (layout, reserved) {
+            (0, 0) => Layout::Plain,
+            (1, 0) => Layout::Light { schemes_bytes: reader.u32()?, unpacked_bytes: reader.u32()? },
+            _ => return Err(malformed("message", format!("unknown layout {layout}.{reserved}"))),
+        };
+        let head = Self { rows, compression, layout, nodes, slices, body_bytes };
+        match head.bytes() {
+            needed if needed > payload.len() as u64 => {
+                Err(WireError::Truncated { what: "message head", needed, available: payload.len() as u64 })
+            }
+            _ => Ok(head),
+        }
+    }
+
+    /// Where the tables begin.
+    pub(crate) fn fixed_bytes(&self) -> usize {
+        match self.layout {
+            Layout::Plain => HEAD_FIXED_BYTES,
+            Layout::Light { .. } => LIGHT_HEAD_FIXED_BYTES,
+        }
+    }
+
+    /// Where the body begins.
+    pub(crate) fn bytes(&self) -> u64 {
+        let schemes = match self.layout {
+            Layout::Plain => 0,
+            Layout::Light { schemes_bytes, .. } => u64::from(schemes_bytes),
+        };
+        let tables = u64::from(self.nodes) * NODE_BYTES as u64 + u64::from(self.slices) * SLICE_BYTES as u64;
+        aligned_bytes(self.fixed_bytes() as u64 + tables + schemes)
+    }
+
+    /// The codec that makes such messages.
+    pub(crate) fn codec(&self) -> Codec {
+        match (self.layout, self.compression) {
+            (Layout::Plain, Compression::None) => Codec::None,
+            (Layout::Plain, Compression::Lz4) => Codec::Lz4,
+            (Layout::Plain, Compression::Zstd) => Codec::Zstd,
+            (Layout::Light { .. }, Compression::None) => Codec::Light,
+            (Layout::Light { .. }, Compression::Lz4) => Codec::LightLz4,
+            (Layout::Light { .. }, Compression::Zstd) => Codec::LightZstd,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which scheme a column travels in: found out on a sample of the first message,
+//! kept while it holds.
+
+use fsst::Compressor;
+
+use super::{Encoded, Scheme};
+use crate::codec::Compression;
+
+/// A scheme is chosen anew when a message takes this much more of its plain size
+/// than the one it was chosen for...
+const DRIFT: f64 = 1.25;
+/// ... and this is no drift, however little the first message took.
+const DRIFT_FLOOR: f64 = 0.02;
+/// ... and after so many messages in any case: another may do better by now.
+const KEPT_MESSAGES: u32 = 256;
+/// A buffer is compressed on top where that saves at least one part in so many.
+const COMPRESSION_PAYS: usize = 16;
+/// Below this, compressing is not tried.
+const COMPRESSED_BYTES_MIN: usize = 64;
+
+/// Values that can be encoded in several ways; those below NULLs are left out.
+pub(super) trait Site {
+    /// Schemes to be tried, the first of which can hold any values.
+    fn candidates(&self) -> &'static [Scheme];
+    /// Bytes of the values as Arrow has them.
+    fn plain_bytes(&self) -> usize;
+    /// As one value, where all are equal.
+    fn constant(&self) -> Option<Encoded>;
+    /// `None` where the scheme can't hold the values.
+    fn encode(&self, scheme: Scheme, symbols: &mut Option<Compressor>) -> Option<Encoded>;
+    /// A run of the values that stands for all of them.
+    fn sample(&self) -> Self;
+}
+
+/// What was chosen for each column of a result, in the order of the walk.
+#[derive(Default)]
+pub(crate) struct Columns {
+    columns: Vec<Column>,
+}
+
+/// A column's scheme, and what it was chosen on.
+#[derive(Default)]
+pub(super) struct Column {
+    kept: Option<Kept>,
+    symbols: Option<Compressor>,
+}
+
+struct Kept {
+    scheme: Scheme,
+    /// Bit n: buffer n is worth compressing.
+    compressed: u32,
+    /// Of the plain size.
+    share: f64,
+    messages: u32,
+}
+
+impl std::fmt::Debug for Columns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let schemes = self.columns.iter().map(|column| column.kept.as_ref().map(|kept| kept.scheme));
+        f.debug_list().entries(schemes).finish()
+    }
+}
+
+impl Columns {
+    pub(super) fn column(&mut self, index: usize) -> &mut Column {
+        if index >= self.columns.len() {
+            self.columns.resize_with(index + 1, Column::default);
+        }
+        &mut self.columns[index]
+    }
+}
+
+impl Column {
+    /// The values in the scheme that was chosen, or one chosen now; and the bits of
+    /// the buffers that are worth compressing.
+    pub(super) fn encode<S: Site>(&mut self, site: &S, compression: Compression) -> (Encoded, u32) {
+        if let Some(constant) = site.constant() {
+            return (constant, 0);
+        }
+        let plain_bytes = site.plain_bytes() as f64;
+        if let Some(kept) = &mut self.kept
+            && kept.messages < KEPT_MESSAGES
+        {
+            kept.messages += 1;
+            if let Some(encoded) = site.encode(kept.scheme, &mut self.symbols)
+                && encoded.bytes() as f64 <= plain_bytes * (kept.share * DRIFT + DRIFT_FLOOR)
+            {
+                return (encoded, kept.compressed);
+            }
+        }
+        let (mut scheme, mut compressed) = self.choose(&site.sample(), compression);
+        let mut encoded = site.encode(scheme, &mut self.symbols);
+        if encoded.is_none() {
+            // What the sample had, the whole has not: wide values, or too many distinct ones.
+            (scheme, compressed) = (site.candidates()[0], u32::MAX);
+            encoded = site.encode(scheme, &mut self.symbols);
+        }
+        let encoded = encoded.unwrap_or_else(|| Encoded::new(scheme));
+        let share = encoded.bytes() as f64 / plain_bytes;
+        self.kept = Some(Kept { scheme, compressed, share, messages: 0 });
+        (encoded, compressed)
+    }
+
+    /// Tries all, and takes the smallest.
+    fn choose<S: Site>(&mut self, sample: &S, compression: Compression) -> (Scheme, u32) {
+        self.symbols = None;
+        let tried = sample.candidates().iter().filter_map(|&scheme| {
+            let encoded = sample.encode(scheme, &mut self.symbols)?;
+            let (bytes, compressed) = cost(&encoded, compression);
+            Some((bytes, scheme, compressed))
+        });
+        // Of equals the first, which is the cheapest to read.
+        let best = tried.min_by_key(|&(bytes, ..)| bytes);
+        let (scheme, compressed) =
+            best.map_or((sample.candidates()[0], 0), |(_, scheme, flags)| (scheme, flags));
+        if scheme != Scheme::Fsst {
+            self.symbols = None;
+        }
+        (scheme, compressed)
+    }
+}
+
+/// What values take on the wire, and which of their buffers to compress for it.
+fn cost(encoded: &Encoded, compression: Compression) -> (usize, u32) {
+    let mut bytes = encoded.head.len();
+    let mut compressed = 0;
+    for (at, buffer) in encoded.buffers.iter().enumerate() {
+        let packed = match compression {
+            Compression::None => None,
+            _ if buffer.len() < COMPRESSED_BYTES_MIN => None,
+            // A buffer that can't be compressed is one that does not shrink.
+            compression => compression.compress(buffer).ok().flatten().map(|packed| packed.len()),
+        };
+        bytes += match packed {
+            Some(packed) if packed < buffer.len() - buffer.len() / COMPRESSION_PAYS => {
+                compressed |= 1 << at;
+                packed
+            }
+            _ => buffer.len(),
+        };
+    }
+    (bytes, compressed)
+}

@@ -1,0 +1,237 @@
+//! Schemes and buffers back into the buffers of the plain layout.
+
+use arrow_array::OffsetSizeTrait;
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer};
+use arrow_schema::DataType;
+
+use super::floats::Float;
+use super::ints::{DICTIONARY_VALUES_MAX, Int};
+use super::{COMPRESSED_FLAG, Scheme, floats, ints, strings};
+use crate::bytes::Reader;
+use crate::decode::{Body, Source, bytes_of, exactly, fixed_bytes};
+use crate::error::{Result, WireError, malformed};
+
+/// The columns of a message in the light layout.
+///
+/// Memory for decoded values is taken from what the message said it would need,
+/// which its reader has judged before.
+pub(crate) struct LightReader<'a> {
+    nodes: Reader<'a>,
+    slices: Reader<'a>,
+    pub(super) schemes: Reader<'a>,
+    stored: Body,
+    unpacked: Body,
+    unclaimed_bytes: usize,
+}
+
+impl<'a> LightReader<'a> {
+    /// `plain_bytes` is what the columns come to in the plain layout.
+    pub(crate) fn new(
+        nodes: Reader<'a>,
+        slices: Reader<'a>,
+        schemes: Reader<'a>,
+        stored: Body,
+        unpacked: Body,
+        plain_bytes: usize,
+    ) -> Self {
+        Self { nodes, slices, schemes, stored, unpacked, unclaimed_bytes: plain_bytes }
+    }
+
+    /// Counts bytes about to be allocated against what was announced.
+    pub(super) fn claim(&mut self, bytes: usize) -> Result<()> {
+        self.unclaimed_bytes = self.unclaimed_bytes.checked_sub(bytes).ok_or(WireError::TooLarge {
+            what: "decoded column",
+            bytes: bytes as u64,
+            limit: self.unclaimed_bytes as u64,
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn any_buffer(&mut self) -> Result<Buffer> {
+        let entry = self.slices.u32()?;
+        let body = if entry & COMPRESSED_FLAG == 0 { &mut self.stored } else { &mut self.unpacked };
+        body.next((entry & !COMPRESSED_FLAG) as usize)
+    }
+
+    pub(super) fn buffer(&mut self, bytes: usize) -> Result<Buffer> {
+        exactly(self.any_buffer()?, bytes)
+    }
+
+    /// How many values the next dictionary has.
+    pub(super) fn dictionary_len(&mut self) -> Result<usize> {
+        match self.schemes.u32()? {
+            len if len <= DICTIONARY_VALUES_MAX.into() => Ok(len as usize),
+            len => Err(malformed("message", format!("a dictionary of {len} values"))),
+        }
+    }
+
+    fn scheme(&mut self) -> Result<Scheme> {
+        Scheme::parse(self.schemes.u8()?)
+    }
+
+    /// Values of `count` rows, all of them valid.
+    fn dense<T: ArrowNativeType>(
+        &mut self,
+        count: usize,
+        decode: impl FnOnce(&mut Self, Scheme, &mut Vec<T>) -> Result<()>,
+    ) -> Result<Buffer> {
+        match self.scheme()? {
+            Scheme::Plain => self.buffer(bytes_of::<T>(count)?),
+            Scheme::Constant => {
+                let bytes = self.schemes.take(size_of::<T>())?;
+                // Copied, and thereby aligned.
+                let value = Buffer::from(bytes).typed_data::<T>()[0];
+                Ok(Buffer::from_vec(vec![value; count]))
+            }
+            scheme => {
+                let mut out = Vec::with_capacity(count);
+                decode(self, scheme, &mut out)?;
+                Ok(Buffer::from_vec(out))
+            }
+        }
+    }
+
+    fn ints<N: Int>(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
+        let count = valid(len, nulls);
+        let values =
+            self.dense::<N>(count, |reader, scheme, out| ints::decode(reader, scheme, count, out))?;
+        spread::<N>(values, nulls)
+    }
+
+    fn floats<F: Float, B: Int>(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
+        let count = valid(len, nulls);
+        let mut floats = None;
+        let values = self.dense::<B>(count, |reader, scheme, bits| match scheme {
+            Scheme::Decimal => {
+                let mut out = Vec::with_capacity(count);
+                floats::decode::<F>(reader, count, &mut out)?;
+                floats = Some(Buffer::from_vec(out));
+                Ok(())
+            }
+            scheme => ints::decode(reader, scheme, count, bits),
+        })?;
+        spread::<F>(floats.unwrap_or(values), nulls)
+    }
+}
+
+impl Source for LightReader<'_> {
+    fn node(&mut self) -> Result<(usize, usize)> {
+        Ok((self.nodes.u32()? as usize, self.nodes.u32()? as usize))
+    }
+
+    fn nulls(&mut self, len: usize, null_count: usize) -> Result<NullBuffer> {
+        self.claim(len.div_ceil(8))?;
+        if null_count == len {
+            return Ok(NullBuffer::new_null(len));
+        }
+        Ok(NullBuffer::new(BooleanBuffer::new(self.buffer(len.div_ceil(8))?, 0, len)))
+    }
+
+    fn raw(&mut self, bytes: usize) -> Result<Buffer> {
+        self.claim(bytes)?;
+        self.buffer(bytes)
+    }
+
+    fn any_raw(&mut self) -> Result<Buffer> {
+        let buffer = self.any_buffer()?;
+        self.claim(buffer.len())?;
+        Ok(buffer)
+    }
+
+    fn booleans(&mut self, len: usize) -> Result<Buffer> {
+        let bytes = len.div_ceil(8);
+        self.claim(bytes)?;
+        match self.scheme()? {
+            Scheme::Plain => self.buffer(bytes),
+            Scheme::Constant => {
+                Ok(Buffer::from_vec(vec![if self.schemes.u8()? == 0 { 0 } else { 0xff }; bytes]))
+            }
+            other => Err(malformed("message", format!("{other:?} booleans"))),
+        }
+    }
+
+    fn fixed(&mut self, data_type: &DataType, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
+        let bytes = fixed_bytes(data_type, len)?;
+        self.claim(bytes)?;
+        match data_type {
+            DataType::Float32 => self.floats::<f32, u32>(len, nulls),
+            DataType::Float64 => self.floats::<f64, u64>(len, nulls),
+            other => with_int!(other, N => self.ints::<N>(len, nulls), {
+                match self.scheme()? {
+                    Scheme::Plain => self.buffer(bytes),
+                    other => Err(malformed("message", format!("{other:?} {data_type}"))),
+                }
+            }),
+        }
+    }
+
+    fn offsets<O: OffsetSizeTrait>(&mut self, len: usize) -> Result<Buffer> {
+        if len > 0 {
+            self.claim(bytes_of::<O>(len.saturating_add(1))?)?;
+        }
+        let lengths = self.ints::<u32>(len, None)?;
+        offsets::<O>(lengths.typed_data(), len, None)
+    }
+
+    fn strings<O: OffsetSizeTrait>(
+        &mut self,
+        len: usize,
+        nulls: Option<&NullBuffer>,
+    ) -> Result<(Buffer, Buffer)> {
+        if len > 0 {
+            self.claim(bytes_of::<O>(len.saturating_add(1))?)?;
+        }
+        let scheme = self.scheme()?;
+        let decoded = strings::decode(self, scheme, valid(len, nulls))?;
+        Ok((offsets::<O>(&decoded.lengths, len, nulls)?, decoded.bytes))
+    }
+
+    fn end(self) -> Result<()> {
+        self.nodes.end()?;
+        self.slices.end()?;
+        self.schemes.end()?;
+        self.stored.end()?;
+        self.unpacked.end()
+    }
+}
+
+fn valid(len: usize, nulls: Option<&NullBuffer>) -> usize {
+    len - nulls.map_or(0, NullBuffer::null_count)
+}
+
+/// Offsets of rows from the lengths of those that are not NULL.
+fn offsets<O: OffsetSizeTrait>(lengths: &[u32], len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
+    let mut offsets = Vec::with_capacity(len + 1);
+    let mut end = 0u64;
+    offsets.push(O::default());
+    match nulls.filter(|nulls| nulls.null_count() > 0) {
+        None => offsets.extend(lengths.iter().map(|&length| {
+            end += u64::from(length);
+            O::usize_as(end as usize)
+        })),
+        Some(nulls) => {
+            let mut lengths = lengths.iter();
+            offsets.extend(nulls.iter().map(|valid| {
+                end += if valid { u64::from(*lengths.next().unwrap_or(&0)) } else { 0 };
+                O::usize_as(end as usize)
+            }));
+        }
+    }
+    if O::from_usize(end as usize).is_none() {
+        return Err(malformed("message", format!("values of {end} bytes or items in one array")));
+    }
+    Ok(Buffer::from_vec(offsets))
+}
+
+/// Values moved to the rows that are not NULL, zeros below the others.
+fn spread<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Result<Buffer> {
+    let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return Ok(values) };
+    let values = values.typed_data::<T>();
+    let mut out = vec![T::default(); nulls.len()];
+    let mut taken = 0;
+    for (start, end) in nulls.valid_slices() {
+        out[start..end].copy_from_slice(&values[taken..taken + (end - start)]);
+        taken += end - start;
+    }
+    Ok(Buffer::from_vec(out))
+}
