@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use lab::{Lab, Link};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -56,61 +56,79 @@ fn a_command_reaches_what_is_served() {
     assert!(output.status.success());
 }
 
-/// A lab that runs until it is stopped: (the process, its network's name, host a's namespace).
-fn started(link: &str) -> (Child, String, String) {
-    let line = "cat /proc/self/cgroup; readlink /proc/self/ns/net; echo up; sleep 1000";
-    let mut child = lab(&["run", "--link", link, "--serve", "sleep 1000", "--", "sh", "-c", line])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    while !said.ends_with("up\n") {
-        assert_ne!(stdout.read_line(&mut said).unwrap(), 0, "{}", rest(child.stderr.take().unwrap()));
-    }
-    child.stdout = Some(stdout.into_inner());
-    let namespace = said.lines().rev().nth(1).unwrap().to_owned();
-    (child, network_name(&said), namespace)
+/// A lab that runs until it is stopped.
+struct Running {
+    process: Child,
+    network: String,
+    /// Of host a.
+    namespace: String,
 }
 
-/// Waits for the end of all that could still talk, guardian included, and looks.
-fn assert_gone(child: &mut Child, network: &str, namespace: &str) {
-    rest(child.stdout.take().unwrap());
-    let said = rest(child.stderr.take().unwrap());
-    assert!(groups_of(network).is_empty(), "{:?} {said}", groups_of(network));
-    assert!(processes_in(namespace).is_empty(), "{:?} {said}", processes_in(namespace));
-    let links = text(&Command::new("ip").args(["-brief", "link"]).output().unwrap().stdout);
-    assert!(!links.contains("vR1-") && !links.contains("eth0@"), "{links}");
+impl Running {
+    fn start(link: &str) -> Self {
+        // What a shell starts with `&` takes no notice of Ctrl-C.
+        let line = "cat /proc/self/cgroup; readlink /proc/self/ns/net; sleep 1000 & echo up; wait";
+        let mut process = lab(&["run", "--link", link, "--serve", "sleep 1000", "--", "sh", "-c", line])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut said = String::new();
+        while !said.ends_with("up\n") {
+            assert_ne!(stdout.read_line(&mut said).unwrap(), 0, "{}", rest(process.stderr.take().unwrap()));
+        }
+        process.stdout = Some(stdout.into_inner());
+        let namespace = said.lines().rev().nth(1).unwrap().to_owned();
+        let this = Self { process, network: network_name(&said), namespace };
+        assert!(!groups_of(&this.network).is_empty());
+        assert!(!processes_in(&this.namespace).is_empty());
+        this
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id() as i32)
+    }
+
+    /// Waits for the end of all that could still talk, guardian included, and looks.
+    fn assert_gone(mut self) -> ExitStatus {
+        rest(self.process.stdout.take().unwrap());
+        let said = rest(self.process.stderr.take().unwrap());
+        let (groups, processes) = (groups_of(&self.network), processes_in(&self.namespace));
+        assert!(groups.is_empty() && processes.is_empty(), "{groups:?} {processes:?} {said}");
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 #[test]
 fn a_killed_lab_leaves_nothing() {
     for link in ["lan", "wan"] {
         let Some(_) = lab_for(&link.parse().unwrap()) else { continue };
-        let (mut child, network, namespace) = started(link);
-        assert!(!groups_of(&network).is_empty());
-        assert!(!processes_in(&namespace).is_empty());
-        child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9));
-        assert_gone(&mut child, &network, &namespace);
+        let running = Running::start(link);
+        kill(running.pid(), Signal::SIGKILL).unwrap();
+        assert_eq!(running.assert_gone().signal(), Some(9));
     }
 }
 
 #[test]
 fn ctrl_c_and_sigterm_clean_up() {
     let Some(_) = lab_for(&Link::lan()) else { return };
-    let (mut child, network, namespace) = started("lan");
+    let running = Running::start("lan");
     // As a terminal does: to all in the foreground.
-    killpg(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
-    assert_gone(&mut child, &network, &namespace);
+    killpg(running.pid(), Signal::SIGINT).unwrap();
+    assert_eq!(running.assert_gone().code(), Some(128 + 2));
 
-    let (mut child, network, namespace) = started("lan");
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(15));
-    assert_gone(&mut child, &network, &namespace);
+    let running = Running::start("lan");
+    kill(running.pid(), Signal::SIGTERM).unwrap();
+    assert_eq!(running.assert_gone().signal(), Some(15));
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl World {
                         decode: duration(decode),
                     });
                 }
-                choice.tried(&trials, duration(took));
+                choice.tried(&trials);
                 now_ns += took;
             }
             if let Some(retune) = choice.decide(rate, MESSAGE_BYTES) {

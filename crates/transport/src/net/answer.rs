@@ -281,7 +281,6 @@ impl<'a> Answering<'a> {
         sample: &RecordBatch,
         bandwidth: Option<f64>,
     ) -> Result<(), Stop> {
-        let began = Instant::now();
         let mut trials = Vec::new();
         while let Some(codec) = choice.next_trial(&trials, bandwidth) {
             let rows = sample.clone();
@@ -290,7 +289,7 @@ impl<'a> Answering<'a> {
             let trial = trial.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
             trials.push(trial.map_err(wire_failure)?);
         }
-        choice.tried(&trials, began.elapsed());
+        choice.tried(&trials);
         Ok(())
     }
 }

@@ -25,7 +25,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const BATCH_ROWS: u64 = 1024;
 
 /// Answers `BATCHES[ WORD]`: so many batches of numbers from 0 on, and then what
-/// the word says: `fail`, `hang`, or nothing.
+/// the word says: `fail`, `hang`, or nothing. `repeat` makes them numbers that only a
+/// compressor of bytes can make small.
 #[derive(Default)]
 pub(crate) struct Numbers {
     /// Batches made so far, for all queries.
@@ -56,9 +57,10 @@ impl Service for Shared {
             let refuse = |_| Failure { position: Some((1, 1)), ..Failure::new(ErrorCode::Sql, "no number") };
             let count: u64 = count.parse().map_err(refuse)?;
             let guard = Guard(self.0.clone());
+            let make = if then == "repeat" { repeating } else { batch };
             let rows = stream::iter(0..count).map(move |n| {
                 guard.0.made.fetch_add(1, Ordering::Relaxed);
-                Ok(batch(n))
+                Ok(make(n))
             });
             let rows = match then {
                 "fail" => {
@@ -80,6 +82,14 @@ fn schema() -> SchemaRef {
 fn batch(n: u64) -> RecordBatch {
     let first = (n * BATCH_ROWS) as i64;
     let column: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + BATCH_ROWS as i64));
+    RecordBatch::try_new(schema(), vec![column]).expect("columns follow the schema")
+}
+
+/// The same few thousand numbers of 40 bits over and over.
+fn repeating(n: u64) -> RecordBatch {
+    let rows = n * BATCH_ROWS..(n + 1) * BATCH_ROWS;
+    let scattered = |row: u64| ((row % 2000 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24) as i64;
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.map(scattered)));
     RecordBatch::try_new(schema(), vec![column]).expect("columns follow the schema")
 }
 
