@@ -17,6 +17,7 @@ use proptest::prelude::*;
 
 use self::types::{KEY_TYPES, RUN_END_TYPES, leaf_types, map, run_end_encoded, schema_of, union_of};
 use self::values::array;
+use crate::rng::Rng;
 
 /// Most columns of [`any_schema`] and [`any_batch`].
 const COLUMNS_MAX: usize = 6;
@@ -122,39 +123,6 @@ fn batch_from(schema: &SchemaRef, seeds: &[u64], rows: usize, part: u64) -> Reco
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
         .expect("columns follow the schema")
-}
-
-/// SplitMix64: small, and good enough to draw test data from.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, which is at least 1.
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-
-    /// A number in `low..=high`.
-    fn between(&mut self, low: i128, high: i128) -> i128 {
-        let span = high.wrapping_sub(low) as u128;
-        let random = (u128::from(self.next()) << 64) | u128::from(self.next());
-        low.wrapping_add((random % span.saturating_add(1)) as i128)
-    }
 }
 
 #[cfg(test)]

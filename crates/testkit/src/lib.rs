@@ -3,4 +3,6 @@
 pub mod arrays;
 pub mod mariadb;
 pub mod postgres;
+mod rng;
 pub mod tpch;
+pub mod wide;
