@@ -19,8 +19,8 @@ use crate::{Error, Result, places};
 /// Rows of a batch where it does not matter: large enough for all message sizes in use.
 pub(crate) const BATCH_ROWS: usize = 65_536;
 /// Of the wide tables at scale 1: about as many bytes of Arrow as lineitem has.
-const ACS_ROWS: f64 = 700_000.0;
-const AIRLINE_ROWS: f64 = 2_000_000.0;
+const ACS_ROWS: f64 = 2_250_000.0;
+const AIRLINE_ROWS: f64 = 1_700_000.0;
 const SEED: u64 = 1;
 
 type Batches = Box<dyn Iterator<Item = RecordBatch> + Send>;

@@ -87,8 +87,8 @@ enum Command {
     Latency(Settings),
     /// A million rows over 10 to 1000 Mbit/s
     Bandwidth(Settings),
-    /// Those of docs/results/transfer.md: the first four
-    All(Settings),
+    /// The first four: the page docs/results/transfer.md
+    Transfer(Settings),
     /// One process of a benchmark
     #[command(hide = true, subcommand)]
     Part(Box<parts::Part>),
@@ -115,7 +115,7 @@ fn run(command: Command) -> Result<()> {
         Command::Protobuf(settings) => protobuf::run(&settings),
         Command::Latency(settings) => bandwidth_and_latency::latency(&settings),
         Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
-        Command::All(settings) => {
+        Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;
             fetch_memory::run(&settings)?;

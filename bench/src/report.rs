@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::Command;
 
+use crate::Result;
 use crate::settings::Settings;
-use crate::{Result, places};
 
 /// A page of the results: what is measured for one purpose.
 #[derive(Clone, Copy, Debug)]
@@ -104,15 +103,9 @@ pub(crate) fn load() -> String {
     averages.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-/// What a program says of its version, in its first line.
-pub(crate) fn version(program: &str, argument: &str) -> String {
-    let output = Command::new(program).arg(argument).output().map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&output).lines().next().unwrap_or("unknown").to_owned()
-}
-
+/// Of the workspace: what is measured was built with this program.
 fn ours() -> String {
-    places::lightship()
-        .map_or_else(|e| e.to_string(), |path| version(&path.display().to_string(), "--version"))
+    format!("lightship {}", env!("CARGO_PKG_VERSION"))
 }
 
 fn machine() -> String {

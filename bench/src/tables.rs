@@ -42,6 +42,7 @@ pub(crate) fn contenders<S: AsRef<str>>(
     let names = results.contenders(place);
     // Without the one that all are compared with there is no ratio.
     let standing = standing.filter(|standing| names.contains(&standing.ratio.contender()));
+    let aims = standing.is_some_and(|standing| !standing.targets.is_empty());
     let rounds: Vec<_> = names.iter().map(|name| results.rounds(place, name)).collect();
     let uneven = rounds.iter().any(|count| *count != rounds[0]);
     let mut head = vec![String::new()];
@@ -51,7 +52,8 @@ pub(crate) fn contenders<S: AsRef<str>>(
             head.extend(["min", "max"].map(ToOwned::to_owned));
         }
         if let (0, Some(standing)) = (at, standing) {
-            head.extend([standing.ratio.head(), "target".to_owned()]);
+            head.push(standing.ratio.head());
+            head.extend(aims.then(|| "target".to_owned()));
         }
     }
     head.extend(uneven.then(|| "rounds".to_owned()));
@@ -70,7 +72,9 @@ pub(crate) fn contenders<S: AsRef<str>>(
                 };
                 cells.push(number(ratio, 2));
                 let target = standing.targets.iter().find(|(of, _)| of == name);
-                cells.push(target.map_or(String::new(), |(_, target)| format!("<= {target:.2}")));
+                cells.extend(
+                    aims.then(|| target.map_or(String::new(), |(_, target)| format!("<= {target:.2}"))),
+                );
             }
         }
         cells.extend(uneven.then(|| rounds.to_string()));

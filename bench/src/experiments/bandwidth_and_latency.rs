@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
 /// A million rows.
-const SCALE: f64 = 1.0 / 6.0;
+const SCALE: f64 = 0.1666;
 const COPY: &str = "PostgreSQL, COPY BINARY";
 /// On links where a run takes minutes.
 const SLOW_ROUNDS: u32 = 2;

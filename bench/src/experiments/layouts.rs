@@ -50,7 +50,7 @@ impl<L: Copy + Debug> Study<L> {
             name: self.name,
             page: Page::ColumnarProtocol,
             title: self.title,
-            text: self.text.into(),
+            text: if scale == 1.0 { self.text.into() } else { format!("{} Scaled by {scale}.", self.text) },
             tables: self.tables(&results),
             plot: Some((self.plot(&results)?, "Time and bytes a value by layout")),
             versions: Vec::new(),

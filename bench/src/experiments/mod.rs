@@ -35,8 +35,8 @@ fn side_by_side(results: &Results, x: &str) -> crate::Result<String> {
             let whose = if name.starts_with(OURS) { OURS } else { "peers" };
             (name.to_owned(), vec![(whose.to_owned(), results.summary(place, name, 0))])
         });
-        let title = [place.join(", "), results.notes(place).join("; ")].join(": ");
-        DotsPanel { title, rows: rows.collect() }
+        let scale = results.notes(place).into_iter().next().unwrap_or_default();
+        DotsPanel { title: format!("{} ({scale})", place.join(", ")), rows: rows.collect() }
     });
     Dots { x: Axis::log(x), panels: panels.collect() }.svg()
 }
@@ -48,10 +48,12 @@ fn add_version(versions: &mut Vec<String>, version: &str) {
     }
 }
 
+/// What bears on the figures of a place, as a sentence.
+fn circumstances<S: AsRef<str>>(results: &Results, place: &[S]) -> String {
+    format!("At {}.", results.notes(place).join("; "))
+}
+
 /// A heading, what bears on the figures, and a table.
-fn under(results: &Results, heading: &str, place: &[impl AsRef<str>], table: &str) -> String {
-    let notes = results.notes(place).iter().map(|note| format!("{note}.")).collect::<Vec<_>>().join(" ");
-    let notes =
-        if notes.is_empty() { notes } else { format!("\n\n{}{}", notes[..1].to_uppercase(), &notes[1..]) };
-    format!("### {heading}{notes}\n\n{table}")
+fn under<S: AsRef<str>>(results: &Results, heading: &str, place: &[S], table: &str) -> String {
+    format!("### {heading}\n\n{}\n\n{table}", circumstances(results, place))
 }

@@ -55,12 +55,14 @@ fn marker(series: usize, at: (i32, i32)) -> Polygon<(i32, i32)> {
         (0.0, -1.0),
         (0.7, -0.7),
     ];
-    let outline: &[(f64, f64)] = match series % 5 {
+    let outline: &[(f64, f64)] = match series % COLOURS.len() {
         0 => &ROUND,
         1 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
         2 => &[(0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)],
         3 => &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
-        _ => &[(0.0, 1.2), (1.1, -0.9), (-1.1, -0.9)],
+        4 => &[(0.0, 1.2), (1.1, -0.9), (-1.1, -0.9)],
+        5 => &[(1.2, 0.0), (-0.9, 1.1), (-0.9, -1.1)],
+        _ => &[(-1.2, 0.0), (0.9, 1.1), (0.9, -1.1)],
     };
     let scaled = |value: f64| (value * f64::from(MARKER_PIXELS)).round() as i32;
     let points: Vec<_> = outline.iter().map(|(x, y)| (at.0 + scaled(*x), at.1 + scaled(*y))).collect();
@@ -101,7 +103,7 @@ fn legend(names: &[String], width_max: i32) -> (Vec<(i32, i32)>, i32) {
         places.push(at);
         at.0 += wide;
     }
-    (places, at.1 + ROW_PIXELS)
+    (places, at.1 + ROW_PIXELS * 3 / 2)
 }
 
 fn draw_legend(
