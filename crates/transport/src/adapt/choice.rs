@@ -20,16 +20,12 @@ const UNTRIED: Codec = Codec::Light;
 
 /// Smaller messages are no sample, and a result that ends with one no transfer to optimise.
 pub(crate) const SAMPLE_BYTES_MIN: u64 = 64 << 10;
-/// What a sample has at least, where there is as much.
-const SAMPLE_BYTES: u64 = 128 << 10;
 /// Messages that fit the first window of TCP (RFC 6928: 10 segments) take one trip,
 /// whatever their codec.
 const TRIP_BYTES: u64 = 14 << 10;
 /// Trials may take this part of the transfer's time.
 const TRIALS_SHARE: f64 = 0.01;
-/// Before the first message has left: this part of the time that it will take.
-const FIRST_TRIALS_SHARE: f64 = 0.05;
-/// What a byte is thought to cost in a trial of all candidates, until there was one.
+/// What a byte is thought to cost in a trial of all candidates.
 const TRIAL_NS_PER_BYTE: f64 = 12.0;
 /// Batches between trials, unless the rows change their nature.
 const TRIAL_BATCHES: u32 = 64;
@@ -75,6 +71,8 @@ pub(crate) struct Trial {
     pub(crate) encode: Duration,
     /// Message to rows.
     pub(crate) decode: Duration,
+    /// All of it, what is done only once included.
+    pub(crate) took: Duration,
 }
 
 /// The stages' times under a codec.
@@ -178,30 +176,20 @@ impl Choice {
         }
     }
 
-    /// Whether candidates should be tried before the next message, of `bytes`, and on how many of them.
+    /// Whether candidates should be tried on the next message, of `bytes`.
     ///
     /// `elapsed` is the time since the query, `bandwidth` the link's in bytes a nanosecond.
-    pub(crate) fn trial_due(&self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> Option<u64> {
-        let bandwidth = bandwidth?;
-        if bytes < SAMPLE_BYTES_MIN {
-            return None;
+    pub(crate) fn trial_due(&self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> bool {
+        if bandwidth.is_none() || bytes < SAMPLE_BYTES_MIN {
+            return false;
         }
-        let least = SAMPLE_BYTES.min(bytes);
-        let Some(since) = self.ratio_at_trial else {
-            // Nothing is known yet; for a slow link the first message is worth a closer look.
-            let affordable = bytes as f64 / bandwidth * FIRST_TRIALS_SHARE / TRIAL_NS_PER_BYTE;
-            return Some((affordable as u64).clamp(least, bytes));
-        };
+        let Some(since) = self.ratio_at_trial else { return true };
         let ratio = self.known(self.codec()).and_then(|known| known.ratio.rate()).unwrap_or(since);
         let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
-        let slow =
-            self.pace(self.codec(), Some(bandwidth)).is_some_and(|pace| pace.slowest().0 == Stage::Send);
-        let unknown = slow && CANDIDATES.into_iter().any(|c| self.pace(c, Some(bandwidth)).is_none());
-        if !drifted && !unknown && self.batches_since_trial < TRIAL_BATCHES {
-            return None;
-        }
+        let slow = self.pace(self.codec(), bandwidth).is_some_and(|pace| pace.slowest().0 == Stage::Send);
+        let unknown = slow && CANDIDATES.into_iter().any(|codec| self.pace(codec, bandwidth).is_none());
         let affordable = (ns(elapsed) * TRIALS_SHARE - self.trials_ns) / TRIAL_NS_PER_BYTE;
-        (affordable >= least as f64).then(|| (affordable as u64).min(bytes))
+        (drifted || unknown || self.batches_since_trial >= TRIAL_BATCHES) && affordable >= bytes as f64
     }
 
     /// The next candidate to try, after `trials` on the same rows: one that costs more
@@ -219,7 +207,7 @@ impl Choice {
     /// Learns from trials of several candidates on the same rows.
     pub(crate) fn tried(&mut self, trials: &[Trial]) {
         // Their own time, not that of a socket that was served meanwhile.
-        self.trials_ns += trials.iter().map(|trial| ns(trial.encode + trial.decode)).sum::<f64>();
+        self.trials_ns += trials.iter().map(|trial| ns(trial.took)).sum::<f64>();
         self.batches_since_trial = 0;
         // A slice differs from a whole message, and a processor at rest from one at work: what is in
         // use shows by how much.

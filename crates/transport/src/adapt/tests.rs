@@ -95,22 +95,22 @@ impl World {
             choice.produced(MESSAGE_BYTES, duration(noisy(self.produce * bytes)));
             choice.progress(&progress);
             let rate = bandwidth.bytes_per_ns();
-            if let Some(sample_bytes) = choice.trial_due(duration(now_ns), rate, MESSAGE_BYTES) {
-                assert!(sample_bytes <= MESSAGE_BYTES);
+            if choice.trial_due(duration(now_ns), rate, MESSAGE_BYTES) {
                 let (mut trials, mut took) = (Vec::new(), 0.0);
                 while let Some(codec) = choice.next_trial(&trials, rate) {
                     let place = CODECS.iter().position(|&c| c == codec).unwrap();
-                    let encode = noisy(self.encode[place] * sample_bytes as f64);
-                    let decode = noisy(self.decode[place] * sample_bytes as f64);
+                    let encode = noisy(self.encode[place] * bytes);
+                    let decode = noisy(self.decode[place] * bytes);
                     took += encode + decode;
-                    // What is short shrinks less.
+                    // What is rare in one message is missing in another.
                     let by = if place == 0 { 1.0 } else { 1.1 };
                     trials.push(Trial {
                         codec,
-                        bytes: sample_bytes,
-                        sent_bytes: (self.ratio[place] * by * sample_bytes as f64) as u64,
+                        bytes: MESSAGE_BYTES,
+                        sent_bytes: (self.ratio[place] * by * bytes) as u64,
                         encode: duration(encode),
                         decode: duration(decode),
+                        took: duration(encode + decode),
                     });
                 }
                 choice.tried(&trials);

@@ -24,6 +24,8 @@ use crate::proto::Server as Proto;
 
 /// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
 const FLUSH_BYTES: usize = 256 << 10;
+/// What a new encoder is shown of a message before it is tried on all of it.
+const FIRST_BYTES: u64 = 128 << 10;
 /// A message smaller than this is encoded before another thread would have taken it up.
 const BESIDE_BYTES_MIN: u64 = 64 << 10;
 
@@ -37,6 +39,8 @@ pub(super) struct Answering<'a> {
     codec: Codec,
     /// Where the plan leaves the codec to us.
     choice: Option<Choice>,
+    /// Encoders of codecs that were tried: what they found in the columns is found once.
+    trials: Vec<(Codec, Encoder)>,
     began: Instant,
     stats: Stats,
 }
@@ -61,6 +65,7 @@ impl<'a> Answering<'a> {
             encoding: Encoding::new(),
             codec: plan.codec.unwrap_or_default(),
             choice,
+            trials: Vec::new(),
             began: Instant::now(),
             stats: Stats::default(),
         }
@@ -257,10 +262,8 @@ impl<'a> Answering<'a> {
             }
             let now = Instant::now();
             let bandwidth = self.meter.bytes_per_ns(now);
-            if let Some(sample_bytes) = choice.trial_due(now - self.began, bandwidth, bytes) {
-                let part = rows.num_rows() as u64 * sample_bytes / bytes.max(sample_bytes);
-                let sample = rows.slice(0, (part as usize).max(1));
-                self.try_codecs(&mut choice, &sample, bandwidth).await?;
+            if choice.trial_due(now - self.began, bandwidth, bytes) {
+                self.try_codecs(&mut choice, &rows, bytes, bandwidth).await?;
             }
             if let Some(retune) = choice.decide(bandwidth, bytes) {
                 self.choice = Some(choice);
@@ -278,41 +281,60 @@ impl<'a> Answering<'a> {
     async fn try_codecs(
         &mut self,
         choice: &mut Choice,
-        sample: &RecordBatch,
+        rows: &RecordBatch,
+        bytes: u64,
         bandwidth: Option<f64>,
     ) -> Result<(), Stop> {
         let mut trials = Vec::new();
         while let Some(codec) = choice.next_trial(&trials, bandwidth) {
-            let rows = sample.clone();
-            let job = Job::start(move || trial(codec, &rows));
-            let trial = attended(job, self.link, self.writer).await?;
-            let trial = trial.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-            trials.push(trial.map_err(wire_failure)?);
+            let rows = rows.clone();
+            let encoder = self.trials.iter().position(|(tried, _)| *tried == codec);
+            let encoder = encoder.map(|place| self.trials.swap_remove(place).1);
+            let job = Job::start(move || trial(encoder, codec, &rows, bytes));
+            let tried = attended(job, self.link, self.writer).await?;
+            let tried = tried.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+            let (encoder, trial) = tried.map_err(wire_failure)?;
+            self.trials.push((codec, encoder));
+            trials.push(trial);
         }
         choice.tried(&trials);
         Ok(())
     }
 }
 
-/// Encodes rows and decodes them again.
-fn trial(codec: Codec, rows: &RecordBatch) -> Result<Trial, WireError> {
-    let mut encoder = Encoder::new(codec);
-    // The first time it looks for the columns' encodings, which later messages are spared.
-    encoder.encode(rows)?;
+/// Encodes rows and decodes them again. An encoder looks for the columns' encodings
+/// in its first message, which is no part of the measure: this can be a short one.
+fn trial(
+    encoder: Option<Encoder>,
+    codec: Codec,
+    rows: &RecordBatch,
+    bytes: u64,
+) -> Result<(Encoder, Trial), WireError> {
+    let began = Instant::now();
+    let mut encoder = match encoder {
+        Some(encoder) => encoder,
+        None => {
+            let mut encoder = Encoder::new(codec);
+            let part = rows.num_rows() as u64 * FIRST_BYTES / bytes.max(FIRST_BYTES);
+            encoder.encode(&rows.slice(0, part as usize))?;
+            encoder
+        }
+    };
     let encoding = Instant::now();
     let message = encoder.encode(rows)?;
     let encode = encoding.elapsed();
     let payload = Buffer::from_vec(message.to_vec());
     let decoding = Instant::now();
     decode(rows.schema_ref(), payload, u32::MAX)?;
-    let decode = decoding.elapsed();
-    Ok(Trial {
+    let trial = Trial {
         codec,
         bytes: rows_bytes(rows).max(1),
         sent_bytes: message.payload_bytes().into(),
         encode,
-        decode,
-    })
+        decode: decoding.elapsed(),
+        took: began.elapsed(),
+    };
+    Ok((encoder, trial))
 }
 
 const _: () = assert!(BESIDE_BYTES_MIN <= SAMPLE_BYTES_MIN);
