@@ -42,7 +42,7 @@ pub(crate) fn contenders<S: AsRef<str>>(
     let names = results.contenders(place);
     // Without the one that all are compared with there is no ratio.
     let standing = standing.filter(|standing| names.contains(&standing.ratio.contender()));
-    let aims = standing.is_some_and(|standing| !standing.targets.is_empty());
+    let aims = standing.is_some_and(|standing| standing.targets.iter().any(|(of, _)| names.contains(of)));
     let rounds: Vec<_> = names.iter().map(|name| results.rounds(place, name)).collect();
     let uneven = rounds.iter().any(|count| *count != rounds[0]);
     let mut head = vec![String::new()];

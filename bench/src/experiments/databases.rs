@@ -25,7 +25,9 @@ const COPY: &str = "psycopg, COPY BINARY thrown away";
 
 pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
     let load = report::load();
-    built()?;
+    if settings.wants(OURS) {
+        built()?;
+    }
     let peers = Peers::install()?;
     let mut versions =
         peers::versions(&["duckdb==", "duckdb-extension-postgres", "adbc", "connectorx", "psycopg"]);
@@ -36,24 +38,23 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
         let scale = settings.scale_over(&link);
         let file = Data::Lineitem.file(scale)?;
         let server = Database::start(&course, "hold-postgres", &file.path)?;
-        let node = Beside::start(&course, &server.held.uri, file.rows)?;
+        let node = beside(settings, &course, &server, file.rows)?;
         let uri = server.uri_near(&course);
         let (course, node, peers, uri) = (&course, &node, &peers, &*uri);
-        let ours = move || over(course, || Ok(node.fetch(&[])?.seconds));
         let peer = |name: &'static str, program: &'static str, arguments: &'static [&'static str]| {
             let arguments = [&[uri], arguments].concat();
             let read = move || Ok(postgres_peer(course, peers, program, &arguments, file.rows)?.seconds);
             Contender::new(name, move || over(course, &read))
         };
-        let contenders = vec![
-            Contender::new(OURS, ours),
+        let mut contenders = ours(course, node);
+        contenders.extend([
             peer(COPY, "postgres_copy.py", &["lineitem"]),
             peer("psycopg, rows", "postgres_rows.py", &["lineitem"]),
             peer("ADBC", "postgres_adbc.py", &[SQL]),
             peer("ConnectorX, 1 partition", "postgres_connectorx.py", &["lineitem", "l_orderkey", "1"]),
             peer("ConnectorX, 2 partitions", "postgres_connectorx.py", &["lineitem", "l_orderkey", "2"]),
             peer("DuckDB postgres scanner", "postgres_duckdb.py", &["lineitem"]),
-        ];
+        ]);
         let place = Place { values: vec![link], scale, note: course.measured.clone() };
         results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
         add_version(&mut versions, &server.held.version);
@@ -81,7 +82,9 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
 
 pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
     let load = report::load();
-    built()?;
+    if settings.wants(OURS) {
+        built()?;
+    }
     let mut versions = peers::tools(&[peers::MARIADB])?;
     let mut results = Results::open(&settings.results, MARIADB, &["link"], OVER_A_LINK)?;
     let lab = Lab::new()?;
@@ -90,18 +93,18 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
         let scale = settings.scale_over(&link);
         let file = Data::Lineitem.file(scale)?;
         let server = Database::start(&course, "hold-mariadb", &file.csv()?)?;
-        let node = Beside::start(&course, &server.held.uri, file.rows)?;
+        let node = beside(settings, &course, &server, file.rows)?;
         let (course, node) = (&course, &node);
         let plain = client_arguments(course, &server.held, &["--execute", SQL]);
         let packed = client_arguments(course, &server.held, &["--compress", "--execute", SQL]);
         let mariadb = |arguments: Vec<String>| {
             move || over(course, || timed(Some(course.near()), "mariadb", &arguments))
         };
-        let contenders = vec![
-            Contender::new(OURS, move || over(course, || Ok(node.fetch(&[])?.seconds))),
+        let mut contenders = ours(course, node);
+        contenders.extend([
             Contender::new("mariadb client", mariadb(plain)),
             Contender::new("mariadb client, compressed", mariadb(packed)),
-        ];
+        ]);
         let place = Place { values: vec![link], scale, note: course.measured.clone() };
         results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
         add_version(&mut versions, &server.held.version);
@@ -123,6 +126,21 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
         settings,
     }
     .publish()
+}
+
+/// A node beside the database, if ours is to run.
+fn beside<'a>(
+    settings: &Settings,
+    course: &'a Course,
+    server: &Database,
+    rows: u64,
+) -> Result<Option<Beside<'a>>> {
+    settings.wants(OURS).then(|| Beside::start(course, &server.held.uri, rows)).transpose()
+}
+
+fn ours<'a>(course: &'a Course, node: &'a Option<Beside<'a>>) -> Vec<Contender<'a>> {
+    let fetch = |node: &'a Beside<'a>| move || over(course, || Ok(node.fetch(&[])?.seconds));
+    node.iter().map(|node| Contender::new(OURS, fetch(node))).collect()
 }
 
 /// Options of the command-line client, then `more`.
