@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::{Plan, Query};
-use lightship_wire::join::{Join, Ticket};
+use lightship_wire::join::{CAPABILITY_JOIN, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
 use lightship_wire::tuning::Progress;
 use lightship_wire::{Codec, rows_bytes};
@@ -197,9 +197,10 @@ impl Connection {
             _ => None,
         };
         let capabilities = match (is_tcp, &ledger) {
-            (true, _) if same_host && config.shared_memory => CAPABILITY_MEETING,
+            (true, _) if same_host && config.shared_memory => CAPABILITY_JOIN | CAPABILITY_MEETING,
+            (true, _) => CAPABILITY_JOIN,
             (false, Some(_)) => CAPABILITY_SEGMENTS,
-            _ => 0,
+            (false, None) => 0,
         };
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
         let shared = Shared { client, events: VecDeque::new(), arrivals: None, ended: None };

@@ -146,10 +146,10 @@ pub struct Client {
 
 impl Client {
     /// A connection that has just been made, by a client of these capabilities besides choosing the
-    /// codec with the server and joining results. A quiet server is pinged every `ping_interval`.
+    /// codec with the server. A quiet server is pinged every `ping_interval`.
     pub fn new(now: Instant, token: String, capabilities: u64, ping_interval: Duration) -> Self {
         let mut outbox = Outbox::default();
-        let capabilities = capabilities | CAPABILITY_ADAPTIVE | CAPABILITY_JOIN;
+        let capabilities = capabilities | CAPABILITY_ADAPTIVE;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,

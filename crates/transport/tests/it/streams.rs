@@ -208,16 +208,16 @@ async fn a_stalled_connection_holds_its_result_alone() {
     let window = 64;
     ask(&mut connection, "1000000000", striped(3, window)).await.expect("an answer");
     let mut rows = 0;
-    // It comes to a stop, for want of what is on the one that is stalled ...
+    // It comes to a stop, for want of what is on the one that is stalled, by which time the others
+    // have brought what credit allows.
     let stopped = async {
-        proxy.reaches(2, 50_000).await;
-        // ... by which time the others have brought what credit allows.
         while let Ok(more) = tokio::time::timeout(STILL, connection.next()).await {
             let Incoming::Rows(batch) = more.expect("rows") else { panic!("no end") };
             rows += batch.num_rows() as u64;
         }
     };
     within(stopped).await;
+    assert_eq!(proxy.passed(2), 50_000);
     let made = server.made();
     assert!(made <= rows / BATCH_ROWS + u64::from(window) + 2, "{made} made, {rows} rows taken");
     // Other results are not held up, and what is made of this one does not grow meanwhile.
@@ -289,11 +289,16 @@ async fn who_joins_needs_a_token_too() {
     let mut main = Raw::connect(&server.endpoint, "good").await;
     main.send(Kind::Query, 1, &Query { sql: "1 hang".into(), plan: striped(2, 1) }.encode()).await;
     let ticket = Ticket::decode(&main.next(Kind::Ticket).await.1).expect("a ticket");
-    let mut stranger = Raw::open(&server.endpoint, "bad").await;
-    stranger.send(Kind::Join, 1, &Join { secret: ticket.secret, connection: 1 }.encode()).await;
-    let (header, payload) = within(stranger.next(Kind::Error)).await;
-    assert_eq!(header.stream, 0);
-    assert_eq!(Failure::decode(&payload).expect("a failure").code, ErrorCode::Unauthenticated);
+    // With the ticket and without a token, be it that it waits to be welcomed or not.
+    let join = Join { secret: ticket.secret, connection: 1 }.encode();
+    for (waits, code) in [(true, ErrorCode::Unauthenticated), (false, ErrorCode::Protocol)] {
+        let mut stranger = Raw::open(&server.endpoint, "bad").await;
+        if !waits {
+            stranger.send(Kind::Join, 1, &join).await;
+        }
+        let (header, payload) = within(stranger.next(Kind::Error)).await;
+        assert_eq!((header.stream, Failure::decode(&payload).expect("a failure").code), (0, code));
+    }
     // The client itself joins with the token that it has.
     let config = ClientConfig { token: "good".into(), ..tcp() };
     let mut connection = server.try_connect(&config).await.expect("a connection");

@@ -20,6 +20,7 @@ impl Pair {
     /// Both can have results joined.
     fn joinable() -> Self {
         let mut pair = Self::new();
+        pair.client = Client::new(pair.now, "secret".into(), CAPABILITY_JOIN, INTERVAL);
         pair.deliver_to_server();
         pair.server.welcome(String::new(), CAPABILITY_JOIN, None);
         pair.deliver_to_client();
