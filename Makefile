@@ -20,4 +20,4 @@ lint:
 
 bench:
 	cargo build --release --locked -p lightship-cli -p bench
-	target/release/bench all
+	target/release/bench transfer

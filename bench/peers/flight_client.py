@@ -1,4 +1,4 @@
-"""Reads a table over Arrow Flight and drops its batches: flight_client.py PORT BATCH_ROWS."""
+"""Reads a table over Arrow Flight and drops its batches: flight_client.py ADDRESS PORT BATCH_ROWS CODEC."""
 
 import sys
 
@@ -6,18 +6,19 @@ import pyarrow.flight as flight
 
 from peer import measure
 
-client = flight.connect(f"grpc://127.0.0.1:{sys.argv[1]}")
+address, port, rows, codec = sys.argv[1:]
+client = flight.connect(f"grpc://{address}:{port}")
 # The first call opens the connection; it is not what is measured.
 client.wait_for_available()
 
 
 def work():
-    rows = 0
+    rows_read = 0
     size = 0
-    for chunk in client.do_get(flight.Ticket(sys.argv[2].encode())):
-        rows += chunk.data.num_rows
+    for chunk in client.do_get(flight.Ticket(f"{rows} {codec}".encode())):
+        rows_read += chunk.data.num_rows
         size += chunk.data.nbytes
-    return rows, size
+    return rows_read, size
 
 
 measure(work)

@@ -2,20 +2,12 @@
 dropped: postgres_duckdb.py URI TABLE.
 """
 
-import glob
-import os
 import sys
 
-import duckdb
-import duckdb_extension_postgres_scanner
-
+from extensions import connect
 from peer import measure
 
-# The extension as it comes in its package; DuckDB checks its signature.
-folder = os.path.dirname(duckdb_extension_postgres_scanner.__file__)
-extension = glob.glob(f"{folder}/extensions/v{duckdb.__version__}/*.duckdb_extension")[0]
-database = duckdb.connect()
-database.execute(f"load '{extension}'")
+database = connect("postgres_scanner")
 database.execute(f"attach '{sys.argv[1]}' as pg (type postgres, read_only)")
 
 

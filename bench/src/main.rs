@@ -1,37 +1,55 @@
 //! Side-by-side measurements: ours and the peers in one run, in turns, on one
 //! machine.
 //!
-//! Each benchmark is a [`comparison::Comparison`]: contenders that are run A B C
-//! A B C, a table of medians and ratios, and a place in `docs/results`. What is
-//! measured is always a process of its own: our clients are the hidden command
-//! `part` ([`parts`]), the peers are the programs in `bench/peers`.
+//! Each benchmark ([`experiments`]) is one or more [`comparison::Comparison`]s:
+//! contenders that run A B C A B C. What came of each run is kept as CSV
+//! ([`results`]); from all of it the benchmark's section and plot are made
+//! ([`tables`], [`plot`], [`report`]). What is measured over a link runs on hosts
+//! of the lab ([`links`]), each part a process of its own: ours are the hidden
+//! command `part` ([`parts`]), the peers the programs in `bench/peers`.
 //!
 //! It asks for no conclusions: targets stand beside the figures, met or not.
 
 mod comparison;
-mod fetch_memory;
-mod latency;
-mod memory_to_arrow;
+mod data;
+mod experiments;
+mod links;
 mod parts;
 mod peers;
 mod places;
-mod postgres_to_arrow;
+mod plot;
 mod process;
 mod report;
+mod results;
+mod settings;
+mod tables;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+
+use settings::Settings;
 
 /// Whatever went wrong, for a person to read.
 type Error = Box<dyn std::error::Error + Send + Sync>;
-type Result<T> = std::result::Result<T, Error>;
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Compare Lightship with its peers on this machine
 ///
-/// Writes docs/results/NAME.csv and the benchmark's section of
-/// docs/results/transfer.md. Measures target/release/lightship, which must be built.
+/// Each benchmark writes NAME.csv (every run), NAME.svg, and its section of a page
+/// in docs/results. What needs the command measures target/release/lightship, which
+/// must be built; what runs over a link needs root, and `cargo run -p lab -- doctor`
+/// says what else. Data and the peers' Python environment are kept in target.
 #[derive(Parser)]
+#[command(after_long_help = "Examples:
+  bench memory-to-arrow                          as it is published
+  bench peers --link wan --only lightship flight one link, some contenders; the rest is kept
+  bench codecs --rounds 1 --scale 0.01 --results /tmp/trial
+                                                 does it run at all?
+
+A run replaces its contenders' earlier figures at the same place and scale, and all
+figures of that place at another scale. Contenders are compared fairly only within
+one call: publish what ran together.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -46,34 +64,64 @@ enum Command {
     /// Most memory that `fetch` and a node take for 1 GB and 10 GB of rows
     FetchMemory(Settings),
     /// The round trip of `select 1` against the engine alone
+    RoundTrip(Settings),
+    /// From memory over links: ours by codec, Arrow Flight, netcat, DuckDB Quack
+    Peers(Settings),
+    /// From PostgreSQL over links: ours beside it, COPY, psycopg, ADBC, ConnectorX, DuckDB
+    PeersPostgresql(Settings),
+    /// From MariaDB over links: ours beside it, its own client plain and compressed
+    PeersMariadb(Settings),
+    /// Every codec over every link with every data set, and `auto` against the best
+    Codecs(Settings),
+    /// Messages of 2 KB to 100 MB, with and without compression
+    ChunkSize(Settings),
+    /// Encodings by column on one core: bytes, encoding, decoding
+    Columns(Settings),
+    /// Layouts of text by its width
+    Strings(Settings),
+    /// Layouts of NULL by its share
+    Nulls(Settings),
+    /// The same rows as Protocol Buffers
+    Protobuf(Settings),
+    /// A million rows over round trips of 0.1 to 100 ms
     Latency(Settings),
-    /// All of them
-    All(Settings),
+    /// A million rows over 10 to 1000 Mbit/s
+    Bandwidth(Settings),
+    /// The first four: the page docs/results/transfer.md
+    Transfer(Settings),
     /// One process of a benchmark
     #[command(hide = true, subcommand)]
-    Part(parts::Part),
-}
-
-#[derive(Args, Clone, Copy)]
-struct Settings {
-    /// How often each contender runs; one more run of each, before the first, is not counted.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
-    rounds: u32,
+    Part(Box<parts::Part>),
 }
 
 fn run(command: Command) -> Result<()> {
+    use experiments::{
+        bandwidth_and_latency, chunk_size, codecs, columns, databases, fetch_memory, memory_to_arrow, nulls,
+        peers, postgres_to_arrow, protobuf, round_trip, strings,
+    };
     match command {
-        Command::MemoryToArrow(settings) => memory_to_arrow::run(settings.rounds),
-        Command::PostgresToArrow(settings) => postgres_to_arrow::run(settings.rounds),
-        Command::FetchMemory(settings) => fetch_memory::run(settings.rounds),
-        Command::Latency(settings) => latency::run(settings.rounds),
-        Command::All(settings) => {
-            memory_to_arrow::run(settings.rounds)?;
-            postgres_to_arrow::run(settings.rounds)?;
-            fetch_memory::run(settings.rounds)?;
-            latency::run(settings.rounds)
+        Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
+        Command::PostgresToArrow(settings) => postgres_to_arrow::run(&settings),
+        Command::FetchMemory(settings) => fetch_memory::run(&settings),
+        Command::RoundTrip(settings) => round_trip::run(&settings),
+        Command::Peers(settings) => peers::run(&settings),
+        Command::PeersPostgresql(settings) => databases::postgresql(&settings),
+        Command::PeersMariadb(settings) => databases::mariadb(&settings),
+        Command::Codecs(settings) => codecs::run(&settings),
+        Command::ChunkSize(settings) => chunk_size::run(&settings),
+        Command::Columns(settings) => columns::run(&settings),
+        Command::Strings(settings) => strings::run(&settings),
+        Command::Nulls(settings) => nulls::run(&settings),
+        Command::Protobuf(settings) => protobuf::run(&settings),
+        Command::Latency(settings) => bandwidth_and_latency::latency(&settings),
+        Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
+        Command::Transfer(settings) => {
+            memory_to_arrow::run(&settings)?;
+            postgres_to_arrow::run(&settings)?;
+            fetch_memory::run(&settings)?;
+            round_trip::run(&settings)
         }
-        Command::Part(part) => parts::run(part),
+        Command::Part(part) => parts::run(*part),
     }
 }
 

@@ -1,7 +1,10 @@
-//! The peers: Python programs in `bench/peers`, in an environment of their own.
+//! The peers: Python programs in `bench/peers`, in an environment of their own,
+//! and Debian's tools.
 
 use std::path::PathBuf;
 use std::process::Command;
+
+use lab::Host;
 
 use crate::process::Process;
 use crate::{Result, places};
@@ -30,13 +33,13 @@ impl Peers {
         Ok(Self { python })
     }
 
-    /// Starts one of the programs.
-    pub(crate) fn spawn(&self, program: &str, arguments: &[&str]) -> Result<Process> {
+    /// Starts one of the programs on a host; `None` is here.
+    pub(crate) fn spawn(&self, host: Option<&Host>, program: &str, arguments: &[&str]) -> Result<Process> {
         let program = places::root().join("bench/peers").join(program).display().to_string();
         // Modules are not compiled into the checkout.
         let options = ["-B".to_owned(), program];
         let arguments = arguments.iter().map(ToString::to_string);
-        Process::spawn(&self.python, options.into_iter().chain(arguments))
+        Process::spawn(host, &self.python, options.into_iter().chain(arguments))
     }
 }
 
@@ -46,10 +49,66 @@ pub(crate) fn versions(prefixes: &[&str]) -> Vec<String> {
     REQUIREMENTS.lines().filter(wanted).map(|line| line.replace("==", " ")).collect()
 }
 
+/// A program of a Debian package.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// OpenBSD's netcat: the other one has other options.
+pub(crate) const NETCAT: Tool = Tool { program: "nc.openbsd", package: "netcat-openbsd" };
+pub(crate) const LZ4: Tool = Tool { program: "lz4", package: "lz4" };
+pub(crate) const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
+pub(crate) const MARIADB: Tool = Tool { program: "mariadb", package: "mariadb-client" };
+
+/// Checks that the tools are there, and returns the versions of their packages.
+///
+/// # Errors
+/// Names all that are missing, and the command that installs them.
+pub(crate) fn tools(tools: &[Tool]) -> Result<Vec<String>> {
+    let there = |tool: &Tool| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(tool.program).exists())
+    };
+    let missing: Vec<_> = tools.iter().filter(|tool| !there(tool)).collect();
+    if !missing.is_empty() {
+        let list =
+            |name: fn(&Tool) -> &str| missing.iter().map(|tool| name(tool)).collect::<Vec<_>>().join(" ");
+        let (programs, packages) = (list(|tool| tool.program), list(|tool| tool.package));
+        return Err(format!("missing: {programs}; install with: apt-get install {packages}").into());
+    }
+    Ok(tools.iter().map(|tool| format!("{} {}", tool.package, package_version(tool.package))).collect())
+}
+
+fn package_version(package: &str) -> String {
+    let query = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]).output();
+    query.map_or_else(|_| "unknown".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|e| format!("{command:?}: {e}"))?;
     if !status.success() {
         return Err(format!("{command:?}: {status}").into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_tools_are_named_with_their_packages() {
+        let absent = Tool { program: "no-such-program", package: "no-such-package" };
+        let error = tools(&[absent]).expect_err("it is missing").to_string();
+        assert_eq!(error, "missing: no-such-program; install with: apt-get install no-such-package");
+        assert!(tools(&[]).expect("nothing is missing").is_empty());
+    }
+
+    #[test]
+    fn every_peer_is_pinned() {
+        assert!(REQUIREMENTS.lines().all(|line| line.contains("==")), "{REQUIREMENTS}");
+        assert!(!versions(&["pyarrow"]).is_empty());
+    }
 }

@@ -1,8 +1,6 @@
-//! Where things are: the checkout, its build products, the data.
+//! Where things are: the checkout, its build products, the data, the results.
 
 use std::path::{Path, PathBuf};
-
-use lightship_testkit::tpch;
 
 use crate::Result;
 
@@ -10,6 +8,16 @@ use crate::Result;
 pub(crate) fn root() -> &'static Path {
     let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
     bench.parent().unwrap_or(bench)
+}
+
+/// Where generated data is kept from run to run.
+pub(crate) fn data() -> PathBuf {
+    root().join("target/bench")
+}
+
+/// Where the pages of results are.
+pub(crate) fn results() -> PathBuf {
+    root().join("docs/results")
 }
 
 /// The command that is measured, built beside this program.
@@ -20,11 +28,4 @@ pub(crate) fn lightship() -> Result<PathBuf> {
         return Err(format!("{path} is missing: cargo build --release -p lightship-cli -p bench").into());
     }
     Ok(path)
-}
-
-/// TPC-H's lineitem at scale 1 as Parquet, made if it is not there.
-pub(crate) fn lineitem() -> Result<PathBuf> {
-    let folder = root().join("target/bench/tpch-1");
-    tpch::write_parquet(1.0, &folder, |_, _| {})?;
-    Ok(folder.join("lineitem.parquet"))
 }

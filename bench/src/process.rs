@@ -1,10 +1,12 @@
-//! Processes that end with us, whatever happens.
+//! Processes that end with us, whatever happens, on hosts of the lab or here.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
+use lab::Host;
 use serde::de::DeserializeOwned;
 
 use crate::{Result, places};
@@ -18,23 +20,17 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`, with `arguments`.
+    /// Starts `program` on a host; `None` is here.
     pub(crate) fn spawn<A: AsRef<OsStr>>(
+        host: Option<&Host>,
         program: impl AsRef<OsStr>,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Self> {
-        let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // It becomes the program itself: the process's number and memory are the program's.
-        let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("setpriv: {e}"))?;
+        let mut command = command(host, &program, arguments);
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|e| format!("setpriv: {e}"))?;
         let stdout = child.stdout.take().ok_or("a process without stdout")?;
-        Ok(Self { name, child, stdout: BufReader::new(stdout) })
+        Ok(Self { name: name(program.as_ref()), child, stdout: BufReader::new(stdout) })
     }
 
     /// The next line it prints.
@@ -75,6 +71,35 @@ impl Drop for Process {
     }
 }
 
+/// Seconds that `program` takes from its start to its end, its output thrown away.
+pub(crate) fn timed<A: AsRef<OsStr>>(
+    host: Option<&Host>,
+    program: &str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Result<f64> {
+    let mut command = command(host, program, arguments);
+    let began = Instant::now();
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let seconds = began.elapsed().as_secs_f64();
+    let status = status.map_err(|e| format!("setpriv: {e}"))?;
+    if status.success() { Ok(seconds) } else { Err(format!("{program} ended: {status}").into()) }
+}
+
+/// `setpriv` becomes the program itself: the process's number and memory are the program's.
+fn command<A: AsRef<OsStr>>(
+    host: Option<&Host>,
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = A>,
+) -> Command {
+    let mut command = host.map_or_else(|| Command::new("setpriv"), |host| host.command("setpriv"));
+    command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
+    command
+}
+
+fn name(program: &OsStr) -> String {
+    Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// A figure of a process' status in bytes; `self` is this process.
 pub(crate) fn memory_bytes(process: &str, field: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
@@ -84,26 +109,31 @@ pub(crate) fn memory_bytes(process: &str, field: &str) -> Result<u64> {
     Ok(kilobytes * 1024)
 }
 
-/// A node with lineitem as its table, at a port of its own.
+/// A node with one table, at a port of its own.
 pub(crate) struct Node {
     pub(crate) process: Process,
     pub(crate) port: u16,
 }
 
 impl Node {
-    /// Starts it and waits until it listens.
-    pub(crate) fn start(in_memory: bool) -> Result<Self> {
-        let table = format!("lineitem={}", places::lineitem()?.display());
-        let mut arguments = vec!["--json", "node", "--listen", "127.0.0.1:0", "--table", &table];
+    /// Starts one for `NAME=PLACE` and waits until it listens: on a host of the lab
+    /// for all that reach it, or here for this host.
+    pub(crate) fn start(host: Option<&Host>, table: &str, in_memory: bool) -> Result<Self> {
+        let mut arguments = vec!["--json", "node", "--table", table];
+        arguments.extend(if host.is_some() {
+            &["--listen", "0.0.0.0:0", "--insecure"][..]
+        } else {
+            &["--listen", "127.0.0.1:0"]
+        });
         arguments.extend(in_memory.then_some("--in-memory"));
-        let mut process = Process::spawn(places::lightship()?, arguments)?;
+        let mut process = Process::spawn(host, places::lightship()?, arguments)?;
         let line: serde_json::Value = serde_json::from_str(&process.line()?)?;
         let address = line["listening"][0].as_str().and_then(|address| address.rsplit_once(':'));
         let (_, port) = address.ok_or("the node does not say where it listens")?;
         Ok(Self { port: port.parse()?, process })
     }
 
-    /// Its address for `lightship fetch`.
+    /// Its address for `lightship fetch` of this host.
     pub(crate) fn uri(&self) -> String {
         format!("lightship://127.0.0.1:{}", self.port)
     }

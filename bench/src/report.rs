@@ -1,25 +1,53 @@
-//! Results on paper: a CSV file and a section of `docs/results/transfer.md`.
+//! A benchmark on paper: a section of a page in the results' folder, and its plot.
 
 use std::fs;
 use std::io::Write;
-use std::process::Command;
 
-use crate::comparison::Comparison;
-use crate::{Result, places};
+use crate::Result;
+use crate::settings::Settings;
 
-/// What stands around a table.
+/// A page of the results: what is measured for one purpose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Page {
+    /// Ours and the peers on one host.
+    Transfer,
+    /// The experiments of the source of the columnar protocol.
+    ColumnarProtocol,
+}
+
+impl Page {
+    fn file(self) -> &'static str {
+        match self {
+            Self::Transfer => "transfer.md",
+            Self::ColumnarProtocol => "columnar-protocol.md",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Transfer => "# Transfers, side by side\n",
+            Self::ColumnarProtocol => "# The client protocol, redesigned\n",
+        }
+    }
+}
+
+/// What is written of a benchmark.
 pub(crate) struct Report<'a> {
     /// Of the benchmark and its files.
     pub(crate) name: &'static str,
+    pub(crate) page: Page,
     pub(crate) title: &'static str,
     /// What is measured, and how.
     pub(crate) text: String,
+    /// Tables, with what stands around them.
+    pub(crate) tables: Vec<String>,
+    /// The plot as SVG, and what it shows.
+    pub(crate) plot: Option<(String, &'static str)>,
     /// Versions of all that took part besides ours.
     pub(crate) versions: Vec<String>,
-    pub(crate) rounds: u32,
     /// Load when it began.
     pub(crate) load: String,
-    pub(crate) comparison: &'a Comparison<'a>,
+    pub(crate) settings: &'a Settings,
 }
 
 impl Report<'_> {
@@ -27,27 +55,31 @@ impl Report<'_> {
     pub(crate) fn publish(&self) -> Result<()> {
         let section = self.section();
         writeln!(std::io::stdout(), "{section}")?;
-        let folder = places::root().join("docs/results");
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join(format!("{}.csv", self.name)), self.comparison.csv())?;
-        let path = folder.join("transfer.md");
-        let page = fs::read_to_string(&path).unwrap_or_else(|_| "# Transfers, side by side\n".to_owned());
+        let folder = &self.settings.results;
+        fs::create_dir_all(folder)?;
+        if let Some((svg, _)) = &self.plot {
+            fs::write(folder.join(format!("{}.svg", self.name)), svg)?;
+        }
+        let path = folder.join(self.page.file());
+        let page = fs::read_to_string(&path).unwrap_or_else(|_| self.page.title().to_owned());
         Ok(fs::write(path, replace(&page, self.name, &section))?)
     }
 
     fn section(&self) -> String {
-        let (name, rounds) = (self.name, self.rounds);
+        let name = self.name;
         let versions = [vec![ours()], self.versions.clone()].concat().join(", ");
-        format!(
-            "## {}\n\n{}\n\n{}\n\n- machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
-             - command: `target/release/bench {name} --rounds {rounds}`; every run: [{name}.csv]({name}.csv)",
-            self.title,
-            self.text,
-            self.comparison.markdown(),
+        let mut parts = vec![format!("## {}", self.title), self.text.clone()];
+        parts.extend(self.plot.iter().map(|(_, shows)| format!("![{shows}]({name}.svg)")));
+        parts.extend(self.tables.clone());
+        parts.push(format!(
+            "- machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\
+             - command: `cargo run -p bench --release -- {name} {}`; every run: [{name}.csv]({name}.csv)",
             machine(),
             self.load,
             load(),
-        )
+            self.settings.arguments(),
+        ));
+        parts.join("\n\n")
     }
 }
 
@@ -71,15 +103,9 @@ pub(crate) fn load() -> String {
     averages.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-/// What a program says of its version, in its first line.
-pub(crate) fn version(program: &str, argument: &str) -> String {
-    let output = Command::new(program).arg(argument).output().map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&output).lines().next().unwrap_or("unknown").to_owned()
-}
-
+/// Of the workspace: what is measured was built with this program.
 fn ours() -> String {
-    places::lightship()
-        .map_or_else(|e| e.to_string(), |path| version(&path.display().to_string(), "--version"))
+    format!("lightship {}", env!("CARGO_PKG_VERSION"))
 }
 
 fn machine() -> String {

@@ -37,6 +37,7 @@ mod namespace;
 mod network;
 mod rattan;
 mod shaper;
+mod system;
 mod tools;
 pub mod units;
 mod wiring;

@@ -10,10 +10,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use nix::sched::{CloneFlags, setns, unshare};
-
 use crate::error::LabError;
 use crate::group::Group;
+use crate::system::{enter_network, leave_network};
 
 /// A network namespace.
 #[derive(Debug, Clone)]
@@ -26,7 +25,7 @@ impl Namespace {
     pub(crate) fn new() -> Result<Self, LabError> {
         // A thread that leaves its namespace does not come back: it ends here.
         let made = on_a_thread(|| {
-            unshare(CloneFlags::CLONE_NEWNET)?;
+            leave_network()?;
             File::open("/proc/thread-self/ns/net")
         });
         let file = made.map_err(LabError::io("can't make a network namespace"))?;
@@ -49,7 +48,7 @@ impl Namespace {
     /// Runs `f` on a thread inside. What it opens and starts stays inside.
     pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
-            setns(&*self.file, CloneFlags::CLONE_NEWNET)?;
+            enter_network(&self.file)?;
             f()
         })
     }
@@ -76,7 +75,7 @@ pub(crate) fn enter(command: &mut Command, namespace: Option<&Namespace>, group:
         // 0 is whoever writes it.
         doors.iter().flat_map(|doors| doors.iter()).try_for_each(|mut door| door.write_all(b"0"))?;
         if let Some(namespace) = &namespace {
-            setns(&*namespace.file, CloneFlags::CLONE_NEWNET)?;
+            enter_network(&namespace.file)?;
         }
         Ok(())
     };

@@ -15,13 +15,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
-
 use crate::error::LabError;
 use crate::group::Group;
 use crate::link::Shape;
 use crate::namespace::{Namespace, enter};
+use crate::system::{hide, own_mounts};
 
 /// After that, it won't come up.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -93,12 +91,9 @@ impl Drop for Rattan {
 /// Rattan keeps its namespaces as mounts under /run and its locks under /tmp. In
 /// a mount namespace of its own, they end with it.
 fn hide_leftovers() -> io::Result<()> {
-    const NO_PATH: Option<&str> = None;
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(NO_PATH, "/", NO_PATH, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NO_PATH)?;
-    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), NO_PATH)?;
-    mount(Some("tmpfs"), "/tmp", Some("tmpfs"), MsFlags::empty(), NO_PATH)?;
-    Ok(())
+    own_mounts()?;
+    hide(c"/run")?;
+    hide(c"/tmp")
 }
 
 fn holder(line: &str) -> Option<(u32, IpAddr)> {

@@ -11,6 +11,7 @@ use crate::error::LabError;
 use crate::group::Tree;
 use crate::namespace::Namespace;
 use crate::say;
+use crate::system::is_root;
 
 /// Something that a lab can use, and whether it is here.
 #[derive(Debug, Clone, Serialize)]
@@ -40,7 +41,7 @@ const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/lab-tools
 
 /// Checks all that a lab can use. Changes nothing.
 pub fn doctor() -> Vec<Check> {
-    let root = nix::unistd::geteuid().is_root();
+    let root = is_root();
     let (ip, tc) = (on_path("ip").is_some(), on_path("tc").is_some());
     let scratch = if root && ip { Namespace::new().ok() } else { None };
     let kernel = |qdisc: &str| {

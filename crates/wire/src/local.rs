@@ -116,12 +116,17 @@ pub struct Loan {
     pub offset: u32,
 }
 
+impl Loan {
+    /// Bytes of a loan on the wire.
+    pub const BYTES: usize = 8;
+}
+
 /// Most loans that one frame gives back.
 pub const RELEASE_LOANS_MAX: usize = 1024;
 
 /// Places given back, as bytes: at most [`RELEASE_LOANS_MAX`].
 pub fn encode_release(loans: &[Loan]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(loans.len() * size_of::<Loan>());
+    let mut out = Vec::with_capacity(loans.len() * Loan::BYTES);
     for loan in loans {
         out.put_u32(loan.segment);
         out.put_u32(loan.offset);
@@ -134,7 +139,7 @@ pub fn encode_release(loans: &[Loan]) -> Vec<u8> {
 /// # Errors
 /// When the bytes are none, or too many.
 pub fn decode_release(bytes: &[u8]) -> Result<Vec<Loan>> {
-    let count = bytes.len() / size_of::<Loan>();
+    let count = bytes.len() / Loan::BYTES;
     if count > RELEASE_LOANS_MAX {
         return Err(malformed("release", format!("{count} places at once")));
     }

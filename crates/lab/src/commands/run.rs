@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lab::{Host, Lab, LabError, Link};
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use super::per_host::LimitArgs;
 
@@ -152,10 +151,12 @@ fn listening(from: &Host, address: SocketAddr, server: &mut Child) -> io::Result
 /// and not `SIG_IGN`, which the command would inherit.
 fn outlive_interrupts() -> io::Result<()> {
     extern "C" fn nothing(_: i32) {}
-    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
-        // SAFETY: the handler does nothing.
-        unsafe { sigaction(signal, &action) }?;
+    let handler = nothing as extern "C" fn(i32) as libc::sighandler_t;
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: the handler does nothing; calls that it interrupts begin again (signal(2), BSD).
+        if unsafe { libc::signal(signal, handler) } == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
     }
     Ok(())
 }

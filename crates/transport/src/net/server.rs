@@ -40,7 +40,8 @@ pub struct ServerConfig {
     /// Allows listening beyond this host without TLS and tokens.
     pub insecure: bool,
     /// Connections at once; one more is told to come later. Each may hold a
-    /// message, a batch of the engine and the engine's own state.
+    /// message, a batch of the engine and the engine's own state; one from this
+    /// host also its window in shared memory, of at most 32 MiB.
     pub connections_max: usize,
     /// Largest message that a client can ask for; single rows may be larger.
     pub message_bytes_max: u32,

@@ -8,6 +8,7 @@ use arrow_buffer::Buffer;
 use arrow_schema::Schema;
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
+use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting};
 use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder};
 
@@ -223,6 +224,46 @@ fn failures_are_typed() {
     let (header, payload) = split(&frame);
     let error = pair.client.handle(pair.now, &header, payload).unwrap_err();
     assert!(matches!(error, TransportError::Failed(f) if f.code == ErrorCode::Unauthenticated));
+}
+
+#[test]
+fn a_meeting_is_for_those_who_would_come() {
+    let meeting =
+        Meeting { name: "lightship-1".into(), client_token: "client".into(), server_token: "server".into() };
+    let mut pair = Pair::new();
+    pair.client = Client::new(pair.now, String::new(), CAPABILITY_MEETING | 1 << 63, INTERVAL);
+    pair.deliver_to_server();
+    pair.server.welcome("token".into(), 0, Some(&meeting));
+    assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ready]));
+    assert_eq!(pair.client.meeting(), Some(&meeting));
+    let hello = pair.client.server();
+    assert_eq!(hello.capabilities & (CAPABILITY_MEETING | 1 << 63), CAPABILITY_MEETING);
+    assert_eq!(hello.token, "token");
+
+    // One that did not offer to come takes the bit for nothing, and the frame for a mistake.
+    let mut pair = Pair::new();
+    pair.deliver_to_server();
+    pair.server.welcome(String::new(), 0, Some(&meeting));
+    let (header, payload) = split(&pair.server.poll_transmit().unwrap());
+    assert!(matches!(pair.client.handle(pair.now, &header, payload), Ok(Some(ClientEvent::Ready))));
+    let (header, payload) = split(&pair.server.poll_transmit().unwrap());
+    let error = pair.client.handle(pair.now, &header, payload).unwrap_err().to_string();
+    assert!(error.contains("Meeting"), "{error}");
+}
+
+#[test]
+fn releases_go_at_any_time_and_mean_no_credit() {
+    let mut pair = Pair::accepted(window(1));
+    pair.send(1);
+    pair.server.end_batch();
+    pair.deliver_to_client();
+    pair.client.release(&[Loan { segment: 1, offset: 0 }]);
+    assert!(pair.deliver_to_server().is_empty());
+    assert!(!pair.server.has_credit());
+    pair.server.finish(&Stats::default());
+    pair.deliver_to_client();
+    pair.client.release(&[Loan { segment: 1, offset: 64 }]);
+    assert!(pair.deliver_to_server().is_empty());
 }
 
 #[test]

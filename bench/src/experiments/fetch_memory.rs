@@ -4,13 +4,17 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::comparison::{Comparison, Contender, Figure};
+use crate::comparison::{Comparison, Contender};
+use crate::data::{Data, DataFile};
 use crate::parts::Transferred;
 use crate::peers::Peers;
 use crate::process::Node;
-use crate::report::{self, Report};
-use crate::{Result, places};
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results};
+use crate::settings::Settings;
+use crate::{Result, places, tables};
 
+const NAME: &str = "fetch-memory";
 const FIGURES: &[Figure] = &[
     Figure { name: "fetch over idle MiB", digits: 1, range: true },
     Figure { name: "node over idle MiB", digits: 1, range: true },
@@ -19,7 +23,6 @@ const FIGURES: &[Figure] = &[
     Figure { name: "seconds", digits: 1, range: false },
 ];
 const MIB: f64 = 1024.0 * 1024.0;
-const ROWS: u64 = 6_001_215;
 const ONE: &str = "select * from lineitem";
 const TEN: &str = "select lineitem.* from lineitem \
                    cross join (values (1), (2), (3), (4), (5), (6), (7), (8), (9), (10)) as ten(n)";
@@ -42,7 +45,7 @@ fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Res
         "--stats",
         &stats,
     ];
-    let done = peers.spawn("peak.py", &command)?.result()?;
+    let done = peers.spawn(None, "peak.py", &command)?.result()?;
     let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(stats)?)?;
     if stats["rows"] != rows {
         return Err(format!("{} rows instead of {rows}", stats["rows"]).into());
@@ -51,8 +54,8 @@ fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Res
 }
 
 /// One result, from a node that has just started.
-fn measure(peers: &Peers, folder: &Path, sql: &str, rows: u64) -> Result<Vec<f64>> {
-    let node = Node::start(false)?;
+fn measure(peers: &Peers, file: &DataFile, folder: &Path, sql: &str, rows: u64) -> Result<Vec<f64>> {
+    let node = Node::start(None, &format!("lineitem={}", file.argument()), false)?;
     let idle = fetch(peers, &node, folder, "select 1", 1)?.peak_memory_bytes as f64;
     let node_idle = node.process.memory_bytes("VmRSS")? as f64;
     node.process.forget_peak()?;
@@ -62,30 +65,35 @@ fn measure(peers: &Peers, folder: &Path, sql: &str, rows: u64) -> Result<Vec<f64
     Ok(vec![fetch_over, (node_peak - node_idle) / MIB, idle / MIB, node_idle / MIB, done.seconds])
 }
 
-pub(crate) fn run(rounds: u32) -> Result<()> {
+pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let peers = Peers::install()?;
-    let folder = TempDir::new_in(places::root().join("target/bench"))?;
+    let scale = settings.scale_or(1.0);
+    let file = Data::Lineitem.file(scale)?;
+    let folder = TempDir::new_in(places::data())?;
+    let measure = |sql, times| measure(&peers, &file, folder.path(), sql, times * file.rows);
     let contenders = vec![
-        Contender::new("lineitem, 1 GB", || measure(&peers, folder.path(), ONE, ROWS)),
-        Contender::new("lineitem ten times, 10 GB", || measure(&peers, folder.path(), TEN, 10 * ROWS))
-            .rounds_max(1),
+        Contender::new("lineitem, 1 GB", || measure(ONE, 1)),
+        Contender::new("lineitem ten times, 10 GB", || measure(TEN, 10)).rounds_max(1),
     ];
-    let mut comparison = Comparison { figures: FIGURES, contenders };
-    comparison.run(rounds)?;
+    let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
+    let place = Place { scale, ..Place::default() };
+    results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     Report {
-        name: "fetch-memory",
+        name: NAME,
+        page: Page::Transfer,
         title: "Memory of a fetch",
         text: format!(
             "`lightship fetch URI SQL -o x.parquet --memory 64MiB` from a node that serves lineitem (TPC-H, \
-             scale 1) from its Parquet file. Idle is the same with `select 1`: of the command its whole life, of \
+             scale {scale}) from its Parquet file. Idle is the same with `select 1`: of the command its whole life, of \
              the node what it holds after that. Memory is what the system counts as resident, code included. \
              Both are to stay below 64 MiB over idle. The large result, once: `{TEN}`."
         ),
+        tables: vec![tables::contenders::<&str>(&results, &[], None)],
+        plot: None,
         versions: Vec::new(),
-        rounds,
         load,
-        comparison: &comparison,
+        settings,
     }
     .publish()
 }

@@ -1,0 +1,136 @@
+//! Rates by the size of messages, with and without compression.
+
+use lab::Lab;
+
+use super::servers::Memory;
+use crate::Result;
+use crate::comparison::{Comparison, Contender};
+use crate::data::{Data, DataFile};
+use crate::links::Course;
+use crate::plot::{Axis, Lines, LinesPanel, Series};
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results};
+use crate::settings::Settings;
+use crate::tables;
+
+const NAME: &str = "chunk-size";
+const FIGURES: &[Figure] = &[
+    Figure { name: "MB/s of Arrow", digits: 0, range: true },
+    Figure { name: "wire MB", digits: 1, range: false },
+];
+/// The source's range, from 2 KB to 100 MB.
+const MESSAGE_BYTES: [u32; 9] =
+    [2_000, 10_000, 50_000, 200_000, 1_000_000, 4_000_000, 10_000_000, 40_000_000, 100_000_000];
+const CODECS: [&str; 3] = ["none", "lz4", "light+lz4"];
+
+/// Rows of a batch that is larger than the largest message: only then is the
+/// message as large as it may be.
+fn batch_rows(course: &Course, file: &DataFile) -> Result<usize> {
+    let whole = Memory::start(course, file)?.fetch(&["--codec", "none"])?;
+    let row_bytes = (whole.bytes / whole.rows.max(1)).max(1);
+    let largest = u64::from(MESSAGE_BYTES[MESSAGE_BYTES.len() - 1]);
+    Ok(usize::try_from(largest * 5 / 4 / row_bytes)?.max(1))
+}
+
+/// Small messages take long: a part of the rows says as much of their rate.
+fn share(message_bytes: u32) -> f64 {
+    if message_bytes < 100_000 { 0.01 } else { 1.0 }
+}
+
+fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Results) -> Result<()> {
+    for sizes in MESSAGE_BYTES.chunk_by(|a, b| share(*a) == share(*b)) {
+        let scale = settings.scale_over(&course.link) * share(sizes[0]);
+        let file = data.file(scale)?;
+        let memory = Memory::start_with(course, &file, batch_rows(course, &file)?)?;
+        for size in sizes {
+            let (memory, size) = (&memory, size.to_string());
+            let contenders = CODECS.into_iter().map(|codec| {
+                let size = size.clone();
+                Contender::new(codec, move || {
+                    let done = memory.fetch(&["--codec", codec, "--tcp", "--message-bytes", &size])?;
+                    Ok(vec![done.bytes as f64 / 1e6 / done.seconds, done.wire_bytes as f64 / 1e6])
+                })
+            });
+            let contenders = contenders.collect();
+            let values = vec![course.link.clone(), data.to_string(), size.clone()];
+            let place = Place { values, scale, note: course.measured.clone() };
+            results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn panels(results: &Results) -> Vec<[String; 2]> {
+    let links = results.values(0);
+    let both = links.iter().flat_map(|link| results.values(1).into_iter().map(move |data| [*link, data]));
+    let there = |place: &[&str; 2]| results.places().iter().any(|known| known[..2] == place[..]);
+    both.filter(there).map(|place| place.map(ToOwned::to_owned)).collect()
+}
+
+fn plot(results: &Results) -> Result<String> {
+    let panel = |[link, data]: [String; 2]| {
+        let series = |codec: &str| {
+            let point = |size: &str| {
+                let x = size.parse().unwrap_or(f64::NAN);
+                (x, results.summary(&[&link, &data, size], codec, 0))
+            };
+            Series { name: codec.into(), points: results.values(2).into_iter().map(point).collect() }
+        };
+        let series = CODECS.into_iter().map(series).collect();
+        LinesPanel { title: format!("{data}, {link}"), y: Axis::log("MB of Arrow buffers a second"), series }
+    };
+    let panels = panels(results).into_iter().map(panel).collect();
+    Lines { x: Axis::log("largest message").bytes(), panels }.svg()
+}
+
+fn report(results: &Results) -> Vec<String> {
+    const SCALE: &str = "";
+    let columns: Vec<_> = std::iter::once(SCALE).chain(CODECS).collect();
+    let table = |[link, data]: [String; 2]| {
+        let cell = |size: &str, column: &str| {
+            let place = [&*link, &*data, size];
+            match column {
+                SCALE => results.notes(&place).into_iter().next().unwrap_or_default(),
+                codec => tables::spread(results.summary(&place, codec, 0), 0),
+            }
+        };
+        let sizes = results.values(2);
+        let measured =
+            sizes.first().and_then(|size| results.notes(&[&link, &data, *size]).into_iter().nth(1));
+        let grid = tables::grid("bytes of a message", &sizes, &columns, cell);
+        let measured = measured.unwrap_or_default();
+        format!(
+            "### {data}, {link}\n\nMB/s of Arrow buffers, median (min-max). The link was {measured}.\n\n{grid}"
+        )
+    };
+    panels(results).into_iter().map(table).collect()
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let lab = Lab::new()?;
+    let dimensions = &["link", "data", "message bytes"];
+    let mut results = Results::open(&settings.results, NAME, dimensions, FIGURES)?;
+    for link in settings.links(&["local"]) {
+        let course = Course::open(&lab, &link)?;
+        for data in Data::ALL {
+            measure(settings, &course, data, &mut results)?;
+        }
+    }
+    Report {
+        name: NAME,
+        page: Page::ColumnarProtocol,
+        title: "Size of messages",
+        text: "The same tables as for the codecs, over TCP, with messages of at most so many bytes before compression, from \
+               batches that are larger than the largest message. So much is on its way that together it comes to \
+               16 MiB, but never more than 1024 messages nor less than one. A row that is larger than a message \
+               travels alone. Messages below 100 KB carry a hundredth of the rows."
+            .into(),
+        tables: report(&results),
+        plot: Some((plot(&results)?, "MB of Arrow buffers a second by size of messages")),
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}

@@ -1,0 +1,153 @@
+//! From a database on the far host: ours through a node beside it, and the
+//! database's own clients over the link.
+
+use lab::Lab;
+
+use super::servers::{Beside, Database, built, over, postgres_peer};
+use super::{OURS, OVER_A_LINK, add_version, side_by_side, under};
+use crate::Result;
+use crate::comparison::{Comparison, Contender};
+use crate::data::Data;
+use crate::links::Course;
+use crate::parts::Held;
+use crate::peers::{self, Peers};
+use crate::process::timed;
+use crate::report::{self, Page, Report};
+use crate::results::{Place, Results};
+use crate::settings::Settings;
+use crate::tables::{self, Ratio, Standing};
+
+const POSTGRESQL: &str = "peers-postgresql";
+const MARIADB: &str = "peers-mariadb";
+const LINKS: [&str; 3] = ["local", "lan", "wan"];
+const SQL: &str = "select * from lineitem";
+const COPY: &str = "psycopg, COPY BINARY thrown away";
+
+pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    built()?;
+    let peers = Peers::install()?;
+    let mut versions =
+        peers::versions(&["duckdb==", "duckdb-extension-postgres", "adbc", "connectorx", "psycopg"]);
+    let mut results = Results::open(&settings.results, POSTGRESQL, &["link"], OVER_A_LINK)?;
+    let lab = Lab::new()?;
+    for link in settings.links(&LINKS) {
+        let course = Course::open(&lab, &link)?;
+        let scale = settings.scale_over(&link);
+        let file = Data::Lineitem.file(scale)?;
+        let server = Database::start(&course, "hold-postgres", &file.path)?;
+        let node = Beside::start(&course, &server.held.uri, file.rows)?;
+        let uri = server.uri_near(&course);
+        let (course, node, peers, uri) = (&course, &node, &peers, &*uri);
+        let ours = move || over(course, || Ok(node.fetch(&[])?.seconds));
+        let peer = |name: &'static str, program: &'static str, arguments: &'static [&'static str]| {
+            let arguments = [&[uri], arguments].concat();
+            let read = move || Ok(postgres_peer(course, peers, program, &arguments, file.rows)?.seconds);
+            Contender::new(name, move || over(course, &read))
+        };
+        let contenders = vec![
+            Contender::new(OURS, ours),
+            peer(COPY, "postgres_copy.py", &["lineitem"]),
+            peer("psycopg, rows", "postgres_rows.py", &["lineitem"]),
+            peer("ADBC", "postgres_adbc.py", &[SQL]),
+            peer("ConnectorX, 1 partition", "postgres_connectorx.py", &["lineitem", "l_orderkey", "1"]),
+            peer("ConnectorX, 2 partitions", "postgres_connectorx.py", &["lineitem", "l_orderkey", "2"]),
+            peer("DuckDB postgres scanner", "postgres_duckdb.py", &["lineitem"]),
+        ];
+        let place = Place { values: vec![link], scale, note: course.measured.clone() };
+        results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
+        add_version(&mut versions, &server.held.version);
+    }
+    Report {
+        name: POSTGRESQL,
+        page: Page::ColumnarProtocol,
+        title: "From PostgreSQL on another host",
+        text: format!(
+            "`{SQL}` (TPC-H, the types of the specification) from a PostgreSQL on one host that has the table in its \
+             cache, to a process on another: Arrow batches that are counted and dropped (one table for ConnectorX), \
+             rows of Python through a server-side cursor for psycopg, and for COPY bytes thrown away. Ours goes \
+             through `lightship node` beside the database; the peers talk to the database over the link, without \
+             TLS. The clock starts on an open connection. Over wan ours is to take at most a fifth of what COPY \
+             BINARY takes."
+        ),
+        tables: sections(&results),
+        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        versions,
+        load,
+        settings,
+    }
+    .publish()
+}
+
+pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    built()?;
+    let mut versions = peers::tools(&[peers::MARIADB])?;
+    let mut results = Results::open(&settings.results, MARIADB, &["link"], OVER_A_LINK)?;
+    let lab = Lab::new()?;
+    for link in settings.links(&LINKS) {
+        let course = Course::open(&lab, &link)?;
+        let scale = settings.scale_over(&link);
+        let file = Data::Lineitem.file(scale)?;
+        let server = Database::start(&course, "hold-mariadb", &file.csv()?)?;
+        let node = Beside::start(&course, &server.held.uri, file.rows)?;
+        let (course, node) = (&course, &node);
+        let plain = client_arguments(course, &server.held, &["--execute", SQL]);
+        let packed = client_arguments(course, &server.held, &["--compress", "--execute", SQL]);
+        let mariadb = |arguments: Vec<String>| {
+            move || over(course, || timed(Some(course.near()), "mariadb", &arguments))
+        };
+        let contenders = vec![
+            Contender::new(OURS, move || over(course, || Ok(node.fetch(&[])?.seconds))),
+            Contender::new("mariadb client", mariadb(plain)),
+            Contender::new("mariadb client, compressed", mariadb(packed)),
+        ];
+        let place = Place { values: vec![link], scale, note: course.measured.clone() };
+        results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
+        add_version(&mut versions, &server.held.version);
+    }
+    Report {
+        name: MARIADB,
+        page: Page::ColumnarProtocol,
+        title: "From MariaDB on another host",
+        text: format!(
+            "`{SQL}` (TPC-H, the types of the specification) from a MariaDB on one host to a process on another. Ours \
+             goes through `lightship node` beside the database, to Arrow batches that are counted and dropped; the \
+             peer is the database's own client (`mariadb --quick --batch`), which prints rows that nobody reads, \
+             without TLS, plain and with the protocol's compression (zlib). Its clock starts with its process."
+        ),
+        tables: sections(&results),
+        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        versions,
+        load,
+        settings,
+    }
+    .publish()
+}
+
+/// Options of the command-line client, then `more`.
+fn client_arguments(course: &Course, held: &Held, more: &[&str]) -> Vec<String> {
+    let own = [
+        "--no-defaults".to_owned(),
+        "--protocol=tcp".into(),
+        "--skip-ssl".into(),
+        format!("--host={}", course.far_address()),
+        format!("--port={}", held.port),
+        format!("--user={}", held.user),
+        format!("--password={}", held.password),
+        "--database=test".into(),
+        "--quick".into(),
+        "--batch".into(),
+        "--skip-column-names".into(),
+    ];
+    own.into_iter().chain(more.iter().map(ToString::to_string)).collect()
+}
+
+fn sections(results: &Results) -> Vec<String> {
+    let section = |place: &[String]| {
+        let targets: &[_] = if place == ["wan"] { &[(COPY, 0.2)] } else { &[] };
+        let table = tables::contenders(results, place, Some(&Standing { ratio: Ratio::Ours(OURS), targets }));
+        under(results, &place.join(", "), place, &table)
+    };
+    results.places().into_iter().map(section).collect()
+}

@@ -1,0 +1,59 @@
+//! One file a benchmark: its contenders, its figures, its section.
+
+pub(crate) mod bandwidth_and_latency;
+pub(crate) mod chunk_size;
+pub(crate) mod codecs;
+pub(crate) mod columns;
+pub(crate) mod databases;
+pub(crate) mod fetch_memory;
+mod layouts;
+pub(crate) mod memory_to_arrow;
+pub(crate) mod nulls;
+pub(crate) mod peers;
+pub(crate) mod postgres_to_arrow;
+pub(crate) mod protobuf;
+pub(crate) mod round_trip;
+mod servers;
+pub(crate) mod strings;
+
+use crate::plot::{Axis, Dots, DotsPanel};
+use crate::results::{Figure, Results};
+
+/// The contender that is ours, as it comes.
+const OURS: &str = "Lightship";
+
+/// What is measured of a transfer over a link.
+const OVER_A_LINK: &[Figure] = &[
+    Figure { name: "seconds", digits: 3, range: true },
+    Figure { name: "wire MB", digits: 1, range: false },
+];
+
+/// The first figure of all contenders, a panel a place, ours in a colour of its own.
+fn side_by_side(results: &Results, x: &str) -> crate::Result<String> {
+    let panels = results.places().into_iter().map(|place| {
+        let rows = results.contenders(place).into_iter().map(|name| {
+            let whose = if name.starts_with(OURS) { OURS } else { "peers" };
+            (name.to_owned(), vec![(whose.to_owned(), results.summary(place, name, 0))])
+        });
+        let scale = results.notes(place).into_iter().next().unwrap_or_default();
+        DotsPanel { title: format!("{} ({scale})", place.join(", ")), rows: rows.collect() }
+    });
+    Dots { x: Axis::log(x), panels: panels.collect() }.svg()
+}
+
+/// Adds the version of what took part, once.
+fn add_version(versions: &mut Vec<String>, version: &str) {
+    if !versions.iter().any(|known| known == version) {
+        versions.push(version.to_owned());
+    }
+}
+
+/// What bears on the figures of a place, as a sentence.
+fn circumstances<S: AsRef<str>>(results: &Results, place: &[S]) -> String {
+    format!("At {}.", results.notes(place).join("; "))
+}
+
+/// A heading, what bears on the figures, and a table.
+fn under<S: AsRef<str>>(results: &Results, heading: &str, place: &[S], table: &str) -> String {
+    format!("### {heading}\n\n{}\n\n{table}", circumstances(results, place))
+}

@@ -1,0 +1,105 @@
+//! From memory to memory over a link: ours and the peers of today (the source's
+//! Tables 1 and 2).
+
+use lab::Lab;
+
+use super::servers::{Memory, Peer, netcat, over};
+use super::{OURS, OVER_A_LINK, side_by_side, under};
+use crate::Result;
+use crate::comparison::{Comparison, Contender};
+use crate::data::Data;
+use crate::links::Course;
+use crate::peers::{self, Peers};
+use crate::report::{self, Page, Report};
+use crate::results::{Place, Results};
+use crate::settings::{Settings, codecs};
+use crate::tables::{self, Ratio, Standing};
+
+const NAME: &str = "peers";
+const FLIGHT: [&str; 3] = ["none", "lz4", "zstd"];
+const NETCAT: [(&str, Option<[&str; 2]>); 3] = [
+    ("netcat, CSV", None),
+    ("netcat, CSV, lz4", Some(["lz4 -1 -c", "lz4 -dc"])),
+    ("netcat, CSV, zstd", Some(["zstd -1 -qc", "zstd -qdc"])),
+];
+const QUACK: &str = "DuckDB Quack";
+
+fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Results) -> Result<()> {
+    let scale = settings.scale_over(&course.link);
+    let file = Data::Lineitem.file(scale)?;
+    let memory = Memory::start(course, &file)?;
+    let flight_name = |codec: &str| format!("Arrow Flight, {codec}");
+    let flight = FLIGHT.iter().any(|codec| settings.wants(&flight_name(codec)));
+    let flight = flight.then(|| Peer::flight(course, peers, &file)).transpose()?;
+    let csv = file.csv()?;
+    let csv_bytes = csv.metadata()?.len();
+    let quack = settings.wants(QUACK).then(|| Peer::quack(course, peers, &file)).transpose()?;
+    let mut contenders = Vec::new();
+    for codec in codecs() {
+        let memory = &memory;
+        let auto = codec == "auto";
+        let name = if auto { OURS.to_owned() } else { format!("{OURS}, {codec}") };
+        contenders.push(Contender::new(name, move || {
+            let fixed = ["--codec", &codec, "--tcp"];
+            over(course, || Ok(memory.fetch(if auto { &[] } else { &fixed })?.seconds))
+        }));
+    }
+    if let Some(flight) = &flight {
+        for codec in FLIGHT {
+            let get = move || over(course, || Ok(flight.get(codec)?.seconds));
+            contenders.push(Contender::new(flight_name(codec), get));
+        }
+    }
+    for (name, pipe) in NETCAT {
+        let csv = &csv;
+        contenders.push(Contender::new(name, move || {
+            let values = over(course, || netcat(course, csv, pipe))?;
+            // A decompressor sees for itself that all has come.
+            if pipe.is_none() && values[1] * 1e6 < csv_bytes as f64 {
+                return Err(format!("{:.0} MB of {csv_bytes} bytes", values[1]).into());
+            }
+            Ok(values)
+        }));
+    }
+    if let Some(quack) = &quack {
+        contenders.push(Contender::new(QUACK, move || over(course, || Ok(quack.read(&[])?.seconds))));
+    }
+    let place = Place { values: vec![course.link.clone()], scale, note: course.measured.clone() };
+    results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let tools = peers::tools(&[peers::NETCAT, peers::LZ4, peers::ZSTD])?;
+    let peers = Peers::install()?;
+    let lab = Lab::new()?;
+    let mut results = Results::open(&settings.results, NAME, &["link"], OVER_A_LINK)?;
+    for link in settings.links(&["local", "lan", "wan"]) {
+        measure(settings, &Course::open(&lab, &link)?, &peers, &mut results)?;
+    }
+    let standing = Standing { ratio: Ratio::Ours(OURS), targets: &[] };
+    let tables = results.places().into_iter().map(|place| {
+        let table = tables::contenders(&results, place, Some(&standing));
+        under(&results, &place.join(", "), place, &table)
+    });
+    Report {
+        name: NAME,
+        page: Page::ColumnarProtocol,
+        title: "From memory, beside the peers",
+        text: "TPC-H lineitem from the memory of a process on one host to Arrow batches in a process on another, \
+               which counts and drops them. Lightship alone is as it comes (codec `auto`, and shared memory \
+               where both are one host); the others of ours are over TCP with one codec for the whole result. Arrow Flight is the C++ implementation through pyarrow, 65536 rows a \
+               batch, with the compression of Arrow IPC. netcat sends the table as CSV from a file that is in the \
+               page cache, and nobody reads what comes; with a compressor it stands for the source's netcat with \
+               Snappy and GZIP (level 1, one thread each end). Quack answers `from t` from a table in DuckDB's \
+               memory. The clock starts on an open connection, but netcat's with its process. On the wire is all \
+               that the near host received, headers included; on the local link, all that came over loopback."
+            .into(),
+        tables: tables.collect(),
+        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        versions: [peers::versions(&["pyarrow", "duckdb==", "duckdb-extension-quack"]), tools].concat(),
+        load,
+        settings,
+    }
+    .publish()
+}

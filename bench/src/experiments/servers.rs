@@ -1,0 +1,170 @@
+//! What serves the rows on the far host, and how the near host gets them.
+
+use std::path::Path;
+
+use crate::data::{self, DataFile};
+use crate::links::Course;
+use crate::parts::{Held, Part, Transferred};
+use crate::peers::Peers;
+use crate::process::{Node, Process, timed};
+use crate::{Result, places};
+
+/// Rows of a Flight batch: of those tried, the fastest here.
+const FLIGHT_BATCH_ROWS: &str = "65536";
+
+/// Ours, with the rows in memory and no engine.
+pub(super) struct Memory<'a> {
+    course: &'a Course,
+    _process: Process,
+    port: String,
+    rows: u64,
+}
+
+impl<'a> Memory<'a> {
+    pub(super) fn start(course: &'a Course, file: &DataFile) -> Result<Self> {
+        Self::start_with(course, file, data::BATCH_ROWS)
+    }
+
+    /// With batches of so many rows: no message is larger than a batch.
+    pub(super) fn start_with(course: &'a Course, file: &DataFile, batch_rows: usize) -> Result<Self> {
+        let arguments = ["serve", &file.argument(), "--batch-rows", &batch_rows.to_string()];
+        let mut process = Part::spawn(Some(course.far()), &arguments)?;
+        Ok(Self { course, port: process.line()?, _process: process, rows: file.rows })
+    }
+
+    /// All rows, with more arguments for the client.
+    pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
+        fetch(self.course, &self.port, arguments)?.whole(self.rows)
+    }
+}
+
+/// Ours, beside a database.
+pub(super) struct Beside<'a> {
+    course: &'a Course,
+    node: Node,
+    rows: u64,
+}
+
+impl<'a> Beside<'a> {
+    /// `uri` is the database's as the far host knows it.
+    pub(super) fn start(course: &'a Course, uri: &str, rows: u64) -> Result<Self> {
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        let table = format!("lineitem={uri}{separator}table=lineitem");
+        Ok(Self { course, node: Node::start(Some(course.far()), &table, false)?, rows })
+    }
+
+    /// All rows.
+    pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
+        fetch(self.course, &self.node.port.to_string(), arguments)?.whole(self.rows)
+    }
+}
+
+fn fetch(course: &Course, port: &str, arguments: &[&str]) -> Result<Transferred> {
+    let address = course.far_address();
+    let own = ["fetch", &address, port, "select * from lineitem"];
+    Part::spawn(Some(course.near()), &[&own, arguments].concat())?.result()
+}
+
+/// A server and a client in Python.
+pub(super) struct Peer<'a> {
+    course: &'a Course,
+    peers: &'a Peers,
+    client: &'static str,
+    _process: Process,
+    port: String,
+    rows: u64,
+}
+
+impl<'a> Peer<'a> {
+    pub(super) fn flight(course: &'a Course, peers: &'a Peers, file: &DataFile) -> Result<Self> {
+        Self::start(course, peers, ["flight_server.py", "flight_client.py"], file)
+    }
+
+    pub(super) fn quack(course: &'a Course, peers: &'a Peers, file: &DataFile) -> Result<Self> {
+        Self::start(course, peers, ["quack_server.py", "quack_client.py"], file)
+    }
+
+    fn start(
+        course: &'a Course,
+        peers: &'a Peers,
+        [server, client]: [&'static str; 2],
+        file: &DataFile,
+    ) -> Result<Self> {
+        let arguments = [&*file.argument(), &course.far_address()];
+        let mut process = peers.spawn(Some(course.far()), server, &arguments)?;
+        Ok(Self { course, peers, client, port: process.line()?, _process: process, rows: file.rows })
+    }
+
+    /// All rows over Flight, compressed so.
+    pub(super) fn get(&self, codec: &str) -> Result<Transferred> {
+        self.read(&[FLIGHT_BATCH_ROWS, codec])
+    }
+
+    /// All rows.
+    pub(super) fn read(&self, arguments: &[&str]) -> Result<Transferred> {
+        let address = self.course.far_address();
+        let arguments = [&[&*address, &self.port], arguments].concat();
+        let client = self.peers.spawn(Some(self.course.near()), self.client, &arguments)?;
+        client.result::<Transferred>()?.whole(self.rows)
+    }
+}
+
+/// A file through netcat, from a compressor into its opposite; a server for one transfer.
+pub(super) fn netcat(course: &Course, file: &Path, pipe: Option<[&str; 2]>) -> Result<f64> {
+    let (address, file) = (course.far_address(), file.display());
+    let far = match pipe {
+        None => format!("exec nc.openbsd -lvnN {address} 0 <'{file}' 2>&1"),
+        Some([pack, _]) => format!("{pack} <'{file}' | nc.openbsd -lvnN {address} 0 2>&1"),
+    };
+    let mut server = Process::spawn(Some(course.far()), "bash", ["-c", &far])?;
+    let listening = server.line()?;
+    let port = listening.rsplit(' ').next().unwrap_or_default();
+    let near = match pipe {
+        None => format!("exec nc.openbsd -dn {address} {port}"),
+        Some([_, unpack]) => format!("nc.openbsd -dn {address} {port} | {unpack}"),
+    };
+    timed(Some(course.near()), "bash", ["-o", "pipefail", "-c", &near])
+}
+
+/// A database server on the far host, with lineitem in it.
+pub(super) struct Database {
+    _process: Process,
+    /// As its own host knows it.
+    pub(super) held: Held,
+}
+
+impl Database {
+    /// `part` runs the server, with the rows of `file`.
+    pub(super) fn start(course: &Course, part: &str, file: &Path) -> Result<Self> {
+        eprintln!("{part}: loading {}", file.display());
+        let mut process = Part::spawn(Some(course.far()), &[part, &file.display().to_string()])?;
+        Ok(Self { held: serde_json::from_str(&process.line()?)?, _process: process })
+    }
+
+    /// As the near host reaches it.
+    pub(super) fn uri_near(&self, course: &Course) -> String {
+        self.held.uri.replace("127.0.0.1", &course.far_address())
+    }
+}
+
+/// A client of PostgreSQL in Python, on the near host.
+pub(super) fn postgres_peer(
+    course: &Course,
+    peers: &Peers,
+    program: &str,
+    arguments: &[&str],
+    rows: u64,
+) -> Result<Transferred> {
+    peers.spawn(Some(course.near()), program, arguments)?.result::<Transferred>()?.whole(rows)
+}
+
+/// Seconds and megabytes that came over the link, of work that says its seconds.
+pub(super) fn over(course: &Course, work: impl FnOnce() -> Result<f64>) -> Result<Vec<f64>> {
+    let (seconds, bytes) = course.received(work)?;
+    Ok(vec![seconds, bytes as f64 / 1e6])
+}
+
+/// The command that is measured has to be there before anything is loaded.
+pub(super) fn built() -> Result<()> {
+    places::lightship().map(|_| ())
+}

@@ -1,0 +1,155 @@
+//! The hidden command `part`: processes that a benchmark is made of.
+
+mod databases;
+mod engine;
+mod fetch;
+mod protobuf;
+mod serve;
+mod sockets;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Subcommand, ValueEnum};
+use lab::Host;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Runtime};
+
+pub(crate) use databases::Held;
+pub(crate) use fetch::Fetch;
+pub(crate) use protobuf::Shape;
+
+use crate::Result;
+use crate::process::{Process, memory_bytes};
+
+/// One process. Servers print a line once they can be reached: a port, or a URI.
+#[derive(Subcommand)]
+pub(crate) enum Part {
+    /// Read a result from a node and drop its batches
+    Fetch(Fetch),
+    /// Serve the rows of a Parquet file from memory, whatever is asked for
+    Serve {
+        file: PathBuf,
+        #[arg(long, default_value_t = crate::data::BATCH_ROWS)]
+        batch_rows: usize,
+    },
+    /// Hold so many bytes, and write them to whoever connects
+    SocketServe { bytes: u64 },
+    /// Read all that comes into one buffer
+    SocketRead { port: u16 },
+    /// Serve the rows of lineitem from memory as Protocol Buffers
+    ProtobufServe { file: PathBuf },
+    /// Read rows as Protocol Buffers and drop them
+    ProtobufRead {
+        address: String,
+        #[arg(value_enum)]
+        shape: protobuf::Shape,
+    },
+    /// Run a PostgreSQL with the rows of a Parquet file as its table lineitem
+    HoldPostgres { file: PathBuf },
+    /// Run a MariaDB with the rows of a CSV file as its table lineitem
+    HoldMariadb { file: PathBuf },
+    /// Read a result from PostgreSQL and drop its batches
+    Postgres { uri: String, sql: String },
+    /// Time queries on an open connection to a node
+    RoundTrips { port: u16, sql: String, count: u32 },
+    /// Time queries in an engine of this process
+    Engine { sql: String, count: u32 },
+}
+
+/// Threads that carry a client's tasks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Threads {
+    One,
+    Many,
+}
+
+/// What a transfer came to: the line that its process prints.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Transferred {
+    pub(crate) seconds: f64,
+    pub(crate) rows: u64,
+    /// Of Arrow buffers, or of what came from a socket.
+    pub(crate) bytes: u64,
+    /// Of messages, as they were on the wire; 0 where only the link knows.
+    #[serde(default)]
+    pub(crate) wire_bytes: u64,
+    pub(crate) peak_memory_bytes: u64,
+}
+
+/// What many queries took: the line that their process prints.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Latencies {
+    pub(crate) median_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+impl Part {
+    /// This program again on a host, as the part of these arguments; `None` is here.
+    pub(crate) fn spawn(host: Option<&Host>, arguments: &[&str]) -> Result<Process> {
+        Process::spawn(host, std::env::current_exe()?, ["part"].iter().chain(arguments))
+    }
+}
+
+/// Does what the process is for, and prints its line.
+pub(crate) fn run(part: Part) -> Result<()> {
+    match part {
+        Part::Fetch(fetch) => print(&fetch.threads.runtime()?.block_on(fetch.run())?),
+        Part::Serve { file, batch_rows } => Threads::Many.runtime()?.block_on(serve::run(&file, batch_rows)),
+        Part::SocketServe { bytes } => sockets::serve(bytes),
+        Part::SocketRead { port } => print(&sockets::read(port)?),
+        Part::ProtobufServe { file } => protobuf::serve(&file),
+        Part::ProtobufRead { address, shape } => print(&protobuf::read(&address, shape)?),
+        Part::HoldPostgres { file } => databases::hold_postgres(&file),
+        Part::HoldMariadb { file } => databases::hold_mariadb(&file),
+        Part::Postgres { uri, sql } => {
+            print(&Threads::Many.runtime()?.block_on(databases::read_postgres(&uri, &sql))?)
+        }
+        Part::RoundTrips { port, sql, count } => {
+            print(&Threads::One.runtime()?.block_on(fetch::round_trips(port, &sql, count))?)
+        }
+        Part::Engine { sql, count } => print(&Threads::Many.runtime()?.block_on(engine::run(&sql, count))?),
+    }
+}
+
+fn print(result: &impl Serialize) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(result)?)?)
+}
+
+impl Threads {
+    fn runtime(self) -> Result<Runtime> {
+        let mut builder = match self {
+            Self::One => Builder::new_current_thread(),
+            Self::Many => Builder::new_multi_thread(),
+        };
+        Ok(builder.enable_all().build()?)
+    }
+}
+
+impl Transferred {
+    fn since(began: Instant, rows: u64, bytes: u64) -> Result<Self> {
+        let seconds = began.elapsed().as_secs_f64();
+        let peak_memory_bytes = memory_bytes("self", "VmHWM")?;
+        Ok(Self { seconds, rows, bytes, wire_bytes: 0, peak_memory_bytes })
+    }
+
+    /// Itself, if all rows came.
+    ///
+    /// # Errors
+    /// When they did not: what was measured is not the work that was asked for.
+    pub(crate) fn whole(self, rows: u64) -> Result<Self> {
+        if self.rows == rows { Ok(self) } else { Err(format!("{} rows instead of {rows}", self.rows).into()) }
+    }
+}
+
+impl Latencies {
+    fn of(latencies: &mut [Duration]) -> Self {
+        latencies.sort();
+        let at = |share: f64| {
+            let index = (latencies.len() as f64 * share) as usize;
+            latencies.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e6)
+        };
+        Self { median_us: at(0.5), p99_us: at(0.99) }
+    }
+}

@@ -1,0 +1,134 @@
+//! An axis: what it says, how values lie on it, where its ticks are.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
+/// A quantity with its unit, linear or logarithmic.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    log: bool,
+    shown: fn(f64) -> String,
+}
+
+impl Axis {
+    /// From zero.
+    pub(crate) fn linear(label: &str) -> Self {
+        Self { label: label.into(), log: false, shown: plain }
+    }
+
+    /// Equal ratios are equal distances.
+    pub(crate) fn log(label: &str) -> Self {
+        Self { log: true, ..Self::linear(label) }
+    }
+
+    /// Ticks as bytes with their unit.
+    pub(crate) fn bytes(self) -> Self {
+        Self { shown: bytes, ..self }
+    }
+
+    /// The part of it that holds all values with some room.
+    pub(super) fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
+        let known = values.filter(|value| value.is_finite() && (!self.log || *value > 0.0));
+        let (low, high) = known.fold((f64::INFINITY, 0f64), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
+        let (span, ticks) = if self.log { log_span(low, high) } else { linear_span(high) };
+        Scale { axis: self.clone(), span, ticks }
+    }
+}
+
+/// A part of an axis with its ticks: a coordinate of a chart.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    axis: Axis,
+    span: Range<f64>,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Scale {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (first, last): (i32, i32)) -> i32 {
+        let at = |value: f64| if self.axis.log { value.log10() } else { value };
+        let (low, high) = (at(self.span.start), at(self.span.end));
+        first + ((at(*value) - low) / (high - low) * f64::from(last - first)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.span.clone()
+    }
+}
+
+impl ValueFormatter<f64> for Scale {
+    fn format(value: &f64) -> String {
+        plain(*value)
+    }
+
+    fn format_ext(&self, value: &f64) -> String {
+        (self.axis.shown)(*value)
+    }
+}
+
+fn linear_span(high: f64) -> (Range<f64>, Vec<f64>) {
+    let high = if high > 0.0 { high * 1.05 } else { 1.0 };
+    let decade = 10f64.powf((high / 5.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade).into_iter().find(|step| high / step <= 6.0);
+    let step = step.unwrap_or(high);
+    (0.0..high, (0..).map(|n| f64::from(n) * step).take_while(|tick| *tick <= high).collect())
+}
+
+fn log_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
+    let room = (high / low).powf(0.06).max(1.12);
+    let span = low / room..high * room;
+    let wide = (span.end / span.start).log10();
+    let within: &[f64] = match wide {
+        _ if wide > 2.5 => &[1.0],
+        _ if wide > 1.0 => &[1.0, 2.0, 5.0],
+        _ => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+    };
+    let decades = span.start.log10().floor() as i32..=span.end.log10().ceil() as i32;
+    let ticks = decades.flat_map(|decade| within.iter().map(move |m| m * 10f64.powi(decade)));
+    let ticks = ticks.filter(|tick| span.contains(tick)).collect();
+    (span, ticks)
+}
+
+/// As few digits as say it.
+fn plain(value: f64) -> String {
+    let rounded = format!("{value:.3}");
+    rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn bytes(value: f64) -> String {
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "KB")];
+    let fitting = units.into_iter().find(|(unit, _)| value >= unit * 0.999);
+    fitting.map_or(format!("{} B", plain(value)), |(unit, name)| format!("{} {name}", plain(value / unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        let ticks = |axis: Axis, values: &[f64]| {
+            let scale = axis.scale(values.iter().copied());
+            let pixels = values.iter().map(|value| scale.map(value, (0, 100)));
+            assert!(pixels.into_iter().all(|pixel| (0..=100).contains(&pixel)), "{scale:?}");
+            scale.ticks.iter().map(|tick| scale.format_ext(tick)).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(Axis::linear("x"), &[0.0, 0.5, 1.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(ticks(Axis::log("x"), &[0.1, 1000.0]), ["0.1", "1", "10", "100", "1000"]);
+        assert_eq!(ticks(Axis::log("x"), &[2.0, 6.0]), ["2", "3", "4", "5"]);
+        assert_eq!(
+            ticks(Axis::log("x").bytes(), &[2e3, 1e8]),
+            ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB"]
+        );
+        assert!(!ticks(Axis::log("x"), &[]).is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! What can be said of a run on the command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+use crate::{Result, places};
+
+/// The options of all benchmarks.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Settings {
+    /// How often each contender runs; one more run of each, before the first, is not counted.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Only over these links, by name or as `100mbit,25ms`; others keep what an earlier run found.
+    #[arg(long = "link", value_name = "LINK", num_args = 1..)]
+    links: Vec<String>,
+    /// Rows, as a multiple of TPC-H scale 1 (6,001,215 rows of lineitem) or of its like.
+    /// [default: by benchmark and link, smaller where a link is slow]
+    #[arg(long, value_parser = scale)]
+    scale: Option<f64>,
+    /// Only contenders whose name has one of these words in it; others keep what an earlier run found.
+    #[arg(long, value_name = "CONTENDER", num_args = 1..)]
+    only: Vec<String>,
+    /// Folder for results. Trials are best kept out of the checkout's.
+    #[arg(long, value_name = "DIR", default_value_os_t = places::results())]
+    pub(crate) results: PathBuf,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let scale: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if scale > 0.0 && scale <= 100.0 { Ok(scale) } else { Err("more than 0, at most 100".into()) }
+}
+
+impl Settings {
+    /// The links to run over: those asked for, or these.
+    pub(crate) fn links(&self, usual: &[&str]) -> Vec<String> {
+        if self.links.is_empty() {
+            usual.iter().map(ToString::to_string).collect()
+        } else {
+            self.links.clone()
+        }
+    }
+
+    /// The scale asked for, or the one that suits the link: a run is to take
+    /// seconds, not minutes.
+    pub(crate) fn scale_over(&self, link: &str) -> f64 {
+        self.scale_or(match link {
+            "slow" => 0.02,
+            "wan" => 0.2,
+            _ => 1.0,
+        })
+    }
+
+    /// The scale asked for, or this one.
+    pub(crate) fn scale_or(&self, usual: f64) -> f64 {
+        self.scale.unwrap_or(usual)
+    }
+
+    /// Whether a contender of this name is to run.
+    pub(crate) fn wants(&self, contender: &str) -> bool {
+        let contender = contender.to_lowercase();
+        self.only.is_empty() || self.only.iter().any(|word| contender.contains(&word.to_lowercase()))
+    }
+
+    /// As it would be typed again.
+    pub(crate) fn arguments(&self) -> String {
+        let mut words = vec![format!("--rounds {}", self.rounds)];
+        if !self.links.is_empty() {
+            words.push(format!("--link {}", self.links.join(" ")));
+        }
+        words.extend(self.scale.map(|scale| format!("--scale {scale}")));
+        if !self.only.is_empty() {
+            let quoted: Vec<_> = self.only.iter().map(|word| format!("'{word}'")).collect();
+            words.push(format!("--only {}", quoted.join(" ")));
+        }
+        words.join(" ")
+    }
+}
+
+/// How rows are to travel, as typed: `auto` or a codec's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodecChoice(pub(crate) Option<lightship_session::Codec>);
+
+impl FromStr for CodecChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" { Ok(Self(None)) } else { text.parse().map(Some).map(Self) }
+    }
+}
+
+/// `auto` and every codec by name, `auto` first.
+pub(crate) fn codecs() -> impl Iterator<Item = String> {
+    let fixed = lightship_session::Codec::ALL.map(|codec| codec.to_string());
+    std::iter::once("auto".to_owned()).chain(fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn parse(words: &str) -> Settings {
+        Line::parse_from(std::iter::once("bench").chain(words.split_whitespace())).settings
+    }
+
+    #[test]
+    fn what_was_asked_for_goes_before_what_is_usual() {
+        let settings = parse("--link wan slow --scale 0.5 --only FLIGHT netcat --rounds 1");
+        assert_eq!(settings.links(&["local"]), ["wan", "slow"]);
+        assert_eq!(settings.scale_over("wan"), 0.5);
+        assert!(settings.wants("Arrow Flight, lz4") && settings.wants("netcat, CSV"));
+        assert!(!settings.wants("Lightship"));
+        assert_eq!(settings.arguments(), "--rounds 1 --link wan slow --scale 0.5 --only 'FLIGHT' 'netcat'");
+        let usual = parse("");
+        assert_eq!(usual.links(&["local"]), ["local"]);
+        assert!(usual.wants("anything") && usual.scale_over("slow") < usual.scale_over("local"));
+        assert!(Line::try_parse_from(["bench", "--scale", "0"]).is_err());
+    }
+}
