@@ -192,7 +192,7 @@ async fn a_joined_connection_that_is_killed_fails_the_result() {
             proxy.reaches(killed, 50_000).await;
             proxy.kill(killed);
         };
-        let (taken, ()) = tokio::join!(take(&mut connection, 0, u64::MAX), killing);
+        let (taken, ()) = within(futures::future::join(take(&mut connection, 0, u64::MAX), killing)).await;
         let error = taken.expect_err("lost");
         assert!(is_lost(&error), "{error}");
         // The first connection is as good as before.
@@ -235,10 +235,10 @@ const STILL: Duration = Duration::from_millis(300);
 async fn a_connection_that_is_stalled_for_good_fails_the_result() {
     let server = Running::start(ServerConfig::default()).await;
     let proxy = Proxy::start(&server.endpoint, |n| if n == 1 { 50_000 } else { u64::MAX }).await;
-    let config = ClientConfig { ping_interval: Duration::from_millis(100), ..tcp() };
+    let config = ClientConfig { ping_interval: Duration::from_millis(500), ..tcp() };
     let mut connection = proxy.connect(&config).await;
     ask(&mut connection, "1000000000", striped(2, 8)).await.expect("an answer");
-    let error = take(&mut connection, 0, u64::MAX).await.expect_err("silence");
+    let error = within(take(&mut connection, 0, u64::MAX)).await.expect_err("silence");
     assert!(is_lost(&error), "{error}");
     assert!(error.to_string().contains("no sign of life"), "{error}");
     whole(&mut connection, 100, plan(4)).await;
