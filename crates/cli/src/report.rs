@@ -100,7 +100,7 @@ impl From<&Plan> for PlanReport {
             message_bytes_max: plan.message_bytes_max,
             window_batches: plan.window_batches,
             codec: plan.codec.map_or_else(|| "auto".to_owned(), |codec| codec.to_string()),
-            streams: 1,
+            streams: plan.streams,
             memory_bytes: plan.memory_bytes(),
         }
     }

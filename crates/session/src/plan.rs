@@ -1,7 +1,10 @@
 //! The settings of a transfer: what the user fixed, and what is left to us.
 
+use std::num::NonZeroU32;
+
 use lightship_wire::Codec;
 use lightship_wire::control::Plan;
+use lightship_wire::join::JOINED_MAX;
 
 /// Bytes of rows that a transfer may hold at once, when nothing else is said.
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
@@ -40,6 +43,11 @@ pub struct Options {
     /// How messages are encoded; left to us it follows the link. The stronger it is, the more of the
     /// processors of both ends it takes, and the less of the link.
     pub codec: Option<Codec>,
+    /// Connections that the rows come over, where that is TCP: with more than 1, so many beside the
+    /// first. They help where one connection is held down by loss, or by a limit for each; they cost
+    /// the node a place and a handshake each, and others on the link their share. Left to us it is 1:
+    /// that one is held down can't be told from a link that is full.
+    pub streams: Option<NonZeroU32>,
 }
 
 impl Options {
@@ -65,6 +73,7 @@ impl Options {
             message_bytes_max: capped(row),
             window_batches: capped(window),
             codec: self.codec.or(same_host.then_some(Codec::None)),
+            streams: self.streams.map_or(1, NonZeroU32::get).min(JOINED_MAX),
         }
     }
 }
@@ -106,11 +115,13 @@ mod tests {
             message_bytes: Some(5000),
             window_batches: Some(2),
             codec: Some(Codec::Zstd),
+            streams: NonZeroU32::new(3),
             ..Options::default()
         };
         let plan = options.plan(true);
         assert_eq!((plan.batch_rows, plan.message_bytes, plan.window_batches), (100, 5000, 2));
-        assert_eq!(plan.codec, Some(Codec::Zstd));
+        assert_eq!((plan.codec, plan.streams), (Some(Codec::Zstd), 3));
+        assert_eq!(Options::default().plan(false).streams, 1);
         assert_eq!(Options::default().plan(false).codec, None);
         assert_eq!(Options::default().plan(true).codec, Some(Codec::None));
     }

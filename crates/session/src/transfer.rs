@@ -114,6 +114,8 @@ pub struct Report {
     pub bytes_wire: u64,
     /// Messages. Counted at the end of the result.
     pub messages: u64,
+    /// Of them, those that came by connections beside the first. Counted at the end of the result.
+    pub messages_joined: u64,
     /// From the query to the last row.
     pub seconds: f64,
     /// The plan.
@@ -194,6 +196,7 @@ impl Transfer<'_> {
             bytes_arrow: self.bytes_arrow,
             bytes_wire: self.totals.bytes_wire,
             messages: self.totals.messages,
+            messages_joined: self.totals.messages_joined,
             seconds: elapsed.as_secs_f64(),
             plan: self.plan,
             carrier: self.connection.carrier(),

@@ -45,6 +45,15 @@ pub enum TransportError {
     /// The peer says that it failed.
     #[error(transparent)]
     Failed(#[from] Failure),
+    /// A connection that had joined the result was lost, with messages on it.
+    #[error("connection {connection} of the result was lost: {source}")]
+    Lost {
+        /// Which, from 1.
+        connection: u32,
+        /// How it ended.
+        #[source]
+        source: Box<TransportError>,
+    },
     /// Certificates or keys that can't be used.
     #[error("TLS: {0}")]
     Tls(String),

@@ -78,17 +78,6 @@ impl Compression {
         })
     }
 
-    /// Compresses; `None` where there is none.
-    pub(crate) fn compress(self, body: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self {
-            Self::None => Ok(None),
-            Self::Lz4 => Ok(Some(lz4_flex::block::compress(body))),
-            Self::Zstd => {
-                zstd::bulk::compress(body, ZSTD_LEVEL).map(Some).map_err(|e| malformed("zstd", e.to_string()))
-            }
-        }
-    }
-
     /// Restores just `body_bytes`, which the caller has bounded.
     pub(crate) fn restore(self, packed: Buffer, body_bytes: usize) -> Result<Buffer> {
         let body = match self {
@@ -111,6 +100,31 @@ impl Compression {
                 needed: body_bytes as u64,
                 available: body.len() as u64,
             })
+        }
+    }
+}
+
+/// Compresses with the memory of the time before: a context of Zstandard is large, and
+/// costs more to make than a small buffer to compress.
+#[derive(Default)]
+pub(crate) struct Compressor {
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Compressor {
+    /// `None` where there is no compression.
+    pub(crate) fn compress(&mut self, compression: Compression, body: &[u8]) -> Result<Option<Vec<u8>>> {
+        let failed = |error: std::io::Error| malformed("zstd", error.to_string());
+        match compression {
+            Compression::None => Ok(None),
+            Compression::Lz4 => Ok(Some(lz4_flex::block::compress(body))),
+            Compression::Zstd => {
+                let zstd = match &mut self.zstd {
+                    Some(zstd) => zstd,
+                    none => none.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(failed)?),
+                };
+                zstd.compress(body).map(Some).map_err(failed)
+            }
         }
     }
 }

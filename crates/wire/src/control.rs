@@ -14,8 +14,8 @@ pub struct Hello {
     pub agent: String,
     /// Bearer token; empty for none. A server sends none.
     pub token: String,
-    /// Bits for what this side can do beyond what every peer can: see [`crate::tuning`]
-    /// and [`crate::local`].
+    /// Bits for what this side can do beyond what every peer can: see [`crate::tuning`],
+    /// [`crate::local`] and [`crate::join`].
     pub capabilities: u64,
     /// This side pings after so long a silence, and gives up after three times as long.
     pub ping_interval_ms: u32,
@@ -73,6 +73,8 @@ pub struct Plan {
     /// How messages are encoded; `None` leaves it to the producer, which measures
     /// what pays and may change it at any batch.
     pub codec: Option<Codec>,
+    /// Connections that the rows come over: 1, or so many beside the one that asked.
+    pub streams: u32,
 }
 
 /// In the place of a codec: the producer chooses.
@@ -87,6 +89,7 @@ impl Default for Plan {
             message_bytes_max: 64 << 20,
             window_batches: 4,
             codec: Some(Codec::None),
+            streams: 1,
         }
     }
 }
@@ -117,6 +120,7 @@ impl Plan {
                 CODEC_AUTO => None,
                 codec => Some(Codec::parse(codec)?),
             },
+            streams: 1,
         };
         for (name, value) in [
             ("batch_bytes", plan.batch_bytes),
@@ -147,6 +151,10 @@ impl Query {
         let mut out = Vec::new();
         self.plan.put(&mut out);
         out.put_str(&self.sql);
+        // Not every peer knows of it: see [`crate::join`].
+        if self.plan.streams > 1 {
+            out.put_u32(self.plan.streams);
+        }
         out
     }
 
@@ -156,8 +164,14 @@ impl Query {
     /// When they are no query.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("query", bytes);
-        let plan = Plan::read(&mut reader)?;
+        let mut plan = Plan::read(&mut reader)?;
         let sql = reader.str()?.to_owned();
+        if !reader.is_empty() {
+            plan.streams = reader.u32()?;
+            if plan.streams < 2 {
+                return Err(malformed("query", format!("{} streams", plan.streams)));
+            }
+        }
         reader.end()?;
         Ok(Self { sql, plan })
     }
@@ -295,7 +309,7 @@ pub enum ErrorCode {
     Unauthenticated = 3,
     /// The statement is not SQL, or names what is not there.
     Sql = 4,
-    /// The statement is not allowed here.
+    /// The statement, or the ticket, is not allowed here.
     Forbidden = 5,
     /// A source behind the server failed.
     Source = 6,
@@ -311,6 +325,8 @@ pub enum ErrorCode {
     ShuttingDown = 11,
     /// Values that can't be computed or carried (overflow, division by zero, a bad cast).
     Data = 12,
+    /// A connection that joined the result was lost, with messages on it.
+    Lost = 13,
 }
 
 impl ErrorCode {
@@ -329,6 +345,7 @@ impl ErrorCode {
             Busy,
             ShuttingDown,
             Data,
+            Lost,
         ]
         .into_iter()
         .find(|&known| known as u16 == code)
@@ -357,7 +374,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with nothing but a kind and words.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let retryable = matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown);
+        let retryable = matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost);
         Self { code, retryable, position: None, needed_bytes: None, message: message.into(), hint: None }
     }
 
@@ -412,6 +429,8 @@ mod tests {
         let query =
             Query { sql: "select 'ü'".into(), plan: Plan { codec: Some(Codec::Zstd), ..Plan::default() } };
         assert_eq!(Query::decode(&query.encode()).unwrap(), query);
+        let striped = Query { plan: Plan { streams: 4, ..query.plan }, ..query };
+        assert_eq!(Query::decode(&striped.encode()).unwrap(), striped);
         let end = BatchEnd { rows: 1 << 40, messages: 3 };
         assert_eq!(BatchEnd::decode(&end.encode()).unwrap(), end);
         let stats = Stats { produce_ns: 1, encode_ns: 2, send_ns: 3, wait_ns: 4 };
@@ -442,5 +461,8 @@ mod tests {
         (0..query.len()).for_each(|len| assert!(Query::decode(&query[..len]).is_err(), "{len}"));
         let zero = Query { sql: String::new(), plan: Plan { window_batches: 0, ..Plan::default() } };
         assert!(Query::decode(&zero.encode()).is_err());
+        for streams in [[0, 0, 0, 0].as_slice(), &[1, 0, 0, 0], &[2, 0, 0], &[2, 0, 0, 0, 0]] {
+            assert!(Query::decode(&[&query, streams].concat()).is_err(), "{streams:?}");
+        }
     }
 }

@@ -21,6 +21,8 @@ pub const FLAG_REPLY: u16 = 1;
 pub const FLAG_PLACED: u16 = 1;
 /// Flag of a placed message: the descriptor of a new segment came along, or before.
 pub const FLAG_DESCRIPTOR: u16 = 2;
+/// Flag of a message: its payload comes by a joined connection, as [`crate::join::Dealt`] says in its stead.
+pub const FLAG_DEALT: u16 = 4;
 
 const HEADER_CRC_OFFSET: usize = 28;
 const _: () = assert!(HEADER_CRC_OFFSET + 4 == HEADER_BYTES);
@@ -54,6 +56,10 @@ pub enum Kind {
     Progress = 11,
     /// How the messages that follow are encoded, where the producer chooses.
     Retune = 12,
+    /// What lets further connections join a result.
+    Ticket = 13,
+    /// This connection joins a result.
+    Join = 14,
     /// A Unix socket of this host where client and server may meet.
     Meeting = 16,
     /// The consumer is done with these places in shared memory.
@@ -75,6 +81,8 @@ impl Kind {
             10 => Self::Stats,
             11 => Self::Progress,
             12 => Self::Retune,
+            13 => Self::Ticket,
+            14 => Self::Join,
             16 => Self::Meeting,
             17 => Self::Release,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),

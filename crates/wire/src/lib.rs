@@ -10,7 +10,8 @@
 //! - [`schema`]: columns and their types.
 //! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
 //!   say so that the producer can choose the codec; [`local`]: what is said only
-//!   where both are on one host.
+//!   where both are on one host; [`join`]: what is said of a result that comes over
+//!   several connections.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -37,6 +38,7 @@ mod encode;
 mod error;
 pub mod frame;
 mod head;
+pub mod join;
 mod layout;
 mod light;
 pub mod local;

@@ -1,7 +1,7 @@
 //! `lightship fetch`: a result, into a file or onto the terminal.
 
 use std::io::IsTerminal;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -80,7 +80,11 @@ pub(crate) struct TransferArgs {
     /// Batches on their way at once: enough of them hide the round trip, each takes memory.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     window: Auto<u32>,
-    /// Connections to a database that one large table is read with.
+    /// Connections that a result comes over. Of a database: those that one large table is
+    /// read with, auto for up to 4. To a node, by TCP: more than 1 helps where loss, or a limit for
+    /// each, holds one connection down; each costs a handshake and a place at the node, and
+    /// takes from others on the link. auto is 1 there: whether one is held down, or the link
+    /// is full, can't be told.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     streams: Auto<NonZeroUsize>,
     /// What numbers of no stated precision become: decimal, string, double.
@@ -127,6 +131,7 @@ impl TransferArgs {
         if memory < 4 << 20 {
             return Err(CliError::usage("--memory: less than 4MiB is too little for anything"));
         }
+        let capped_count = |count: NonZeroUsize| NonZeroU32::try_from(count).unwrap_or(NonZeroU32::MAX);
         let capped = |size: Size| u32::try_from(size.0.max(1)).unwrap_or(u32::MAX);
         let mut read = ReadOptions { numeric: self.numeric, ..ReadOptions::default() };
         if let Some(streams) = self.streams.0 {
@@ -147,6 +152,7 @@ impl TransferArgs {
                 message_bytes_max: self.message_bytes_max.0.map(capped),
                 window_batches: self.window.0,
                 codec: self.codec.0,
+                streams: self.streams.0.map(capped_count),
             },
             read,
             query_memory_bytes: self.memory.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX)),

@@ -23,8 +23,10 @@ pub(crate) const SAMPLE_BYTES_MIN: u64 = 64 << 10;
 /// Messages that fit the first window of TCP (RFC 6928: 10 segments) take one trip,
 /// whatever their codec.
 const TRIP_BYTES: u64 = 14 << 10;
-/// Trials may take this part of the transfer's time.
+/// Trials may take this part of the transfer's time,
 const TRIALS_SHARE: f64 = 0.01;
+/// or this one while the link is what all wait for, and a candidate was never tried.
+const UNTRIED_SHARE: f64 = 0.1;
 /// What a byte is thought to cost in a trial of all candidates.
 const TRIAL_NS_PER_BYTE: f64 = 12.0;
 /// Batches between trials, unless the rows change their nature.
@@ -188,7 +190,8 @@ impl Choice {
         let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
         let slow = self.pace(self.codec(), bandwidth).is_some_and(|pace| pace.slowest().0 == Stage::Send);
         let unknown = slow && CANDIDATES.into_iter().any(|codec| self.pace(codec, bandwidth).is_none());
-        let affordable = (ns(elapsed) * TRIALS_SHARE - self.trials_ns) / TRIAL_NS_PER_BYTE;
+        let share = if unknown { UNTRIED_SHARE } else { TRIALS_SHARE };
+        let affordable = (ns(elapsed) * share - self.trials_ns) / TRIAL_NS_PER_BYTE;
         (drifted || unknown || self.batches_since_trial >= TRIAL_BATCHES) && affordable >= bytes as f64
     }
 

@@ -17,6 +17,7 @@ use super::jobs::{Job, PROCESSORS};
 use super::meter::Meter;
 use super::produce::{Packed, Packer, nanoseconds, wire_failure};
 use super::server::{Link, Stop, attended, cancelled, flush};
+use super::striping::{Place, Room, Striping};
 use super::{Rows, lock};
 use crate::Result;
 use crate::adapt::{Choice, SAMPLE_BYTES_MIN, Trial};
@@ -41,6 +42,8 @@ pub(super) struct Answering<'a> {
     choice: Option<Choice>,
     /// Encoders of codecs that were tried: what they found in the columns is found once.
     trials: Vec<(Codec, Encoder)>,
+    /// Where other connections may bring the messages.
+    striping: Option<Striping>,
     began: Instant,
     stats: Stats,
 }
@@ -52,9 +55,11 @@ impl<'a> Answering<'a> {
         meter: &'a mut Meter,
         plan: Plan,
         schema: SchemaRef,
+        striping: Option<Striping>,
     ) -> Self {
         let choice = plan.codec.is_none().then(|| Choice::new(*PROCESSORS));
-        if choice.is_some() {
+        // What this connection has taken can't go by another one.
+        if choice.is_some() || striping.is_some() {
             meter.attend();
         }
         Self {
@@ -66,6 +71,7 @@ impl<'a> Answering<'a> {
             codec: plan.codec.unwrap_or_default(),
             choice,
             trials: Vec::new(),
+            striping,
             began: Instant::now(),
             stats: Stats::default(),
         }
@@ -101,9 +107,7 @@ impl<'a> Answering<'a> {
                 Some(Err(failure)) => return Err(failure.into()),
                 None => break,
             }
-            if lock(&self.link.shared).cancelled {
-                return Err(cancelled(self.link));
-            }
+            self.check()?;
         }
         self.stats.produce_ns += nanoseconds(waited);
         self.send_packed().await?;
@@ -119,9 +123,7 @@ impl<'a> Answering<'a> {
         waited: &mut Duration,
     ) -> Result<Option<Result<RecordBatch, Failure>>, Stop> {
         loop {
-            if lock(&self.link.shared).cancelled {
-                return Err(cancelled(self.link));
-            }
+            self.check()?;
             let began = Instant::now();
             tokio::select! {
                 biased;
@@ -208,12 +210,23 @@ impl<'a> Answering<'a> {
             choice.encoded(encoded.codec, encoded.bytes, message.payload_bytes().into(), encoded.took);
         }
         self.credit(|proto| proto.has_credit_for(&message)).await?;
+        let place = self.place().await?;
         let due = {
             let mut shared = lock(&self.link.shared);
-            if shared.proto.message(message) {
+            let dealt = place.is_some();
+            let full = match place {
+                None => shared.proto.message(message),
+                Some(place) => {
+                    let full = shared.proto.deal(place.connection, &message);
+                    place.deal(message);
+                    full
+                }
+            };
+            if full {
                 shared.proto.end_batch();
             }
-            shared.proto.queued_bytes() >= FLUSH_BYTES
+            // The consumer needs to know where its rows come.
+            dealt || shared.proto.queued_bytes() >= FLUSH_BYTES
         };
         if due {
             self.flush().await?;
@@ -221,18 +234,39 @@ impl<'a> Answering<'a> {
         Ok(())
     }
 
+    /// Whether there is a reason to stop.
+    fn check(&mut self) -> Result<(), Stop> {
+        if lock(&self.link.shared).cancelled {
+            return Err(cancelled(self.link));
+        }
+        if let Some(striping) = &mut self.striping {
+            striping.look()?;
+        }
+        Ok(())
+    }
+
+    /// A joined connection with room for a message; waits for one. Nothing where none has joined.
+    async fn place(&mut self) -> Result<Option<Place>, Stop> {
+        loop {
+            self.check()?;
+            match self.striping.as_mut().map(Striping::room).transpose()? {
+                None | Some(Room::Alone) => return Ok(None),
+                Some(Room::At(place)) => return Ok(Some(place)),
+                Some(Room::Full) => {}
+            }
+            self.flush().await?;
+            let waiting = Instant::now();
+            self.link.wake.notified().await;
+            self.stats.send_ns += nanoseconds(waiting.elapsed());
+        }
+    }
+
     /// Waits until a message may be sent.
     async fn credit(&mut self, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
         loop {
-            {
-                let shared = lock(&self.link.shared);
-                if shared.cancelled {
-                    drop(shared);
-                    return Err(cancelled(self.link));
-                }
-                if enough(&shared.proto) {
-                    return Ok(());
-                }
+            self.check()?;
+            if enough(&lock(&self.link.shared).proto) {
+                return Ok(());
             }
             self.flush().await?;
             let waiting = Instant::now();
@@ -261,7 +295,8 @@ impl<'a> Answering<'a> {
                 choice.progress(&progress);
             }
             let now = Instant::now();
-            let bandwidth = self.meter.bytes_per_ns(now);
+            let striped = self.striping.as_ref().and_then(Striping::bytes_per_ns);
+            let bandwidth = striped.or_else(|| self.meter.bytes_per_ns(now));
             if choice.trial_due(now - self.began, bandwidth, bytes) {
                 self.try_codecs(&mut choice, &rows, bytes, bandwidth).await?;
             }

@@ -11,20 +11,22 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::{Plan, Query};
+use lightship_wire::join::{CAPABILITY_JOIN, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
 use lightship_wire::tuning::Progress;
 use lightship_wire::{Codec, rows_bytes};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
 use super::jobs::{Job, PROCESSORS};
+use super::joined::{Arrivals, carry};
 use super::produce::nanoseconds;
 use super::shm::Ledger;
 use super::{Carrier, Endpoint, lock, meet};
-use crate::proto::{Client, ClientEvent, Message, Totals};
+use crate::proto::{Awaited, Client, ClientEvent, Message, Totals};
 use crate::{Result, TransportError};
 
 /// A message smaller than this is decoded before another thread would have taken it up.
@@ -61,36 +63,42 @@ const MEETING_PART: u32 = 4;
 
 /// What the application and the connection's task share. The queue needs no
 /// limit of its own: the window bounds what a server may send.
-struct Shared {
+pub(super) struct Shared {
     client: Client,
-    events: VecDeque<Event>,
+    pub(super) events: VecDeque<Event>,
+    /// Where other connections may join the result.
+    pub(super) arrivals: Option<Arrivals>,
     /// Set once, when the task ends.
     ended: Option<TransportError>,
 }
 
 /// What waits for the application.
-enum Event {
+pub(super) enum Event {
     /// What the protocol says.
     Told(ClientEvent),
     /// Rows.
     Rows(Decoded),
     /// Rows that another thread is decoding.
     Decoding(Job<Decoded>),
+    /// Rows that come by a joined connection.
+    Awaited(Awaited),
+    /// Rows were to come by a joined connection, which was lost.
+    Lost(TransportError),
 }
 
 /// A message's rows, and what they took.
-struct Decoded {
+pub(super) struct Decoded {
     codec: Codec,
     rows: Result<RecordBatch>,
     took: Duration,
 }
 
-struct Link {
-    shared: Mutex<Shared>,
+pub(super) struct Link {
+    pub(super) shared: Mutex<Shared>,
     /// Something to send.
     outgoing: Notify,
     /// Something for the application.
-    incoming: Notify,
+    pub(super) incoming: Notify,
     /// What of the server's shared memory is in use.
     ledger: Option<Arc<Ledger>>,
 }
@@ -129,6 +137,10 @@ pub struct Connection {
     /// Bytes of the rows that the application is busy with, and since when.
     handed: Option<(u64, Instant)>,
     carrier: Carrier,
+    /// Where others would join a result, and the tasks of those that have.
+    endpoint: Endpoint,
+    config: ClientConfig,
+    joined: JoinSet<()>,
 }
 
 /// What comes in for a query.
@@ -148,11 +160,12 @@ impl Connection {
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let connecting = async {
             let socket = endpoint.connect(config.shared_memory).await?;
-            let connection = Self::greet(socket, config.token.clone(), config).await?;
+            let connection = Self::greet(socket, config.token.clone(), endpoint, config).await?;
             let meeting = lock(&connection.link.shared).client.meeting().cloned();
             let Some(meeting) = meeting else { return Ok(connection) };
             // A server behind a forwarded port, or in another network namespace, is not there.
-            match timeout(config.connect_timeout / MEETING_PART, Self::meet(&meeting, config)).await {
+            match timeout(config.connect_timeout / MEETING_PART, Self::meet(&meeting, endpoint, config)).await
+            {
                 Ok(Ok(met)) => Ok(met),
                 missed => {
                     tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
@@ -172,19 +185,25 @@ impl Connection {
     }
 
     /// Says hello on a socket, and waits for the answer.
-    async fn greet(socket: Socket, token: String, config: &ClientConfig) -> Result<Self> {
+    async fn greet(
+        socket: Socket,
+        token: String,
+        endpoint: &Endpoint,
+        config: &ClientConfig,
+    ) -> Result<Self> {
         let Socket { read, write, segments, is_tcp, same_host } = socket;
         let ledger = match &segments {
             Segments::Borrowed(borrower) => Some(borrower.ledger()),
             _ => None,
         };
         let capabilities = match (is_tcp, &ledger) {
-            (true, _) if same_host && config.shared_memory => CAPABILITY_MEETING,
+            (true, _) if same_host && config.shared_memory => CAPABILITY_JOIN | CAPABILITY_MEETING,
+            (true, _) => CAPABILITY_JOIN,
             (false, Some(_)) => CAPABILITY_SEGMENTS,
-            _ => 0,
+            (false, None) => 0,
         };
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
-        let shared = Shared { client, events: VecDeque::new(), ended: None };
+        let shared = Shared { client, events: VecDeque::new(), arrivals: None, ended: None };
         let link = Arc::new(Link {
             shared: Mutex::new(shared),
             outgoing: Notify::new(),
@@ -194,7 +213,18 @@ impl Connection {
         let task =
             tokio::spawn(run(link.clone(), FrameReader::new(read, segments), FrameWriter::new(write, None)));
         let (progress, handed) = (Progress::default(), None);
-        let mut connection = Self { link, task, same_host, progress, handed, carrier: Carrier::Tcp };
+        let mut connection = Self {
+            link,
+            task,
+            same_host,
+            progress,
+            handed,
+            carrier: Carrier::Tcp,
+            endpoint: endpoint.clone(),
+            // Those that join don't meet elsewhere.
+            config: ClientConfig { shared_memory: false, ..config.clone() },
+            joined: JoinSet::new(),
+        };
         match connection.told().await? {
             ClientEvent::Ready => {}
             other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
@@ -209,9 +239,9 @@ impl Connection {
     }
 
     /// Goes to a meeting, and makes sure that it is the same server.
-    async fn meet(meeting: &Meeting, config: &ClientConfig) -> Result<Self> {
+    async fn meet(meeting: &Meeting, endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
-        let connection = Self::greet(socket, meeting.client_token.clone(), config).await?;
+        let connection = Self::greet(socket, meeting.client_token.clone(), endpoint, config).await?;
         if lock(&connection.link.shared).client.server().token == meeting.server_token {
             Ok(connection)
         } else {
@@ -229,7 +259,8 @@ impl Connection {
         self.same_host
     }
 
-    /// The plan as the server understands it: one that can't choose the codec uses LZ4.
+    /// The plan as the server understands it: one that can't choose the codec uses LZ4, one that
+    /// lets no connection join (an older one, or by a Unix socket) sends all over this one.
     ///
     /// # Errors
     /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
@@ -259,11 +290,40 @@ impl Connection {
             shared.client.query(query)?;
         }
         self.link.outgoing.notify_one();
-        match self.told().await? {
-            ClientEvent::Accepted { schema, rows_estimate } => Ok((schema, rows_estimate)),
-            ClientEvent::Failed(failure) => Err(failure.into()),
-            other => Err(TransportError::Protocol(format!("{other:?} instead of a schema"))),
+        loop {
+            match self.told().await? {
+                ClientEvent::Ticket(ticket) => self.widen(&ticket, &query.plan),
+                ClientEvent::Accepted { schema, rows_estimate } => return Ok((schema, rows_estimate)),
+                ClientEvent::Failed(failure) => {
+                    self.narrow();
+                    return Err(failure.into());
+                }
+                other => return Err(TransportError::Protocol(format!("{other:?} instead of a schema"))),
+            }
         }
+    }
+
+    /// Has other connections join the result. Those that can't be made are done without.
+    fn widen(&mut self, ticket: &Ticket, plan: &Plan) {
+        lock(&self.link.shared).arrivals = Some(Arrivals::new(ticket, plan.memory_bytes()));
+        for connection in 1..=ticket.connections {
+            let join = Join { secret: ticket.secret, connection };
+            let (link, endpoint, config) = (self.link.clone(), self.endpoint.clone(), self.config.clone());
+            self.joined.spawn(carry(link, endpoint, config, join, plan.message_bytes_max));
+        }
+    }
+
+    /// Nothing more is wanted of the connections that have joined.
+    fn narrow(&mut self) {
+        self.joined = JoinSet::new();
+        lock(&self.link.shared).arrivals = None;
+    }
+
+    /// Has this connection join the result of another one.
+    pub(super) fn join(&self, join: &Join, message_bytes_max: u32) -> Result<()> {
+        lock(&self.link.shared).client.join(join, message_bytes_max)?;
+        self.link.outgoing.notify_one();
+        Ok(())
     }
 
     /// The next rows, or the end. After the end, or an error, only another query makes sense.
@@ -279,13 +339,23 @@ impl Connection {
         loop {
             let told = match self.event().await? {
                 Event::Rows(decoded) => return self.take(decoded).map(Incoming::Rows),
-                // `event` waits for what is being decoded.
-                Event::Decoding(_) => continue,
+                Event::Lost(error) => {
+                    self.cancel();
+                    return Err(error);
+                }
+                // `event` waits for what is being decoded, or has not come.
+                Event::Decoding(_) | Event::Awaited(_) => continue,
                 Event::Told(told) => told,
             };
             match told {
-                ClientEvent::Finished(totals) => return Ok(Incoming::Finished(Box::new(totals))),
-                ClientEvent::Failed(failure) => return Err(failure.into()),
+                ClientEvent::Finished(totals) => {
+                    self.narrow();
+                    return Ok(Incoming::Finished(Box::new(totals)));
+                }
+                ClientEvent::Failed(failure) => {
+                    self.narrow();
+                    return Err(failure.into());
+                }
                 ClientEvent::BatchEnd { credit } => self.consumed(credit),
                 other => return Err(TransportError::Protocol(format!("{other:?} in a result"))),
             }
@@ -307,6 +377,7 @@ impl Connection {
 
     fn abandon(&mut self) {
         self.task.abort();
+        self.narrow();
         let mut shared = lock(&self.link.shared);
         shared.events.clear();
         shared.ended = Some(TransportError::Closed { during: Some("earlier") });
@@ -314,6 +385,7 @@ impl Connection {
 
     /// Stops the running query; its rows still on the way are discarded by the next one.
     pub fn cancel(&mut self) {
+        self.narrow();
         let mut shared = lock(&self.link.shared);
         shared.client.cancel();
         shared.events.retain(|event| matches!(event, Event::Told(_)));
@@ -338,7 +410,7 @@ impl Connection {
     }
 
     /// What comes next, where it can be no rows.
-    async fn told(&mut self) -> Result<ClientEvent> {
+    pub(super) async fn told(&mut self) -> Result<ClientEvent> {
         match self.event().await? {
             Event::Told(told) => Ok(told),
             _ => Err(TransportError::Protocol("rows instead of an answer".into())),
@@ -352,6 +424,7 @@ impl Connection {
                 let mut shared = lock(&self.link.shared);
                 let Some(front) = shared.events.front_mut() else { return Poll::Ready(None) };
                 let decoded = match front {
+                    Event::Awaited(_) => return Poll::Ready(None),
                     Event::Decoding(job) => Some(ready!(Pin::new(job).poll(context))),
                     _ => None,
                 };
@@ -369,7 +442,10 @@ impl Connection {
             }
             {
                 let mut shared = lock(&self.link.shared);
-                if let Some(error) = shared.ended.take() {
+                // Of a result that is complete, the rest may still come by joined connections.
+                if shared.events.is_empty()
+                    && let Some(error) = shared.ended.take()
+                {
                     shared.ended = Some(TransportError::Closed { during: Some("earlier") });
                     return Err(error);
                 }
@@ -391,7 +467,12 @@ async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter) {
         error = send_while_heard(&link, writer) => error,
         error = keep_time(&link) => error,
     };
-    lock(&link.shared).ended = ended.err();
+    let mut shared = lock(&link.shared);
+    if !shared.client.is_idle() {
+        shared.forsake();
+    }
+    shared.ended = ended.err();
+    drop(shared);
     link.incoming.notify_one();
 }
 
@@ -409,6 +490,11 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
             let mut shared = lock(&link.shared);
             let event = match shared.client.handle(Instant::now(), &header, payload)? {
                 Some(ClientEvent::Message(message)) => Some(unpack(message)?),
+                Some(ClientEvent::Dealt(awaited)) => Some(shared.place(awaited)?),
+                Some(failed @ ClientEvent::Failed(_)) => {
+                    shared.forsake();
+                    Some(Event::Told(failed))
+                }
                 other => other.map(Event::Told),
             };
             let told = event.is_some();
@@ -429,7 +515,7 @@ async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
 
 /// Decodes what is cheap to decode; anything else begins on another thread, as the
 /// credit for it allows: what has not been decoded is bounded as what has.
-fn unpack(message: Message) -> Result<Event> {
+pub(super) fn unpack(message: Message) -> Result<Event> {
     let codec = message.codec();
     let began = Instant::now();
     if codec == Codec::None || message.body_bytes() < BESIDE_BYTES_MIN {

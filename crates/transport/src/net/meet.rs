@@ -62,7 +62,12 @@ fn path(meeting: &Meeting) -> String {
 
 /// 128 random bits in hexadecimal.
 fn random() -> Option<String> {
+    Some(format!("{:032x}", u128::from_le_bytes(random_bits()?)))
+}
+
+/// 128 random bits, if the system gives them.
+pub(super) fn random_bits() -> Option<[u8; 16]> {
     let mut bits = [0; 16];
     default_provider().secure_random.fill(&mut bits).ok()?;
-    Some(format!("{:032x}", u128::from_le_bytes(bits)))
+    Some(bits)
 }

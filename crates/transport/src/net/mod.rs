@@ -6,12 +6,14 @@ mod encoding;
 mod endpoint;
 mod frames;
 mod jobs;
+mod joined;
 mod listen;
 mod meet;
 mod meter;
 mod produce;
 mod server;
 mod shm;
+mod striping;
 pub mod tls;
 
 pub use client::{ClientConfig, Connection, Incoming};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::OptionFuture;
 use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Query};
+use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
 use lightship_wire::tuning::Progress;
 use subtle::ConstantTimeEq;
@@ -21,6 +22,7 @@ use super::listen::{Accepted, Listen, Listener};
 use super::meet::MeetingPlace;
 use super::meter::Meter;
 use super::shm;
+use super::striping::{Tickets, carry};
 use super::{Answer, ReadHalf, Service, WriteHalf, lock};
 use crate::proto::{Server as Proto, ServerEvent};
 use crate::{Result, TransportError};
@@ -108,6 +110,7 @@ impl Server {
     /// # Errors
     /// When a listener fails for good.
     pub async fn run(self, service: Arc<dyn Service>, mut shutdown: watch::Receiver<bool>) -> Result<()> {
+        let tickets = Arc::<Tickets>::default();
         let places = Arc::new(Semaphore::new(self.config.connections_max));
         let mut tasks = JoinSet::new();
         loop {
@@ -117,10 +120,12 @@ impl Server {
                     Ok(_) if tasks.len() >= self.config.connections_max + REFUSALS_MAX => {}
                     Ok((stream, peer)) => {
                         let (config, service) = (self.config.clone(), service.clone());
+                        let tickets = tickets.clone();
                         let (places, shutdown) = (places.clone(), shutdown.clone());
                         tasks.spawn(async move {
                             let place = places.try_acquire();
-                            let handler = Handler { config, service, full: place.is_err(), shutdown };
+                            let full = place.is_err();
+                            let handler = Handler { config, service, tickets, full, shutdown };
                             match handler.serve(stream).await {
                                 Ok(()) => tracing::debug!(peer, "connection closed"),
                                 Err(error) => tracing::info!(peer, %error, "connection ended"),
@@ -158,6 +163,7 @@ async fn down(shutdown: &mut watch::Receiver<bool>) {
 struct Handler {
     config: Arc<ServerConfig>,
     service: Arc<dyn Service>,
+    tickets: Arc<Tickets>,
     full: bool,
     shutdown: watch::Receiver<bool>,
 }
@@ -166,13 +172,14 @@ struct Handler {
 pub(super) struct Link {
     pub(super) shared: Mutex<Shared>,
     /// Something to send, or something in the mail.
-    pub(super) wake: Notify,
+    pub(super) wake: Arc<Notify>,
 }
 
 pub(super) struct Shared {
     pub(super) proto: Proto,
     hello: Option<Hello>,
     query: Option<Query>,
+    join: Option<Join>,
     pub(super) cancelled: bool,
     /// What the consumer measured, when it last said so.
     pub(super) progress: Option<Progress>,
@@ -226,8 +233,8 @@ impl Session {
         ping_interval: Duration,
     ) -> Self {
         let proto = Proto::new(Instant::now(), ping_interval);
-        let shared = Shared { proto, hello: None, query: None, cancelled: false, progress: None };
-        let link = Link { shared: Mutex::new(shared), wake: Notify::new() };
+        let shared = Shared { proto, hello: None, query: None, join: None, cancelled: false, progress: None };
+        let link = Link { shared: Mutex::new(shared), wake: Arc::default() };
         Self { link, reader, writer, meter, way }
     }
 
@@ -330,9 +337,9 @@ impl Handler {
         }
         let (capabilities, place) = match &way {
             Way::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_MEETING != 0 => {
-                (0, MeetingPlace::open())
+                (CAPABILITY_JOIN, MeetingPlace::open())
             }
-            Way::Tcp { .. } => (0, None),
+            Way::Tcp { .. } => (CAPABILITY_JOIN, None),
             Way::Unix | Way::Met { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
         if capabilities & CAPABILITY_SEGMENTS == 0 {
@@ -355,6 +362,15 @@ impl Handler {
                         tracing::info!(code = ?failure.code, error = %failure, "query failed");
                         lock(&link.shared).proto.fail(&failure);
                     }
+                    Err(Stop::Broken(error)) => return Err(error),
+                }
+                continue;
+            }
+            let join = lock(&link.shared).join.take();
+            if let Some(join) = join {
+                match carry(&self.tickets, &join, link, writer, &mut meter).await {
+                    Ok(()) => {}
+                    Err(Stop::Failed(failure)) => lock(&link.shared).proto.fail(&failure),
                     Err(Stop::Broken(error)) => return Err(error),
                 }
                 continue;
@@ -402,6 +418,15 @@ impl Handler {
     ) -> Result<(), Stop> {
         let plan = &mut query.plan;
         plan.message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
+        let mut striping = None;
+        if plan.streams > 1
+            && let Some((ticket, open)) = self.tickets.issue(plan.streams, &link.wake)
+        {
+            // The others connect while the query is planned.
+            lock(&link.shared).proto.ticket(&ticket);
+            flush(link, writer).await?;
+            striping = Some(open);
+        }
         let planning = attended(self.service.query(&query), link, writer).await?;
         let Answer { schema, rows_estimate, rows } = planning?;
         let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
@@ -411,7 +436,7 @@ impl Handler {
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
 
         writer.begin(&query.plan);
-        Answering::new(link, writer, meter, query.plan, schema).run(rows).await
+        Answering::new(link, writer, meter, query.plan, schema, striping).run(rows).await
     }
 }
 
@@ -470,6 +495,7 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
         Some(ServerEvent::Query(query)) => {
             (shared.query, shared.cancelled, shared.progress) = (Some(query), false, None);
         }
+        Some(ServerEvent::Join(join)) => shared.join = Some(join),
         Some(ServerEvent::Cancel) => shared.cancelled = true,
         Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),
         None => {}

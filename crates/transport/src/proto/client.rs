@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
-use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
+use lightship_wire::frame::{FLAG_DEALT, FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
+use lightship_wire::join::{CAPABILITY_JOIN, Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
 use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Stage};
-use lightship_wire::{Codec, peek};
+use lightship_wire::{Codec, WireError, peek};
 
 use super::liveness::Liveness;
-use super::message::Message;
+use super::message::{Awaited, Message};
 use super::outbox::{Frame, Inbox, Outbox};
 use super::{BATCH_MESSAGES_MAX, RETUNES_MAX};
 use crate::{Result, TransportError};
@@ -24,6 +25,8 @@ pub struct Totals {
     pub rows: u64,
     /// Messages.
     pub messages: u64,
+    /// Of them, those that came by joined connections.
+    pub messages_joined: u64,
     /// Batches.
     pub batches: u64,
     /// Bytes of messages on the wire, headers included.
@@ -72,8 +75,14 @@ pub enum ClientEvent {
         /// How many rows are expected, where known.
         rows_estimate: Option<u64>,
     },
+    /// Other connections may join the result of the query that was asked.
+    Ticket(Ticket),
     /// Rows, to be decoded.
     Message(Message),
+    /// Rows that come by a joined connection.
+    Dealt(Awaited),
+    /// On a connection that has joined a result: the payload of a message of it.
+    Payload(Buffer),
     /// A batch is complete: once the application has taken its rows, it calls
     /// [`Client::consumed`] with the credit that the batch took.
     BatchEnd {
@@ -94,13 +103,23 @@ enum State {
     Welcomed,
     Idle,
     /// Query sent, no answer yet.
-    Asked(Plan),
+    Asked {
+        plan: Plan,
+        /// Connections that may join.
+        joined: u32,
+    },
+    /// Joined the result of another connection.
+    Joined {
+        message_bytes_max: u32,
+    },
     Receiving(Box<Receiving>),
 }
 
 #[derive(Debug)]
 struct Receiving {
     plan: Plan,
+    /// Connections that may have joined.
+    joined: u32,
     schema: SchemaRef,
     /// Of the messages to come, as far as it is known.
     codec: Option<Codec>,
@@ -156,11 +175,15 @@ impl Client {
         self.liveness.received(now);
     }
 
-    /// The plan as this server understands it: one that can't choose the codec uses LZ4.
+    /// The plan as this server understands it: one that can't choose the codec uses LZ4, one whose
+    /// results no other connection can join (as on Unix sockets) sends them over this one.
     ///
     /// # Errors
     /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
-    pub fn settle(&self, plan: Plan) -> Result<Plan> {
+    pub fn settle(&self, mut plan: Plan) -> Result<Plan> {
+        if self.server.capabilities & CAPABILITY_JOIN == 0 {
+            plan.streams = 1;
+        }
         if self.server.capabilities & CAPABILITY_ADAPTIVE != 0 {
             return Ok(plan);
         }
@@ -190,7 +213,23 @@ impl Client {
         self.cancelled = false;
         self.inbox.open(self.stream);
         self.outbox.push(Kind::Query, 0, self.stream, query.encode());
-        self.state = State::Asked(query.plan);
+        self.state = State::Asked { plan: query.plan, joined: 0 };
+        Ok(())
+    }
+
+    /// Joins a result of another connection, whose messages have at most so many bytes. This one
+    /// brings [`ClientEvent::Payload`]s of it from then on.
+    ///
+    /// # Errors
+    /// [`TransportError::Protocol`] when a result is on its way here.
+    pub fn join(&mut self, join: &Join, message_bytes_max: u32) -> Result<()> {
+        if !matches!(self.state, State::Idle) {
+            return Err(TransportError::Protocol("a connection that has another result joins one".into()));
+        }
+        self.stream += 1;
+        self.inbox.open(self.stream);
+        self.outbox.push(Kind::Join, 0, self.stream, join.encode());
+        self.state = State::Joined { message_bytes_max };
         Ok(())
     }
 
@@ -209,7 +248,7 @@ impl Client {
     /// The application wants no more of this result. The stream ends with [`ClientEvent::Failed`]
     /// or, if it was too late, with [`ClientEvent::Finished`].
     pub fn cancel(&mut self) {
-        if !self.cancelled && matches!(self.state, State::Asked(_) | State::Receiving(_)) {
+        if !self.cancelled && matches!(self.state, State::Asked { .. } | State::Receiving(_)) {
             self.cancelled = true;
             self.outbox.push(Kind::Cancel, 0, self.stream, Vec::new());
         }
@@ -239,6 +278,7 @@ impl Client {
     pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
         let plan = match &self.state {
             State::Receiving(receiving) => receiving.plan.message_bytes_max,
+            State::Joined { message_bytes_max } => *message_bytes_max,
             _ => 0,
         };
         kind.payload_bytes_max(plan)
@@ -263,7 +303,7 @@ impl Client {
                 if header.stream == 0 {
                     return Err(failure.into());
                 }
-                if !matches!(state, State::Asked(_) | State::Receiving(_)) {
+                if !matches!(state, State::Asked { .. } | State::Receiving(_) | State::Joined { .. }) {
                     return Err(TransportError::Protocol("an error for a result that had ended".into()));
                 }
                 self.close_stream();
@@ -284,12 +324,21 @@ impl Client {
                 *state = State::Idle;
                 Ok(Some(ClientEvent::Ready))
             }
-            (Kind::Schema, state) if matches!(state, State::Asked(_)) => {
-                let State::Asked(plan) = *state else { return Ok(None) };
+            (Kind::Ticket, State::Asked { plan, joined: joined @ 0 }) if plan.streams > 1 => {
+                let ticket = Ticket::decode(&payload)?;
+                if ticket.connections > plan.streams {
+                    return Err(TransportError::Protocol("a ticket for more than was asked for".into()));
+                }
+                *joined = ticket.connections;
+                Ok((!self.cancelled).then_some(ClientEvent::Ticket(ticket)))
+            }
+            (Kind::Schema, state @ State::Asked { .. }) => {
+                let State::Asked { plan, joined } = *state else { return Ok(None) };
                 let accepted = Accepted::decode(&payload)?;
                 let schema: SchemaRef = Arc::new(accepted.schema);
                 *state = State::Receiving(Box::new(Receiving {
                     plan,
+                    joined,
                     schema: schema.clone(),
                     codec: plan.codec,
                     totals: Totals::default(),
@@ -299,8 +348,16 @@ impl Client {
                 }));
                 Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
             }
+            (Kind::Message, State::Joined { .. }) if header.flags & FLAG_DEALT == 0 => {
+                Ok(Some(ClientEvent::Payload(payload)))
+            }
+            (Kind::Message, State::Receiving(receiving)) if header.flags & FLAG_DEALT != 0 => {
+                let awaited = receiving.dealt(Dealt::decode(&payload)?)?;
+                Ok((!self.cancelled).then_some(ClientEvent::Dealt(awaited)))
+            }
             (Kind::Message, State::Receiving(receiving)) => {
-                let message = receiving.message(payload)?;
+                let (head, bytes) = (peek(&payload)?, payload.len() as u64);
+                let message = receiving.message(head.rows, head.body_bytes, bytes, payload)?;
                 Ok((!self.cancelled).then_some(ClientEvent::Message(message)))
             }
             (Kind::Retune, State::Receiving(receiving)) => {
@@ -371,7 +428,29 @@ impl Receiving {
         Ok(())
     }
 
-    fn message(&mut self, payload: Buffer) -> Result<Message> {
+    fn dealt(&mut self, dealt: Dealt) -> Result<Awaited> {
+        if dealt.connection > self.joined {
+            return Err(TransportError::Protocol(format!(
+                "a message on connection {}, where {} may have joined",
+                dealt.connection, self.joined
+            )));
+        }
+        // As it will be refused when it comes.
+        if dealt.bytes.max(dealt.body_bytes) > self.plan.message_bytes_max {
+            return Err(WireError::TooLarge {
+                what: "dealt message",
+                bytes: dealt.bytes.max(dealt.body_bytes).into(),
+                limit: self.plan.message_bytes_max.into(),
+            }
+            .into());
+        }
+        let message = self.message(dealt.rows, dealt.body_bytes, dealt.bytes.into(), Buffer::default())?;
+        self.totals.messages_joined += 1;
+        Ok(Awaited { dealt, message })
+    }
+
+    /// Counts a message whose payload is so large.
+    fn message(&mut self, rows: u32, body_bytes: u32, bytes: u64, payload: Buffer) -> Result<Message> {
         if self.credit == 0 {
             return Err(TransportError::Protocol("a message without credit".into()));
         }
@@ -385,15 +464,14 @@ impl Receiving {
             )));
         }
         self.totals.messages += 1;
-        let rows = peek(&payload)?;
-        let bytes_wire = (HEADER_BYTES + payload.len()) as u64;
+        let bytes_wire = HEADER_BYTES as u64 + bytes;
         self.totals.bytes_wire += bytes_wire;
         let of_codec = &mut self.totals.codecs[codec as usize];
         of_codec.messages += 1;
-        of_codec.bytes_body += u64::from(rows.body_bytes);
+        of_codec.bytes_body += u64::from(body_bytes);
         of_codec.bytes_wire += bytes_wire;
         // A batch is bounded by what the consumer stated; one message alone may be larger.
-        self.batch_bytes += u64::from(rows.body_bytes).max(payload.len() as u64);
+        self.batch_bytes += u64::from(body_bytes).max(bytes);
         if self.batch_messages > 1 && self.batch_bytes > u64::from(self.plan.batch_bytes) {
             return Err(TransportError::Protocol(format!(
                 "a batch of more than {} bytes",
@@ -405,12 +483,12 @@ impl Receiving {
                 "a message larger than a batch beside other batches".into(),
             ));
         }
-        self.totals.rows += u64::from(rows.rows);
+        self.totals.rows += u64::from(rows);
         Ok(Message {
             codec,
             payload,
             schema: self.schema.clone(),
-            body_bytes: rows.body_bytes,
+            body_bytes,
             body_bytes_max: self.plan.message_bytes_max,
         })
     }

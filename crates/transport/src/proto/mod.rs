@@ -3,7 +3,9 @@
 //! Each is fed with frames and the time, and asked for frames to send, events
 //! to act on and the next time it wants to be woken. One result travels on a
 //! connection at a time; the next query takes the next stream number, so that
-//! what is still on its way from a cancelled one is recognised.
+//! what is still on its way from a cancelled one is recognised. Payloads of its
+//! messages may come by further connections, which do nothing else
+//! (`docs/decisions/0007-several-connections.md`).
 
 mod client;
 mod liveness;
@@ -13,7 +15,7 @@ mod server;
 
 pub use client::{Client, ClientEvent, CodecTotals, Retuned, Totals};
 pub use liveness::Liveness;
-pub use message::Message;
+pub use message::{Awaited, Message};
 pub use outbox::{Frame, Payload};
 pub use server::{Server, ServerEvent};
 

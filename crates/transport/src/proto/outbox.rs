@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use lightship_wire::EncodedMessage;
-use lightship_wire::frame::{FLAG_REPLY, HEADER_BYTES, Header, Kind, crc32c};
+use lightship_wire::frame::{FLAG_DEALT, FLAG_REPLY, HEADER_BYTES, Header, Kind, crc32c};
+use lightship_wire::join::Dealt;
 
 /// What follows a header.
 #[derive(Debug, Clone)]
@@ -60,6 +61,11 @@ impl Outbox {
     pub(crate) fn message(&mut self, stream: u32, message: EncodedMessage) {
         let (bytes, crc) = (message.payload_bytes(), message.crc32c());
         self.frame(Kind::Message, 0, stream, bytes, crc, Payload::Message(message));
+    }
+
+    /// Says what will come by a joined connection.
+    pub(crate) fn dealt(&mut self, stream: u32, dealt: &Dealt) {
+        self.push(Kind::Message, FLAG_DEALT, stream, dealt.encode());
     }
 
     fn frame(&mut self, kind: Kind, flags: u16, stream: u32, bytes: u32, crc: u32, payload: Payload) {

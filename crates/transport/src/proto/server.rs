@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lightship_wire::EncodedMessage;
 use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
+use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
 use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune};
 
@@ -24,6 +25,9 @@ pub enum ServerEvent {
     Cancel,
     /// What the client has measured so far, where the codec is the server's to choose.
     Progress(Progress),
+    /// This connection would join a result: [`Server::bring`] its messages and [`Server::leave`] it,
+    /// or [`Server::fail`].
+    Join(Join),
 }
 
 #[derive(Debug)]
@@ -34,6 +38,8 @@ enum State {
     Idle,
     Asked(Query),
     Sending(Sending),
+    /// Asks to join a result of another connection, or brings its messages.
+    Joining,
 }
 
 #[derive(Debug)]
@@ -120,6 +126,12 @@ impl Server {
         Ok(())
     }
 
+    /// Lets other connections join the result. Only where its plan asks for that, and before it is accepted.
+    pub fn ticket(&mut self, ticket: &Ticket) {
+        debug_assert!(matches!(&self.state, State::Asked(query) if query.plan.streams > 1));
+        self.outbox.push(Kind::Ticket, 0, self.stream, ticket.encode());
+    }
+
     /// Whether a message may be sent now.
     pub fn has_credit(&self) -> bool {
         matches!(&self.state, State::Sending(sending) if sending.credit > 0)
@@ -140,13 +152,32 @@ impl Server {
     /// Sends rows; needs credit. Returns whether the batch must end, having as many messages as one may.
     pub fn message(&mut self, message: EncodedMessage) -> bool {
         let State::Sending(sending) = &mut self.state else { return false };
-        debug_assert!(sending.credit > 0, "a message without credit");
-        sending.oversize = sending.is_oversize(&message);
-        sending.end.rows += u64::from(message.rows());
-        sending.end.messages += 1;
-        sending.batch_messages += 1;
+        let full = sending.count(&message);
         self.outbox.message(self.stream, message);
-        sending.batch_messages == BATCH_MESSAGES_MAX
+        full
+    }
+
+    /// As [`Server::message`], but the rows go by a joined connection: see [`Server::bring`].
+    pub fn deal(&mut self, connection: u32, message: &EncodedMessage) -> bool {
+        let State::Sending(sending) = &mut self.state else { return false };
+        let full = sending.count(message);
+        let (bytes, rows, body_bytes) = (message.payload_bytes(), message.rows(), message.body_bytes());
+        self.outbox.dealt(self.stream, &Dealt { connection, bytes, rows, body_bytes });
+        full
+    }
+
+    /// On a connection that has joined a result: a message of it.
+    pub fn bring(&mut self, message: EncodedMessage) {
+        if let State::Joining = self.state {
+            self.outbox.message(self.stream, message);
+        }
+    }
+
+    /// On a connection that has joined a result: it has brought all it should.
+    pub fn leave(&mut self) {
+        if let State::Joining = self.state {
+            self.close_stream();
+        }
     }
 
     /// Says how the messages that follow are encoded. Only where the plan leaves that to
@@ -184,7 +215,7 @@ impl Server {
 
     /// Ends the stream with an error.
     pub fn fail(&mut self, failure: &Failure) {
-        if matches!(self.state, State::Asked(_) | State::Sending(_)) {
+        if matches!(self.state, State::Asked(_) | State::Sending(_) | State::Joining) {
             self.outbox.push(Kind::Error, 0, self.stream, failure.encode());
             self.close_stream();
         }
@@ -223,7 +254,7 @@ impl Server {
         let late = matches!(header.kind, Kind::Credit | Kind::Progress | Kind::Cancel)
             && header.stream == self.stream
             && matches!(self.state, State::Idle);
-        if header.kind == Kind::Query && matches!(self.state, State::Idle) {
+        if matches!(header.kind, Kind::Query | Kind::Join) && matches!(self.state, State::Idle) {
             if header.stream != self.stream.wrapping_add(1) || header.stream == 0 {
                 return Err(TransportError::Protocol(format!("stream {} out of order", header.stream)));
             }
@@ -253,6 +284,11 @@ impl Server {
                 query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
                 *state = State::Asked(query.clone());
                 Ok(Some(ServerEvent::Query(query)))
+            }
+            (Kind::Join, state @ State::Idle) => {
+                let join = Join::decode(payload)?;
+                *state = State::Joining;
+                Ok(Some(ServerEvent::Join(join)))
             }
             (Kind::Credit, State::Sending(sending)) => {
                 sending.credit =
@@ -301,6 +337,16 @@ impl Server {
 }
 
 impl Sending {
+    /// Counts a message that is sent now. Returns whether the batch must end.
+    fn count(&mut self, message: &EncodedMessage) -> bool {
+        debug_assert!(self.credit > 0, "a message without credit");
+        self.oversize = self.is_oversize(message);
+        self.end.rows += u64::from(message.rows());
+        self.end.messages += 1;
+        self.batch_messages += 1;
+        self.batch_messages == BATCH_MESSAGES_MAX
+    }
+
     fn is_oversize(&self, message: &EncodedMessage) -> bool {
         message.body_bytes().max(message.payload_bytes()) > self.batch_bytes
     }

@@ -15,6 +15,8 @@ use lightship_wire::{Codec, Encoder};
 use super::*;
 use crate::TransportError;
 
+mod join;
+
 const INTERVAL: Duration = Duration::from_secs(10);
 
 struct Pair {

@@ -5,4 +5,5 @@ mod ends;
 mod limits;
 mod results;
 mod shm;
+mod streams;
 mod support;

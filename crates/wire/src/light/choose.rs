@@ -4,7 +4,7 @@
 use fsst::Compressor;
 
 use super::{Encoded, Scheme};
-use crate::codec::Compression;
+use crate::codec::{Compression, Compressor as Packer};
 
 /// A scheme is chosen anew when a message takes this much more of its plain size
 /// than the one it was chosen for...
@@ -73,7 +73,12 @@ impl Columns {
 impl Column {
     /// The values in the scheme that was chosen, or one chosen now; and the bits of
     /// the buffers that are worth compressing.
-    pub(super) fn encode<S: Site>(&mut self, site: &S, compression: Compression) -> (Encoded, u32) {
+    pub(super) fn encode<S: Site>(
+        &mut self,
+        site: &S,
+        compression: Compression,
+        packer: &mut Packer,
+    ) -> (Encoded, u32) {
         if let Some(constant) = site.constant() {
             return (constant, 0);
         }
@@ -88,7 +93,7 @@ impl Column {
                 return (encoded, kept.compressed);
             }
         }
-        let (mut scheme, mut compressed) = self.choose(&site.sample(), compression);
+        let (mut scheme, mut compressed) = self.choose(&site.sample(), compression, packer);
         let mut encoded = site.encode(scheme, &mut self.symbols);
         if encoded.is_none() {
             // What the sample had, the whole has not: wide values, or too many distinct ones.
@@ -102,11 +107,16 @@ impl Column {
     }
 
     /// Tries all, and takes the smallest.
-    fn choose<S: Site>(&mut self, sample: &S, compression: Compression) -> (Scheme, u32) {
+    fn choose<S: Site>(
+        &mut self,
+        sample: &S,
+        compression: Compression,
+        packer: &mut Packer,
+    ) -> (Scheme, u32) {
         self.symbols = None;
         let tried = sample.candidates().iter().filter_map(|&scheme| {
             let encoded = sample.encode(scheme, &mut self.symbols)?;
-            let (bytes, compressed) = cost(&encoded, compression);
+            let (bytes, compressed) = cost(&encoded, compression, packer);
             Some((bytes, scheme, compressed))
         });
         // Of equals the first, which is the cheapest to read.
@@ -121,7 +131,7 @@ impl Column {
 }
 
 /// What values take on the wire, and which of their buffers to compress for it.
-fn cost(encoded: &Encoded, compression: Compression) -> (usize, u32) {
+fn cost(encoded: &Encoded, compression: Compression, packer: &mut Packer) -> (usize, u32) {
     let mut bytes = encoded.head.len();
     let mut compressed = 0;
     for (at, buffer) in encoded.buffers.iter().enumerate() {
@@ -129,7 +139,7 @@ fn cost(encoded: &Encoded, compression: Compression) -> (usize, u32) {
             Compression::None => None,
             _ if buffer.len() < COMPRESSED_BYTES_MIN => None,
             // A buffer that can't be compressed is one that does not shrink.
-            compression => compression.compress(buffer).ok().flatten().map(|packed| packed.len()),
+            compression => packer.compress(compression, buffer).ok().flatten().map(|packed| packed.len()),
         };
         bytes += match packed {
             Some(packed) if packed < buffer.len() - buffer.len() / COMPRESSION_PAYS => {

@@ -10,6 +10,7 @@ use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
 };
 use lightship_wire::frame::{Header, Kind, crc32c};
+use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::local::{Loan, Meeting, Place, encode_release};
 use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
@@ -89,6 +90,16 @@ fn frames_between_ends_on_one_host() {
     check("meeting.bin", &meeting.encode());
     check("place.bin", &Place { segment: 1, offset: 1 << 20, bytes: 77, crc: crc32c(b"123456789") }.encode());
     check("release.bin", &encode_release(&[Loan { segment: 1, offset: 0 }, Loan { segment: 2, offset: 64 }]));
+}
+
+#[test]
+fn frames_about_several_connections() {
+    let secret = std::array::from_fn(|n| n as u8 * 17);
+    check("ticket.bin", &Ticket { secret, connections: 3 }.encode());
+    check("join.bin", &Join { secret, connection: 2 }.encode());
+    check("dealt.bin", &Dealt { connection: 2, bytes: 77, rows: 33, body_bytes: 1 << 20 }.encode());
+    let plan = Plan { streams: 3, ..Plan::default() };
+    check("query.streams.bin", &Query { sql: "select 1".into(), plan }.encode());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use arrow_array::Array;
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
+use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::tuning::{Progress, Retune};
 use lightship_wire::{Codec, Encoder, WireError, decode, schema};
 use proptest::prelude::*;
@@ -60,7 +61,12 @@ proptest! {
     fn noise(bytes in prop::collection::vec(any::<u8>(), 0..300), schema in arrays::any_schema()) {
         let _ = schema::decode(&bytes);
         let _ = Hello::decode(&bytes);
-        let _ = Query::decode(&bytes);
+        if let Ok(query) = Query::decode(&bytes) {
+            prop_assert_eq!(Query::decode(&query.encode()).unwrap(), query);
+        }
+        let _ = Ticket::decode(&bytes);
+        let _ = Join::decode(&bytes);
+        let _ = Dealt::decode(&bytes);
         let _ = Accepted::decode(&bytes);
         let _ = Failure::decode(&bytes);
         let _ = Retune::decode(&bytes);
