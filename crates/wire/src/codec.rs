@@ -107,11 +107,11 @@ impl Compression {
 /// Compresses with the memory of the time before: a context of Zstandard is large, and
 /// costs more to make than a small buffer to compress.
 #[derive(Default)]
-pub(crate) struct Compressor {
+pub(crate) struct Packer {
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
-impl Compressor {
+impl Packer {
     /// `None` where there is no compression.
     pub(crate) fn compress(&mut self, compression: Compression, body: &[u8]) -> Result<Option<Vec<u8>>> {
         let failed = |error: std::io::Error| malformed("zstd", error.to_string());

@@ -13,7 +13,7 @@ use arrow_schema::{DataType, UnionMode};
 use arrow_select::take::take;
 
 use crate::bytes::Put;
-use crate::codec::{Codec, Compression, Compressor};
+use crate::codec::{Codec, Compression, Packer};
 use crate::error::{Result, WireError, malformed};
 use crate::frame::Crc32c;
 use crate::head::{Head, Layout};
@@ -84,7 +84,7 @@ impl EncodedMessage {
 pub struct Encoder {
     codec: Codec,
     scratch: Vec<u8>,
-    compressor: Compressor,
+    packer: Packer,
     columns: Columns,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Encoder {
 impl Encoder {
     /// An encoder that encodes with `codec`.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, scratch: Vec::new(), compressor: Compressor::default(), columns: Columns::default() }
+        Self { codec, scratch: Vec::new(), packer: Packer::default(), columns: Columns::default() }
     }
 
     /// The next messages are encoded with `codec`.
@@ -153,7 +153,7 @@ impl Encoder {
     /// `None` where the plain layout takes no more.
     fn light(&mut self, batch: &RecordBatch) -> Result<Option<EncodedMessage>> {
         let mut compression = self.codec.compression();
-        let sink = LightWriter::new(&mut self.columns, compression, &mut self.compressor);
+        let sink = LightWriter::new(&mut self.columns, compression, &mut self.packer);
         let mut walk = Walk { nodes: Vec::new(), sink };
         batch.columns().iter().try_for_each(|column| walk.array(column))?;
         let Walk { nodes, sink: LightWriter { schemes, buffers, plain_bytes, .. } } = walk;
@@ -204,7 +204,7 @@ impl Encoder {
             self.scratch.extend_from_slice(buffer);
             self.scratch.extend_from_slice(&ZEROS[..padding(buffer.len())]);
         }
-        let compressed = self.compressor.compress(compression, &self.scratch)?;
+        let compressed = self.packer.compress(compression, &self.scratch)?;
         Ok(compressed.filter(|compressed| compressed.len() < bytes).map(Buffer::from_vec))
     }
 }

@@ -4,7 +4,7 @@
 use fsst::Compressor;
 
 use super::{Encoded, Scheme};
-use crate::codec::{Compression, Compressor as Packer};
+use crate::codec::{Compression, Packer};
 
 /// A scheme is chosen anew when a message takes this much more of its plain size
 /// than the one it was chosen for...

@@ -14,7 +14,7 @@ use super::floats::Float;
 use super::ints::Int;
 use super::strings::Strings;
 use super::{Encoded, Scheme, floats, ints, strings};
-use crate::codec::{Compression, Compressor};
+use crate::codec::{Compression, Packer};
 use crate::encode::Sink;
 use crate::layout::padding;
 
@@ -25,7 +25,7 @@ const SAMPLE_ROWS: usize = 4096;
 pub(crate) struct LightWriter<'a> {
     columns: &'a mut Columns,
     compression: Compression,
-    compressor: &'a mut Compressor,
+    packer: &'a mut Packer,
     next: usize,
     /// Numbers and parameters of the schemes.
     pub(crate) schemes: Vec<u8>,
@@ -36,19 +36,15 @@ pub(crate) struct LightWriter<'a> {
 }
 
 impl<'a> LightWriter<'a> {
-    pub(crate) fn new(
-        columns: &'a mut Columns,
-        compression: Compression,
-        compressor: &'a mut Compressor,
-    ) -> Self {
+    pub(crate) fn new(columns: &'a mut Columns, compression: Compression, packer: &'a mut Packer) -> Self {
         let (schemes, buffers) = (Vec::new(), Vec::new());
-        Self { columns, compression, compressor, next: 0, schemes, buffers, plain_bytes: 0 }
+        Self { columns, compression, packer, next: 0, schemes, buffers, plain_bytes: 0 }
     }
 
     fn site(&mut self, site: &impl Site) {
         let column = self.columns.column(self.next);
         self.next += 1;
-        let (encoded, compressed) = column.encode(site, self.compression, self.compressor);
+        let (encoded, compressed) = column.encode(site, self.compression, self.packer);
         self.schemes.extend_from_slice(&encoded.head);
         let buffers = encoded.buffers.into_iter().enumerate();
         self.buffers.extend(buffers.map(|(at, buffer)| (buffer, compressed & (1 << at) != 0)));
