@@ -27,6 +27,9 @@ const TRIP_BYTES: u64 = 14 << 10;
 const TRIALS_SHARE: f64 = 0.01;
 /// or this one while the link is what all wait for, and a candidate was never tried.
 const UNTRIED_SHARE: f64 = 0.1;
+/// Before the first message has left, those that compress are tried only where that is no more
+/// than this part of the time that the message will take.
+const FIRST_TRIALS_SHARE: f64 = 0.05;
 /// What a byte is thought to cost in a trial of all candidates.
 const TRIAL_NS_PER_BYTE: f64 = 12.0;
 /// Batches between trials, unless the rows change their nature.
@@ -204,7 +207,13 @@ impl Choice {
             .last()
             .is_none_or(|last| last.codec == Codec::None || ns(last.encode) / self.encoders < wire(last));
         let in_use = self.codec.is_some_and(|codec| codec >= next);
-        (worthwhile || in_use).then_some(next)
+        // What is known of a link so early is its least rate; a fast one is seen to be so soon.
+        let too_early = self.codec.is_none()
+            && next > Codec::Light
+            && trials
+                .last()
+                .is_some_and(|last| wire(last) * FIRST_TRIALS_SHARE < last.bytes as f64 * TRIAL_NS_PER_BYTE);
+        ((worthwhile && !too_early) || in_use).then_some(next)
     }
 
     /// Learns from trials of several candidates on the same rows.

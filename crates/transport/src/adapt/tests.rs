@@ -137,12 +137,18 @@ impl World {
     }
 }
 
-/// The codec in use at the end, and that the transfer took at most 5% longer than with the best one.
+/// What a transfer may take: 5% more than with the best codec, and 10 ms to find out
+/// which it is.
+fn allowed(best: f64) -> f64 {
+    1.05 * best + 0.01
+}
+
+/// The codec in use at the end, and that the transfer took no longer than is allowed.
 fn check(name: &str, world: World, mbits: f64, expected: Codec) {
     let link = |_| mbits * MBIT;
     let (outcome, best) = (world.run(link), world.best(link));
     assert!(
-        outcome.seconds <= 1.05 * best,
+        outcome.seconds <= allowed(best),
         "{name}: {} s, {best} s at best: {:?}",
         outcome.seconds,
         outcome.used
@@ -182,7 +188,7 @@ fn measures_that_scatter_change_nothing() {
         let link = |_| mbits * MBIT;
         let world = World { noise: 0.3, ..TABLE };
         let (outcome, best) = (world.run(link), world.best(link));
-        assert!(outcome.seconds <= 1.05 * best, "{mbits}: {} for {best} s", outcome.seconds);
+        assert!(outcome.seconds <= allowed(best), "{mbits}: {} for {best} s", outcome.seconds);
         assert!(outcome.used.len() <= 4, "{mbits}: {:?}", outcome.used);
     }
 }
@@ -212,8 +218,8 @@ fn trials_cost_little() {
         assert!(outcome.seconds <= 1.08 * TABLE.best(link), "{mbits}: {}", outcome.seconds);
     }
     let mut choice = Choice::new(2);
-    assert_eq!(choice.trial_due(Duration::from_secs(9), None, MESSAGE_BYTES), None);
-    assert_eq!(choice.trial_due(Duration::from_secs(9), Some(1.0), SAMPLE_BYTES_MIN - 1), None);
+    assert!(!choice.trial_due(Duration::from_secs(9), None, MESSAGE_BYTES));
+    assert!(!choice.trial_due(Duration::from_secs(9), Some(1.0), SAMPLE_BYTES_MIN - 1));
     // What fits a packet or two is not worth a thought.
     assert_eq!(choice.decide(Some(1e-4), 100).map(|retune| retune.codec), Some(Codec::None));
 }
