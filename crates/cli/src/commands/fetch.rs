@@ -63,9 +63,11 @@ pub(crate) struct TransferArgs {
     /// its work, so without a bound it gets 1GiB. [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// How rows are encoded for the link: auto, none, light, light+lz4, light+zstd, lz4,
-    /// zstd. Costs processor time on both sides, saves bytes on the link. auto measures
-    /// both and follows the link as it changes; trying costs it about 1% of the time.
+    /// How rows are encoded: auto, none, light, light+lz4, light+zstd, lz4, zstd.
+    ///
+    /// Encoding costs processor time on both sides and saves bytes on the link. auto
+    /// measures both and follows the link as it changes; trying costs it about 1% of the
+    /// time. On one host nothing is encoded.
     #[arg(long, value_name = "auto|CODEC", default_value = "auto")]
     codec: Auto<Codec>,
     /// Rows of a batch: more need more memory, fewer cost round trips.
@@ -80,11 +82,13 @@ pub(crate) struct TransferArgs {
     /// Batches on their way at once: enough of them hide the round trip, each takes memory.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     window: Auto<u32>,
-    /// Connections that a result comes over. Of a database: those that one large table is
-    /// read with, auto for up to 4. To a node, by TCP: more than 1 helps where loss, or a limit for
-    /// each, holds one connection down; each costs a handshake and a place at the node, and
-    /// takes from others on the link. auto is 1 there: whether one is held down, or the link
-    /// is full, can't be told.
+    /// Connections that a result comes over, to a database or a node.
+    ///
+    /// Of a database: those that one large table is read with, auto for up to 4. To a
+    /// node, by TCP: more than 1 helps where loss, or a limit for each, holds one
+    /// connection down; each costs a handshake and a place at the node, and takes from
+    /// others on the link. auto is 1 there: whether one is held down, or the link is
+    /// full, can't be told.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     streams: Auto<NonZeroUsize>,
     /// What numbers of no stated precision become: decimal, string, double.
