@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use lab::{Lab, Link};
 
@@ -13,6 +14,9 @@ fn lab(words: &[&str]) -> Command {
     command.args(words);
     command
 }
+
+/// Whatever has not gone by then stays.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn output(words: &[&str]) -> Output {
     lab(words).output().unwrap()
@@ -103,7 +107,14 @@ impl Running {
     fn assert_gone(mut self) -> ExitStatus {
         rest(self.process.stdout.take().unwrap());
         let said = rest(self.process.stderr.take().unwrap());
-        let (groups, processes) = (groups_of(&self.network), processes_in(&self.namespace));
+        let left = || (groups_of(&self.network), processes_in(&self.namespace));
+        // Who ends closes its files first, and leaves its namespace a moment later.
+        let deadline = Instant::now() + PATIENCE;
+        let (mut groups, mut processes) = left();
+        while !(groups.is_empty() && processes.is_empty()) && Instant::now() < deadline {
+            std::thread::yield_now();
+            (groups, processes) = left();
+        }
         assert!(groups.is_empty() && processes.is_empty(), "{groups:?} {processes:?} {said}");
         self.process.wait().unwrap()
     }
