@@ -20,8 +20,10 @@ const COMPRESSED_BYTES_MIN: usize = 64;
 
 /// Values that can be encoded in several ways; those below NULLs are left out.
 pub(super) trait Site {
-    /// Schemes to be tried, the first of which can hold any values.
+    /// Schemes to be tried, that of [`Site::plain`] first.
     fn candidates(&self) -> &'static [Scheme];
+    /// In a scheme that can hold any values.
+    fn plain(&self) -> Encoded;
     /// Bytes of the values as Arrow has them.
     fn plain_bytes(&self) -> usize;
     /// As one value, where all are equal.
@@ -94,13 +96,11 @@ impl Column {
             }
         }
         let (mut scheme, mut compressed) = self.choose(&site.sample(), compression, packer);
-        let mut encoded = site.encode(scheme, &mut self.symbols);
-        if encoded.is_none() {
+        let encoded = site.encode(scheme, &mut self.symbols).unwrap_or_else(|| {
             // What the sample had, the whole has not: wide values, or too many distinct ones.
             (scheme, compressed) = (site.candidates()[0], u32::MAX);
-            encoded = site.encode(scheme, &mut self.symbols);
-        }
-        let encoded = encoded.unwrap_or_else(|| Encoded::new(scheme));
+            site.plain()
+        });
         let share = encoded.bytes() as f64 / plain_bytes;
         self.kept = Some(Kept { scheme, compressed, share, messages: 0 });
         (encoded, compressed)

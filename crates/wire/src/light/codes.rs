@@ -6,10 +6,16 @@ pub(super) struct Codes {
     slots: Vec<u16>,
     distinct: u16,
     limit: u16,
+    /// Slots of other values that may still be looked at: hashes that are alike must not
+    /// make the work quadratic.
+    misses_left: usize,
     rows: Vec<u16>,
 }
 
-/// More distinct values than a dictionary takes.
+/// Misses a row, on average, that a table at most half full stays far below.
+const MISSES_PER_ROW: usize = 8;
+
+/// More distinct values than a dictionary takes, or hashes too much alike.
 pub(super) struct TooMany;
 
 impl Codes {
@@ -17,7 +23,13 @@ impl Codes {
     pub(super) fn new(rows: usize, limit: u16) -> Self {
         let limit = limit.min(u16::try_from(rows).unwrap_or(u16::MAX));
         let slots = (2 * usize::from(limit) + 1).next_power_of_two();
-        Self { slots: vec![0; slots], distinct: 0, limit, rows: Vec::with_capacity(rows) }
+        Self {
+            slots: vec![0; slots],
+            distinct: 0,
+            limit,
+            misses_left: rows.saturating_mul(MISSES_PER_ROW),
+            rows: Vec::with_capacity(rows),
+        }
     }
 
     /// Gives the next row its code. `same` says whether a code stands for its
@@ -42,6 +54,7 @@ impl Codes {
                 self.rows.push(slot - 1);
                 return Ok(false);
             }
+            self.misses_left = self.misses_left.checked_sub(1).ok_or(TooMany)?;
             at = (at + 1) & mask;
         }
     }
@@ -49,5 +62,39 @@ impl Codes {
     /// The code of each row.
     pub(super) fn rows(&self) -> &[u16] {
         &self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many rows get a code.
+    fn coded(rows: usize, value: impl Fn(usize) -> u64, hash: impl Fn(u64) -> u64) -> usize {
+        let mut codes = Codes::new(rows, 1 << 12);
+        let mut distinct = Vec::new();
+        for row in 0..rows {
+            let value = value(row);
+            match codes.push(hash(value), |code| distinct[code] == value) {
+                Ok(true) => distinct.push(value),
+                Ok(false) => {}
+                Err(TooMany) => return row,
+            }
+            assert_eq!(distinct[usize::from(codes.rows()[row])], value);
+        }
+        rows
+    }
+
+    #[test]
+    fn equal_values_have_equal_codes() {
+        assert_eq!(coded(10_000, |row| row as u64 % 4000, |value| value), 10_000);
+        assert_eq!(coded(10_000, |row| row as u64 % 7, |_| 1), 10_000);
+    }
+
+    #[test]
+    fn too_many_values_and_hashes_too_much_alike_are_given_up() {
+        assert_eq!(coded(10_000, |row| row as u64, |value| value), 1 << 12);
+        // The n-th value would meet n others: 4000 of them 8 million.
+        assert!(coded(4000, |row| row as u64, |_| 1) < 300);
     }
 }

@@ -158,8 +158,8 @@ pub(super) fn decode<N: Int>(
             let values = reader.dictionary_len()?;
             let words = reader.buffer(values * size_of::<u64>())?;
             let words: Vec<N> = words.typed_data::<u64>().iter().map(|&word| N::of_word(word)).collect();
-            let codes = Packed::read(reader, count)?;
-            codes.lookup(values, |code| out.push(words[code]))?;
+            let codes = Packed::read(reader, count)?.codes(values)?;
+            out.extend(codes.into_iter().map(|code| words[usize::from(code)]));
         }
         other => return Err(malformed("message", format!("{other:?} integers"))),
     }
@@ -193,15 +193,14 @@ impl Packed {
         }));
     }
 
-    /// Hands over each word, having checked that all are below `values`.
-    pub(super) fn lookup(&self, values: usize, mut take: impl FnMut(usize)) -> Result<()> {
+    /// Codes of a dictionary of so many values.
+    pub(super) fn codes(&self, values: usize) -> Result<Vec<u16>> {
         let mut codes: Vec<u16> = Vec::with_capacity(self.count);
         self.extend(&mut codes, |word| u16::try_from(word).unwrap_or(u16::MAX));
         let largest = codes.iter().fold(0, |largest, &code| largest.max(code));
         if self.count > 0 && usize::from(largest) >= values {
             return Err(malformed("message", format!("code {largest} in a dictionary of {values} values")));
         }
-        codes.iter().for_each(|&code| take(usize::from(code)));
-        Ok(())
+        Ok(codes)
     }
 }

@@ -70,47 +70,41 @@ impl<'a> LightReader<'a> {
     }
 
     /// Values of `count` rows, all of them valid.
-    fn dense<T: ArrowNativeType>(
-        &mut self,
-        count: usize,
-        decode: impl FnOnce(&mut Self, Scheme, &mut Vec<T>) -> Result<()>,
-    ) -> Result<Buffer> {
-        match self.scheme()? {
-            Scheme::Plain => self.buffer(bytes_of::<T>(count)?),
+    fn dense<N: Int>(&mut self, scheme: Scheme, count: usize) -> Result<Buffer> {
+        match scheme {
+            Scheme::Plain => self.buffer(bytes_of::<N>(count)?),
             Scheme::Constant => {
-                let bytes = self.schemes.take(size_of::<T>())?;
+                let bytes = self.schemes.take(size_of::<N>())?;
                 // Copied, and thereby aligned.
-                let value = Buffer::from(bytes).typed_data::<T>()[0];
+                let value = Buffer::from(bytes).typed_data::<N>()[0];
                 Ok(Buffer::from_vec(vec![value; count]))
             }
             scheme => {
                 let mut out = Vec::with_capacity(count);
-                decode(self, scheme, &mut out)?;
+                ints::decode::<N>(self, scheme, count, &mut out)?;
                 Ok(Buffer::from_vec(out))
             }
         }
     }
 
     fn ints<N: Int>(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
-        let count = valid(len, nulls);
-        let values =
-            self.dense::<N>(count, |reader, scheme, out| ints::decode(reader, scheme, count, out))?;
-        spread::<N>(values, nulls)
+        let scheme = self.scheme()?;
+        let values = self.dense::<N>(scheme, valid(len, nulls))?;
+        Ok(spread::<N>(values, nulls))
     }
 
+    /// Floats, or the integers that have their bits.
     fn floats<F: Float, B: Int>(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
         let count = valid(len, nulls);
-        let mut floats = None;
-        let values = self.dense::<B>(count, |reader, scheme, bits| match scheme {
+        let values = match self.scheme()? {
             Scheme::Decimal => {
                 let mut out = Vec::with_capacity(count);
-                floats::decode::<F>(reader, count, &mut out)?;
-                floats = Some(Buffer::from_vec(out));
-                Ok(())
+                floats::decode::<F>(self, count, &mut out)?;
+                Buffer::from_vec(out)
             }
-            scheme => ints::decode(reader, scheme, count, bits),
-        })?;
-        spread::<F>(floats.unwrap_or(values), nulls)
+            scheme => self.dense::<B>(scheme, count)?,
+        };
+        Ok(spread::<F>(values, nulls))
     }
 }
 
@@ -224,8 +218,8 @@ fn offsets<O: OffsetSizeTrait>(lengths: &[u32], len: usize, nulls: Option<&NullB
 }
 
 /// Values moved to the rows that are not NULL, zeros below the others.
-fn spread<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Result<Buffer> {
-    let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return Ok(values) };
+fn spread<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Buffer {
+    let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return values };
     let values = values.typed_data::<T>();
     let mut out = vec![T::default(); nulls.len()];
     let mut taken = 0;
@@ -233,5 +227,5 @@ fn spread<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Res
         out[start..end].copy_from_slice(&values[taken..taken + (end - start)]);
         taken += end - start;
     }
-    Ok(Buffer::from_vec(out))
+    Buffer::from_vec(out)
 }

@@ -45,15 +45,20 @@ impl Strings {
     pub(super) fn encode(&self, scheme: Scheme, symbols: &mut Option<Compressor>) -> Option<Encoded> {
         let mut encoded = Encoded::new(scheme);
         match scheme {
-            Scheme::Lengths => {
-                pack_into(&self.lengths, &mut encoded);
-                encoded.buffers.push(self.bytes.clone());
-            }
+            Scheme::Lengths => return Some(self.plain()),
             Scheme::Dictionary => self.dictionary(&mut encoded)?,
             Scheme::Fsst => self.fsst(symbols, &mut encoded),
             _ => return None,
         }
         Some(encoded)
+    }
+
+    /// The bytes as they are, and packed lengths.
+    pub(super) fn plain(&self) -> Encoded {
+        let mut encoded = Encoded::new(Scheme::Lengths);
+        pack_into(&self.lengths, &mut encoded);
+        encoded.buffers.push(self.bytes.clone());
+        encoded
     }
 
     pub(super) fn constant(&self) -> Option<Encoded> {
@@ -97,7 +102,7 @@ impl Strings {
         let parts: Vec<&[u8]> = self.bytes.chunks(part).collect();
         let (mut codes, mut ends) = (Vec::new(), Vec::new());
         symbols.compress_bulk_into::<CURSORS>(&parts, &mut codes, &mut ends);
-        encoded.buffers.push(Buffer::from(codes.as_slice()));
+        encoded.buffers.push(Buffer::from_vec(codes));
     }
 }
 
@@ -108,16 +113,18 @@ fn train(bytes: &[u8]) -> Compressor {
     Compressor::train(&pieces.step_by(step).collect())
 }
 
-/// Of length, the first and the last 8 bytes: equal values have equal ones, and
-/// who differs elsewhere only is found out by comparing.
+/// Of all bytes, eight at a time, and the length.
 #[inline(always)]
 fn hash(value: &[u8]) -> u64 {
-    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-    let (first, last) = match (value.first_chunk::<8>(), value.last_chunk::<8>()) {
-        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-        _ => (word(value), 0),
+    const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+    let (words, rest) = value.as_chunks::<8>();
+    let last = match value.last_chunk::<8>() {
+        // The last bytes as a whole word, some of them for the second time.
+        Some(last) if !rest.is_empty() => u64::from_le_bytes(*last),
+        _ => rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     };
-    (first ^ last.rotate_left(32)).wrapping_mul(0x9fb2_1c65_1e98_df25) ^ value.len() as u64
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    mix(words.iter().fold(value.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word))), last)
 }
 
 /// Decoded strings: a length each, and their bytes one after the other.
@@ -163,9 +170,9 @@ fn dictionary(reader: &mut LightReader<'_>, count: usize) -> Result<Decoded> {
     let values = reader.dictionary_len()?;
     let sizes = reader.buffer(values * size_of::<u32>())?;
     let sizes = sizes.typed_data::<u32>();
-    let bytes = reader.any_buffer()?;
+    let text = reader.any_buffer()?;
     let mut slices = Vec::with_capacity(values);
-    let mut rest: &[u8] = &bytes;
+    let mut rest: &[u8] = &text;
     for &size in sizes {
         let (value, after) = rest
             .split_at_checked(size as usize)
@@ -173,18 +180,15 @@ fn dictionary(reader: &mut LightReader<'_>, count: usize) -> Result<Decoded> {
         slices.push(value);
         rest = after;
     }
-    let mut lengths = Vec::with_capacity(count);
-    let codes = Packed::read(reader, count)?;
-    let mut total = 0u64;
-    codes.lookup(values, |code| {
-        total += u64::from(sizes[code]);
-        lengths.push(sizes[code]);
-    })?;
+    let codes = Packed::read(reader, count)?.codes(values)?;
+    let codes = || codes.iter().map(|&code| usize::from(code));
+    let total: u64 = codes().map(|code| u64::from(sizes[code])).sum();
     let total = usize::try_from(total).unwrap_or(usize::MAX);
     reader.claim(total)?;
-    let mut out = Vec::with_capacity(total);
-    codes.lookup(values, |code| out.extend_from_slice(slices[code]))?;
-    Ok(Decoded { lengths, bytes: Buffer::from_vec(out) })
+    let mut bytes = Vec::with_capacity(total);
+    codes().for_each(|code| bytes.extend_from_slice(slices[code]));
+    let lengths = codes().map(|code| sizes[code]).collect();
+    Ok(Decoded { lengths, bytes: Buffer::from_vec(bytes) })
 }
 
 fn fsst(reader: &mut LightReader<'_>, count: usize) -> Result<Decoded> {

@@ -70,7 +70,9 @@ impl Sink for LightWriter<'_> {
 
     fn booleans(&mut self, values: &BooleanBuffer) {
         self.count(values.len().div_ceil(8));
-        self.site(&Booleans { values: values.clone() });
+        let set = values.count_set_bits();
+        let constant = (set == 0 || set == values.len()).then_some(u8::from(set > 0));
+        self.site(&Opaque { values: values.sliced(), constant });
     }
 
     fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>) {
@@ -79,7 +81,7 @@ impl Sink for LightWriter<'_> {
             DataType::Float32 => self.site(&Floats::<f32, u32>::new(values, nulls)),
             DataType::Float64 => self.site(&Floats::<f64, u64>::new(values, nulls)),
             other => with_int!(other, N => self.site(&Ints { values: dense::<N>(values, nulls) }), {
-                self.site(&Opaque { values });
+                self.site(&Opaque { values, constant: None });
             }),
         }
     }
@@ -153,6 +155,10 @@ impl<N: Int> Site for Ints<N> {
         ints::CANDIDATES
     }
 
+    fn plain(&self) -> Encoded {
+        Encoded::plain(self.values.inner().clone())
+    }
+
     fn plain_bytes(&self) -> usize {
         self.values.inner().len()
     }
@@ -163,7 +169,7 @@ impl<N: Int> Site for Ints<N> {
 
     fn encode(&self, scheme: Scheme, _: &mut Option<Compressor>) -> Option<Encoded> {
         match scheme {
-            Scheme::Plain => Some(Encoded::plain(self.values.inner().clone())),
+            Scheme::Plain => Some(self.plain()),
             scheme => ints::encode(&self.values, scheme),
         }
     }
@@ -191,6 +197,10 @@ impl<F: Float, B: Int> Site for Floats<F, B> {
         floats::CANDIDATES
     }
 
+    fn plain(&self) -> Encoded {
+        Encoded::plain(self.values.inner().clone())
+    }
+
     fn plain_bytes(&self) -> usize {
         self.values.inner().len()
     }
@@ -201,7 +211,7 @@ impl<F: Float, B: Int> Site for Floats<F, B> {
 
     fn encode(&self, scheme: Scheme, _: &mut Option<Compressor>) -> Option<Encoded> {
         match scheme {
-            Scheme::Plain => Some(Encoded::plain(self.values.inner().clone())),
+            Scheme::Plain => Some(self.plain()),
             Scheme::Decimal => floats::encode(&self.values),
             scheme => ints::encode(&ScalarBuffer::<B>::from(self.values.inner().clone()), scheme),
         }
@@ -216,6 +226,8 @@ impl<F: Float, B: Int> Site for Floats<F, B> {
 /// Values that are only bytes to us; those below NULLs among them.
 struct Opaque {
     values: Buffer,
+    /// What all of them are, where that is known.
+    constant: Option<u8>,
 }
 
 impl Site for Opaque {
@@ -223,54 +235,29 @@ impl Site for Opaque {
         &[Scheme::Plain]
     }
 
+    fn plain(&self) -> Encoded {
+        Encoded::plain(self.values.clone())
+    }
+
     fn plain_bytes(&self) -> usize {
         self.values.len()
     }
 
     fn constant(&self) -> Option<Encoded> {
-        None
-    }
-
-    fn encode(&self, _: Scheme, _: &mut Option<Compressor>) -> Option<Encoded> {
-        Some(Encoded::plain(self.values.clone()))
-    }
-
-    fn sample(&self) -> Self {
-        let (start, len) = middle(self.values.len());
-        Self { values: self.values.slice_with_length(start, len) }
-    }
-}
-
-/// Bits; those below NULLs among them.
-struct Booleans {
-    values: BooleanBuffer,
-}
-
-impl Site for Booleans {
-    fn candidates(&self) -> &'static [Scheme] {
-        &[Scheme::Plain]
-    }
-
-    fn plain_bytes(&self) -> usize {
-        self.values.len().div_ceil(8)
-    }
-
-    fn constant(&self) -> Option<Encoded> {
-        let set = self.values.count_set_bits();
-        (set == 0 || set == self.values.len()).then(|| {
+        self.constant.map(|value| {
             let mut encoded = Encoded::new(Scheme::Constant);
-            encoded.head.push(u8::from(set > 0));
+            encoded.head.push(value);
             encoded
         })
     }
 
     fn encode(&self, _: Scheme, _: &mut Option<Compressor>) -> Option<Encoded> {
-        Some(Encoded::plain(self.values.sliced()))
+        Some(self.plain())
     }
 
     fn sample(&self) -> Self {
         let (start, len) = middle(self.values.len());
-        Self { values: self.values.slice(start, len) }
+        Self { values: self.values.slice_with_length(start, len), constant: None }
     }
 }
 
@@ -281,6 +268,10 @@ struct Texts {
 impl Site for Texts {
     fn candidates(&self) -> &'static [Scheme] {
         strings::CANDIDATES
+    }
+
+    fn plain(&self) -> Encoded {
+        self.values.plain()
     }
 
     fn plain_bytes(&self) -> usize {
