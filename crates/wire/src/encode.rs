@@ -12,72 +12,11 @@ use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::{DataType, UnionMode};
 use arrow_select::take::take;
 
-use crate::bytes::Put;
 use crate::codec::{Codec, Compression, Packer};
 use crate::error::{Result, WireError, malformed};
-use crate::frame::Crc32c;
-use crate::head::{Head, Layout};
-use crate::layout::{ALIGNMENT, padding};
+use crate::layout::padding;
 use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
-
-static ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
-
-/// A message ready to be sent: pieces of memory, most of them the batch's own.
-#[derive(Debug, Clone)]
-pub struct EncodedMessage {
-    head: Vec<u8>,
-    /// Each is followed by zeros to where the next may begin.
-    body: Vec<Buffer>,
-    /// What is compressed comes last, and nothing follows it.
-    compressed: Buffer,
-    codec: Codec,
-    payload_bytes: u32,
-    body_bytes: u32,
-    rows: u32,
-}
-
-impl EncodedMessage {
-    /// Bytes on the wire, without the frame's header.
-    pub fn payload_bytes(&self) -> u32 {
-        self.payload_bytes
-    }
-
-    /// Bytes of the rows in the plain layout: about what they take in memory.
-    pub fn body_bytes(&self) -> u32 {
-        self.body_bytes
-    }
-
-    /// Rows in it.
-    pub fn rows(&self) -> u32 {
-        self.rows
-    }
-
-    /// How it is encoded: plain where nothing else makes it smaller.
-    pub fn codec(&self) -> Codec {
-        self.codec
-    }
-
-    /// The payload, piece by piece, padding included.
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let body = self.body.iter().flat_map(|buffer| [buffer.as_slice(), &ZEROS[..padding(buffer.len())]]);
-        let ends = [self.head.as_slice(), self.compressed.as_slice()];
-        std::iter::once(ends[0]).chain(body).chain(std::iter::once(ends[1])).filter(|piece| !piece.is_empty())
-    }
-
-    /// CRC-32C of the payload.
-    pub fn crc32c(&self) -> u32 {
-        let mut crc = Crc32c::new();
-        self.pieces().for_each(|piece| crc.update(piece));
-        crc.finish()
-    }
-
-    /// The payload in one piece: a copy.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.payload_bytes as usize);
-        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
-        bytes
-    }
-}
+use crate::message::{EncodedMessage, Node, Parts, ZEROS, padded_bytes};
 
 /// Turns batches into messages. Keeps its scratch memory, and the encodings it
 /// has found for each column, between them: one encoder serves one result.
@@ -207,86 +146,6 @@ impl Encoder {
         let compressed = self.packer.compress(compression, &self.scratch)?;
         Ok(compressed.filter(|compressed| compressed.len() < bytes).map(Buffer::from_vec))
     }
-}
-
-fn padded_bytes<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) -> usize {
-    buffers.into_iter().map(|buffer| buffer.len() + padding(buffer.len())).sum()
-}
-
-/// What a message is put together from.
-#[derive(Default)]
-struct Parts {
-    rows: usize,
-    nodes: Vec<Node>,
-    /// The table of buffers.
-    lengths: Vec<u64>,
-    body_bytes: usize,
-    /// Schemes, and what the compressed part comes to.
-    light: Option<(Vec<u8>, usize)>,
-    stored: Vec<Buffer>,
-    compression: Compression,
-    compressed: Buffer,
-}
-
-impl Parts {
-    /// Bytes after the head.
-    fn body_len(&self) -> usize {
-        let schemes = self.light.as_ref().map_or(0, |(schemes, _)| schemes.len());
-        schemes + padded_bytes(&self.stored) + self.compressed.len()
-    }
-
-    fn message(self) -> Result<EncodedMessage> {
-        let fits = |value: u64, what| {
-            u32::try_from(value).map_err(|_| WireError::TooLarge {
-                what,
-                bytes: value,
-                limit: u64::from(u32::MAX),
-            })
-        };
-        let layout = match &self.light {
-            None => Layout::Plain,
-            Some((schemes, unpacked_bytes)) => Layout::Light {
-                schemes_bytes: fits(schemes.len() as u64, "message schemes")?,
-                unpacked_bytes: fits(*unpacked_bytes as u64, "message body")?,
-            },
-        };
-        let head = Head {
-            rows: fits(self.rows as u64, "message rows")?,
-            compression: self.compression,
-            layout,
-            nodes: fits(self.nodes.len() as u64, "message nodes")?,
-            slices: fits(self.lengths.len() as u64, "message buffers")?,
-            body_bytes: fits(self.body_bytes as u64, "message body")?,
-        };
-        let mut bytes = Vec::with_capacity(head.bytes() as usize);
-        head.put(&mut bytes);
-        for node in &self.nodes {
-            bytes.put_u32(fits(node.len as u64, "message node")?);
-            bytes.put_u32(fits(node.nulls as u64, "message node")?);
-        }
-        for &length in &self.lengths {
-            bytes.put_u32(fits(length, "message buffer")?);
-        }
-        if let Some((schemes, _)) = &self.light {
-            bytes.extend_from_slice(schemes);
-        }
-        bytes.resize(head.bytes() as usize, 0);
-        let sent = bytes.len() + padded_bytes(&self.stored) + self.compressed.len();
-        Ok(EncodedMessage {
-            payload_bytes: fits(sent as u64, "message")?,
-            body_bytes: head.body_bytes,
-            rows: head.rows,
-            codec: head.codec(),
-            head: bytes,
-            body: self.stored,
-            compressed: self.compressed,
-        })
-    }
-}
-
-struct Node {
-    len: usize,
-    nulls: usize,
 }
 
 /// Where a walk over arrays leaves what it finds, in order.

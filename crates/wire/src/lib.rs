@@ -42,12 +42,14 @@ pub mod join;
 mod layout;
 mod light;
 pub mod local;
+mod message;
 pub mod schema;
 pub mod tuning;
 
 pub use codec::Codec;
 pub use cut::Cutter;
 pub use decode::{Peek, decode, peek};
-pub use encode::{EncodedMessage, Encoder};
+pub use encode::Encoder;
 pub use error::{Result, WireError};
 pub use layout::{message_bytes, rows_bytes};
+pub use message::EncodedMessage;
