@@ -69,6 +69,8 @@ pub(crate) enum Compression {
 const ZSTD_LEVEL: i32 = 1;
 
 impl Compression {
+    pub(crate) const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
+
     pub(crate) fn parse(byte: u8) -> Result<Self> {
         Ok(match byte {
             0 => Self::None,

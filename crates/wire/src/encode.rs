@@ -24,7 +24,8 @@ pub struct Encoder {
     codec: Codec,
     scratch: Vec<u8>,
     packer: Packer,
-    columns: Columns,
+    /// By compressor: what is best under one may not be under another.
+    columns: [Columns; Compression::ALL.len()],
 }
 
 impl std::fmt::Debug for Encoder {
@@ -39,15 +40,11 @@ impl std::fmt::Debug for Encoder {
 impl Encoder {
     /// An encoder that encodes with `codec`.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, scratch: Vec::new(), packer: Packer::default(), columns: Columns::default() }
+        Self { codec, scratch: Vec::new(), packer: Packer::default(), columns: Default::default() }
     }
 
     /// The next messages are encoded with `codec`.
     pub fn set_codec(&mut self, codec: Codec) {
-        if codec.compression() != self.codec.compression() {
-            // What is best under one compressor may not be under another.
-            self.columns = Columns::default();
-        }
         self.codec = codec;
     }
 
@@ -92,7 +89,7 @@ impl Encoder {
     /// `None` where the plain layout takes no more.
     fn light(&mut self, batch: &RecordBatch) -> Result<Option<EncodedMessage>> {
         let mut compression = self.codec.compression();
-        let sink = LightWriter::new(&mut self.columns, compression, &mut self.packer);
+        let sink = LightWriter::new(&mut self.columns[compression as usize], compression, &mut self.packer);
         let mut walk = Walk { nodes: Vec::new(), sink };
         batch.columns().iter().try_for_each(|column| walk.array(column))?;
         let Walk { nodes, sink: LightWriter { schemes, buffers, plain_bytes, .. } } = walk;

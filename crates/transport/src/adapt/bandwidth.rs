@@ -10,6 +10,9 @@ use super::Fading;
 const HALF_LIFE: Duration = Duration::from_millis(50);
 const ROUND_TRIPS: u32 = 8;
 
+/// Bursts after a pause are faster than the link by up to this.
+const BURST: f64 = 2.0;
+
 /// What a socket carried within an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Carried {
@@ -25,20 +28,25 @@ pub(crate) struct Carried {
 #[derive(Debug, Clone)]
 pub(crate) struct Bandwidth {
     rate: Fading,
+    /// Whether the rate is that of a link with always more to send.
+    saturated: bool,
+    /// Whether the link was so at last.
+    saturated_now: bool,
 }
 
 impl Bandwidth {
     /// Of a link about which nothing but its round trip is known.
     pub(crate) fn new(rtt: Duration) -> Self {
         let half_life = HALF_LIFE.max(rtt * ROUND_TRIPS);
-        Self { rate: Fading::new(half_life.as_nanos() as f64) }
+        Self { rate: Fading::new(half_life.as_nanos() as f64), saturated: false, saturated_now: false }
     }
 
     /// Before anything was carried: TCP sends `window_bytes` a round trip, whatever
-    /// the link could take.
-    pub(crate) fn expect(&mut self, window_bytes: u64, rtt: Duration) {
-        if self.rate.rate().is_none() && !rtt.is_zero() {
-            self.rate.add(window_bytes as f64, rtt.as_nanos() as f64);
+    /// the link could take; where that is next to none, no more than `bytes_per_ns_max` is expected.
+    pub(crate) fn expect(&mut self, window_bytes: u64, rtt: Duration, bytes_per_ns_max: f64) {
+        let rtt_ns = rtt.as_nanos() as f64;
+        if self.rate.rate().is_none() && rtt_ns > 0.0 {
+            self.rate.add((window_bytes as f64).min(bytes_per_ns_max * rtt_ns), rtt_ns);
         }
     }
 
@@ -51,10 +59,19 @@ impl Bandwidth {
         let seen = carried.bytes as f64 / busy_ns;
         // What was slow for want of bytes says nothing of the link (so does BBR: N. Cardwell
         // et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14-5, 2016, section
-        // "application-limited").
-        if carried.saturated || self.rate.rate().is_none_or(|rate| seen > rate) {
+        // "application-limited"). A burst is faster than a link that was seen at work.
+        let bursts = if self.saturated { BURST } else { 1.0 };
+        let more = self.rate.rate().is_none_or(|rate| seen > rate * bursts);
+        self.saturated_now = carried.saturated;
+        if carried.saturated || more {
             self.rate.add(carried.bytes as f64, busy_ns);
+            self.saturated = carried.saturated;
         }
+    }
+
+    /// Whether the link is what is waited for.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.saturated_now
     }
 
     /// Bytes a nanosecond; `None` while nothing is known.
@@ -80,11 +97,11 @@ mod tests {
         let rtt = Duration::from_millis(100);
         let mut bandwidth = Bandwidth::new(rtt);
         assert_eq!(bandwidth.bytes_per_ns(), None);
-        bandwidth.expect(12_500, rtt);
+        bandwidth.expect(12_500, rtt, 1.0);
         assert!((mbit(&bandwidth) - 1.0).abs() < 0.01);
         bandwidth.observe(carried(1_250_000, 1000, true));
         assert!((9.0..10.0).contains(&mbit(&bandwidth)), "{}", mbit(&bandwidth));
-        bandwidth.expect(1, rtt);
+        bandwidth.expect(1, rtt, 1.0);
         assert!(mbit(&bandwidth) > 9.0);
     }
 

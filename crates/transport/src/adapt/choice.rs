@@ -39,9 +39,11 @@ const DRIFT: f64 = 1.25;
 
 /// Half of a cost is forgotten after so many bytes.
 const HALF_LIFE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
+/// Half of a pace is.
+const PACE_HALF_LIFE_BYTES: f64 = 4.0 * HALF_LIFE_BYTES;
 
 /// Codecs this close to the best are as good, and the one that costs least is taken.
-const AS_GOOD: f64 = 1.03;
+const AS_GOOD: f64 = 1.01;
 /// A change must promise at least this,
 const FASTER: f64 = 1.05;
 /// or, where it is no slower, this much less of the processors,
@@ -49,6 +51,19 @@ const CHEAPER: f64 = 0.8;
 /// so many batches in a row; one that promises more than `MUCH_FASTER` is made at once.
 const BATCHES_IN_A_ROW: u32 = 4;
 const MUCH_FASTER: f64 = 1.3;
+
+/// Under a codec for so many bytes, or for so long, before it has shown its pace.
+const SETTLED_BYTES: u64 = 32 << 20;
+const SETTLED: Duration = Duration::from_millis(100);
+/// What takes this much longer than the other stages explain, on a link that is not what is waited for,
+/// waits for the processors: by up to this factor.
+const EXPLAINED: f64 = 1.1;
+const CONTENTION_MAX: f64 = 4.0;
+/// Where the pace of the codec in use, or the link, is another by this factor, what was shown of other
+/// codecs no longer holds.
+const SHOWN_AS: f64 = 1.3;
+/// Bytes before another codec is taken on a promise alone, after one did not hold: twice as many each time.
+const DISTRUST_BYTES: u64 = 64 << 20;
 
 /// What is known of a codec on the rows at hand.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +76,17 @@ struct Known {
     decode_here: Option<f64>,
     /// Bytes sent.
     ratio: Fading,
+    /// What came of it when it was last in use.
+    shown: Option<Shown>,
+}
+
+/// A pace that was measured from end to end. The stages do not know all: that both ends share a host, say,
+/// or a processor with others.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    took: f64,
+    /// What the link carried, where it was what all waited for.
+    link: Option<f64>,
 }
 
 /// A codec tried on some rows.
@@ -87,16 +113,16 @@ struct Pace {
     stages: [f64; Stage::ALL.len()],
     /// Of the processors of both ends.
     cpu: f64,
+    /// Of the whole.
+    time: f64,
+    /// Whether that was measured, and not only promised by the stages.
+    shown: bool,
 }
 
 impl Pace {
     fn slowest(&self) -> (Stage, f64) {
         let stages = Stage::ALL.into_iter().zip(self.stages);
         stages.fold((Stage::Produce, 0.0), |most, stage| if stage.1 > most.1 { stage } else { most })
-    }
-
-    fn time(&self) -> f64 {
-        self.slowest().1
     }
 }
 
@@ -112,6 +138,30 @@ pub(crate) struct Choice {
     produce: Fading,
     consume: Fading,
     progress: Progress,
+    /// Bytes of the result so far.
+    bytes: u64,
+    /// How much longer the stages of the processors take together than each of them would alone: both ends
+    /// may be on one host, which may have other things to do.
+    contention: f64,
+    /// What a byte took when the codec in use had settled.
+    anchor: Option<f64>,
+    /// Whether it was taken on a promise alone.
+    on_promise: bool,
+    /// Not before then is another codec taken on a promise alone,
+    trust_from: u64,
+    /// and so much later after the next one that does not hold.
+    distrust_bytes: u64,
+    /// What a byte took under the codec in use,
+    took: Fading,
+    /// in so much time,
+    settling: Duration,
+    /// for so many bytes.
+    settling_bytes: u64,
+    /// Messages since the codec was taken.
+    messages: u32,
+    /// When the last batch began, after so many bytes; nothing before the first one under a codec, in
+    /// which the one before still shows.
+    since: Option<(Duration, u64)>,
     /// The codec that looks better than the one in use, and for how many batches.
     rival: Option<(Codec, u32)>,
     trials_ns: f64,
@@ -124,7 +174,7 @@ impl Choice {
     /// For a producer that encodes so many messages at once.
     pub(crate) fn new(encoders: usize) -> Self {
         let fading = Fading::new(HALF_LIFE_BYTES);
-        let known = Known { encode: fading, decode: fading, decode_here: None, ratio: fading };
+        let known = Known { encode: fading, decode: fading, decode_here: None, ratio: fading, shown: None };
         Self {
             encoders: encoders.max(1) as f64,
             decoders: 1.0,
@@ -133,6 +183,17 @@ impl Choice {
             produce: fading,
             consume: fading,
             progress: Progress::default(),
+            bytes: 0,
+            contention: 1.0,
+            anchor: None,
+            on_promise: true,
+            trust_from: 0,
+            distrust_bytes: DISTRUST_BYTES,
+            took: Fading::new(PACE_HALF_LIFE_BYTES),
+            settling: Duration::ZERO,
+            settling_bytes: 0,
+            messages: 0,
+            since: None,
             rival: None,
             trials_ns: 0.0,
             batches_since_trial: 0,
@@ -152,9 +213,15 @@ impl Choice {
 
     /// A message was encoded.
     pub(crate) fn encoded(&mut self, codec: Codec, bytes: u64, sent_bytes: u64, took: Duration) {
+        self.bytes += bytes;
+        self.messages = self.messages.saturating_add(1);
+        // The first message of an encoder is also the one in which it looks for the columns' encodings.
+        let searched = f64::from(self.messages) <= self.encoders;
         if let Some(known) = self.known_mut(codec) {
-            known.encode.add(ns(took), bytes as f64);
             known.ratio.add(sent_bytes as f64, bytes as f64);
+            if !searched {
+                known.encode.add(ns(took), bytes as f64);
+            }
         }
     }
 
@@ -181,6 +248,36 @@ impl Choice {
         }
     }
 
+    /// A batch ended, so long after the query, while the link carried `bandwidth` bytes a nanosecond, and
+    /// was what all waited for if `saturated`.
+    pub(crate) fn passed(&mut self, elapsed: Duration, bandwidth: Option<f64>, saturated: bool) {
+        let Some((since, before_bytes)) = self.since else { return };
+        let took = elapsed.saturating_sub(since);
+        let bytes = self.bytes - before_bytes;
+        self.settling += took;
+        self.settling_bytes += bytes;
+        if !self.is_begun() {
+            return;
+        }
+        self.took.add(ns(took), bytes as f64);
+        let Some(took) = self.took.rate().filter(|_| self.is_settled()) else { return };
+        if !alike(*self.anchor.get_or_insert(took), took) {
+            self.anchor = Some(took);
+            self.known.iter_mut().for_each(|known| known.shown = None);
+        }
+        self.contention = 1.0;
+        if !saturated && let Some(stages) = self.stages(self.codec(), bandwidth) {
+            let of = |stage: Stage| stages[place(stage)];
+            if took > of(Stage::Produce).max(of(Stage::Consume)) * EXPLAINED {
+                let processors = of(Stage::Encode).max(of(Stage::Decode));
+                self.contention = (took / processors).clamp(1.0, CONTENTION_MAX);
+            }
+        }
+        if let Some(known) = self.known_mut(self.codec()) {
+            known.shown = Some(Shown { took, link: bandwidth.filter(|_| saturated) });
+        }
+    }
+
     /// Whether candidates should be tried on the next message, of `bytes`.
     ///
     /// `elapsed` is the time since the query, `bandwidth` the link's in bytes a nanosecond.
@@ -192,10 +289,21 @@ impl Choice {
         let ratio = self.known(self.codec()).and_then(|known| known.ratio.rate()).unwrap_or(since);
         let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
         let slow = self.pace(self.codec(), bandwidth).is_some_and(|pace| pace.slowest().0 == Stage::Send);
-        let unknown = slow && CANDIDATES.into_iter().any(|codec| self.pace(codec, bandwidth).is_none());
+        let unknown = slow && self.has_untried(bandwidth);
         let share = if unknown { UNTRIED_SHARE } else { TRIALS_SHARE };
         let affordable = (ns(elapsed) * share - self.trials_ns) / TRIAL_NS_PER_BYTE;
         (drifted || unknown || self.batches_since_trial >= TRIAL_BATCHES) && affordable >= bytes as f64
+    }
+
+    /// Whether there is a candidate of which nothing is known, and that may be worth a trial.
+    fn has_untried(&self, bandwidth: Option<f64>) -> bool {
+        let is_known = |codec: &Codec| self.stages(*codec, bandwidth).is_some();
+        let known = CANDIDATES.into_iter().take_while(is_known).last();
+        known.is_none_or(|last| {
+            let stages = self.stages(last, bandwidth).unwrap_or_default();
+            last != CANDIDATES[CANDIDATES.len() - 1]
+                && (last == Codec::None || stages[place(Stage::Encode)] < stages[place(Stage::Send)])
+        })
     }
 
     /// The next candidate to try, after `trials` on the same rows: one that costs more
@@ -253,10 +361,21 @@ impl Choice {
         self.ratio_at_trial = self.known(codec).and_then(|known| known.ratio.rate()).or(Some(1.0));
     }
 
-    /// At the start of a batch whose first message has so many `bytes`: the codec to
-    /// change to, or to begin with.
-    pub(crate) fn decide(&mut self, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
+    /// At the start of a batch whose first message has so many `bytes`, so long after the query: the
+    /// codec to change to, or to begin with.
+    pub(crate) fn decide(&mut self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
         self.batches_since_trial += 1;
+        let retune = self.better(bandwidth, bytes);
+        let searching = f64::from(self.messages) <= 2.0 * self.encoders;
+        self.since = (!searching).then_some((elapsed, self.bytes));
+        if retune.is_some() {
+            (self.took, self.anchor) = (Fading::new(PACE_HALF_LIFE_BYTES), None);
+            (self.settling, self.settling_bytes, self.messages, self.since) = (Duration::ZERO, 0, 0, None);
+        }
+        retune
+    }
+
+    fn better(&mut self, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
         let Some(current) = self.codec else {
             let codec = match self.best(bandwidth) {
                 _ if bytes <= TRIP_BYTES => Codec::None,
@@ -266,10 +385,13 @@ impl Choice {
             self.codec = Some(codec);
             return Some(Retune { codec, slowest: None });
         };
+        if !self.is_settled() {
+            return None;
+        }
         let best = self.best(bandwidth)?;
         // The one in use is known after its first message.
         let now = self.pace(current, bandwidth)?;
-        let gain = now.time() / best.time().max(f64::MIN_POSITIVE);
+        let gain = now.time / best.time.max(f64::MIN_POSITIVE);
         let cheaper = gain * AS_GOOD >= 1.0 && best.cpu < now.cpu * CHEAPER;
         if best.codec == current || (gain < FASTER && !cheaper) {
             self.rival = None;
@@ -280,41 +402,72 @@ impl Choice {
             self.rival = Some((best.codec, batches));
             return None;
         }
+        if best.shown && self.on_promise {
+            self.trust_from = self.bytes + self.distrust_bytes;
+            self.distrust_bytes = self.distrust_bytes.saturating_mul(2);
+        }
+        self.on_promise = !best.shown;
         self.rival = None;
         self.codec = Some(best.codec);
         Some(Retune { codec: best.codec, slowest: Some(now.slowest().0) })
     }
 
-    /// The candidate whose slowest stage is least; of those as good, the one of least work.
-    fn best(&self, bandwidth: Option<f64>) -> Option<Pace> {
-        let paces = || CANDIDATES.into_iter().filter_map(|codec| self.pace(codec, bandwidth));
-        let least = paces().map(|pace| pace.time()).min_by(f64::total_cmp)?;
-        paces().filter(|pace| pace.time() <= least * AS_GOOD).min_by(|a, b| a.cpu.total_cmp(&b.cpu))
+    /// Whether what was there before the codec in use, and buffers that fill, no longer show.
+    fn is_begun(&self) -> bool {
+        self.settling_bytes * 4 >= SETTLED_BYTES || self.settling * 4 >= SETTLED
     }
 
-    /// The stages under a codec; `None` while it was neither used nor tried.
+    /// Whether the codec in use has shown what it can do.
+    fn is_settled(&self) -> bool {
+        self.settling_bytes >= SETTLED_BYTES || self.settling >= SETTLED
+    }
+
+    /// The candidate that takes least; of those as good, the one of least work.
+    fn best(&self, bandwidth: Option<f64>) -> Option<Pace> {
+        let trusted =
+            |pace: &Pace| pace.shown || self.bytes >= self.trust_from || Some(pace.codec) == self.codec;
+        let paces = || CANDIDATES.into_iter().filter_map(|codec| self.pace(codec, bandwidth)).filter(trusted);
+        let least = paces().map(|pace| pace.time).min_by(f64::total_cmp)?;
+        paces().filter(|pace| pace.time <= least * AS_GOOD).min_by(|a, b| a.cpu.total_cmp(&b.cpu))
+    }
+
+    /// The pace under a codec: what it has shown, or else what its stages promise; `None` while it was
+    /// neither used nor tried.
     fn pace(&self, codec: Codec, bandwidth: Option<f64>) -> Option<Pace> {
         let known = self.known(codec)?;
-        let (encode, ratio) = (known.encode.rate()?, known.ratio.rate()?);
-        let decode = known
-            .decode
-            .rate()
-            .or_else(|| Some(known.decode_here? * self.consumer_slowness()))
-            .unwrap_or(0.0);
+        let mut stages = self.stages(codec, bandwidth)?;
+        for stage in [Stage::Encode, Stage::Decode] {
+            stages[place(stage)] *= self.contention;
+        }
+        let holds = |shown: &Shown| shown.link.zip(bandwidth).is_none_or(|(then, now)| alike(then, now));
+        let shown = known.shown.filter(holds).map(|shown| shown.took);
+        let time = shown.unwrap_or_else(|| stages.into_iter().fold(0.0, f64::max));
+        let cpu = known.encode.rate()? + self.decode(known);
+        Some(Pace { codec, stages, cpu, time, shown: shown.is_some() })
+    }
+
+    /// The stages under a codec, as if each end had its processors for itself.
+    fn stages(&self, codec: Codec, bandwidth: Option<f64>) -> Option<[f64; Stage::ALL.len()]> {
+        let known = self.known(codec)?;
+        let (encode, decode, ratio) = (known.encode.rate()?, self.decode(known), known.ratio.rate()?);
         let produce = self.produce.rate().unwrap_or(0.0);
         let consume = self.consume.rate().unwrap_or(0.0);
         let encoders = if codec == Codec::None { 1.0 } else { self.encoders };
         let decoders = if codec == Codec::None { 1.0 } else { self.decoders };
         // Encoders share their processors with the query, decoders theirs with the application.
         let shared = |own: f64, other: f64, processors: f64| (own + other) / processors;
-        let stages = Stage::ALL.map(|stage| match stage {
+        Some(Stage::ALL.map(|stage| match stage {
             Stage::Produce => produce,
             Stage::Encode => (encode / encoders).max(shared(encode, produce, self.encoders)),
             Stage::Send => bandwidth.map_or(0.0, |rate| ratio / rate),
             Stage::Decode => (decode / decoders).max(shared(decode, consume, self.decoders)),
             Stage::Consume => consume,
-        });
-        Some(Pace { codec, stages, cpu: encode + decode })
+        }))
+    }
+
+    fn decode(&self, known: &Known) -> f64 {
+        let here = || Some(known.decode_here? * self.consumer_slowness());
+        known.decode.rate().or_else(here).unwrap_or(0.0)
     }
 
     /// By how much the consumer decodes slower than this host.
@@ -332,6 +485,16 @@ impl Choice {
     fn known_mut(&mut self, codec: Codec) -> Option<&mut Known> {
         CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &mut self.known[place])
     }
+}
+
+/// Of a stage in an array of all.
+fn place(stage: Stage) -> usize {
+    stage as usize - Stage::ALL[0] as usize
+}
+
+/// Whether two rates are of the same world.
+fn alike(a: f64, b: f64) -> bool {
+    a < b * SHOWN_AS && b < a * SHOWN_AS
 }
 
 fn ns(duration: Duration) -> f64 {

@@ -25,8 +25,8 @@ use crate::proto::Server as Proto;
 
 /// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
 const FLUSH_BYTES: usize = 256 << 10;
-/// What a new encoder is shown of a message before it is tried on all of it.
-const FIRST_BYTES: u64 = 128 << 10;
+/// What is tried of a message.
+const TRIAL_BYTES: u64 = 512 << 10;
 /// A message smaller than this is encoded before another thread would have taken it up.
 const BESIDE_BYTES_MIN: u64 = 64 << 10;
 
@@ -199,6 +199,7 @@ impl<'a> Answering<'a> {
         match step.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))? {
             Step::Message(encoded) => self.send(encoded).await?,
             Step::BatchEnd => lock(&self.link.shared).proto.end_batch(),
+            Step::Retune(retune) => lock(&self.link.shared).proto.retune(&retune),
         }
         Ok(())
     }
@@ -297,22 +298,22 @@ impl<'a> Answering<'a> {
             let now = Instant::now();
             let striped = self.striping.as_ref().and_then(Striping::bytes_per_ns);
             let bandwidth = striped.or_else(|| self.meter.bytes_per_ns(now));
+            choice.passed(now - self.began, bandwidth, self.meter.is_saturated());
             if choice.trial_due(now - self.began, bandwidth, bytes) {
                 self.try_codecs(&mut choice, &rows, bytes, bandwidth).await?;
             }
-            if let Some(retune) = choice.decide(bandwidth, bytes) {
-                self.choice = Some(choice);
-                self.drain().await?;
+            if let Some(retune) = choice.decide(self.began.elapsed(), bandwidth, bytes) {
                 tracing::debug!(codec = %retune.codec, slowest = ?retune.slowest, ?bandwidth, "codec chosen");
-                lock(&self.link.shared).proto.retune(&retune);
                 self.codec = retune.codec;
-                return Ok(());
+                // In its place behind what is being encoded.
+                self.encoding.retune(retune);
             }
         }
         self.choice = Some(choice);
         Ok(())
     }
 
+    /// Tries candidates on the rows, while what was encoded before goes out.
     async fn try_codecs(
         &mut self,
         choice: &mut Choice,
@@ -320,13 +321,26 @@ impl<'a> Answering<'a> {
         bytes: u64,
         bandwidth: Option<f64>,
     ) -> Result<(), Stop> {
+        let part = rows.num_rows() as u64 * TRIAL_BYTES / bytes.max(TRIAL_BYTES);
+        let part = rows.slice(0, part as usize);
         let mut trials = Vec::new();
         while let Some(codec) = choice.next_trial(&trials, bandwidth) {
-            let rows = rows.clone();
+            let rows = part.clone();
             let encoder = self.trials.iter().position(|(tried, _)| *tried == codec);
             let encoder = encoder.map(|place| self.trials.swap_remove(place).1);
-            let job = Job::start(move || trial(encoder, codec, &rows, bytes));
-            let tried = attended(job, self.link, self.writer).await?;
+            let mut job = Job::start(move || trial(encoder, codec, &rows));
+            let tried = loop {
+                self.check()?;
+                tokio::select! {
+                    biased;
+                    tried = &mut job => break tried,
+                    step = self.encoding.next(), if !self.encoding.is_empty() => {
+                        self.take(step).await?;
+                        self.flush().await?;
+                    }
+                    () = self.link.wake.notified() => self.flush().await?,
+                }
+            };
             let tried = tried.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
             let (encoder, trial) = tried.map_err(wire_failure)?;
             self.trials.push((codec, encoder));
@@ -338,20 +352,14 @@ impl<'a> Answering<'a> {
 }
 
 /// Encodes rows and decodes them again. An encoder looks for the columns' encodings
-/// in its first message, which is no part of the measure: this can be a short one.
-fn trial(
-    encoder: Option<Encoder>,
-    codec: Codec,
-    rows: &RecordBatch,
-    bytes: u64,
-) -> Result<(Encoder, Trial), WireError> {
+/// in its first message, which is no part of the measure.
+fn trial(encoder: Option<Encoder>, codec: Codec, rows: &RecordBatch) -> Result<(Encoder, Trial), WireError> {
     let began = Instant::now();
     let mut encoder = match encoder {
         Some(encoder) => encoder,
         None => {
             let mut encoder = Encoder::new(codec);
-            let part = rows.num_rows() as u64 * FIRST_BYTES / bytes.max(FIRST_BYTES);
-            encoder.encode(&rows.slice(0, part as usize))?;
+            encoder.encode(rows)?;
             encoder
         }
     };

@@ -8,6 +8,7 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
+use lightship_wire::tuning::Retune;
 use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
 
 use super::jobs::{Job, PROCESSORS};
@@ -25,11 +26,13 @@ pub(super) struct Encoded {
 pub(super) enum Step {
     Message(Encoded),
     BatchEnd,
+    Retune(Retune),
 }
 
 enum Pending {
     Encoding(Job<(Encoder, Encoded)>),
     BatchEnd,
+    Retune(Retune),
 }
 
 /// The encoders of one result: as many messages are in the making, or made and not
@@ -78,12 +81,18 @@ impl Encoding {
         self.steps.push_back(Pending::BatchEnd);
     }
 
+    /// The codec changes after what went in so far.
+    pub(super) fn retune(&mut self, retune: Retune) {
+        self.steps.push_back(Pending::Retune(retune));
+    }
+
     /// What comes next; pending while there is nothing. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Step> {
         poll_fn(|context| {
             let step = match self.steps.front_mut() {
                 None => return Poll::Pending,
                 Some(Pending::BatchEnd) => Ok(Step::BatchEnd),
+                Some(Pending::Retune(retune)) => Ok(Step::Retune(*retune)),
                 Some(Pending::Encoding(job)) => {
                     let done = ready!(Pin::new(job).poll(context));
                     self.messages -= 1;

@@ -12,10 +12,15 @@ use crate::adapt::{Bandwidth, Carried};
 /// The kernel takes no more than this beyond what TCP's window lets out: what is
 /// not yet sent can't be encoded anew, and says nothing of the link.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
-/// The kernel counts busy time in ticks of up to 10 ms.
-const INTERVAL_BUSY: Duration = Duration::from_millis(10);
+/// The kernel counts the time in which bytes are on their way in ticks of up to 10 ms. The first measure is a rough one, and soon there,
+const FIRST_INTERVAL_BUSY: Duration = Duration::from_millis(20);
+/// the others are better.
+const INTERVAL_BUSY: Duration = Duration::from_millis(40);
 /// An interval with less on its way ends after this.
 const INTERVAL: Duration = Duration::from_millis(100);
+
+/// No link to another host is thought to be faster than this (1 Gbit/s) before it has shown it.
+const UNSEEN_BYTES_PER_NS: f64 = 0.125;
 
 /// Watches one connection.
 pub(super) struct Meter {
@@ -25,6 +30,7 @@ pub(super) struct Meter {
     written_bytes: u64,
     writing: Duration,
     before: Seen,
+    interval_busy: Duration,
 }
 
 /// What had happened up to some moment.
@@ -40,23 +46,33 @@ struct Seen {
 impl Meter {
     /// Of a TCP connection.
     pub(super) fn tcp(stream: &TcpStream) -> Self {
-        Self::new(stream.as_fd().try_clone_to_owned().ok())
+        let within_host = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        let most = if within_host { f64::INFINITY } else { UNSEEN_BYTES_PER_NS };
+        Self::new(stream.as_fd().try_clone_to_owned().ok(), most)
     }
 
     /// Of any other.
     pub(super) fn other() -> Self {
-        Self::new(None)
+        Self::new(None, f64::INFINITY)
     }
 
-    fn new(socket: Option<OwnedFd>) -> Self {
+    fn new(socket: Option<OwnedFd>, bytes_per_ns_max: f64) -> Self {
         let tcp = socket.as_ref().and_then(|socket| TcpInfo::of(socket.as_fd()));
         let rtt = tcp.map_or(Duration::ZERO, |tcp| Duration::from_micros(tcp.rtt_us.into()));
         let mut bandwidth = Bandwidth::new(rtt);
         if let Some(tcp) = tcp {
-            bandwidth.expect(u64::from(tcp.window_segments) * u64::from(tcp.segment_bytes), rtt);
+            let window_bytes = u64::from(tcp.window_segments) * u64::from(tcp.segment_bytes);
+            bandwidth.expect(window_bytes, rtt, bytes_per_ns_max);
         }
         let before = Seen { at: Instant::now(), tcp, written_bytes: 0, writing: Duration::ZERO };
-        Self { socket, bandwidth, written_bytes: 0, writing: Duration::ZERO, before }
+        Self {
+            socket,
+            bandwidth,
+            written_bytes: 0,
+            writing: Duration::ZERO,
+            before,
+            interval_busy: FIRST_INTERVAL_BUSY,
+        }
     }
 
     /// Keeps little in the kernel from now on, so that measures come early and a change of codec bites
@@ -75,22 +91,30 @@ impl Meter {
         self.writing += took;
     }
 
+    /// Whether the link is what is waited for.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.bandwidth.is_saturated()
+    }
+
     /// The link's rate in bytes a nanosecond; `None` while nothing is known.
     pub(super) fn bytes_per_ns(&mut self, now: Instant) -> Option<f64> {
         let tcp = self.socket.as_ref().and_then(|socket| TcpInfo::of(socket.as_fd()));
         let seen = Seen { at: now, tcp, written_bytes: self.written_bytes, writing: self.writing };
         let wrote = self.writing.saturating_sub(self.before.writing);
-        let (bytes, busy) = match (tcp, self.before.tcp) {
-            (Some(now), Some(before)) => (
-                now.acked_bytes.saturating_sub(before.acked_bytes),
-                Duration::from_micros(now.busy_us.saturating_sub(before.busy_us)),
-            ),
-            _ => (self.written_bytes.saturating_sub(self.before.written_bytes), wrote),
-        };
         let passed = now.saturating_duration_since(self.before.at);
-        if busy >= INTERVAL_BUSY || passed >= INTERVAL {
-            self.bandwidth.observe(Carried { bytes, busy, saturated: wrote * 2 >= passed });
+        let (bytes, busy, saturated) = match (tcp, self.before.tcp) {
+            (Some(now), Some(before)) => {
+                let bytes = now.acked_bytes.saturating_sub(before.acked_bytes);
+                let busy = Duration::from_micros(now.busy_us.saturating_sub(before.busy_us));
+                let saturated = now.unsent_bytes > 0 && before.unsent_bytes > 0;
+                (bytes, if saturated { passed } else { busy.max(now.delivery_time(bytes)) }, saturated)
+            }
+            _ => (self.written_bytes.saturating_sub(self.before.written_bytes), wrote, wrote * 2 >= passed),
+        };
+        if busy >= self.interval_busy || passed >= INTERVAL {
+            self.bandwidth.observe(Carried { bytes, busy, saturated });
             self.before = seen;
+            self.interval_busy = INTERVAL_BUSY;
         }
         self.bandwidth.bytes_per_ns()
     }
@@ -113,7 +137,10 @@ struct TcpInfo {
     pacing: [u64; 2],
     acked_bytes: u64,
     received_bytes: u64,
-    segments: [u32; 6],
+    segments: [u32; 2],
+    unsent_bytes: u32,
+    least_rtt_us: u32,
+    data_segments: [u32; 2],
     delivery_rate: u64,
     busy_us: u64,
 }
@@ -121,9 +148,16 @@ struct TcpInfo {
 const _: () = assert!(std::mem::offset_of!(TcpInfo, rtt_us) == 68);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, window_segments) == 80);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, acked_bytes) == 120);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, unsent_bytes) == 144);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, busy_us) == 168);
 
 impl TcpInfo {
+    /// Of so many bytes at the rate at which the last ones arrived. Bursts are faster than the link, as
+    /// ticks miss them: the slower account of both is the better one.
+    fn delivery_time(&self, bytes: u64) -> Duration {
+        Duration::try_from_secs_f64(bytes as f64 / self.delivery_rate as f64).unwrap_or_default()
+    }
+
     /// What the system knows of a connection; nothing from a system that does not say all of it.
     #[cfg(target_os = "linux")]
     fn of(socket: BorrowedFd<'_>) -> Option<Self> {
