@@ -282,6 +282,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// No plane of non-negative coefficients is nearer.
         #[test]
         fn it_is_the_nearest(

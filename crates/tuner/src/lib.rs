@@ -20,18 +20,21 @@
 //! [`TunerError`].
 //!
 //! ```
-//! use lightship_tuner::{Budget, Link, Rates, Rules, newton, plan, thesis};
+//! use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rules, newton, plan, thesis};
 //!
-//! // The thesis' plan: a step larger is taken as long as it saves a second.
+//! // The thesis' plan: larger by steps, as long as each saves a second.
 //! let rules = Rules { gain_seconds: Some(1.0), ..Rules::default() };
 //! let walk = newton(&thesis::TEN_GIGABIT, &thesis::Q3, &thesis::LIMITS, &rules)?;
 //! assert_eq!((walk.k, walk.plan.message_bytes), (17, 22_377));
 //!
-//! // With several batches in flight: faster, and in less memory.
-//! let link = Link { model: thesis::TEN_GIGABIT, rtt_seconds: 400e-6, rates: Rates::default() };
-//! let plan = plan(&link, &thesis::Q3, &thesis::LIMITS, &Budget::default())?;
-//! assert!(plan.predicted_seconds < walk.plan.predicted_seconds);
-//! assert!(plan.memory_bytes < walk.plan.memory_bytes);
+//! // Several batches in flight, over 1 Gbit/s with 10 ms: bandwidth x delay are 1.25 MB.
+//! let first = Plane::new(0.0, 8e-9, 10e-3);
+//! let next = Plane::new(0.0, 8e-9, 10e-6);
+//! let link = Link { model: LinkModel { first, next }, rtt_seconds: 10e-3, ..Link::default() };
+//! let query = Query { volume_bytes: 10_000_000_000, row_bytes: 100.0 };
+//! let limits = Limits { message_bytes_min: 512, message_bytes_max: 1 << 20, batch_bytes_max: 16 << 20 };
+//! let plan = plan(&link, &query, &limits, &Budget::default())?;
+//! assert!(plan.predicted_seconds < 82.0 && plan.memory_bytes < 1_500_000);
 //! # Ok::<(), lightship_tuner::TunerError>(())
 //! ```
 

@@ -38,13 +38,13 @@ fn step(cost: &Cost, region: &Region, at: Point) -> Result<Point, Halt> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::Plane;
     use crate::thesis::{LIMITS, Q3, TEN_GIGABIT};
 
     /// The published iterations: F^B, M, seconds.
-    const PUBLISHED: [(f64, f64, f64); 20] = [
+    pub(crate) const PUBLISHED: [(f64, f64, f64); 20] = [
         (1538.0, 682.0, 1353.0),
         (2311.0, 889.0, 905.3),
         (3474.0, 1135.0, 612.2),
