@@ -9,6 +9,9 @@ use crate::error::{Result, within};
 use crate::fit::{Fit, Measured, fit};
 use crate::model::{BYTES_MAX, LinkModel};
 
+/// A message that takes longer is none.
+const SECONDS_MAX: f64 = 1e6;
+
 /// What was measured at one batch size and one message size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -37,15 +40,12 @@ impl Sample {
         within("time of next messages", seconds(self.next_count, self.next_seconds), 0.0, SECONDS_MAX)
     }
 
-    /// All its messages, first and next, at the times that `of_one` gives.
+    /// All its messages, at so many seconds for each that is first, and for each that is not.
     fn total(&self, first_seconds: f64, next_seconds: f64) -> f64 {
         let of = |count: u64, seconds: f64| if count > 0 { count as f64 * seconds } else { 0.0 };
         of(self.first_count, first_seconds) + of(self.next_count, next_seconds)
     }
 }
-
-/// A message that takes longer is none.
-const SECONDS_MAX: f64 = 1e6;
 
 /// A calibrated link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

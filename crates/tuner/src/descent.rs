@@ -206,6 +206,19 @@ mod tests {
     }
 
     #[test]
+    fn it_knows_what_is_held() -> Result<()> {
+        let rules = Rules::default();
+        let theirs = newton(&FIFTY_MEGABIT, &Q3, &LIMITS, &rules)?;
+        assert_eq!((theirs.k, theirs.halt), (15, Halt::NoGain));
+        assert_eq!((theirs.trace[15].batch_bytes / 1e3).round(), 591.0);
+        assert_eq!((theirs.trace[16].batch_bytes / 1e3).round(), 828.0);
+        let ours = descent(&FIFTY_MEGABIT, &Q3, &LIMITS, &rules)?;
+        assert_eq!((ours.trace[ours.k].batch_bytes / 1e3).round(), 665.0);
+        assert!(ours.trace[ours.k].smooth_seconds < theirs.trace[theirs.k].smooth_seconds);
+        Ok(())
+    }
+
+    #[test]
     fn where_newton_stops_it_goes_on() -> Result<()> {
         let wait = LinkModel { first: Plane::new(0.0, 0.0, 1.0), ..LinkModel::default() };
         let walk = descent(&wait, &Q3, &LIMITS, &Rules::default())?;

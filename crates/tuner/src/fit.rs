@@ -10,8 +10,8 @@ use crate::model::Plane;
 
 /// A plane has so many coefficients.
 const SAMPLES_MIN: usize = 3;
-/// Columns whose correlation leaves less than this of each other can't be told apart: rounding
-/// would be magnified to a thousandth.
+/// Columns can't be told apart whose squared correlation is as close as this to 1: what is left of
+/// one beside the other would be its rounding.
 const APART_MIN: f64 = 1e-10;
 
 /// A mean time, measured at a batch size and a message size.

