@@ -10,8 +10,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. The same table
 /// stands in ARCHITECTURE.md.
-const LEVELS: [(&str, u8); 10] = [
+const LEVELS: [(&str, u8); 11] = [
     ("lightship-wire", 0),
+    ("lightship-tuner", 0),
     ("lightship-transport", 1),
     ("lightship-session", 2),
     ("lightship-sources", 2),
@@ -33,7 +34,7 @@ const OWNED: [(&str, &str); 4] = [
 ];
 
 /// Crates without I/O, clock and threads.
-const PURE: [&str; 1] = ["lightship-wire"];
+const PURE: [&str; 2] = ["lightship-wire", "lightship-tuner"];
 const IMPURE: [&str; 4] = ["tokio", "socket2", "rustls", "std::time"];
 
 const LINES_MAX: usize = 800;

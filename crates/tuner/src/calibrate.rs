@@ -1,0 +1,210 @@
+//! Calibration: a link's two planes from what messages took.
+//!
+//! As in the thesis, a mean time at each pair of sizes, and ordinary least squares over them: every
+//! pair counts the same, however many messages its means are of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, within};
+use crate::fit::{Fit, Measured, fit};
+use crate::model::{BYTES_MAX, LinkModel};
+
+/// A message that takes longer is none.
+const SECONDS_MAX: f64 = 1e6;
+
+/// What was measured at one batch size and one message size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// F^B.
+    pub batch_bytes: f64,
+    /// M.
+    pub message_bytes: f64,
+    /// Mean time of the first message of a batch, from asking for it to having it.
+    pub first_seconds: f64,
+    /// First messages measured; with none, `first_seconds` says nothing.
+    pub first_count: u64,
+    /// Mean time of the other messages, each from the one before it.
+    pub next_seconds: f64,
+    /// Other messages measured; with none, as where a batch is one message, `next_seconds`
+    /// says nothing.
+    pub next_count: u64,
+}
+
+impl Sample {
+    fn check(&self) -> Result<()> {
+        within("batch of a sample in bytes", self.batch_bytes, f64::MIN_POSITIVE, BYTES_MAX)?;
+        within("message of a sample in bytes", self.message_bytes, f64::MIN_POSITIVE, BYTES_MAX)?;
+        // A count of zero has no mean; it may well be NaN.
+        let seconds = |count: u64, mean: f64| if count > 0 { mean } else { 0.0 };
+        within("time of first messages", seconds(self.first_count, self.first_seconds), 0.0, SECONDS_MAX)?;
+        within("time of next messages", seconds(self.next_count, self.next_seconds), 0.0, SECONDS_MAX)
+    }
+
+    /// All its messages, at so many seconds for each that is first, and for each that is not.
+    fn total(&self, first_seconds: f64, next_seconds: f64) -> f64 {
+        let of = |count: u64, seconds: f64| if count > 0 { count as f64 * seconds } else { 0.0 };
+        of(self.first_count, first_seconds) + of(self.next_count, next_seconds)
+    }
+}
+
+/// A calibrated link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// What plans are made of.
+    pub model: LinkModel,
+    /// How alpha was fitted.
+    pub first: Fit,
+    /// How beta was fitted.
+    pub next: Fit,
+    /// [`mean_relative_error`] over the same samples.
+    pub relative_error: Option<f64>,
+}
+
+/// Fits both planes.
+///
+/// A size that is the same in all samples has no coefficient, and one that would be negative is
+/// zero ([`Fit::dropped`]): a cost is never negative.
+///
+/// # Errors
+/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for sizes and times that make no sense,
+/// [`TunerError::TooFewSamples`](crate::TunerError::TooFewSamples) below three for either plane,
+/// [`TunerError::Collinear`](crate::TunerError::Collinear) when both sizes vary, but only together.
+pub fn calibrate(samples: &[Sample]) -> Result<Calibration> {
+    samples.iter().try_for_each(Sample::check)?;
+    let points = |mean: fn(&Sample) -> (u64, f64)| -> Vec<_> {
+        let known = samples.iter().filter(|sample| mean(sample).0 > 0);
+        known
+            .map(|sample| Measured {
+                batch_bytes: sample.batch_bytes,
+                message_bytes: sample.message_bytes,
+                seconds: mean(sample).1,
+            })
+            .collect()
+    };
+    let first = fit("first", &points(|sample| (sample.first_count, sample.first_seconds)))?;
+    let next = fit("next", &points(|sample| (sample.next_count, sample.next_seconds)))?;
+    let model = LinkModel { first: first.plane, next: next.plane };
+    model.check()?;
+    let relative_error = mean_relative_error(&model, samples);
+    Ok(Calibration { model, first, next, relative_error })
+}
+
+/// By what part a model is wrong on what samples took in all, on average: of the query that it was
+/// calibrated on, or of another. `None` when no sample took any time.
+pub fn mean_relative_error(model: &LinkModel, samples: &[Sample]) -> Option<f64> {
+    let errors = samples.iter().filter_map(|sample| {
+        let measured = sample.total(sample.first_seconds, sample.next_seconds);
+        let (x, y) = (sample.batch_bytes, sample.message_bytes);
+        let predicted = sample.total(model.first.seconds(x, y), model.next.seconds(x, y));
+        let error = (predicted - measured).abs() / measured;
+        (measured > 0.0 && error.is_finite()).then_some(error)
+    });
+    let (sum, count) = errors.fold((0.0, 0u64), |(sum, count), error| (sum + error, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::TunerError;
+    use crate::model::{Plane, Query};
+    use crate::thesis::{self, FIFTY_MEGABIT, Q3, TEN_GIGABIT};
+
+    /// The thesis' grid on a query, each time off by a part that `noise` gives.
+    fn measured(model: &LinkModel, query: &Query, mut noise: impl FnMut() -> f64) -> Vec<Sample> {
+        let grid = thesis::grid();
+        let pairs = grid.batch_rows.iter().flat_map(|&f| grid.message_bytes.iter().map(move |&m| (f, m)));
+        pairs
+            .map(|(rows, message_bytes)| {
+                let (x, y) = (rows as f64 * query.row_bytes, message_bytes as f64);
+                let first_count = (query.volume_bytes as f64 / x).ceil();
+                Sample {
+                    batch_bytes: x,
+                    message_bytes: y,
+                    first_seconds: model.first.seconds(x, y) * (1.0 + noise()),
+                    first_count: first_count as u64,
+                    next_seconds: model.next.seconds(x, y) * (1.0 + noise()),
+                    next_count: (first_count * ((x / y).ceil() - 1.0)) as u64,
+                }
+            })
+            .collect()
+    }
+
+    /// Even between -`by` and `by`, the same every time.
+    fn noise(by: f64) -> impl FnMut() -> f64 {
+        let mut state = 1u64;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            by * ((state >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
+        }
+    }
+
+    fn terms(plane: &Plane) -> [f64; 3] {
+        [plane.per_batch_byte, plane.per_message_byte, plane.constant]
+    }
+
+    #[test]
+    fn exact_times_give_the_planes_back() -> Result<()> {
+        for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
+            let found = calibrate(&measured(&model, &Q3, || 0.0))?;
+            for (fit, plane) in [(&found.first, model.first), (&found.next, model.next)] {
+                for (ours, given) in terms(&fit.plane).into_iter().zip(terms(&plane)) {
+                    assert!((ours / given - 1.0).abs() < 1e-9, "{found:?}");
+                }
+                assert!(fit.r_squared > 1.0 - 1e-9 && fit.dropped.is_empty(), "{fit:?}");
+            }
+            assert!(found.relative_error.is_some_and(|error| error < 1e-12), "{found:?}");
+            assert_eq!((found.first.samples, found.first.degrees_of_freedom), (629, 626));
+            // Some batches are one message.
+            assert!(found.next.samples < 629);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn noisy_times_give_them_back_within_their_errors() -> Result<()> {
+        for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
+            let found = calibrate(&measured(&model, &Q3, noise(0.05)))?;
+            for (fit, plane) in [(&found.first, model.first), (&found.next, model.next)] {
+                assert!(fit.dropped.is_empty(), "{fit:?}");
+                let errors = terms(&fit.standard_errors.unwrap_or_default());
+                for ((ours, given), error) in terms(&fit.plane).into_iter().zip(terms(&plane)).zip(errors) {
+                    assert!(error > 0.0 && (ours - given).abs() < 4.0 * error, "{given}: {fit:?}");
+                }
+            }
+            assert!(found.relative_error.is_some_and(|error| error < 0.03), "{found:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn calibrated_on_one_query_it_predicts_another() -> Result<()> {
+        let model = calibrate(&measured(&FIFTY_MEGABIT, &Q3, noise(0.05)))?.model;
+        for (name, query) in thesis::QUERIES {
+            let error = mean_relative_error(&model, &measured(&FIFTY_MEGABIT, &query, || 0.0));
+            assert!(error.is_some_and(|error| error < 0.02), "{name}: {error:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn samples_that_make_no_sense() {
+        let good = measured(&TEN_GIGABIT, &Q3, || 0.0);
+        for spoil in [
+            |s: &mut Sample| s.batch_bytes = f64::NAN,
+            |s: &mut Sample| s.message_bytes = 0.0,
+            |s: &mut Sample| s.first_seconds = -1.0,
+            |s: &mut Sample| s.next_seconds = f64::INFINITY,
+        ] {
+            let mut samples = good.clone();
+            samples.iter_mut().for_each(spoil);
+            assert!(matches!(calibrate(&samples), Err(TunerError::OutOfRange { .. })));
+        }
+        assert!(matches!(calibrate(&[]), Err(TunerError::TooFewSamples { what: "first", found: 0, .. })));
+        // Without a count there is no mean, whatever stands in its place.
+        let mut samples = good;
+        samples.iter_mut().for_each(|s| (s.next_count, s.next_seconds) = (0, f64::NAN));
+        assert!(matches!(calibrate(&samples), Err(TunerError::TooFewSamples { what: "next", .. })));
+        assert_eq!(mean_relative_error(&TEN_GIGABIT, &[]), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Every pair of a grid tried: what the optimisers are compared with.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cost::Cost;
+use crate::error::{Result, TunerError};
+use crate::model::{Batch, Limits, LinkModel, Plan, Point, Query};
+
+/// Batch sizes and message sizes, each with each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grid {
+    /// F.
+    pub batch_rows: Vec<u64>,
+    /// M.
+    pub message_bytes: Vec<u64>,
+}
+
+impl Grid {
+    /// How many pairs there are.
+    pub fn points(&self) -> usize {
+        self.batch_rows.len() * self.message_bytes.len()
+    }
+
+    /// The pair of the least cost, with ceilings; the smaller batch where two cost the same. Pairs
+    /// outside the limits don't count; a batch is no larger than the result.
+    ///
+    /// # Errors
+    /// [`TunerError::EmptyGrid`] when no pair is within the limits, and as
+    /// [`newton`](crate::newton).
+    pub fn best(&self, model: &LinkModel, query: &Query, limits: &Limits) -> Result<Plan> {
+        limits.region(query)?;
+        let cost = Cost::new(model, query)?;
+        let batches = || {
+            let sizes = self.batch_rows.iter().map(|&rows| (rows.max(1) as f64).min(query.rows()));
+            sizes
+                .map(|rows| Batch::of(query, rows))
+                .filter(|batch| batch.bytes <= limits.batch_bytes_max as f64)
+        };
+        let messages = limits.message_bytes_min..=limits.message_bytes_max;
+        let message_bytes = self.message_bytes.iter().filter(|bytes| messages.contains(bytes));
+        let plans = message_bytes
+            .flat_map(|&bytes| batches().map(move |batch| Point { x: batch.bytes, y: bytes as f64 }))
+            .map(|point| cost.plan_at(query, point));
+        let best = plans.min_by(|one, other| {
+            let seconds = one.predicted_seconds.total_cmp(&other.predicted_seconds);
+            seconds.then(one.batch_bytes.cmp(&other.batch_bytes))
+        });
+        best.ok_or(TunerError::EmptyGrid { points: self.points() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thesis::{self, LIMITS, Q3, TEN_GIGABIT};
+
+    #[test]
+    fn the_grid_of_629() {
+        let grid = thesis::grid();
+        assert_eq!((grid.points(), grid.batch_rows.len()), (629, 37));
+        assert_eq!((grid.batch_rows[0], grid.batch_rows[36]), (110, 1_100_000));
+        assert_eq!((grid.message_bytes[0], grid.message_bytes[16]), (1536, 32_767));
+        assert!(grid.batch_rows.is_sorted() && grid.message_bytes.is_sorted());
+    }
+
+    #[test]
+    fn the_best_of_it() -> Result<()> {
+        let best = thesis::grid().best(&TEN_GIGABIT, &Q3, &LIMITS)?;
+        let cost = Cost::new(&TEN_GIGABIT, &Q3)?;
+        for (rows, bytes) in [(110, 1536), (1_100_000, 32_767), (880_000, 30_720), (550_000, 32_767)] {
+            assert!(best.predicted_seconds <= cost.seconds(f64::from(rows) * 27.0, f64::from(bytes)));
+        }
+        assert_eq!(best.message_bytes, 32_767);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_outside_the_limits_does_not_count() -> Result<()> {
+        let narrow = Limits { message_bytes_min: 4096, message_bytes_max: 5000, batch_bytes_max: 30_000 };
+        let best = thesis::grid().best(&TEN_GIGABIT, &Q3, &narrow)?;
+        assert_eq!((best.message_bytes, best.batch_rows), (4096, 1100));
+        let none = Limits { message_bytes_min: 100, message_bytes_max: 200, ..LIMITS };
+        let found = thesis::grid().best(&TEN_GIGABIT, &Q3, &none);
+        assert_eq!(found, Err(TunerError::EmptyGrid { points: 629 }));
+        // A result of ten rows makes one batch.
+        let ten = Query { volume_bytes: 270, row_bytes: 27.0 };
+        assert_eq!(thesis::grid().best(&TEN_GIGABIT, &ten, &LIMITS)?.batch_rows, 10);
+        Ok(())
+    }
+}

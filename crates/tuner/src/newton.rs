@@ -1,0 +1,152 @@
+//! The thesis' optimiser: Newton's method on the smooth form, cut off at the maxima, until a
+//! step no longer pays.
+
+use crate::cost::Cost;
+use crate::error::Result;
+use crate::model::{Limits, LinkModel, Point, Query, Region};
+use crate::walk::{Halt, Rules, Walk, walk};
+
+/// Walks from `M = M_min`, `F^B = 2 M_min` by `(F^B, M) - H^-1 g`, each size cut off at its
+/// maximum after each step. What a message may be is also bounded by its batch, and what a
+/// batch may be by the result, which changes nothing in the thesis' figures.
+///
+/// Nothing keeps a step from leading uphill where the form is not convex: such a step
+/// saves nothing, and ends the walk. [`descent`](crate::descent) goes on.
+///
+/// # Errors
+/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for coefficients, sizes or limits that
+/// make no sense, [`TunerError::RowTooLarge`](crate::TunerError::RowTooLarge) for rows that fit no
+/// batch.
+pub fn newton(model: &LinkModel, query: &Query, limits: &Limits, rules: &Rules) -> Result<Walk> {
+    walk(model, query, limits, rules, step)
+}
+
+fn step(cost: &Cost, region: &Region, at: Point) -> Result<Point, Halt> {
+    if region.at_both_maxima(at) {
+        return Err(Halt::Limits);
+    }
+    let [g1, g2] = cost.gradient(at.x, at.y);
+    let h = cost.hessian(at.x, at.y);
+    let determinant = h.batch * h.message - h.mixed * h.mixed;
+    let next = Point {
+        x: at.x - (g1 * h.message - g2 * h.mixed) / determinant,
+        y: at.y - (g2 * h.batch - g1 * h.mixed) / determinant,
+    };
+    // A singular Hessian makes them infinite, or NaN.
+    let usable = |size: f64| size.is_finite() && size > 0.0;
+    if usable(next.x) && usable(next.y) { Ok(region.clamp(next)) } else { Err(Halt::NoStep) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::model::Plane;
+    use crate::thesis::{LIMITS, Q3, TEN_GIGABIT};
+
+    /// The published iterations: F^B, M, seconds.
+    pub(crate) const PUBLISHED: [(f64, f64, f64); 20] = [
+        (1538.0, 682.0, 1353.0),
+        (2311.0, 889.0, 905.3),
+        (3474.0, 1135.0, 612.2),
+        (5224.0, 1428.0, 410.3),
+        (7859.0, 1779.0, 278.0),
+        (11829.0, 2203.0, 188.6),
+        (17817.0, 2719.0, 128.2),
+        (26860.0, 3349.0, 88.2),
+        (40535.0, 4122.0, 60.3),
+        (61250.0, 5074.0, 42.2),
+        (92691.0, 6249.0, 29.3),
+        (140520.0, 7702.0, 20.9),
+        (213490.0, 9502.0, 15.0),
+        (325150.0, 11740.0, 10.9),
+        (496640.0, 14528.0, 8.20),
+        (761060.0, 18012.0, 6.25),
+        (1170600.0, 22382.0, 4.88),
+        (1807900.0, 27883.0, 3.90),
+        (2804500.0, 32767.0, 3.22),
+        (4385300.0, 32767.0, 2.75),
+    ];
+
+    fn q3(rules: Rules) -> Walk {
+        newton(&TEN_GIGABIT, &Q3, &LIMITS, &rules).expect("published inputs")
+    }
+
+    fn apart(ours: f64, published: f64) -> f64 {
+        (ours / published - 1.0).abs()
+    }
+
+    #[test]
+    fn the_published_iterations() {
+        let walk = q3(Rules::default());
+        assert_eq!((walk.trace[0].batch_bytes, walk.trace[0].message_bytes), (1024.0, 512.0));
+        for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(PUBLISHED) {
+            assert!(apart(row.batch_bytes.round(), batch_bytes) < 2e-4, "{row:?}");
+            // Half a unit of the last digit, or as much as the batch.
+            assert!((row.message_bytes - message_bytes).abs() < 0.5f64.max(message_bytes * 3e-4), "{row:?}");
+            assert!(apart(row.seconds, seconds) < 4e-3, "{row:?}");
+            assert!(apart(row.smooth_seconds, seconds) < 1.5e-2, "{row:?}");
+        }
+        assert_eq!(walk.halt, Halt::Limits);
+        assert_eq!((walk.plan.message_bytes, walk.k), (32_767, 25));
+        assert_eq!(walk.plan.batch_rows, 30_000_000 / 27);
+    }
+
+    #[test]
+    fn it_stops_where_a_step_no_longer_saves_a_second() {
+        let walk = q3(Rules { gain_seconds: Some(1.0), ..Rules::default() });
+        assert_eq!((walk.k, walk.halt, walk.trace.len()), (17, Halt::Gain, 19));
+        // Published: 43,355 rows, 22,382 bytes.
+        assert_eq!((walk.plan.batch_rows, walk.plan.message_bytes), (43_352, 22_377));
+        assert_eq!(walk.plan.memory_bytes, 43_352 * 27);
+        assert!(walk.trace[17].gain_seconds > 1.0 && walk.trace[18].gain_seconds <= 1.0);
+    }
+
+    #[test]
+    fn it_stops_where_a_second_costs_100_kilobytes() {
+        let price = Rules { price_bytes_per_second: Some(100e3), ..Rules::default() };
+        let walk = q3(price);
+        assert_eq!((walk.k, walk.halt), (15, Halt::Price));
+        // The first of two rules decides.
+        let both = q3(Rules { gain_seconds: Some(1.0), ..price });
+        assert_eq!((both.k, both.halt), (15, Halt::Price));
+        let both = q3(Rules { gain_seconds: Some(10.0), ..price });
+        assert_eq!((both.k, both.halt), (11, Halt::Gain));
+    }
+
+    #[test]
+    fn nothing_and_next_to_nothing() -> Result<()> {
+        for (volume_bytes, rows) in [(0, 1), (27, 1), (20, 1), (600, 22)] {
+            let query = Query { volume_bytes, row_bytes: 27.0 };
+            let walk = newton(&TEN_GIGABIT, &query, &LIMITS, &Rules::default())?;
+            assert_eq!(walk.plan.batch_rows, rows, "{volume_bytes}: {walk:?}");
+            assert!(walk.plan.predicted_seconds < 2e-3 && walk.trace.len() < 5, "{walk:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn where_there_is_no_minimum_it_stops() -> Result<()> {
+        let free = LinkModel::default();
+        let walk = newton(&free, &Q3, &LIMITS, &Rules::default())?;
+        assert_eq!((walk.halt, walk.plan.predicted_seconds), (Halt::NoStep, 0.0));
+        // A wait and nothing else: the Hessian has no second row.
+        let wait = LinkModel { first: Plane::new(0.0, 0.0, 1.0), ..free };
+        assert_eq!(newton(&wait, &Q3, &LIMITS, &Rules::default())?.halt, Halt::NoStep);
+        // First messages that cost less than others: the form bends the wrong way.
+        let odd = LinkModel { first: TEN_GIGABIT.next, next: TEN_GIGABIT.first };
+        let walk = newton(&odd, &Q3, &LIMITS, &Rules::default())?;
+        assert!(matches!(walk.halt, Halt::NoGain | Halt::NoStep), "{walk:?}");
+        assert!(walk.plan.predicted_seconds.is_finite());
+        Ok(())
+    }
+
+    #[test]
+    fn rules_are_checked() {
+        for rules in [
+            Rules { gain_seconds: Some(f64::NAN), ..Rules::default() },
+            Rules { price_bytes_per_second: Some(-1.0), ..Rules::default() },
+        ] {
+            assert!(newton(&TEN_GIGABIT, &Q3, &LIMITS, &rules).is_err());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The tables of `docs/cost-model.md` made again, and what is stored read again.
+
+use std::fmt::Write;
+
+use crate::error::Result;
+use crate::model::{Limits, LinkModel, Plan, Plane, Query};
+use crate::newton::tests::PUBLISHED;
+use crate::plan::{Budget, plan};
+use crate::stages::{Rates, Stage};
+use crate::thesis::{self, FIFTY_MEGABIT, LIMITS, Q3, QUERIES, TEN_GIGABIT};
+use crate::walk::{Rules, Walk};
+use crate::window::{Link, WindowCost};
+use crate::{Strategy, descent, newton};
+
+const DOCUMENT: &str = include_str!("../../../docs/cost-model.md");
+
+/// 1 Gbit/s and 10 ms; every message 10 us of work. Bandwidth x delay are 1.25 MB.
+pub(crate) const LONG: Link = Link {
+    model: LinkModel { first: Plane::new(0.0, 8e-9, 0.010), next: Plane::new(0.0, 8e-9, 1e-5) },
+    rtt_seconds: 0.010,
+    rates: Rates { produce: None, encode: None, send: None, decode: None, consume: None },
+};
+/// Sizes and memory without much of a limit.
+pub(crate) const ROOMY: Limits =
+    Limits { message_bytes_min: 512, message_bytes_max: 1 << 20, batch_bytes_max: 1 << 30 };
+pub(crate) const RICH: Budget = Budget { window_batches_max: 64, memory_bytes_max: 1 << 30, tolerance: 0.02 };
+const TEN_GIGABYTES: Query = Query { volume_bytes: 10_000_000_000, row_bytes: 100.0 };
+
+#[track_caller]
+fn documented(table: &str) {
+    assert!(DOCUMENT.contains(table), "docs/cost-model.md does not have this table:\n\n{table}");
+}
+
+/// Three digits.
+fn three(value: f64) -> String {
+    let digits = 2 - value.log10().floor() as i32;
+    format!("{value:.*}", digits.clamp(0, 6) as usize)
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes as f64 {
+        few if few < 1e3 => format!("{few} B"),
+        some if some < 1e6 => format!("{} KB", three(some / 1e3)),
+        many => format!("{} MB", three(many / 1e6)),
+    }
+}
+
+#[test]
+fn iterations() -> Result<()> {
+    let walk = newton(&TEN_GIGABIT, &Q3, &LIMITS, &Rules::default())?;
+    let mut table = String::from(
+        "| k | F^B | M | seconds | gain, seconds | published F^B | M | seconds |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(PUBLISHED) {
+        let _ = writeln!(
+            table,
+            "| {} | {:.0} | {:.0} | {} | {} | {batch_bytes} | {message_bytes} | {} |",
+            row.k,
+            row.batch_bytes,
+            row.message_bytes,
+            three(row.seconds),
+            three(row.gain_seconds),
+            three(seconds),
+        );
+    }
+    documented(&table);
+    Ok(())
+}
+
+/// What it is called, and what it sets for a query.
+type Row<'a> = (&'a str, &'a dyn Fn(&Query) -> Result<Plan>);
+
+#[test]
+fn strategies_and_optimisers() -> Result<()> {
+    for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
+        let gain = Rules { gain_seconds: Some(1.0), ..Rules::default() };
+        let link = Link { model, rtt_seconds: model.first.constant, ..Link::default() };
+        let one = Budget { window_batches_max: 1, ..Budget::default() };
+        let walked = |walk: Result<Walk>| walk.map(|walk| walk.plan);
+        let fixed = |strategy: Strategy| move |query: &Query| strategy.plan(&model, query, &LIMITS);
+        let rows: [Row<'_>; 11] = [
+            ("15 rows, 8 KB", &fixed(Strategy::Default)),
+            ("largest M", &fixed(Strategy::LargestMessage)),
+            ("largest F", &fixed(Strategy::LargestBatch)),
+            ("largest of both", &fixed(Strategy::LargestBoth)),
+            ("a batch is one message", &fixed(Strategy::BatchOfOneMessage)),
+            ("Newton, delta1 = 1 s", &|query| walked(newton(&model, query, &LIMITS, &gain))),
+            ("Newton, no rule", &|query| walked(newton(&model, query, &LIMITS, &Rules::default()))),
+            ("descent, no rule", &|query| walked(descent(&model, query, &LIMITS, &Rules::default()))),
+            ("best of the grid", &|query| thesis::grid().best(&model, query, &LIMITS)),
+            ("plan, W = 1", &|query| plan(&link, query, &LIMITS, &one)),
+            ("plan, W up to 64", &|query| plan(&link, query, &LIMITS, &Budget::default())),
+        ];
+        let mut table = String::from("| |");
+        QUERIES.iter().for_each(|(name, _)| table += &format!(" {name} |"));
+        table += "\n|---|---|---|---|---|---|---|\n";
+        for (name, of) in rows {
+            table += &format!("| {name} |");
+            for (_, query) in QUERIES {
+                let plan = of(&query)?;
+                table += &format!(" {}, {} |", three(plan.predicted_seconds), bytes(plan.memory_bytes));
+            }
+            table += "\n";
+        }
+        documented(&table);
+    }
+    Ok(())
+}
+
+#[test]
+fn windows() -> Result<()> {
+    let cost = WindowCost::new(&LONG, &TEN_GIGABYTES)?;
+    let mut table = String::from("| W | seconds | memory |\n|---|---|---|\n");
+    for window in [1, 2, 4, 8, 10, 11, 12, 16] {
+        let seconds = three(cost.seconds(125e3, 125e3, window));
+        let _ = writeln!(table, "| {window} | {seconds} | {} |", bytes(window * 125_000));
+    }
+    documented(&table);
+
+    let mut table =
+        String::from("| W at most | W | F^B | M | seconds | memory |\n|---|---|---|---|---|---|\n");
+    for window_batches_max in [1, 2, 4, 16, 64] {
+        let plan = plan(&LONG, &TEN_GIGABYTES, &ROOMY, &Budget { window_batches_max, ..RICH })?;
+        let _ = writeln!(
+            table,
+            "| {window_batches_max} | {} | {} | {} | {} | {} |",
+            plan.window_batches,
+            plan.batch_bytes,
+            plan.message_bytes,
+            three(plan.predicted_seconds),
+            bytes(plan.memory_bytes),
+        );
+    }
+    documented(&table);
+    Ok(())
+}
+
+#[test]
+fn what_is_stored_is_read_again() -> Result<(), Box<dyn std::error::Error>> {
+    let walk = newton(&TEN_GIGABIT, &Q3, &LIMITS, &Rules::default())?;
+    // Numbers may lose their last bit in JSON.
+    let again: Walk = serde_json::from_str(&serde_json::to_string(&walk)?)?;
+    assert_eq!((again.halt, again.k, again.trace.len()), (walk.halt, walk.k, walk.trace.len()));
+    let rates = Rates { decode: Some(1e9), ..Rates::default() };
+    let link = Link { rates, ..LONG };
+    assert_eq!(serde_json::from_str::<Link>(&serde_json::to_string(&link)?)?, link);
+    // Only what is known of the ends need be said.
+    let short = r#"{"model": {"first": {"per_batch_byte": 0, "per_message_byte": 8e-9, "constant": 0.01},
+        "next": {"per_batch_byte": 0, "per_message_byte": 8e-9, "constant": 1e-5}}, "rtt_seconds": 0.01}"#;
+    assert_eq!(serde_json::from_str::<Link>(short)?, LONG);
+    assert_eq!(serde_json::to_string(&Stage::Decode)?, r#""decode""#);
+    Ok(())
+}
