@@ -96,6 +96,8 @@ impl Feed {
             rows_per_second: rows as f64 / seconds.max(f64::EPSILON),
             plan: None,
             carrier: None,
+            messages: None,
+            messages_joined: None,
             stages: StagesReport {
                 receive: receive.as_secs_f64(),
                 consume: (seconds - receive.as_secs_f64()).max(0.0),
@@ -110,6 +112,8 @@ impl Feed {
             report.bytes_wire = Some(node.bytes_wire);
             report.plan = Some(PlanReport::from(&node.plan));
             report.carrier = Some(node.carrier.to_string());
+            report.messages = Some(node.messages);
+            report.messages_joined = Some(node.messages_joined);
             report.stages.produce = Some(node.stages.produce);
             report.stages.encode = Some(node.stages.encode);
             report.stages.send = Some(node.stages.send);

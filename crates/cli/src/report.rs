@@ -26,6 +26,11 @@ pub(crate) struct Report {
     /// What carried the rows from a node: `tcp`, `unix` or `shared memory`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) carrier: Option<String>,
+    /// Messages, and those of them that came over connections beside the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) messages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) messages_joined: Option<u64>,
     pub(crate) stages: StagesReport,
     /// What travelled in which codec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +132,10 @@ impl Report {
     /// One line for a person.
     pub(crate) fn summary(&self) -> String {
         let rate = if self.seconds > 0.0 { (self.bytes_arrow as f64 / self.seconds) as u64 } else { 0 };
-        let wire = self.bytes_wire.map(|b| format!(", {} on the wire", Size(b))).unwrap_or_default();
+        // Shared memory is no wire.
+        let by = self.carrier.as_deref().filter(|&carrier| carrier != "tcp" && carrier != "unix");
+        let way = by.map_or("on the wire".to_owned(), |carrier| format!("through {carrier}"));
+        let wire = self.bytes_wire.map(|b| format!(", {} {way}", Size(b))).unwrap_or_default();
         let peak = self.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
         format!(
             "{} {}, {} in {:.2} s ({}/s){wire}{peak}",

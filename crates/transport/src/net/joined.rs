@@ -157,3 +157,22 @@ async fn bring(
         link.incoming.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_held_than_the_window_lets_out() {
+        let ticket = Ticket { secret: [7; 16], connections: 2 };
+        let mut arrivals = Arrivals::new(&ticket, 100);
+        let payload = |bytes: usize| Buffer::from(vec![0; bytes]);
+        arrivals.hold(1, payload(60)).unwrap();
+        arrivals.hold(2, payload(40)).unwrap();
+        assert_eq!(arrivals.take(1).map(|payload| payload.len()), Some(60));
+        arrivals.hold(2, payload(60)).unwrap();
+        let refused = arrivals.hold(1, payload(1)).unwrap_err();
+        assert!(matches!(refused, TransportError::Protocol(_)), "{refused}");
+        assert!(arrivals.take(0).is_none() && arrivals.take(3).is_none());
+    }
+}
