@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use lightship_engine::EngineError;
-use lightship_session::{ErrorCode, Failure, TransportError};
+use lightship_session::{ErrorCode, Failure, ProfileError, TransportError};
 use lightship_sources::SourceError;
 use serde::Serialize;
 
@@ -215,6 +215,18 @@ impl From<TransportError> for CliError {
             TransportError::Connect { .. } => Self::new(Kind::Network, message)
                 .hint("is a node listening there? start one with `lightship node`"),
             _ => Self::new(Kind::Network, message),
+        }
+    }
+}
+
+impl From<ProfileError> for CliError {
+    fn from(error: ProfileError) -> Self {
+        let this = Self::new(Kind::Source, error.to_string());
+        match error {
+            ProfileError::Damaged { .. } | ProfileError::OtherVersion { .. } => {
+                this.hint("measure the link again: lightship calibrate URI")
+            }
+            _ => this,
         }
     }
 }

@@ -21,9 +21,12 @@
 //! # }
 //! ```
 
+mod calibrate;
 mod plan;
+mod profile;
 mod transfer;
 
+pub use calibrate::{Batches, CalibrateError, Effort, NodeProbe, Pair, Probe, calibrate};
 pub use lightship_transport::TransportError;
 pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint};
 pub use lightship_transport::proto::Retuned;
@@ -31,4 +34,5 @@ pub use lightship_wire::Codec;
 pub use lightship_wire::control::{ErrorCode, Failure, Plan};
 pub use lightship_wire::tuning::Stage;
 pub use plan::{Memory, Options};
+pub use profile::{Doubt, Profile, ProfileError, Profiles};
 pub use transfer::{Client, CodecReport, Report, Stages, Transfer};

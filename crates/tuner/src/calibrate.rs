@@ -63,11 +63,13 @@ pub struct Calibration {
 /// Fits both planes.
 ///
 /// A size that is the same in all samples has no coefficient, and one that would be negative is
-/// zero ([`Fit::dropped`]): a cost is never negative.
+/// zero ([`Fit::dropped`]): a cost is never negative. Where batches were never more than one message,
+/// as of a database that has no messages of its own, beta is zero.
 ///
 /// # Errors
 /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for sizes and times that make no sense,
-/// [`TunerError::TooFewSamples`](crate::TunerError::TooFewSamples) below three for either plane,
+/// [`TunerError::TooFewSamples`](crate::TunerError::TooFewSamples) with one or two for either plane,
+/// or none for the first,
 /// [`TunerError::Collinear`](crate::TunerError::Collinear) when both sizes vary, but only together.
 pub fn calibrate(samples: &[Sample]) -> Result<Calibration> {
     samples.iter().try_for_each(Sample::check)?;
@@ -82,7 +84,10 @@ pub fn calibrate(samples: &[Sample]) -> Result<Calibration> {
             .collect()
     };
     let first = fit("first", &points(|sample| (sample.first_count, sample.first_seconds)))?;
-    let next = fit("next", &points(|sample| (sample.next_count, sample.next_seconds)))?;
+    let next = match points(|sample| (sample.next_count, sample.next_seconds)).as_slice() {
+        [] => Fit::of_nothing(),
+        points => fit("next", points)?,
+    };
     let model = LinkModel { first: first.plane, next: next.plane };
     model.check()?;
     let relative_error = mean_relative_error(&model, samples);
@@ -188,6 +193,17 @@ mod tests {
     }
 
     #[test]
+    fn batches_of_one_message_have_no_others() -> Result<()> {
+        let mut samples = measured(&TEN_GIGABIT, &Q3, || 0.0);
+        // Without a count there is no mean, whatever stands in its place.
+        samples.iter_mut().for_each(|s| (s.next_count, s.next_seconds) = (0, f64::NAN));
+        let found = calibrate(&samples)?;
+        assert_eq!((found.model.next, found.next.samples), (Plane::default(), 0));
+        assert!((found.model.first.constant / TEN_GIGABIT.first.constant - 1.0).abs() < 1e-9);
+        Ok(())
+    }
+
+    #[test]
     fn samples_that_make_no_sense() {
         let good = measured(&TEN_GIGABIT, &Q3, || 0.0);
         for spoil in [
@@ -201,9 +217,8 @@ mod tests {
             assert!(matches!(calibrate(&samples), Err(TunerError::OutOfRange { .. })));
         }
         assert!(matches!(calibrate(&[]), Err(TunerError::TooFewSamples { what: "first", found: 0, .. })));
-        // Without a count there is no mean, whatever stands in its place.
         let mut samples = good;
-        samples.iter_mut().for_each(|s| (s.next_count, s.next_seconds) = (0, f64::NAN));
+        samples.iter_mut().skip(2).for_each(|s| s.next_count = 0);
         assert!(matches!(calibrate(&samples), Err(TunerError::TooFewSamples { what: "next", .. })));
         assert_eq!(mean_relative_error(&TEN_GIGABIT, &[]), None);
     }

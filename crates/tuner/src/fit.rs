@@ -65,6 +65,21 @@ pub struct Fit {
     pub degrees_of_freedom: usize,
 }
 
+impl Fit {
+    /// Of messages that there were none of.
+    pub(crate) fn of_nothing() -> Self {
+        Self {
+            plane: Plane::default(),
+            dropped: [Term::Batch, Term::Message, Term::Constant].map(|term| (term, Why::Unvaried)).into(),
+            standard_errors: None,
+            r_squared: 0.0,
+            residual_seconds: None,
+            samples: 0,
+            degrees_of_freedom: 0,
+        }
+    }
+}
+
 /// Fits a plane. `what` says of which messages, in errors.
 ///
 /// Of all planes with non-negative coefficients it is the nearest: with three of them, every

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod calibrate;
 mod copy;
 mod fetch;
 mod manual;
@@ -15,6 +16,7 @@ pub(crate) enum Command {
     Node(node::NodeArgs),
     Fetch(fetch::FetchArgs),
     Copy(copy::CopyArgs),
+    Calibrate(calibrate::CalibrateArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -25,6 +27,7 @@ impl Command {
             Self::Node(args) => node::cmd_node(args, json, stop).await,
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
+            Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }

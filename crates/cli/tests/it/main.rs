@@ -2,6 +2,7 @@
 //! sockets, real databases.
 
 mod bad_input;
+mod calibrate;
 mod copy;
 mod databases;
 mod ends;

@@ -39,6 +39,11 @@ pub(super) struct Frame {
 }
 
 impl Frame {
+    /// On the wire, header included.
+    pub(super) fn total_bytes(&self) -> u64 {
+        (Header::BYTES + self.body.len()) as u64
+    }
+
     /// The values of a `DataRow` in text format.
     pub(super) fn text_row(&self) -> io::Result<TextRow> {
         let mut body = Parser(&self.body);

@@ -11,6 +11,7 @@ mod array_text;
 mod config;
 mod connection;
 mod copy_in;
+mod cursor;
 mod decode;
 mod encode;
 mod message;
@@ -35,6 +36,7 @@ use self::types::{Kind, Types};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
 pub use self::copy_in::PostgresDestination;
+pub use self::cursor::{Cursor, Fetched};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Connections kept open between results.

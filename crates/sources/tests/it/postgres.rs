@@ -591,3 +591,27 @@ async fn decimals_of_lists_and_slices_keep_their_values() {
     assert_eq!(shown(&back, 0), shown(&batch.slice(10, 5), 0));
     assert_eq!(back.column(1).as_primitive::<Decimal128Type>().value(0), 11_000);
 }
+
+#[tokio::test]
+async fn a_cursor_gives_rows_by_the_piece() {
+    let source = source().await;
+    let mut cursor = source.cursor("select generate_series(1, 250) as n").await.unwrap();
+    let mut fetched = Vec::new();
+    while let piece = cursor.fetch(100).await.unwrap()
+        && piece.rows > 0
+    {
+        assert!(piece.bytes > piece.rows * 8, "{piece:?}");
+        fetched.push(piece.rows);
+    }
+    assert_eq!(fetched, [100, 100, 50]);
+    cursor.close().await.unwrap();
+    // One that can't be declared leaves the connection usable, and takes nothing else along.
+    for sql in ["select 1 / 0 from nowhere", "select 1; drop table everything"] {
+        let error = source.cursor(sql).await.unwrap_err();
+        assert!(matches!(error, SourceError::Sql { .. }), "{error}");
+    }
+    let mut failing = source.cursor("select 1 / (n - 5) from generate_series(1, 10) as g(n)").await.unwrap();
+    assert!(matches!(failing.fetch(100).await.unwrap_err(), SourceError::Sql { .. }));
+    failing.close().await.unwrap();
+    assert_eq!(source.cursor("select 7").await.unwrap().fetch(10).await.unwrap().rows, 1);
+}

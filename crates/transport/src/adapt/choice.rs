@@ -30,6 +30,8 @@ const UNTRIED_SHARE: f64 = 0.1;
 /// Before the first message has left, those that compress are tried only where that is no more
 /// than this part of the time that the message will take.
 const FIRST_TRIALS_SHARE: f64 = 0.05;
+/// What is tried of a message.
+pub(crate) const TRIAL_BYTES: u64 = 512 << 10;
 /// What a byte is thought to cost in a trial of all candidates.
 const TRIAL_NS_PER_BYTE: f64 = 12.0;
 /// Batches between trials, unless the rows change their nature.
@@ -59,9 +61,13 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// waits for the processors: by up to this factor.
 const EXPLAINED: f64 = 1.1;
 const CONTENTION_MAX: f64 = 4.0;
+/// A link that is not what is waited for may be as much faster than it was seen to be.
+const UNSEEN: f64 = 3.0;
 /// Where the pace of the codec in use, or the link, is another by this factor, what was shown of other
 /// codecs no longer holds.
-const SHOWN_AS: f64 = 1.3;
+const SHOWN_AS: f64 = 1.5;
+/// It holds for so many bytes of the result.
+const SHOWN_BYTES: u64 = 512 << 20;
 /// Bytes before another codec is taken on a promise alone, after one did not hold: twice as many each time.
 const DISTRUST_BYTES: u64 = 64 << 20;
 
@@ -85,6 +91,8 @@ struct Known {
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     took: f64,
+    /// Bytes of the result by then.
+    at_bytes: u64,
     /// What the link carried, where it was what all waited for.
     link: Option<f64>,
 }
@@ -143,6 +151,10 @@ pub(crate) struct Choice {
     /// How much longer the stages of the processors take together than each of them would alone: both ends
     /// may be on one host, which may have other things to do.
     contention: f64,
+    /// Whether the link was what all waited for in the last batch.
+    saturated: bool,
+    /// What a byte took under the codec before.
+    before: Option<f64>,
     /// What a byte took when the codec in use had settled.
     anchor: Option<f64>,
     /// Whether it was taken on a promise alone.
@@ -185,6 +197,8 @@ impl Choice {
             progress: Progress::default(),
             bytes: 0,
             contention: 1.0,
+            saturated: true,
+            before: None,
             anchor: None,
             on_promise: true,
             trust_from: 0,
@@ -265,7 +279,7 @@ impl Choice {
             self.anchor = Some(took);
             self.known.iter_mut().for_each(|known| known.shown = None);
         }
-        self.contention = 1.0;
+        (self.contention, self.saturated) = (1.0, saturated);
         if !saturated && let Some(stages) = self.stages(self.codec(), bandwidth) {
             let of = |stage: Stage| stages[place(stage)];
             if took > of(Stage::Produce).max(of(Stage::Consume)) * EXPLAINED {
@@ -273,8 +287,9 @@ impl Choice {
                 self.contention = (took / processors).clamp(1.0, CONTENTION_MAX);
             }
         }
+        let at_bytes = self.bytes;
         if let Some(known) = self.known_mut(self.codec()) {
-            known.shown = Some(Shown { took, link: bandwidth.filter(|_| saturated) });
+            known.shown = Some(Shown { took, at_bytes, link: bandwidth.filter(|_| saturated) });
         }
     }
 
@@ -292,7 +307,8 @@ impl Choice {
         let unknown = slow && self.has_untried(bandwidth);
         let share = if unknown { UNTRIED_SHARE } else { TRIALS_SHARE };
         let affordable = (ns(elapsed) * share - self.trials_ns) / TRIAL_NS_PER_BYTE;
-        (drifted || unknown || self.batches_since_trial >= TRIAL_BATCHES) && affordable >= bytes as f64
+        (drifted || unknown || self.batches_since_trial >= TRIAL_BATCHES)
+            && affordable >= bytes.min(TRIAL_BYTES) as f64
     }
 
     /// Whether there is a candidate of which nothing is known, and that may be worth a trial.
@@ -369,6 +385,7 @@ impl Choice {
         let searching = f64::from(self.messages) <= 2.0 * self.encoders;
         self.since = (!searching).then_some((elapsed, self.bytes));
         if retune.is_some() {
+            self.before = self.took.rate();
             (self.took, self.anchor) = (Fading::new(PACE_HALF_LIFE_BYTES), None);
             (self.settling, self.settling_bytes, self.messages, self.since) = (Duration::ZERO, 0, 0, None);
         }
@@ -417,9 +434,12 @@ impl Choice {
         self.settling_bytes * 4 >= SETTLED_BYTES || self.settling * 4 >= SETTLED
     }
 
-    /// Whether the codec in use has shown what it can do.
+    /// Whether the codec in use has shown what it can do, or soon that it can't hold what it promised.
     fn is_settled(&self) -> bool {
-        self.settling_bytes >= SETTLED_BYTES || self.settling >= SETTLED
+        let well_below = self.on_promise
+            && self.settling_bytes >= SETTLED_BYTES / 2
+            && self.before.zip(self.took.rate()).is_some_and(|(before, took)| took > before * MUCH_FASTER);
+        self.settling_bytes >= SETTLED_BYTES || self.settling >= SETTLED || well_below
     }
 
     /// The candidate that takes least; of those as good, the one of least work.
@@ -439,7 +459,15 @@ impl Choice {
         for stage in [Stage::Encode, Stage::Decode] {
             stages[place(stage)] *= self.contention;
         }
-        let holds = |shown: &Shown| shown.link.zip(bandwidth).is_none_or(|(then, now)| alike(then, now));
+        if !self.saturated && codec < self.codec() {
+            stages[place(Stage::Send)] /= UNSEEN;
+        }
+        // Of a link that is not waited for it is not known whether it is another one now.
+        let links = |shown: &Shown| shown.link.zip(bandwidth.filter(|_| self.saturated));
+        let holds = |shown: &Shown| {
+            self.bytes - shown.at_bytes < SHOWN_BYTES
+                && links(shown).is_none_or(|(then, now)| alike(then, now))
+        };
         let shown = known.shown.filter(holds).map(|shown| shown.took);
         let time = shown.unwrap_or_else(|| stages.into_iter().fold(0.0, f64::max));
         let cpu = known.encode.rate()? + self.decode(known);

@@ -10,7 +10,7 @@ mod choice;
 mod tests;
 
 pub(crate) use bandwidth::{Bandwidth, Carried};
-pub(crate) use choice::{Choice, SAMPLE_BYTES_MIN, Trial};
+pub(crate) use choice::{Choice, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 
 /// A rate whose past fades: amounts over weights, of which half is forgotten with
 /// every `half_life` of weight that is added.

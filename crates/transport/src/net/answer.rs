@@ -20,13 +20,11 @@ use super::server::{Link, Stop, attended, cancelled, flush};
 use super::striping::{Place, Room, Striping};
 use super::{Rows, lock};
 use crate::Result;
-use crate::adapt::{Choice, SAMPLE_BYTES_MIN, Trial};
+use crate::adapt::{Choice, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 use crate::proto::Server as Proto;
 
 /// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
 const FLUSH_BYTES: usize = 256 << 10;
-/// What is tried of a message.
-const TRIAL_BYTES: u64 = 512 << 10;
 /// A message smaller than this is encoded before another thread would have taken it up.
 const BESIDE_BYTES_MIN: u64 = 64 << 10;
 

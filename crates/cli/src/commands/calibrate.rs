@@ -1,0 +1,249 @@
+//! `lightship calibrate`: measures a link, and keeps what was found.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lightship_session::{
+    CalibrateError, Client, Effort, NodeProbe, Pair, Probe, Profile, Profiles, calibrate,
+};
+use lightship_sources::postgres::{Cursor, PostgresSource};
+use lightship_sources::{Location, SourceError};
+use lightship_tuner::{Fit, Plane, Sample, Term, Why};
+use serde::Serialize;
+
+use super::manual::print;
+use crate::error::{CliError, Kind};
+use crate::feed::endpoint;
+
+/// Rows without end, of eight bytes.
+const NODE_SQL: &str = "select value from generate_series(1, 1000000000000)";
+/// The same; PostgreSQL makes these as they are fetched.
+const POSTGRES_SQL: &str = "select generate_series(1, 1000000000000) as value";
+
+/// Measure the link to a node or a database, and keep its profile
+///
+/// Asks for rows in batches of many sizes, and fits what a batch's first message costs
+/// (alpha) and every other one (beta) over the size of batches (F) and of messages (M).
+/// `lightship tune` makes plans of it. A profile is kept for each endpoint, in
+/// LIGHTSHIP_PROFILES or ~/.local/state/lightship/profiles.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship calibrate lightship://db.example
+  lightship calibrate lightship://db.example --sql 'select * from lineitem' --seconds 10
+  lightship calibrate postgresql://me@db/shop       as drivers that fetch by the batch see it
+
+Of PostgreSQL a cursor is measured, from which rows are fetched so many at a time, as drivers with
+a fetch size do. Lightship itself does not: it reads a whole result without asking again.")]
+pub(crate) struct CalibrateArgs {
+    /// The other end: lightship://HOST[:PORT], lightship+unix:PATH, postgresql://…
+    #[arg(value_name = "URI")]
+    uri: String,
+    /// A query of many rows to measure with. [default: numbers]
+    #[arg(long)]
+    sql: Option<String>,
+    /// How long to measure; over a slow link it takes what six pairs of sizes take.
+    #[arg(long, default_value_t = 2.0, value_parser = positive_seconds, conflicts_with = "thorough")]
+    seconds: f64,
+    /// All 629 pairs of sizes of the thesis, however long it takes; nodes alone.
+    #[arg(long)]
+    thorough: bool,
+    /// Keep nothing: only say what was found.
+    #[arg(long)]
+    dry_run: bool,
+    /// No progress bar and no report.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+fn positive_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if seconds > 0.0 && seconds <= 3600.0 { Ok(seconds) } else { Err("more than 0, at most 3600".into()) }
+}
+
+/// The object of `--json`.
+#[derive(Serialize)]
+struct Found<'a> {
+    seconds: f64,
+    /// Where the profile is, if it was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<String>,
+    #[serde(flatten)]
+    profile: &'a Profile,
+}
+
+pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(), CliError> {
+    let location = Location::parse(&args.uri)?;
+    let began = Instant::now();
+    let budget = Duration::from_secs_f64(args.seconds);
+    let bar = bar(args.quiet || json);
+    let told = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let profile = match &location {
+        Location::Node { .. } | Location::NodeUnix { .. } => {
+            let (endpoint, config) = endpoint(&location)?;
+            let mut client = Client::connect_with(&endpoint, &config).await?;
+            let sql = args.sql.as_deref().unwrap_or(NODE_SQL);
+            let effort = if args.thorough { Effort::thorough() } else { Effort::quick(budget) };
+            let mut probe = NodeProbe::new(&mut client, sql);
+            calibrate(&mut probe, &location.to_string(), sql, &effort, told)
+                .await
+                .map_err(|e| failed(e, sql))?
+        }
+        Location::Postgres(uri) => {
+            if args.thorough {
+                return Err(CliError::usage(
+                    "--thorough measures messages, and a database has none of its own",
+                ));
+            }
+            let source = PostgresSource::connect(uri).await?;
+            let sql = args.sql.as_deref().unwrap_or(POSTGRES_SQL);
+            let mut probe = CursorProbe { source: &source, sql };
+            let effort = Effort::batches(budget);
+            calibrate(&mut probe, &location.to_string(), sql, &effort, told)
+                .await
+                .map_err(|e| failed(e, sql))?
+        }
+        other => {
+            return Err(CliError::usage(format!("{other}: neither a node nor a PostgreSQL database"))
+                .hint("files have no link; of MySQL and MariaDB no cursor can be measured"));
+        }
+    };
+    bar.finish_and_clear();
+    let seconds = began.elapsed().as_secs_f64();
+    let kept = if args.dry_run { None } else { Some(Profiles::of_user()?.keep(&profile)?) };
+    if json {
+        let kept = kept.as_ref().map(|path| path.display().to_string());
+        let found = Found { seconds, kept, profile: &profile };
+        let text = serde_json::to_string_pretty(&found).map_err(|e| CliError::internal(e.to_string()))?;
+        return print((text + "\n").as_bytes());
+    }
+    if !args.quiet {
+        print((report(&profile, seconds) + "\n").as_bytes())?;
+        if let Some(path) = kept {
+            crate::say!("kept in {}", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn failed<E: std::error::Error>(error: CalibrateError<E>, sql: &str) -> CliError
+where
+    CliError: From<E>,
+{
+    match error {
+        CalibrateError::Probe(error) => CliError::from(error).in_statement(sql),
+        short @ CalibrateError::TooFewRows { .. } => {
+            CliError::new(Kind::Usage, short.to_string()).hint("leave --sql out, or ask for a larger table")
+        }
+        other => CliError::new(Kind::Data, other.to_string())
+            .hint("measure for longer (--seconds 10), on a link that others use less"),
+    }
+}
+
+fn bar(quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} pairs of sizes");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What was found, for a person.
+fn report(profile: &Profile, took: f64) -> String {
+    let calibration = &profile.calibration;
+    let error = calibration.relative_error.map_or(String::new(), |error| {
+        format!(
+            "\nmean error of the fit {:.1}%, round trip {:.2} ms",
+            error * 100.0,
+            profile.rtt_seconds * 1e3
+        )
+    });
+    let doubt =
+        profile.doubts(SystemTime::now()).iter().map(|doubt| format!("\nbut {doubt}")).collect::<String>();
+    let next = match calibration.next.samples {
+        0 => String::new(),
+        _ => format!("\nother messages            beta  = {}", plane(&calibration.next)),
+    };
+    format!(
+        "{}: {} pairs of sizes in {took:.1} s\nfirst message of a batch  alpha = {}{next}{error}{doubt}",
+        profile.endpoint,
+        profile.samples.len(),
+        plane(&calibration.first),
+    )
+}
+
+/// A plane with its standard errors, as it would be written.
+fn plane(fit: &Fit) -> String {
+    let errors = fit.standard_errors.unwrap_or_default();
+    let terms: [(Term, fn(&Plane) -> f64, &str); 3] = [
+        (Term::Batch, |plane| plane.per_batch_byte, " F"),
+        (Term::Message, |plane| plane.per_message_byte, " M"),
+        (Term::Constant, |plane| plane.constant, ""),
+    ];
+    let shown: Vec<_> = terms
+        .iter()
+        .filter(|(term, ..)| !fit.dropped.iter().any(|(dropped, _)| dropped == term))
+        .map(|(_, of, size)| format!("({:.3e} ± {:.0e}){size}", of(&fit.plane), of(&errors)))
+        .collect();
+    let negative: Vec<_> = fit.dropped.iter().filter(|(_, why)| *why == Why::Negative).collect();
+    let note = match negative.len() {
+        0 => String::new(),
+        n => format!(", {n} negative left out"),
+    };
+    let sum = if shown.is_empty() { "0".to_owned() } else { shown.join(" + ") };
+    format!("{sum} s   (R² {:.3}{note})", fit.r_squared)
+}
+
+/// A cursor of PostgreSQL, a new one for each pair.
+struct CursorProbe<'a> {
+    source: &'a PostgresSource,
+    sql: &'a str,
+}
+
+/// Rows by which the size of one is told.
+const SAMPLE_ROWS: u32 = 100;
+
+impl Probe for CursorProbe<'_> {
+    type Error = SourceError;
+
+    async fn row_bytes(&mut self) -> Result<Option<f64>, SourceError> {
+        let mut cursor = self.source.cursor(self.sql).await?;
+        let fetched = cursor.fetch(SAMPLE_ROWS).await?;
+        cursor.close().await?;
+        Ok((fetched.rows > 0).then(|| fetched.bytes as f64 / fetched.rows as f64))
+    }
+
+    async fn time(&mut self, pair: &Pair) -> Result<Option<Sample>, SourceError> {
+        let mut cursor = self.source.cursor(self.sql).await?;
+        let sample = time(&mut cursor, pair).await?;
+        cursor.close().await?;
+        Ok(sample)
+    }
+}
+
+async fn time(cursor: &mut Cursor<'_>, pair: &Pair) -> Result<Option<Sample>, SourceError> {
+    // In it the query begins.
+    let begun = cursor.fetch(pair.batch_rows).await?;
+    let (began, mut batches, mut bytes) = (Instant::now(), 0, 0);
+    let mut whole = begun.rows == u64::from(pair.batch_rows);
+    while whole && !pair.is_enough(batches, began.elapsed()) {
+        let fetched = cursor.fetch(pair.batch_rows).await?;
+        whole = fetched.rows == u64::from(pair.batch_rows);
+        if whole {
+            (batches, bytes) = (batches + 1, bytes + fetched.bytes);
+        }
+    }
+    let first_seconds = began.elapsed().as_secs_f64() / f64::from(batches.max(1));
+    Ok(whole.then(|| Sample {
+        batch_bytes: bytes as f64 / f64::from(batches.max(1)),
+        // All of a batch is one answer.
+        message_bytes: f64::from(pair.message_bytes),
+        first_seconds,
+        first_count: batches.into(),
+        next_seconds: 0.0,
+        next_count: 0,
+    }))
+}

@@ -1,0 +1,265 @@
+//! Measures a link: what first messages of batches take, and the others, by size.
+//!
+//! As in the thesis (A. Belghoul, "Optimizing Communication Cost in Distributed Query Processing",
+//! 2017), a query is asked with every pair of a grid of batch and message sizes, with one batch in
+//! flight, and the mean times are kept. Rows of a node travel as they are (codec none), so that a
+//! byte is the link's.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use lightship_tuner::{Calibration, Sample, TunerError, thesis};
+use lightship_wire::Codec;
+
+use crate::{Client, Memory, Options, Profile, TransportError};
+
+/// Batches measured of each pair at most, besides the first one, in which the query begins.
+const BATCHES_MAX: u32 = 20;
+/// Fewer pairs than this tell nothing of the planes.
+const PAIRS_MIN: usize = 6;
+/// Half of what may be held is for rows on their way; and a batch is a little more than its rows.
+const MEMORY_PER_BATCH_BYTE: u64 = 4;
+
+/// Which pairs are measured, and for how long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effort {
+    /// (size of a batch, bytes of a message).
+    pairs: Vec<(u64, u64)>,
+    /// Whether batches are given in rows, not in bytes.
+    in_rows: bool,
+    /// Batches measured of each pair at least.
+    batches_min: u32,
+    /// No pair is begun after this, once there are enough.
+    budget: Option<Duration>,
+}
+
+impl Effort {
+    /// Thirteen pairs of 32 KB to 2 MB and 8 to 512 KB, small ones first: as many as there is time for.
+    pub fn quick(budget: Duration) -> Self {
+        let batches = [32u64, 128, 512, 2048].map(|kib| kib << 10);
+        let messages = [8u64, 32, 128, 512].map(|kib| kib << 10);
+        let with = |batch: u64| messages.into_iter().filter(move |&m| m <= batch).map(move |m| (batch, m));
+        Self {
+            pairs: batches.into_iter().flat_map(with).collect(),
+            in_rows: false,
+            batches_min: 2,
+            budget: Some(budget),
+        }
+    }
+
+    /// Batches of 8 KB to 8 MB, each as one message, for what has no messages of its own.
+    pub fn batches(budget: Duration) -> Self {
+        let pairs = (3..14).map(|power| (1u64 << (10 + power), u64::MAX)).collect();
+        Self { pairs, in_rows: false, batches_min: 2, budget: Some(budget) }
+    }
+
+    /// The thesis' 629 pairs, however long it takes.
+    pub fn thorough() -> Self {
+        let grid = thesis::grid();
+        let of = |rows: u64| grid.message_bytes.iter().map(move |&message| (rows, message));
+        let pairs = grid.batch_rows.iter().flat_map(|&rows| of(rows)).collect();
+        Self { pairs, in_rows: true, batches_min: 5, budget: None }
+    }
+
+    /// How many pairs there are.
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+}
+
+/// What can be asked for batches of a size.
+pub trait Probe {
+    /// What goes wrong there.
+    type Error: std::error::Error;
+
+    /// Mean bytes of a row, by the first of them; nothing where there are none.
+    fn row_bytes(&mut self) -> impl Future<Output = Result<Option<f64>, Self::Error>>;
+
+    /// Times batches of so many rows, one after the other. Nothing where there are too few for it.
+    fn time(&mut self, pair: &Pair) -> impl Future<Output = Result<Option<Sample>, Self::Error>>;
+}
+
+/// One pair of sizes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair {
+    /// F: rows of a batch.
+    pub batch_rows: u32,
+    /// Mean bytes of each.
+    pub row_bytes: f64,
+    /// M: bytes of a message.
+    pub message_bytes: u32,
+    /// How many batches.
+    pub batches: Batches,
+}
+
+/// How many batches are to be timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Batches {
+    /// At least, besides the first one, in which the query begins.
+    pub min: u32,
+    /// Enough of them once so much time has passed.
+    pub enough: Duration,
+}
+
+impl Pair {
+    /// F^B.
+    pub fn batch_bytes(&self) -> f64 {
+        f64::from(self.batch_rows) * self.row_bytes
+    }
+
+    /// Whether so many batches, besides the first, in so much time are enough.
+    pub fn is_enough(&self, batches: u32, passed: Duration) -> bool {
+        batches >= BATCHES_MAX || (batches >= self.batches.min && passed >= self.batches.enough)
+    }
+}
+
+/// A link that could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrateError<E: std::error::Error> {
+    /// The other end refused, or was lost.
+    #[error(transparent)]
+    Probe(E),
+    /// The query's result ended before there was enough of it.
+    #[error(
+        "the query has too few rows: batches of {batch_rows} rows, of {row_bytes:.0} bytes each, can't be timed"
+    )]
+    TooFewRows {
+        /// Rows of the batch that there were too few for.
+        batch_rows: u32,
+        /// Mean bytes of each.
+        row_bytes: f64,
+    },
+    /// What was measured makes no model.
+    #[error("what was measured makes no model: {0}")]
+    Model(#[from] TunerError),
+}
+
+/// Measures the link to what is probed.
+///
+/// `told` is called after each pair with how many of all are done.
+///
+/// # Errors
+/// [`CalibrateError`]; nothing is kept of a link that is lost on the way.
+pub async fn calibrate<P: Probe>(
+    probe: &mut P,
+    endpoint: &str,
+    sql: &str,
+    effort: &Effort,
+    mut told: impl FnMut(usize, usize),
+) -> Result<Profile, CalibrateError<P::Error>> {
+    let began = Instant::now();
+    let none = CalibrateError::TooFewRows { batch_rows: 1, row_bytes: 0.0 };
+    let row_bytes = probe.row_bytes().await.map_err(CalibrateError::Probe)?.ok_or(none)?;
+    let share = effort.budget.map_or(Duration::ZERO, |budget| budget / effort.pairs.len().max(1) as u32);
+    let batches = Batches { min: effort.batches_min, enough: share };
+    let mut samples = Vec::new();
+    for (done, &(batch, message_bytes)) in effort.pairs.iter().enumerate() {
+        let late = effort.budget.is_some_and(|budget| began.elapsed() >= budget);
+        if late && samples.len() >= PAIRS_MIN {
+            break;
+        }
+        let rows = if effort.in_rows { batch as f64 } else { batch as f64 / row_bytes };
+        let batch_rows = rows.round().clamp(1.0, f64::from(u32::MAX)) as u32;
+        let message_bytes = u32::try_from(message_bytes).unwrap_or(u32::MAX);
+        let pair = Pair { batch_rows, row_bytes, message_bytes, batches };
+        match probe.time(&pair).await.map_err(CalibrateError::Probe)? {
+            Some(sample) => samples.push(sample),
+            // Larger ones have no room in it either.
+            None if samples.len() >= PAIRS_MIN => break,
+            None => return Err(CalibrateError::TooFewRows { batch_rows, row_bytes }),
+        }
+        told(done + 1, effort.pairs.len());
+    }
+    let calibration: Calibration = lightship_tuner::calibrate(&samples)?;
+    let firsts = samples.iter().map(|sample| sample.first_seconds);
+    let rtt_seconds = firsts.fold(f64::INFINITY, f64::min);
+    Ok(Profile::new(endpoint.into(), sql.into(), row_bytes, rtt_seconds, calibration, samples))
+}
+
+/// A node, asked with a query of many rows.
+pub struct NodeProbe<'a> {
+    client: &'a mut Client,
+    sql: &'a str,
+}
+
+impl<'a> NodeProbe<'a> {
+    /// A node, and the query.
+    pub fn new(client: &'a mut Client, sql: &'a str) -> Self {
+        Self { client, sql }
+    }
+}
+
+impl Probe for NodeProbe<'_> {
+    type Error = TransportError;
+
+    async fn row_bytes(&mut self) -> Result<Option<f64>, TransportError> {
+        let options = Options { codec: Some(Codec::None), ..Options::default() };
+        let mut transfer = self.client.fetch(self.sql, &options).await?;
+        while let Some(batch) = transfer.next().await? {
+            if batch.num_rows() > 0 {
+                let bytes = lightship_wire::message_bytes(&batch, 0, batch.num_rows());
+                return Ok(Some((bytes as f64 / batch.num_rows() as f64).max(1.0)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn time(&mut self, pair: &Pair) -> Result<Option<Sample>, TransportError> {
+        let largest = (pair.batch_bytes() as u64).max(pair.message_bytes.into());
+        let options = Options {
+            memory: Memory(largest.saturating_mul(MEMORY_PER_BATCH_BYTE)),
+            batch_rows: Some(pair.batch_rows),
+            message_bytes: Some(pair.message_bytes),
+            window_batches: Some(1),
+            codec: Some(Codec::None),
+            streams: Some(NonZeroU32::MIN),
+            ..Options::default()
+        };
+        let mut transfer = self.client.fetch(self.sql, &options).await?;
+        let (mut first, mut next) = (Mean::default(), Mean::default());
+        let (mut in_batch, mut batches) = (0, 0);
+        let began = Instant::now();
+        let mut last = began;
+        while let Some(batch) = transfer.next().await? {
+            let took = last.elapsed();
+            last = Instant::now();
+            if batches > 0 {
+                if in_batch == 0 { first.add(took) } else { next.add(took) }
+            }
+            in_batch += batch.num_rows();
+            if in_batch < pair.batch_rows as usize {
+                continue;
+            }
+            if batches > 0 && pair.is_enough(batches, began.elapsed()) {
+                return Ok(Some(Sample {
+                    batch_bytes: pair.batch_bytes(),
+                    message_bytes: f64::from(pair.message_bytes).min(pair.batch_bytes()),
+                    first_seconds: first.seconds(),
+                    first_count: first.count,
+                    next_seconds: next.seconds(),
+                    next_count: next.count,
+                }));
+            }
+            (in_batch, batches) = (0, batches + 1);
+        }
+        Ok(None)
+    }
+}
+
+#[derive(Default)]
+struct Mean {
+    sum: Duration,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, took: Duration) {
+        self.sum += took;
+        self.count += 1;
+    }
+
+    fn seconds(&self) -> f64 {
+        if self.count > 0 { self.sum.as_secs_f64() / self.count as f64 } else { 0.0 }
+    }
+}

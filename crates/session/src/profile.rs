@@ -1,0 +1,329 @@
+//! What was measured of a link, kept on disk: a file for each endpoint.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lightship_tuner::{Calibration, Link, Rates, Sample};
+use serde::{Deserialize, Serialize};
+
+/// Of the file. Another one is not read.
+const VERSION: u32 = 1;
+/// Networks change; older than this, a profile should be taken again.
+const STALE: Duration = Duration::from_secs(30 * 24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Folder of the profiles, where it is not the usual one.
+const FOLDER_VARIABLE: &str = "LIGHTSHIP_PROFILES";
+
+/// A measured link between this host and an endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    version: u32,
+    /// Without what is secret in it.
+    pub endpoint: String,
+    /// The host that measured.
+    pub host: String,
+    /// Seconds since 1970.
+    pub measured_at: u64,
+    /// What was asked for.
+    pub sql: String,
+    /// Least time in which a batch began to arrive after it was asked for.
+    pub rtt_seconds: f64,
+    /// Mean bytes of a row that was asked for.
+    pub row_bytes: f64,
+    /// What was fitted.
+    pub calibration: Calibration,
+    /// To what.
+    pub samples: Vec<Sample>,
+}
+
+/// What speaks against a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// Measured long ago.
+    Stale {
+        /// How long.
+        days: u64,
+    },
+    /// Measured by another host.
+    Foreign {
+        /// Its name.
+        host: String,
+    },
+    /// Measured in the future: a clock was set.
+    Future,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale { days } => write!(f, "it is {days} days old"),
+            Self::Foreign { host } => write!(f, "it was measured on another host, {host}"),
+            Self::Future => f.write_str("it was measured in the future, by this clock"),
+        }
+    }
+}
+
+/// A profile that can't be kept or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// There is no place for profiles.
+    #[error("there is no folder for profiles: none of LIGHTSHIP_PROFILES, XDG_STATE_HOME and HOME is set")]
+    NoFolder,
+    /// The file system refuses.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it says.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is no profile, or a damaged one.
+    #[error("{} is no profile: {why}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Written by a version that is not this one.
+    #[error("{} is of version {version}, and {VERSION} is read", .path.display())]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u64,
+    },
+}
+
+impl Profile {
+    /// Of an endpoint, measured by this host at `now`.
+    pub(crate) fn new(
+        endpoint: String,
+        sql: String,
+        row_bytes: f64,
+        rtt_seconds: f64,
+        calibration: Calibration,
+        samples: Vec<Sample>,
+    ) -> Self {
+        let measured_at = unix_seconds(SystemTime::now());
+        Self {
+            version: VERSION,
+            endpoint,
+            host: host_name(),
+            measured_at,
+            sql,
+            rtt_seconds,
+            row_bytes,
+            calibration,
+            samples,
+        }
+    }
+
+    /// What plans are made for.
+    pub fn link(&self) -> Link {
+        Link { model: self.calibration.model, rtt_seconds: self.rtt_seconds, rates: Rates::default() }
+    }
+
+    /// What speaks against it, here and now.
+    pub fn doubts(&self, now: SystemTime) -> Vec<Doubt> {
+        let now = unix_seconds(now);
+        let age = Duration::from_secs(now.saturating_sub(self.measured_at));
+        let stale = (age > STALE).then(|| Doubt::Stale { days: age.as_secs() / DAY.as_secs() });
+        let future = (self.measured_at > now + DAY.as_secs()).then_some(Doubt::Future);
+        let foreign = (self.host != host_name()).then(|| Doubt::Foreign { host: self.host.clone() });
+        [stale, future, foreign].into_iter().flatten().collect()
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ProfileError> {
+        let damaged = |why: String| ProfileError::Damaged { path: path.to_owned(), why };
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|e| damaged(e.to_string()))?;
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(version) if version == u64::from(VERSION) => {}
+            Some(version) => return Err(ProfileError::OtherVersion { path: path.to_owned(), version }),
+            None => return Err(damaged("it has no version".into())),
+        }
+        let profile: Self = serde_json::from_value(value).map_err(|e| damaged(e.to_string()))?;
+        profile.calibration.model.check().map_err(|e| damaged(e.to_string()))?;
+        if profile.rtt_seconds.is_finite() && profile.rtt_seconds >= 0.0 {
+            Ok(profile)
+        } else {
+            Err(damaged(format!("a round trip of {} seconds", profile.rtt_seconds)))
+        }
+    }
+}
+
+/// The folder with this host's profiles.
+#[derive(Debug, Clone)]
+pub struct Profiles {
+    folder: PathBuf,
+}
+
+impl Profiles {
+    /// The user's: `LIGHTSHIP_PROFILES`, else `lightship/profiles` below `XDG_STATE_HOME`
+    /// or `~/.local/state`.
+    ///
+    /// # Errors
+    /// [`ProfileError::NoFolder`] where none of them is set.
+    pub fn of_user() -> Result<Self, ProfileError> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = || set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+        let folder = set(FOLDER_VARIABLE).or_else(|| Some(state()?.join("lightship/profiles")));
+        folder.map(Self::at).ok_or(ProfileError::NoFolder)
+    }
+
+    /// In a folder, which is made when there is something to keep.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the profile of an endpoint is.
+    pub fn path(&self, endpoint: &str) -> PathBuf {
+        let letter = |c: char| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
+            c => format!("_{:x}_", u32::from(c)),
+        };
+        self.folder.join(endpoint.chars().map(letter).collect::<String>() + ".json")
+    }
+
+    /// Keeps a profile in the place of an earlier one. Answers where.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`].
+    pub fn keep(&self, profile: &Profile) -> Result<PathBuf, ProfileError> {
+        let path = self.path(&profile.endpoint);
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ProfileError::Io { path, source }
+        };
+        fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
+        let text = serde_json::to_string_pretty(profile).map_err(|e| io(&path)(e.into()))?;
+        // Whole or not at all: another process may be reading.
+        let unfinished = path.with_extension(format!("{}.part", std::process::id()));
+        fs::write(&unfinished, text + "\n").map_err(io(&unfinished))?;
+        fs::rename(&unfinished, &path).map_err(io(&path))?;
+        Ok(path)
+    }
+
+    /// The profile of an endpoint, where there is one.
+    ///
+    /// # Errors
+    /// [`ProfileError`] when there is one that can't be read.
+    pub fn find(&self, endpoint: &str) -> Result<Option<Profile>, ProfileError> {
+        let path = self.path(endpoint);
+        match fs::read_to_string(&path) {
+            Ok(text) => Profile::parse(&path, &text).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) if source.kind() == io::ErrorKind::InvalidData => {
+                Err(ProfileError::Damaged { path, why: source.to_string() })
+            }
+            Err(source) => Err(ProfileError::Io { path, source }),
+        }
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lightship_tuner::{Plane, calibrate};
+
+    fn profile(endpoint: &str) -> Profile {
+        let first = Plane::new(1e-9, 2e-9, 1e-3);
+        let next = Plane::new(0.0, 1e-9, 1e-6);
+        let sizes = [(32e3, 8e3), (128e3, 8e3), (128e3, 32e3), (512e3, 64e3)];
+        let sample = |(batch_bytes, message_bytes): (f64, f64)| Sample {
+            batch_bytes,
+            message_bytes,
+            first_seconds: first.seconds(batch_bytes, message_bytes),
+            first_count: 3,
+            next_seconds: next.seconds(batch_bytes, message_bytes),
+            next_count: 9,
+        };
+        let samples: Vec<_> = sizes.map(sample).into();
+        let calibration = calibrate(&samples).expect("a plane");
+        Profile::new(endpoint.into(), "select 1".into(), 8.0, 1e-3, calibration, samples)
+    }
+
+    /// What tells one from another. Numbers in JSON may differ in the last digit.
+    fn told(profile: Option<Profile>) -> Option<(String, u64, usize)> {
+        profile.map(|profile| (profile.endpoint, profile.measured_at, profile.samples.len()))
+    }
+
+    #[test]
+    fn kept_and_found_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let profiles = Profiles::at(folder.path().join("not/there/yet"));
+        let one = profile("lightship://db.example:4270");
+        assert_eq!(profiles.find(&one.endpoint).expect("none"), None);
+        let path = profiles.keep(&one).expect("kept");
+        assert_eq!(path, profiles.path(&one.endpoint));
+        let found = || told(profiles.find(&one.endpoint).expect("read"));
+        assert_eq!(found(), told(Some(one.clone())));
+        // Endpoints that differ have files that differ, whatever letters are in them.
+        let other = profile("lightship://db/example:4270");
+        profiles.keep(&other).expect("kept");
+        assert_eq!(found(), told(Some(one.clone())));
+        let later = Profile { measured_at: one.measured_at + 1, ..one.clone() };
+        profiles.keep(&later).expect("kept");
+        assert_eq!(found(), told(Some(later)));
+        assert_eq!(fs::read_dir(profiles.folder()).expect("there").count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_profile_is_said_to_be_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let profiles = Profiles::at(folder.path());
+        let one = profile("a");
+        let path = profiles.keep(&one).expect("kept");
+        let text = fs::read_to_string(&path).expect("there");
+        for spoilt in [
+            String::new(),
+            text[..text.len() / 2].to_owned(),
+            "{}".to_owned(),
+            text.replace("\"version\": 1", "\"version\": \"one\""),
+            text.replace("\"rtt_seconds\": 0.001", "\"rtt_seconds\": -1"),
+            text.replace("\"rtt_seconds\": 0.001", "\"rtt_seconds\": null"),
+            text.replacen("\"constant\": ", "\"constant\": -", 1),
+        ] {
+            assert_ne!(spoilt, text);
+            fs::write(&path, &spoilt).expect("written");
+            let error = profiles.find("a").expect_err(&spoilt);
+            assert!(matches!(error, ProfileError::Damaged { .. }), "{spoilt}: {error}");
+        }
+        fs::write(&path, [0xff, 0xfe]).expect("written");
+        assert!(matches!(profiles.find("a"), Err(ProfileError::Damaged { .. })));
+        fs::write(&path, text.replace("\"version\": 1", "\"version\": 7")).expect("written");
+        assert!(matches!(profiles.find("a"), Err(ProfileError::OtherVersion { version: 7, .. })));
+        fs::remove_file(&path).and_then(|()| fs::create_dir(&path)).expect("a folder in its place");
+        assert!(matches!(profiles.find("a"), Err(ProfileError::Io { .. })));
+    }
+
+    #[test]
+    fn old_ones_and_those_of_others_are_doubted() {
+        let mut one = profile("a");
+        let now = UNIX_EPOCH + Duration::from_secs(one.measured_at);
+        assert_eq!(one.doubts(now), []);
+        assert_eq!(one.doubts(now + 31 * DAY), [Doubt::Stale { days: 31 }]);
+        assert_eq!(one.doubts(now - 2 * DAY), [Doubt::Future]);
+        one.host = "elsewhere.example".into();
+        assert_eq!(one.doubts(now), [Doubt::Foreign { host: "elsewhere.example".into() }]);
+    }
+}

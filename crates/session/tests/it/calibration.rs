@@ -1,0 +1,106 @@
+//! A link is measured through the protocol, and what can't be measured is said.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use futures::stream;
+use lightship_session::{
+    CalibrateError, Client, ClientConfig, Effort, Endpoint, Failure, NodeProbe, Profiles, calibrate,
+};
+use lightship_transport::net::{Answer, Listen, Server, ServerConfig, Service};
+use lightship_wire::control::Query;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Answers every query with so many batches of 64 KB.
+struct Numbers(usize);
+
+impl Service for Numbers {
+    fn query<'a>(
+        &'a self,
+        _: &'a Query,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..8192));
+        let batch = RecordBatch::try_from_iter([("n", column)]).expect("a batch");
+        let schema = batch.schema();
+        let rows = stream::iter(std::iter::repeat_n(Ok(batch), self.0));
+        Box::pin(async { Ok(Answer { schema, rows_estimate: None, rows: Box::pin(rows) }) })
+    }
+}
+
+/// A client of such a server. Closing the channel, or ending the task, ends the server.
+async fn client(batches: usize) -> (Client, watch::Sender<bool>, JoinHandle<()>) {
+    let config = ServerConfig { insecure: true, ..ServerConfig::default() };
+    let anywhere = Listen::Tcp("127.0.0.1:0".parse().expect("an address"));
+    let server = Server::bind(&[anywhere], config).await.expect("bound");
+    let Some(Listen::Tcp(address)) = server.local().expect("an address").pop() else { panic!("no TCP") };
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(async move {
+        let ended = server.run(Arc::new(Numbers(batches)), stopped).await;
+        ended.expect("served");
+    });
+    let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
+    let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
+    (Client::connect_with(&endpoint, &config).await.expect("connected"), stop, task)
+}
+
+fn effort() -> Effort {
+    Effort::quick(Duration::from_millis(300))
+}
+
+#[tokio::test]
+async fn a_link_has_a_profile() {
+    let (mut client, _stop, _task) = client(usize::MAX).await;
+    let mut told = Vec::new();
+    let profile =
+        calibrate(&mut NodeProbe::new(&mut client, "numbers"), "here", "numbers", &effort(), |done, all| {
+            told.push((done, all))
+        })
+        .await
+        .expect("measured");
+    assert!((8.0..8.5).contains(&profile.row_bytes), "{}", profile.row_bytes);
+    assert!(profile.samples.len() >= 6 && told.len() == profile.samples.len(), "{told:?}");
+    assert_eq!(told.first(), Some(&(1, effort().pairs())));
+    assert!(profile.rtt_seconds > 0.0 && profile.rtt_seconds < 1.0);
+    for sample in &profile.samples {
+        assert!(sample.first_count >= 2 && sample.first_seconds > 0.0, "{sample:?}");
+        // What the first message leaves of a batch comes in the others.
+        let messages = (sample.batch_bytes / sample.message_bytes).ceil();
+        let others = sample.next_count as f64 / sample.first_count as f64;
+        assert!((others - (messages - 1.0)).abs() <= 0.1 * messages + 1.0, "{sample:?}");
+    }
+    assert_eq!(profile.doubts(SystemTime::now()), []);
+    let folder = tempfile::tempdir().expect("a folder");
+    let profiles = Profiles::at(folder.path());
+    profiles.keep(&profile).expect("kept");
+    let found = profiles.find("here").expect("read").expect("kept");
+    assert_eq!((found.measured_at, found.samples.len()), (profile.measured_at, profile.samples.len()));
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_short() {
+    for batches in [0, 1] {
+        let (mut client, _stop, _task) = client(batches).await;
+        let error =
+            calibrate(&mut NodeProbe::new(&mut client, "numbers"), "here", "numbers", &effort(), |_, _| ())
+                .await
+                .expect_err("too short");
+        assert!(matches!(error, CalibrateError::TooFewRows { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_is_lost_halfway() {
+    let (mut client, _stop, task) = client(usize::MAX).await;
+    let lost = |done, _| {
+        if done == 3 {
+            task.abort();
+        }
+    };
+    let error = calibrate(&mut NodeProbe::new(&mut client, "numbers"), "here", "numbers", &effort(), lost)
+        .await
+        .expect_err("lost");
+    assert!(matches!(error, CalibrateError::Probe(_)), "{error}");
+}

@@ -1,0 +1,3 @@
+//! The client against a real server.
+
+mod calibration;
