@@ -20,7 +20,8 @@ pub(crate) struct Settings {
     /// [default: by benchmark and link, smaller where a link is slow]
     #[arg(long, value_parser = scale)]
     scale: Option<f64>,
-    /// Only contenders whose name has one of these words in it; others keep what an earlier run found.
+    /// Only contenders whose name has one of these words in it, or is one (`=Lightship`); others keep what
+    /// an earlier run found.
     #[arg(long, value_name = "CONTENDER", num_args = 1..)]
     only: Vec<String>,
     /// Folder for results. Trials are best kept out of the checkout's.
@@ -61,7 +62,11 @@ impl Settings {
     /// Whether a contender of this name is to run.
     pub(crate) fn wants(&self, contender: &str) -> bool {
         let contender = contender.to_lowercase();
-        self.only.is_empty() || self.only.iter().any(|word| contender.contains(&word.to_lowercase()))
+        let meant = |word: &String| match word.to_lowercase().strip_prefix('=') {
+            Some(name) => contender == name,
+            None => contender.contains(&word.to_lowercase()),
+        };
+        self.only.is_empty() || self.only.iter().any(meant)
     }
 
     /// As it would be typed again.
@@ -121,6 +126,8 @@ mod tests {
         assert!(settings.wants("Arrow Flight, lz4") && settings.wants("netcat, CSV"));
         assert!(!settings.wants("Lightship"));
         assert_eq!(settings.arguments(), "--rounds 1 --link wan slow --scale 0.5 --only 'FLIGHT' 'netcat'");
+        let whole = parse("--only =lightship");
+        assert!(whole.wants("Lightship") && !whole.wants("Lightship, none"));
         let usual = parse("");
         assert_eq!(usual.links(&["local"]), ["local"]);
         assert!(usual.wants("anything") && usual.scale_over("slow") < usual.scale_over("local"));
