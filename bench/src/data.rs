@@ -4,9 +4,10 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_array::{FixedSizeBinaryArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
 use lightship_testkit::{tpch, wide};
 use parquet::arrow::arrow_reader::{
@@ -110,6 +111,31 @@ fn open(path: &Path, batch_rows: usize) -> Result<(SchemaRef, impl Iterator<Item
     let schema = builder.schema().clone();
     let reader = builder.with_batch_size(batch_rows).build()?;
     Ok((schema, reader.map(|batch| batch.map_err(Error::from))))
+}
+
+/// So many rows of so many random bytes.
+pub(crate) fn records(row_bytes: u64, rows: u64) -> Result<DataFile> {
+    let path = places::data().join(format!("records-{row_bytes}-{rows}.parquet"));
+    if !path.exists() {
+        eprintln!("writing {}", path.display());
+        let width = i32::try_from(row_bytes)?;
+        let schema =
+            Arc::new(Schema::new(vec![Field::new("record", DataType::FixedSizeBinary(width), false)]));
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut left = usize::try_from(rows)?;
+        let batches = std::iter::from_fn(|| {
+            let rows = left.min(BATCH_ROWS);
+            left -= rows;
+            let mut bytes = vec![0; rows * usize::try_from(row_bytes).ok()?];
+            random.fill(&mut bytes);
+            let column = FixedSizeBinaryArray::try_new(width, bytes.into(), None).map_err(Error::from);
+            let batch =
+                column.and_then(|column| Ok(RecordBatch::try_new(schema.clone(), vec![Arc::new(column)])?));
+            (rows > 0).then_some(batch)
+        });
+        write(&path, Format::Parquet, schema.clone(), batches)?;
+    }
+    Ok(DataFile { path, rows })
 }
 
 fn rows(at_scale_1: f64, scale: f64) -> usize {

@@ -87,6 +87,8 @@ enum Command {
     Latency(Settings),
     /// A million rows over 10 to 1000 Mbit/s
     Bandwidth(Settings),
+    /// Fetch size and message size: the grid, the model, its plans and the strategies
+    Mind(Settings),
     /// The first four: the page docs/results/transfer.md
     Transfer(Settings),
     /// One process of a benchmark
@@ -96,8 +98,8 @@ enum Command {
 
 fn run(command: Command) -> Result<()> {
     use experiments::{
-        bandwidth_and_latency, chunk_size, codecs, columns, databases, fetch_memory, memory_to_arrow, nulls,
-        peers, postgres_to_arrow, protobuf, round_trip, strings,
+        bandwidth_and_latency, chunk_size, codecs, columns, databases, fetch_memory, memory_to_arrow, mind,
+        nulls, peers, postgres_to_arrow, protobuf, round_trip, strings,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -115,6 +117,7 @@ fn run(command: Command) -> Result<()> {
         Command::Protobuf(settings) => protobuf::run(&settings),
         Command::Latency(settings) => bandwidth_and_latency::latency(&settings),
         Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
+        Command::Mind(settings) => mind::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

@@ -13,6 +13,8 @@ pub(crate) enum Page {
     Transfer,
     /// The experiments of the source of the columnar protocol.
     ColumnarProtocol,
+    /// Those of the thesis on fetch sizes.
+    Mind,
 }
 
 impl Page {
@@ -20,6 +22,7 @@ impl Page {
         match self {
             Self::Transfer => "transfer.md",
             Self::ColumnarProtocol => "columnar-protocol.md",
+            Self::Mind => "mind.md",
         }
     }
 
@@ -27,6 +30,7 @@ impl Page {
         match self {
             Self::Transfer => "# Transfers, side by side\n",
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
+            Self::Mind => "# Nobody sets a fetch size\n",
         }
     }
 }

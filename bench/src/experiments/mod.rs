@@ -8,6 +8,7 @@ pub(crate) mod databases;
 pub(crate) mod fetch_memory;
 mod layouts;
 pub(crate) mod memory_to_arrow;
+pub(crate) mod mind;
 pub(crate) mod nulls;
 pub(crate) mod peers;
 pub(crate) mod postgres_to_arrow;

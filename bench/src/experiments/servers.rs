@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use lightship_tuner::Sample;
+
 use crate::data::{self, DataFile};
 use crate::links::Course;
 use crate::parts::{Held, Part, Transferred};
@@ -35,6 +37,14 @@ impl<'a> Memory<'a> {
     /// All rows, with more arguments for the client.
     pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
         fetch(self.course, &self.port, arguments)?.whole(self.rows)
+    }
+
+    /// Times at least so many batches at each of some sizes, ROWS:BYTES.
+    pub(super) fn sizes(&self, batches: u32, pairs: &[String]) -> Result<Vec<Sample>> {
+        let (address, batches) = (self.course.far_address(), batches.to_string());
+        let own = ["sizes", &*address, &*self.port, "--batches", &*batches];
+        let arguments: Vec<_> = own.into_iter().chain(pairs.iter().map(String::as_str)).collect();
+        Part::spawn(Some(self.course.near()), &arguments)?.result()
     }
 }
 

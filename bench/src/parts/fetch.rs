@@ -56,7 +56,8 @@ impl Fetch {
         while transfer.next().await?.is_some() {}
         let report = transfer.report();
         let done = Transferred::since(began, report.rows, report.bytes_arrow)?;
-        Ok(Transferred { wire_bytes: report.bytes_wire, ..done })
+        let plan_memory_bytes = report.plan.memory_bytes();
+        Ok(Transferred { wire_bytes: report.bytes_wire, plan_memory_bytes, ..done })
     }
 }
 
@@ -74,6 +75,6 @@ pub(super) async fn round_trips(port: u16, sql: &str, count: u32) -> Result<Late
     Ok(Latencies::of(&mut latencies[WARM_UP as usize..]))
 }
 
-fn endpoint(host: &str, port: u16) -> Endpoint {
+pub(super) fn endpoint(host: &str, port: u16) -> Endpoint {
     Endpoint::Tcp { host: host.into(), port, tls: None }
 }

@@ -5,6 +5,7 @@ mod engine;
 mod fetch;
 mod protobuf;
 mod serve;
+mod sizes;
 mod sockets;
 
 use std::io::Write;
@@ -52,6 +53,16 @@ pub(crate) enum Part {
     HoldMariadb { file: PathBuf },
     /// Read a result from PostgreSQL and drop its batches
     Postgres { uri: String, sql: String },
+    /// Time batches from a node, of so many rows, in messages of so many bytes
+    Sizes {
+        host: String,
+        port: u16,
+        #[arg(long)]
+        batches: u32,
+        /// ROWS:BYTES
+        #[arg(required = true)]
+        pairs: Vec<sizes::Pair>,
+    },
     /// Time queries on an open connection to a node
     RoundTrips { port: u16, sql: String, count: u32 },
     /// Time queries in an engine of this process
@@ -75,6 +86,9 @@ pub(crate) struct Transferred {
     /// Of messages, as they were on the wire; 0 where only the link knows.
     #[serde(default)]
     pub(crate) wire_bytes: u64,
+    /// What the plan allows on its way, where there was one.
+    #[serde(default)]
+    pub(crate) plan_memory_bytes: u64,
     pub(crate) peak_memory_bytes: u64,
 }
 
@@ -106,6 +120,9 @@ pub(crate) fn run(part: Part) -> Result<()> {
         Part::Postgres { uri, sql } => {
             print(&Threads::Many.runtime()?.block_on(databases::read_postgres(&uri, &sql))?)
         }
+        Part::Sizes { host, port, batches, pairs } => {
+            print(&Threads::One.runtime()?.block_on(sizes::time(&host, port, batches, &pairs))?)
+        }
         Part::RoundTrips { port, sql, count } => {
             print(&Threads::One.runtime()?.block_on(fetch::round_trips(port, &sql, count))?)
         }
@@ -131,7 +148,7 @@ impl Transferred {
     fn since(began: Instant, rows: u64, bytes: u64) -> Result<Self> {
         let seconds = began.elapsed().as_secs_f64();
         let peak_memory_bytes = memory_bytes("self", "VmHWM")?;
-        Ok(Self { seconds, rows, bytes, wire_bytes: 0, peak_memory_bytes })
+        Ok(Self { seconds, rows, bytes, wire_bytes: 0, plan_memory_bytes: 0, peak_memory_bytes })
     }
 
     /// Itself, if all rows came.

@@ -61,6 +61,11 @@ impl Effort {
         Self { pairs, in_rows: true, batches_min: 5, budget: None }
     }
 
+    /// These pairs, of rows of a batch and bytes of a message, at least so many batches of each.
+    pub fn exactly(pairs: Vec<(u64, u64)>, batches_min: u32) -> Self {
+        Self { pairs, in_rows: true, batches_min, budget: None }
+    }
+
     /// How many pairs there are.
     pub fn pairs(&self) -> usize {
         self.pairs.len()

@@ -1,0 +1,312 @@
+//! Fetch size and message size: the experiments of the thesis on our protocol. One batch in flight,
+//! over a grid of sizes; the model that is fitted to it, what it plans, and what that takes.
+
+use std::fmt::Write as _;
+
+use lab::Lab;
+use lightship_tuner::{
+    Calibration, Cost, Limits, LinkModel, Plan, Query, Rules, Sample, Strategy, calibrate,
+    mean_relative_error, newton,
+};
+
+use super::servers::Memory;
+use super::under;
+use crate::Result;
+use crate::data;
+use crate::links::Course;
+use crate::plot::{Axis, Lines, LinesPanel, Series};
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results, Run};
+use crate::settings::Settings;
+use crate::tables;
+
+const NAME: &str = "mind";
+const FIGURES: &[Figure] = &[
+    Figure { name: "seconds", digits: 3, range: true },
+    Figure { name: "memory MB", digits: 2, range: false },
+    Figure { name: "predicted seconds", digits: 3, range: false },
+    Figure { name: "batch bytes", digits: 0, range: false },
+    Figure { name: "message bytes", digits: 0, range: false },
+    Figure { name: "first seconds", digits: 6, range: false },
+    Figure { name: "first messages", digits: 0, range: false },
+    Figure { name: "next seconds", digits: 6, range: false },
+    Figure { name: "next messages", digits: 0, range: false },
+];
+const SECONDS: usize = 0;
+const MEMORY: usize = 1;
+const SAMPLE: usize = 3;
+
+/// The thesis' six queries: their names, and bytes of a row.
+const QUERIES: [(&str, u64); 6] = [("Q1", 205), ("Q2", 54), ("Q3", 27), ("Q4", 450), ("Q5", 29), ("Q6", 27)];
+/// Q6 is one of 55 rows.
+const SMALL: (&str, u64) = ("Q6", 55);
+/// The others' result, at scale 1.
+const VOLUME_BYTES: f64 = 128e6;
+/// Rows of a batch: the decades of the thesis' grid and their halves.
+const BATCH_ROWS: [u64; 9] = [110, 550, 1_100, 5_500, 11_000, 55_000, 110_000, 550_000, 1_100_000];
+const MESSAGE_BYTES: [u64; 5] = [1_536, 4_096, 8_192, 16_384, 32_768];
+const BATCHES_MIN: u32 = 3;
+/// The walk ends where a step gains less than this part of the best cell's time.
+const GAIN: f64 = 0.01;
+const MIND: &str = "MIND";
+const AUTO: &str = "auto";
+
+/// F^B_max: the thesis', where three batches take no minutes.
+fn batch_bytes_max(link: &str) -> u64 {
+    match link {
+        "slow" => 400_000,
+        "wan" => 4_000_000,
+        _ => 30_000_000,
+    }
+}
+
+fn limits(link: &str) -> Limits {
+    Limits {
+        message_bytes_min: MESSAGE_BYTES[0],
+        message_bytes_max: MESSAGE_BYTES[MESSAGE_BYTES.len() - 1],
+        batch_bytes_max: batch_bytes_max(link),
+    }
+}
+
+fn strategy_name(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Default => "default: 15 rows",
+        Strategy::LargestMessage => "largest message",
+        Strategy::LargestBatch => "largest batch",
+        Strategy::LargestBoth => "largest both",
+        _ => "batch of one message",
+    }
+}
+
+/// What the batches of a whole result take at the times of a sample.
+fn seconds(sample: &Sample, query: &Query) -> f64 {
+    let batches = (query.volume_bytes as f64 / sample.batch_bytes).ceil();
+    let others = sample.next_count as f64 / sample.first_count.max(1) as f64;
+    batches * (sample.first_seconds + others * sample.next_seconds)
+}
+
+/// One round of a query over a link, and what is known of it.
+struct Round<'a> {
+    memory: &'a Memory<'a>,
+    query: Query,
+    limits: Limits,
+    place: &'a Place,
+    round: u32,
+}
+
+impl Round<'_> {
+    fn time(&self, pairs: &[(u64, u64)]) -> Result<Vec<Sample>> {
+        let pairs: Vec<_> = pairs.iter().map(|(rows, bytes)| format!("{rows}:{bytes}")).collect();
+        self.memory.sizes(BATCHES_MIN, &pairs)
+    }
+
+    fn run(&self, contender: String, sample: &Sample, model: &LinkModel) -> Result<Run> {
+        let predicted = Cost::new(model, &self.query)?.seconds(sample.batch_bytes, sample.message_bytes);
+        let values = vec![
+            seconds(sample, &self.query),
+            sample.batch_bytes / 1e6,
+            predicted,
+            sample.batch_bytes,
+            sample.message_bytes,
+            sample.first_seconds,
+            sample.first_count as f64,
+            sample.next_seconds,
+            sample.next_count as f64,
+        ];
+        Ok(Run { place: self.place.clone(), contender, round: self.round, values })
+    }
+
+    /// The grid; the model of it; what it plans, and the strategies, measured as well.
+    fn all(&self) -> Result<Vec<Run>> {
+        let fits = |rows: u64| rows as f64 * self.query.row_bytes <= self.limits.batch_bytes_max as f64;
+        // A result of few rows has no larger batches.
+        let rows_of_result = (self.query.volume_bytes as f64 / self.query.row_bytes) as u64;
+        let rows = BATCH_ROWS.into_iter().filter(|&rows| fits(rows) && rows * 4 <= rows_of_result.max(440));
+        let cells: Vec<_> = rows.flat_map(|rows| MESSAGE_BYTES.map(|bytes| (rows, bytes))).collect();
+        let samples = self.time(&cells)?;
+        let model = calibrate(&samples)?.model;
+        let best = samples.iter().map(|sample| seconds(sample, &self.query)).fold(f64::INFINITY, f64::min);
+        let rules = Rules { gain_seconds: Some(GAIN * best), ..Rules::default() };
+        let mind = newton(&model, &self.query, &self.limits, &rules)?.plan;
+        let pair = |plan: &Plan| (plan.batch_rows, plan.message_bytes);
+        let plans = Strategy::ALL.map(|strategy| -> Result<_> {
+            let plan = strategy.plan(&model, &self.query, &self.limits)?;
+            Ok((strategy_name(strategy).to_owned(), pair(&plan)))
+        });
+        let mut named: Vec<(String, (u64, u64))> = plans.into_iter().collect::<Result<_>>()?;
+        named.push((MIND.to_owned(), pair(&mind)));
+        let pairs: Vec<_> = named.iter().map(|(_, pair)| *pair).collect();
+        let planned = self.time(&pairs)?;
+        let grid = cells.iter().map(|(rows, bytes)| format!("{rows} x {bytes}")).zip(&samples);
+        let all = grid.chain(named.into_iter().map(|(name, _)| name).zip(&planned));
+        all.map(|(contender, sample)| self.run(contender, sample, &model)).collect()
+    }
+}
+
+fn measure(
+    settings: &Settings,
+    course: &Course,
+    name: &str,
+    row_bytes: u64,
+    results: &mut Results,
+) -> Result<()> {
+    let volume = VOLUME_BYTES * settings.scale_or(1.0);
+    let file = data::records(row_bytes, (volume / row_bytes as f64) as u64)?;
+    let rows = if name == SMALL.0 { SMALL.1 } else { file.rows };
+    let memory = Memory::start(course, &file)?;
+    let place = Place {
+        values: vec![course.link.clone(), name.to_owned()],
+        scale: settings.scale_or(1.0),
+        note: course.measured.clone(),
+    };
+    let query = Query { volume_bytes: rows * row_bytes, row_bytes: row_bytes as f64 };
+    let mut runs = Vec::new();
+    for round in 1..=settings.rounds {
+        let one = Round { memory: &memory, query, limits: limits(&course.link), place: &place, round };
+        runs.extend(one.all()?);
+        let done = memory.fetch(&["--tcp"])?;
+        let part = query.volume_bytes as f64 / done.bytes.max(1) as f64;
+        let memory_mb = done.plan_memory_bytes as f64 / 1e6;
+        let values = [vec![done.seconds * part, memory_mb], vec![f64::NAN; FIGURES.len() - 2]].concat();
+        runs.push(Run { place: place.clone(), contender: AUTO.into(), round, values });
+        eprintln!("{place} {round}/{}", settings.rounds);
+    }
+    results.add(runs)
+}
+
+fn is_cell(contender: &str) -> bool {
+    contender.contains(" x ")
+}
+
+/// The medians of a contender as a sample.
+fn sample(results: &Results, place: &[String], contender: &str) -> Sample {
+    let of = |figure: usize| results.summary(place, contender, SAMPLE + figure).median;
+    Sample {
+        batch_bytes: of(0),
+        message_bytes: of(1),
+        first_seconds: of(2),
+        first_count: of(3) as u64,
+        next_seconds: of(4),
+        next_count: of(5) as u64,
+    }
+}
+
+fn samples(results: &Results, place: &[String]) -> Vec<Sample> {
+    let cells = results.contenders(place).into_iter().filter(|name| is_cell(name));
+    cells.map(|cell| sample(results, place, cell)).collect()
+}
+
+/// The best cell, and what it took.
+fn best<'a>(results: &'a Results, place: &[String]) -> Option<(&'a str, f64)> {
+    let cells = results.contenders(place).into_iter().filter(|name| is_cell(name));
+    cells.map(|cell| (cell, results.median(place, cell))).min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// How wrong the model of a query is on the others of the same link, and on itself.
+fn fit_table(results: &Results, link: &str) -> String {
+    let places: Vec<_> = results.places().into_iter().filter(|place| place[0] == link).collect();
+    let mut out = String::from(
+        "| calibrated on | alpha | beta | error on itself % | error on the others % |\n| --- | --- | --- | --- | --- |",
+    );
+    for place in &places {
+        let Ok(Calibration { model, relative_error, .. }) = calibrate(&samples(results, place)) else {
+            continue;
+        };
+        let others = places.iter().filter(|other| other != &place);
+        let errors: Vec<f64> =
+            others.filter_map(|other| mean_relative_error(&model, &samples(results, other))).collect();
+        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+        let plane = |p: lightship_tuner::Plane| {
+            format!("{:.2e} F + {:.2e} M + {:.2e}", p.per_batch_byte, p.per_message_byte, p.constant)
+        };
+        let _ = write!(
+            out,
+            "\n| {} | {} | {} | {:.1} | {:.1} |",
+            place[1],
+            plane(model.first),
+            plane(model.next),
+            relative_error.unwrap_or(f64::NAN) * 100.0,
+            mean * 100.0
+        );
+    }
+    out
+}
+
+fn plan_table(results: &Results, place: &[String]) -> String {
+    let Some((cell, least)) = best(results, place) else { return String::new() };
+    let strategies = Strategy::ALL.map(strategy_name);
+    let rows: Vec<_> = [MIND, AUTO].into_iter().chain(strategies).chain([cell]).collect();
+    let columns = ["seconds", "of the best cell", "memory MB", "F x M"];
+    tables::grid("", &rows, &columns, |row, column| {
+        let took = results.summary(place, row, SECONDS);
+        let sample = sample(results, place, row);
+        match column {
+            "seconds" => tables::spread(took, 3),
+            "memory MB" => tables::number(results.summary(place, row, MEMORY).median, 3),
+            "F x M" if sample.batch_bytes.is_nan() => String::new(),
+            "F x M" => format!("{:.0} x {:.0}", sample.batch_bytes, sample.message_bytes),
+            _ => tables::number(took.median / least, 2),
+        }
+    })
+}
+
+fn plot(results: &Results) -> Result<String> {
+    let panel = |place: &[String]| {
+        let series = |bytes: u64| {
+            let point = |rows: u64| {
+                let cell = format!("{rows} x {bytes}");
+                (rows as f64, results.summary(place, &cell, SECONDS))
+            };
+            let points = BATCH_ROWS.into_iter().map(point).filter(|(_, took)| !took.median.is_nan());
+            Series { name: format!("M = {bytes}"), points: points.collect() }
+        };
+        LinesPanel {
+            title: place.join(", "),
+            y: Axis::log("seconds"),
+            series: MESSAGE_BYTES.into_iter().map(series).collect(),
+        }
+    };
+    Lines { x: Axis::log("rows of a batch"), panels: results.places().into_iter().map(panel).collect() }.svg()
+}
+
+fn report(results: &Results) -> Vec<String> {
+    let fits = results.values(0).into_iter().map(|link| {
+        format!("### The model, {link}\n\nSizes in bytes, times in seconds.\n\n{}", fit_table(results, link))
+    });
+    let plans = results
+        .places()
+        .into_iter()
+        .map(|place| under(results, &place.join(", "), place, &plan_table(results, place)));
+    fits.chain(plans).collect()
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let lab = Lab::new()?;
+    let mut results = Results::open(&settings.results, NAME, &["link", "query"], FIGURES)?;
+    for link in settings.links(&["lan", "wan"]) {
+        let course = Course::open(&lab, &link)?;
+        for (name, row_bytes) in QUERIES.into_iter().filter(|(name, _)| settings.wants(name)) {
+            measure(settings, &course, name, row_bytes, &mut results)?;
+        }
+    }
+    Report {
+        name: NAME,
+        page: Page::Mind,
+        title: "Fetch size and message size",
+        text: "Six results with the thesis' sizes of rows (205, 54, 27, 450, 29 and 27 bytes, random; 128 MB each \
+               at scale 1, the sixth of 55 rows), from memory over TCP, nothing encoded, with one batch in flight, \
+               at every pair of a grid of batch sizes F and message sizes M. At least three batches of each are \
+               timed: their means, for all batches of the result, are its seconds. The model is fitted to the grid; \
+               MIND is Newton's walk over it, which ends where a step gains less than a hundredth of the best \
+               cell's time; it and the five strategies are measured like a cell. `auto` is the whole result as \
+               `fetch` takes it by default, with its window and codec; its memory is W batches."
+            .into(),
+        tables: report(&results),
+        plot: Some((plot(&results)?, "Seconds by rows of a batch and size of messages")),
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}
