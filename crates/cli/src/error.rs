@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use lightship_engine::EngineError;
 use lightship_session::{ErrorCode, Failure, TransportError};
 use lightship_sources::SourceError;
+use lightship_tuner::TunerError;
 use serde::Serialize;
 
 use crate::interrupt;
@@ -215,6 +216,18 @@ impl From<TransportError> for CliError {
             TransportError::Connect { .. } => Self::new(Kind::Network, message)
                 .hint("is a node listening there? start one with `lightship node`"),
             _ => Self::new(Kind::Network, message),
+        }
+    }
+}
+
+impl From<TunerError> for CliError {
+    fn from(error: TunerError) -> Self {
+        let this = Self::usage(error.to_string());
+        match error {
+            TunerError::RowTooLarge { .. } => {
+                this.hint("a batch holds one row at least: raise --batch-bytes-max and --memory")
+            }
+            _ => this,
         }
     }
 }

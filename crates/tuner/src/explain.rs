@@ -33,13 +33,22 @@ pub struct Explanation {
     pub first_messages_seconds: f64,
     /// What messages take.
     pub messages_seconds: f64,
-    /// The slowest stage that is known of, and the seconds it takes alone.
-    pub slowest: Option<(Stage, f64)>,
+    /// The slowest stage that is known of.
+    pub slowest: Option<Slowest>,
     /// The fastest with half the batch or half the window; `None` where both are at their least.
     pub half_memory: Option<Plan>,
     /// The fastest with twice the batch or twice the window; `None` where no limit allows either, or
     /// the result is no larger.
     pub double_memory: Option<Plan>,
+}
+
+/// A stage that all others wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Slowest {
+    /// Which one.
+    pub stage: Stage,
+    /// What it takes alone.
+    pub seconds: f64,
 }
 
 /// Explains a plan, whoever made it.
@@ -108,7 +117,7 @@ pub fn explain(
         waiting_seconds: parts.waiting,
         first_messages_seconds: parts.starting,
         messages_seconds: parts.messages,
-        slowest: link.rates.slowest().map(|(stage, rate)| (stage, query.volume_bytes as f64 / rate)),
+        slowest: link.rates.slowest().map(|(stage, _)| Slowest { stage, seconds: cost.least_seconds() }),
         half_memory,
         double_memory,
     })
@@ -152,7 +161,7 @@ mod tests {
         let held = Link { rates, ..LONG };
         assert_eq!(bound(&held, 12)?, Bound::Stage);
         let why = explain(&held, &QUERY, &ROOMY, &RICH, &sized(&held, 1250, 12)?)?;
-        assert_eq!(why.slowest, Some((Stage::Decode, 200.0)));
+        assert_eq!(why.slowest, Some(Slowest { stage: Stage::Decode, seconds: 200.0 }));
         Ok(())
     }
 

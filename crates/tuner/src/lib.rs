@@ -61,7 +61,7 @@ pub use calibrate::{Calibration, Sample, calibrate, mean_relative_error};
 pub use cost::{Cost, Hessian};
 pub use descent::descent;
 pub use error::{Result, TunerError};
-pub use explain::{Bound, Explanation, explain};
+pub use explain::{Bound, Explanation, Slowest, explain};
 pub use fit::{Fit, Term, Why};
 pub use grid::Grid;
 pub use model::{Limits, LinkModel, Plan, Plane, Query};

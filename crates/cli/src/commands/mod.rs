@@ -4,6 +4,7 @@ mod copy;
 mod fetch;
 mod manual;
 mod node;
+mod tune;
 
 use clap::Subcommand;
 use tokio::sync::watch;
@@ -15,6 +16,7 @@ pub(crate) enum Command {
     Node(node::NodeArgs),
     Fetch(fetch::FetchArgs),
     Copy(copy::CopyArgs),
+    Tune(Box<tune::TuneArgs>),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -25,6 +27,7 @@ impl Command {
             Self::Node(args) => node::cmd_node(args, json, stop).await,
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
+            Self::Tune(args) => tune::cmd_tune(&args, json),
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }
