@@ -206,9 +206,9 @@ impl TuneArgs {
                     .hint("leave out one or the other"));
             }
         };
-        if model == LinkModel::default() {
+        if model.first == Plane::default() {
             return Err(CliError::usage(
-                "--alpha and --beta are all zero: where nothing costs, all plans are equal",
+                "--alpha is all zero: where a batch costs nothing, any plan will do",
             )
             .hint("the third number is what a message takes whatever its size"));
         }

@@ -38,7 +38,7 @@ fn heading(text: &mut String, answer: &Answer) {
             &counted(query.rows, "row", "rows"),
             " of ",
             &short(query.row_bytes),
-            " bytes",
+            if query.row_bytes == 1.0 { " byte" } else { " bytes" },
         ],
     );
     line(
@@ -142,7 +142,7 @@ fn halted(halt: &HaltReport) -> Option<String> {
             Size((step.more_bytes / step.gain_seconds) as u64),
             Size(halt.rules.price_bytes_per_second.unwrap_or(0.0) as u64),
         ),
-        (Halt::NoGain, _) => format!("step {next} would make it slower"),
+        (Halt::NoGain, _) => format!("step {next} would save nothing"),
         (Halt::Limits, _) => "batch and message are as large as they may be".into(),
         (Halt::NoStep, _) => "the method finds no next step here; --method descent may".into(),
         _ => return None,
