@@ -30,7 +30,7 @@ impl Command {
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
-            Self::Tune(args) => tune::cmd_tune(&args, json),
+            Self::Tune(args) => tune::cmd_tune(&args, json).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rates, Rules, thesis};
 use serde::Serialize;
 
+use super::measured::Estimate;
 use super::parse::{self, Between};
 use super::settings::Driver;
 use crate::commands::fetch::Auto;
@@ -15,7 +16,8 @@ use crate::size::{MeanSize, Seconds, Size};
 /// A result of V bytes travels as batches of F rows, a batch as messages of at most M bytes.
 /// Small ones cost round trips and calls, large ones memory, and past a point time. From what
 /// messages cost on a link this finds F, M and how many batches to have in flight, and says why,
-/// and what other settings would come to. Nothing is measured and nothing is sent.
+/// and what other settings would come to. The link is one that `lightship calibrate` has measured,
+/// or is given by --alpha and --beta; of the query, its result's size is asked for, and its first rows.
 ///
 /// The first message of a batch takes alpha seconds, and every other beta:
 ///   alpha = a1 x bytes of the batch + b1 x bytes of the message + c1
@@ -24,6 +26,8 @@ use crate::size::{MeanSize, Seconds, Size};
 #[command(
     verbatim_doc_comment,
     after_long_help = "Examples:
+  lightship tune lightship://db.example 'select * from lineitem'
+  lightship tune postgresql://me@db/shop 'select * from orders' --for psycopg,jdbc
   lightship tune --link 50mbit --rows 4000000 --row-bytes 450
   lightship tune --link 10gbit --rows 4000000 --row-bytes 450 --for jdbc,psycopg
   lightship tune --alpha 0,8e-9,0.01 --beta 0,8e-9,1e-5 --volume-bytes 10GB --row-bytes 100
@@ -43,6 +47,13 @@ Sizes are 4096, 64KiB or 1.5MB; times 250us, 10ms or 1s; rates 500MB/s or 10Gbit
 docs/cost-model.md derives all of it."
 )]
 pub(crate) struct TuneArgs {
+    /// The other end of a link that was measured.
+    #[arg(value_name = "URI", conflicts_with_all = ["alpha", "beta", "link"])]
+    uri: Option<String>,
+    /// The query whose result is to come; or say how large it is.
+    #[arg(value_name = "SQL")]
+    sql: Option<String>,
+
     /// Bytes of the result. Two of this, --rows and --row-bytes are needed.
     #[arg(long, value_name = "SIZE", help_heading = "Result")]
     volume_bytes: Option<Size>,
@@ -71,11 +82,12 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "STAGE=RATE,...", value_parser = parse::rates, help_heading = "Link")]
     rates: Option<Rates>,
 
-    /// Smallest and largest message, or the only one. [default: 512..1MiB; of --link, what was
-    /// measured: 512..32767]
+    /// Smallest and largest message, or the only one. [default: 512..1MiB; of a link that
+    /// was measured, what was tried]
     #[arg(long, value_name = "MIN..MAX", value_parser = parse::sizes, help_heading = "Limits")]
     message_bytes: Option<Between>,
-    /// Largest batch. [default: what fits into the memory; of --link, what was measured: 30MB]
+    /// Largest batch. [default: what fits into the memory; of a link that was measured, what was
+    /// tried]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     batch_bytes_max: Option<Size>,
     /// Batches in flight: auto (1 to 64), a number, or MIN..MAX. Drivers of databases have one.
@@ -154,9 +166,26 @@ pub(super) struct Ask {
 }
 
 impl TuneArgs {
-    pub(super) fn query(&self) -> Result<Query, CliError> {
+    /// The place that is asked, and the query.
+    pub(super) fn place(&self) -> Option<(&str, Option<&str>)> {
+        self.uri.as_deref().map(|uri| (uri, self.sql.as_deref()))
+    }
+
+    /// Whether the result's size is not said.
+    pub(super) fn wants_estimate(&self) -> bool {
+        let said = [self.volume_bytes.is_some(), self.rows.is_some(), self.row_bytes.is_some()];
+        said.into_iter().filter(|said| *said).count() < 2
+    }
+
+    /// The result's size: as it is said, and else as it was estimated.
+    pub(super) fn query(&self, estimate: &Estimate) -> Result<Query, CliError> {
         let example = "for example --rows 1000000 --row-bytes 100";
-        let (volume, rows, row) = (self.volume_bytes.map(|v| v.0), self.rows, self.row_bytes.map(|r| r.0));
+        let (volume, mut rows, mut row) =
+            (self.volume_bytes.map(|v| v.0), self.rows, self.row_bytes.map(|r| r.0));
+        if self.wants_estimate() {
+            row = row.or(estimate.row_bytes);
+            rows = rows.or(estimate.rows.filter(|_| volume.is_none()));
+        }
         if volume == Some(0) || rows == Some(0) {
             return Err(CliError::usage("the result is empty: there is nothing to plan").hint(example));
         }
@@ -177,6 +206,10 @@ impl TuneArgs {
                 Err(CliError::usage("--volume-bytes, --rows and --row-bytes: two of them say the third")
                     .hint("leave one out"))
             }
+            (None, None, Some(_)) if self.sql.is_some() => {
+                Err(CliError::usage("how many rows the result has is not known before they come")
+                    .hint("say it: --rows 1000000"))
+            }
             _ => Err(CliError::usage(
                 "how large is the result? two of --volume-bytes, --rows and --row-bytes are needed",
             )
@@ -190,8 +223,10 @@ impl TuneArgs {
             (None, None, Some(NamedLink::TenGigabit)) => thesis::TEN_GIGABIT,
             (None, None, Some(NamedLink::FiftyMegabit)) => thesis::FIFTY_MEGABIT,
             (None, None, None) => {
-                return Err(CliError::usage("what do messages cost? --alpha and --beta say it, or --link")
-                    .hint("to try it: --link 50mbit or --link 10gbit; --help says what alpha and beta are"));
+                return Err(CliError::usage(
+                    "what do messages cost? a URI that was measured says it, or --alpha and --beta, or --link",
+                )
+                .hint("to try it: --link 50mbit or --link 10gbit; to measure: lightship calibrate URI"));
             }
             (Some(_), None, None) => {
                 return Err(CliError::usage("--alpha without --beta")
@@ -219,7 +254,8 @@ impl TuneArgs {
         })
     }
 
-    pub(super) fn ask(&self) -> Result<(Limits, Ask), CliError> {
+    /// What is asked for; of a link that was measured, within these limits where no others are given.
+    pub(super) fn ask(&self, measured: Option<Limits>) -> Result<(Limits, Ask), CliError> {
         let method = self.method.unwrap_or(if self.halt.is_some() { Method::Newton } else { Method::Plan });
         if self.halt.is_some() && !method.walks() {
             return Err(CliError::usage(format!(
@@ -230,7 +266,7 @@ impl TuneArgs {
         }
         let default = Budget::default();
         // What lies beyond the samples of a link is nobody's to say.
-        let measured = self.link.map(|_| thesis::LIMITS);
+        let measured = measured.or(self.link.map(|_| thesis::LIMITS));
         let batch_max =
             self.batch_bytes_max.map(|size| size.0).or(measured.map(|limits| limits.batch_bytes_max));
         let messages =
