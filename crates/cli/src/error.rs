@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use lightship_engine::EngineError;
 use lightship_session::{ErrorCode, Failure, ProfileError, TransportError};
 use lightship_sources::SourceError;
+use lightship_tuner::TunerError;
 use serde::Serialize;
 
 use crate::interrupt;
@@ -225,6 +226,18 @@ impl From<ProfileError> for CliError {
         match error {
             ProfileError::Damaged { .. } | ProfileError::OtherVersion { .. } => {
                 this.hint("measure the link again: lightship calibrate URI")
+            }
+            _ => this,
+        }
+    }
+}
+
+impl From<TunerError> for CliError {
+    fn from(error: TunerError) -> Self {
+        let this = Self::usage(error.to_string());
+        match error {
+            TunerError::RowTooLarge { .. } => {
+                this.hint("a batch holds one row at least: raise --batch-bytes-max and --memory")
             }
             _ => this,
         }

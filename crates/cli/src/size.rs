@@ -1,4 +1,4 @@
-//! Sizes as people write and read them.
+//! Sizes, times and rates as people write and read them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,44 +9,116 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-const UNITS: [(&str, u64); 12] = [
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("K", 1 << 10),
-    ("M", 1 << 20),
-    ("G", 1 << 30),
-    ("B", 1),
+/// Bytes that need not be whole: a mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct MeanSize(pub(crate) f64);
+
+/// Seconds, as `10ms`, `1.5s` or `250us`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Seconds(pub(crate) f64);
+
+/// Bytes a second, as `500MB/s` or `10Gbit/s`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rate(pub(crate) f64);
+
+// Of units with the same end the longer one goes first.
+const SIZES: [(&str, f64); 12] = [
+    ("KiB", (1u64 << 10) as f64),
+    ("MiB", (1u64 << 20) as f64),
+    ("GiB", (1u64 << 30) as f64),
+    ("TiB", (1u64 << 40) as f64),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+    ("K", (1u64 << 10) as f64),
+    ("M", (1u64 << 20) as f64),
+    ("G", (1u64 << 30) as f64),
+    ("B", 1.0),
 ];
+const TIMES: [(&str, f64); 6] =
+    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0)];
+const BITS: [(&str, f64); 4] = [("Kbit", 125.0), ("Mbit", 125e3), ("Gbit", 125e6), ("bit", 0.125)];
+
+/// A number that is finite and not negative, followed by one of the units.
+fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let text = text.trim();
+    let (digits, factor) = units.iter().find_map(|(unit, factor)| {
+        let start = text.len().checked_sub(unit.len()).filter(|&start| start > 0)?;
+        let end = text.get(start..)?;
+        end.eq_ignore_ascii_case(unit).then(|| (&text[..start], *factor))
+    })?;
+    Some(number(digits)? * factor).filter(|value| value.is_finite())
+}
+
+/// A number that is finite and not negative.
+pub(crate) fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
 
 impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let ends_with = |unit: &str| {
-            text.len() > unit.len()
-                && text.is_char_boundary(text.len() - unit.len())
-                && text[text.len() - unit.len()..].eq_ignore_ascii_case(unit)
-        };
-        let (digits, factor) = match UNITS.iter().find(|(unit, _)| ends_with(unit)) {
-            Some((unit, factor)) => (&text[..text.len() - unit.len()], *factor),
-            None => (text, 1),
-        };
-        let number: f64 =
-            digits.trim().parse().map_err(|_| format!("`{text}` is not a size, as 64MiB is"))?;
-        let bytes = number * factor as f64;
-        if bytes.is_finite() && (0.0..=u64::MAX as f64).contains(&bytes) {
-            Ok(Self(bytes as u64))
-        } else {
-            Err(format!("`{text}` is not a size, as 64MiB is"))
-        }
+        let MeanSize(bytes) = text.parse()?;
+        if bytes <= u64::MAX as f64 { Ok(Self(bytes as u64)) } else { Err(no_size(text)) }
     }
+}
+
+impl FromStr for MeanSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        with_unit(text, &SIZES).or_else(|| number(text)).map(Self).ok_or_else(|| no_size(text))
+    }
+}
+
+fn no_size(text: &str) -> String {
+    format!("`{}` is not a size, as 64MiB is", text.trim())
+}
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = with_unit(text, &TIMES);
+        seconds.map(Self).ok_or_else(|| format!("`{}` is not a time, as 10ms is", text.trim()))
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Mb/s are bits to most who write it, and would be read as bytes.
+        let amount = text.trim().strip_suffix("/s").filter(|amount| !amount.ends_with('b'));
+        let rate = amount.and_then(|text| with_unit(text, &BITS).or_else(|| with_unit(text, &SIZES)));
+        rate.map(Self).ok_or_else(|| format!("`{}` is not a rate, as 500MB/s and 10Gbit/s are", text.trim()))
+    }
+}
+
+impl fmt::Display for Seconds {
+    /// Three digits, in the unit that suits them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            0.0 => (0.0, "s"),
+            s if s >= 0.1 => (s, "s"),
+            s if s >= 1e-3 => (s * 1e3, "ms"),
+            s => (s * 1e6, "us"),
+        };
+        write!(f, "{} {unit}", three_digits(value))
+    }
+}
+
+/// A number of three digits, or of as many as stand before the point.
+pub(crate) fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 99.95 || v == 0.0 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
 }
 
 impl fmt::Display for Size {
@@ -109,10 +181,39 @@ mod tests {
             let size: Size = text.parse().unwrap();
             assert_eq!((size.0, size.to_string().as_str()), (bytes, shown), "{text}");
         }
-        for text in ["", "MiB", "x", "-1", "1e99TB", "nan", "12é"] {
+        for text in ["", "MiB", "x", "-1", "1e99TB", "nan", "inf", "12é", "12 apples", "1MBB"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+        assert_eq!("27.5".parse(), Ok(MeanSize(27.5)));
         assert_eq!(grouped(6_001_215), "6,001,215");
         assert_eq!(grouped(12), "12");
+    }
+
+    #[test]
+    fn times_and_rates_are_read_and_shown() {
+        for (text, seconds, shown) in [
+            ("1s", 1.0, "1.00 s"),
+            ("10ms", 0.01, "10.0 ms"),
+            ("250 us", 250e-6, "250 us"),
+            ("250ns", 250e-9, "0.250 us"),
+            ("1.5min", 90.0, "90.0 s"),
+            ("1353.4s", 1353.4, "1353 s"),
+            ("0s", 0.0, "0 s"),
+        ] {
+            let time: Seconds = text.parse().unwrap();
+            assert!((time.0 - seconds).abs() <= 1e-12 * seconds, "{text}: {time:?}");
+            assert_eq!(time.to_string(), shown, "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "nans", "10mss", "10 hours", "infs"] {
+            assert!(text.parse::<Seconds>().is_err(), "{text}");
+        }
+        for (text, rate) in
+            [("500MB/s", 500e6), ("10Gbit/s", 1.25e9), ("100KiB/s", 102_400.0), ("8bit/s", 1.0)]
+        {
+            assert_eq!(text.parse(), Ok(Rate(rate)), "{text}");
+        }
+        for text in ["", "500", "500MB", "MB/s", "500MB/m", "-1MB/s", "500Mb/s"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
     }
 }

@@ -8,7 +8,7 @@ pub type Result<T, E = TunerError> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum TunerError {
     /// A number that is not finite, or makes no sense.
-    #[error("the {what} is {value}, and not between {min} and {max}")]
+    #[error("the {what} is {value:?}, and not between {min:?} and {max:?}")]
     OutOfRange {
         /// Which number.
         what: &'static str,

@@ -16,6 +16,24 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// Messages of the smallest size and its doubles, batches of 1, 2, 3, 5, 7, 10, 20, ... rows, and
+    /// the largest of both: within the limits, whatever they are.
+    ///
+    /// # Errors
+    /// As [`newton`](crate::newton).
+    pub fn over(query: &Query, limits: &Limits) -> Result<Self> {
+        let region = limits.region(query)?;
+        let up_to = |max: u64, sizes: Vec<u64>| -> Vec<u64> {
+            sizes.into_iter().filter(|&size| size < max).chain(std::iter::once(max)).collect()
+        };
+        let doubles = (0..60).map_while(|power| limits.message_bytes_min.checked_shl(power));
+        let decades = (0..18).flat_map(|power| [1, 2, 3, 5, 7].map(|digit| digit * 10u64.pow(power)));
+        Ok(Self {
+            batch_rows: up_to(Batch::fitting(query, region.x_max).rows as u64, decades.collect()),
+            message_bytes: up_to(limits.message_bytes_max, doubles.collect()),
+        })
+    }
+
     /// How many pairs there are.
     pub fn points(&self) -> usize {
         self.batch_rows.len() * self.message_bytes.len()
@@ -61,6 +79,24 @@ mod tests {
         assert_eq!((grid.batch_rows[0], grid.batch_rows[36]), (110, 1_100_000));
         assert_eq!((grid.message_bytes[0], grid.message_bytes[16]), (1536, 32_767));
         assert!(grid.batch_rows.is_sorted() && grid.message_bytes.is_sorted());
+    }
+
+    #[test]
+    fn a_grid_over_any_limits() -> Result<()> {
+        let narrow = Limits { message_bytes_min: 100, message_bytes_max: 450, batch_bytes_max: 300 };
+        let grid = Grid::over(&Q3, &narrow)?;
+        assert_eq!(
+            (grid.batch_rows, grid.message_bytes),
+            (vec![1, 2, 3, 5, 7, 10, 11], vec![100, 200, 400, 450])
+        );
+        let one = Limits { message_bytes_min: 1, message_bytes_max: 1, batch_bytes_max: 27 };
+        assert_eq!(Grid::over(&Q3, &one)?.points(), 1);
+        let wide = Limits { message_bytes_min: 1, message_bytes_max: 1 << 60, batch_bytes_max: 1 << 60 };
+        let grid = Grid::over(&Query { volume_bytes: 1 << 60, row_bytes: 1e-6 }, &wide)?;
+        assert!(grid.batch_rows.is_sorted() && grid.message_bytes.is_sorted() && grid.points() < 6000);
+        let best = Grid::over(&Q3, &LIMITS)?.best(&TEN_GIGABIT, &Q3, &LIMITS)?;
+        assert_eq!((best.batch_rows, best.message_bytes), (1_111_111, 32_767));
+        Ok(())
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //! - [`newton()`]: the thesis' optimiser, with its halting [`Rules`]; [`descent()`]: one that never
 //!   goes uphill; [`Grid`] and [`Strategy`]: what they are compared with.
 //! - [`plan()`]: batch, message and window together, in the least memory that is nearly as
-//!   fast as any: a [`Plan`].
+//!   fast as any: a [`Plan`]. [`explain()`]: what a plan's time is spent on, and what half or twice
+//!   its memory would do.
 //! - [`thesis`]: the links, queries and limits of the thesis.
 //!
 //! No I/O, no clock, no threads, no randomness: times are `f64` seconds that others measured. It does
@@ -42,6 +43,7 @@ mod calibrate;
 mod cost;
 mod descent;
 mod error;
+mod explain;
 mod fit;
 mod grid;
 mod model;
@@ -59,6 +61,7 @@ pub use calibrate::{Calibration, Sample, calibrate, mean_relative_error};
 pub use cost::{Cost, Hessian};
 pub use descent::descent;
 pub use error::{Result, TunerError};
+pub use explain::{Bound, Explanation, Slowest, explain};
 pub use fit::{Fit, Term, Why};
 pub use grid::Grid;
 pub use model::{Limits, LinkModel, Plan, Plane, Query};

@@ -11,6 +11,8 @@ use crate::window::{Link, WindowCost};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
+    /// Fewest batches in flight: more than one where whoever asks keeps to a number.
+    pub window_batches_min: u64,
     /// Most batches in flight.
     pub window_batches_max: u64,
     /// Most bytes of rows in flight: W times F^B.
@@ -20,22 +22,30 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// 64 batches, 32 MiB, 2%.
+    /// 1 to 64 batches, 32 MiB, 2%.
     fn default() -> Self {
-        Self { window_batches_max: 64, memory_bytes_max: 32 << 20, tolerance: 0.02 }
+        Self { window_batches_min: 1, window_batches_max: 64, memory_bytes_max: 32 << 20, tolerance: 0.02 }
     }
 }
 
 impl Budget {
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         within("largest window in batches", self.window_batches_max as f64, 1.0, f64::MAX)?;
+        let max = self.window_batches_max as f64;
+        within("smallest window in batches", self.window_batches_min as f64, 1.0, max)?;
         within("memory in bytes", self.memory_bytes_max as f64, 1.0, f64::MAX)?;
         within("tolerance", self.tolerance, 0.0, 1e3)
     }
 
     fn window_max(&self, batch_bytes: f64) -> u64 {
         let fitting = (self.memory_bytes_max as f64 / batch_bytes).floor() as u64;
-        self.window_batches_max.min(fitting).max(1)
+        self.window_batches_max.min(fitting).max(self.window_batches_min).max(1)
+    }
+
+    /// The limits, with a batch no larger than what fits into the memory as often as it must.
+    pub(crate) fn within(&self, limits: &Limits) -> Limits {
+        let share = self.memory_bytes_max / self.window_batches_min.max(1);
+        Limits { batch_bytes_max: limits.batch_bytes_max.min(share), ..*limits }
     }
 }
 
@@ -60,8 +70,7 @@ pub fn plan(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Res
 /// The plan, and how many costs were computed for it at most.
 fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Result<(Plan, usize)> {
     budget.check()?;
-    let batch_bytes_max = limits.batch_bytes_max.min(budget.memory_bytes_max);
-    let region = Limits { batch_bytes_max, ..*limits }.region(query)?;
+    let region = budget.within(limits).region(query)?;
     let cost = WindowCost::new(link, query)?;
     let sizes = sizes(query, &region, budget.memory_bytes_max as f64);
     let largest = |size: &Size| budget.window_max(size.batch.bytes);
@@ -77,14 +86,17 @@ fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Resul
         if fitting == 0 {
             continue;
         }
-        let window_max = largest(size).min(fitting);
+        let windows = (budget.window_batches_min, largest(size).min(fitting));
+        if windows.1 < windows.0 {
+            continue;
+        }
         // One evaluation for the largest window, one for each halving, one for the answer.
         evaluations += 1;
-        let Some(window_batches) = cost.window_for(size.batch.bytes, size.message_bytes, window_max, target)
+        let Some(window_batches) = cost.window_for(size.batch.bytes, size.message_bytes, windows, target)
         else {
             continue;
         };
-        evaluations += 2 + window_max.ilog2() as usize;
+        evaluations += 2 + windows.1.ilog2() as usize;
         let plan = size.plan(window_batches, seconds(size, window_batches));
         let better = best.is_none_or(|best| {
             let faster = plan.predicted_seconds < best.predicted_seconds;
@@ -213,7 +225,7 @@ mod tests {
                     assert!(plan.predicted_seconds <= 1.025 * seconds, "{name} {x} {y}: {seconds} {plan:?}");
                     // Nor does any reach the same in much less.
                     let memory = cost
-                        .window_for(x, y, window, plan.predicted_seconds)
+                        .window_for(x, y, (1, window), plan.predicted_seconds)
                         .map_or(f64::INFINITY, |window| window as f64 * x);
                     let needed = plan.memory_bytes as f64;
                     assert!(needed <= 1.6 * memory, "{name} {x} {y}: {memory} {plan:?} {link:?}");
@@ -232,6 +244,22 @@ mod tests {
         assert!(many.memory_bytes * 30 < one.memory_bytes, "{one:?} {many:?}");
         // Little more than bandwidth x delay.
         assert!((1_250_000..1_500_000).contains(&many.memory_bytes), "{many:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_window_that_is_given_is_kept() -> Result<()> {
+        for window in [1, 3, 64] {
+            let budget =
+                Budget { window_batches_min: window, window_batches_max: window, ..Budget::default() };
+            for link in links() {
+                for (name, query) in QUERIES {
+                    let plan = plan(&link, &query, &LIMITS, &budget)?;
+                    assert_eq!(plan.window_batches, window, "{name}: {plan:?}");
+                    assert!(plan.memory_bytes <= budget.memory_bytes_max, "{name}: {plan:?}");
+                }
+            }
+        }
         Ok(())
     }
 
@@ -262,6 +290,8 @@ mod tests {
         for bad in [
             Budget { tolerance: f64::NAN, ..budget },
             Budget { window_batches_max: 0, ..budget },
+            Budget { window_batches_min: 0, ..budget },
+            Budget { window_batches_min: 65, ..budget },
             Budget { memory_bytes_max: 0, ..budget },
         ] {
             assert!(plan(&link, &Q3, &LIMITS, &bad).is_err(), "{bad:?}");

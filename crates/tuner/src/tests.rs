@@ -23,7 +23,8 @@ pub(crate) const LONG: Link = Link {
 /// Sizes and memory without much of a limit.
 pub(crate) const ROOMY: Limits =
     Limits { message_bytes_min: 512, message_bytes_max: 1 << 20, batch_bytes_max: 1 << 30 };
-pub(crate) const RICH: Budget = Budget { window_batches_max: 64, memory_bytes_max: 1 << 30, tolerance: 0.02 };
+pub(crate) const RICH: Budget =
+    Budget { window_batches_min: 1, window_batches_max: 64, memory_bytes_max: 1 << 30, tolerance: 0.02 };
 const TEN_GIGABYTES: Query = Query { volume_bytes: 10_000_000_000, row_bytes: 100.0 };
 
 #[track_caller]

@@ -76,22 +76,46 @@ impl WindowCost {
         seconds.max(self.least_seconds)
     }
 
-    /// The least window up to `window_max` whose time is no more than `target_seconds`; `None` when
-    /// that one's is more as well.
+    /// What the time of the transfer is made of, but for the slowest stage.
+    pub(crate) fn parts(&self, batch_bytes: f64, message_bytes: f64, window_batches: u64) -> Parts {
+        let batches = self.cost.batches(batch_bytes);
+        if batches < 1.0 {
+            return Parts::default();
+        }
+        let BatchSeconds { first, next, cycle } = self.cost.batch(batch_bytes, message_bytes);
+        let wait = self.rtt_seconds.min((first - next).max(0.0));
+        let wire = cycle - wait;
+        let window = window_batches.max(1) as f64;
+        let starting = (first - next).max(0.0) - wait;
+        Parts {
+            waiting: wait + ((batches - 1.0) / window).floor() * (cycle - window * wire).max(0.0),
+            starting: batches * starting,
+            messages: batches * (wire - starting),
+        }
+    }
+
+    /// Of the slowest stage.
+    pub(crate) fn least_seconds(&self) -> f64 {
+        self.least_seconds
+    }
+
+    /// The least window within `windows` whose time is no more than `target_seconds`; `None` when
+    /// that of the largest is more as well.
     pub(crate) fn window_for(
         &self,
         batch_bytes: f64,
         message_bytes: f64,
-        window_max: u64,
+        windows: (u64, u64),
         target_seconds: f64,
     ) -> Option<u64> {
+        let (window_min, window_max) = windows;
         // As many as there are batches are as good as any more.
-        let most = window_max.min(self.cost.batches(batch_bytes) as u64).max(1);
+        let most = window_max.min(self.cost.batches(batch_bytes) as u64).max(window_min).max(1);
         let reaches = |window| self.seconds(batch_bytes, message_bytes, window) <= target_seconds;
         if !reaches(most) {
             return None;
         }
-        let (mut low, mut high) = (0, most);
+        let (mut low, mut high) = (window_min.saturating_sub(1), most);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if reaches(middle) { high = middle } else { low = middle }
@@ -104,8 +128,19 @@ impl WindowCost {
     pub fn least_window(&self, batch_bytes: f64, message_bytes: f64, window_max: u64, tolerance: f64) -> u64 {
         let plateau = self.seconds(batch_bytes, message_bytes, window_max);
         let target = plateau * (1.0 + tolerance.max(0.0));
-        self.window_for(batch_bytes, message_bytes, window_max, target).unwrap_or(window_max.max(1))
+        self.window_for(batch_bytes, message_bytes, (1, window_max), target).unwrap_or(window_max.max(1))
     }
+}
+
+/// Seconds of a transfer by what they are spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Parts {
+    /// Nothing moves: for the first batch, and wherever the window does not cover a round trip.
+    pub(crate) waiting: f64,
+    /// What a first message takes beyond another and beyond the wait.
+    pub(crate) starting: f64,
+    /// What messages take wherever they stand.
+    pub(crate) messages: f64,
 }
 
 #[cfg(test)]
@@ -154,6 +189,15 @@ mod tests {
         fn a_window_of_one_is_the_thesis(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64) {
             let (ours, theirs) = (WindowCost::new(&link, &Q3)?.seconds(x, y, 1), Cost::new(&link.model, &Q3)?.seconds(x, y));
             prop_assert!((ours / theirs - 1.0).abs() < 1e-12, "{} {}", ours, theirs);
+        }
+
+        #[test]
+        fn the_parts_make_the_whole(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64, window in 1..100u64) {
+            let cost = WindowCost::new(&link, &Q3)?;
+            let parts = cost.parts(x, y, window);
+            let (sum, seconds) = (parts.waiting + parts.starting + parts.messages, cost.seconds(x, y, window));
+            prop_assert!((sum / seconds - 1.0).abs() < 1e-9, "{} {}", sum, seconds);
+            prop_assert!(parts.waiting >= 0.0 && parts.starting >= 0.0 && parts.messages >= 0.0);
         }
 
         #[test]

@@ -102,6 +102,13 @@ const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Auto<T>(Option<T>);
 
+impl<T> Auto<T> {
+    /// What was given; nothing where it is left to us.
+    pub(crate) fn given(self) -> Option<T> {
+        self.0
+    }
+}
+
 impl<T: FromStr> FromStr for Auto<T>
 where
     T::Err: std::fmt::Display,

@@ -5,6 +5,7 @@ mod copy;
 mod fetch;
 mod manual;
 mod node;
+mod tune;
 
 use clap::Subcommand;
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ pub(crate) enum Command {
     Fetch(fetch::FetchArgs),
     Copy(copy::CopyArgs),
     Calibrate(calibrate::CalibrateArgs),
+    Tune(Box<tune::TuneArgs>),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -28,6 +30,7 @@ impl Command {
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
+            Self::Tune(args) => tune::cmd_tune(&args, json).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }

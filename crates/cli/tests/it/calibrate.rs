@@ -3,9 +3,16 @@
 use crate::support::*;
 
 /// The command with its profiles in a folder of its own.
+fn with_profiles(profiles: &str, args: &[&str]) -> Outcome {
+    Process::start_with(args, |command| command.env("LIGHTSHIP_PROFILES", profiles)).end()
+}
+
 fn calibrate(profiles: &str, args: &[&str]) -> Outcome {
-    let all = [&["calibrate"], args].concat();
-    Process::start_with(&all, |command| command.env("LIGHTSHIP_PROFILES", profiles)).end()
+    with_profiles(profiles, &[&["calibrate"], args].concat())
+}
+
+fn tune(profiles: &str, args: &[&str]) -> Outcome {
+    with_profiles(profiles, &[&["--json", "tune"], args].concat())
 }
 
 #[test]
@@ -57,4 +64,48 @@ fn what_can_not_be_measured() {
     // A place where nothing can be kept.
     let file = folder.write("file", "");
     calibrate(&file, &[&node.uri, "--seconds", "0.2"]).fails(SOURCE, &["file"]);
+}
+
+#[test]
+fn plans_for_links_that_were_measured() {
+    let node = Node::start(&["--table", &lineitem_table()]);
+    let folder = Folder::new();
+    let profiles = folder.arg("profiles");
+    tune(&profiles, &[&node.uri, "select 1"]).fails(USAGE, &["was not measured", "lightship calibrate"]);
+    calibrate(&profiles, &["-q", &node.uri, "--seconds", "0.5"]).succeeds();
+    let answer = |args: &[&str]| -> serde_json::Value {
+        let outcome = tune(&profiles, args).succeeds();
+        serde_json::from_str(outcome.text()).unwrap_or_else(|e| panic!("{e}: {outcome}"))
+    };
+    let planned = answer(&[&node.uri, "select * from lineitem"]);
+    // What the engine knows of its own table.
+    let rows = csv(&node.uri, "select count(*) as n from lineitem");
+    assert_eq!(planned["query"]["rows"].to_string(), rows.lines().nth(1).expect("a count"));
+    let limits = &planned["limits"];
+    for (size, limit) in [("message_bytes", "message_bytes_max"), ("batch_bytes", "batch_bytes_max")] {
+        assert!(planned["plan"][size].as_u64() <= limits[limit].as_u64(), "{planned}");
+    }
+    assert!(planned["plan"]["predicted_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    // What is said goes before what is thought.
+    let said = answer(&[&node.uri, "select * from lineitem", "--rows", "1000000000"]);
+    assert_eq!(said["query"]["rows"], 1_000_000_000u64);
+    answer(&[&node.uri, "--rows", "1000", "--row-bytes", "100"]);
+    tune(&profiles, &[&node.uri]).fails(USAGE, &["how large"]);
+    tune(&profiles, &[&node.uri, "select * from nowhere"]).fails(SOURCE, &["nowhere"]);
+    tune(&profiles, &[&node.uri, "--link", "10gbit"]).fails(USAGE, &["--link"]);
+
+    let server = postgres();
+    server.psql("create table tuned as select n, 'a text' as t from generate_series(1, 20000) n");
+    server.psql("analyze tuned");
+    calibrate(&profiles, &["-q", &server.uri(), "--seconds", "0.5"]).succeeds();
+    let planned = answer(&[&server.uri(), "select * from tuned", "--for", "psycopg,jdbc"]);
+    assert_eq!(planned["plan"]["window_batches"], 1);
+    assert!(planned["settings"].to_string().contains("itersize"), "{planned}");
+    tune(&profiles, &[&server.uri(), "select nothing from nowhere"]).fails(SOURCE, &["nowhere"]);
+
+    // A damaged profile is not used, and it is said how to mend it.
+    for entry in std::fs::read_dir(&profiles).expect("a folder") {
+        std::fs::write(entry.expect("a profile").path(), "{\"version\": 1}").expect("written");
+    }
+    tune(&profiles, &[&node.uri, "select 1"]).fails(SOURCE, &["is no profile", "lightship calibrate"]);
 }

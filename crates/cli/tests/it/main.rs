@@ -15,4 +15,5 @@ mod node;
 mod output;
 mod security;
 mod support;
+mod tune;
 mod types;

@@ -5,7 +5,7 @@ use crate::support::*;
 #[test]
 fn every_subcommand_has_help() {
     let top = lightship(&["--help"]).succeeds();
-    for command in ["node", "fetch", "copy", "completions", "man"] {
+    for command in ["node", "fetch", "copy", "tune", "completions", "man"] {
         assert!(top.text().contains(command), "{command} is missing in:\n{}", top.text());
         let long = lightship(&[command, "--help"]).succeeds();
         let short = lightship(&[command, "-h"]).succeeds();
@@ -14,7 +14,7 @@ fn every_subcommand_has_help() {
         assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
         assert_eq!((long.stderr.as_str(), short.stderr.as_str()), ("", ""));
     }
-    for command in ["node", "fetch", "copy"] {
+    for command in ["node", "fetch", "copy", "tune"] {
         assert!(lightship(&[command, "--help"]).text().contains("Examples:"), "{command}");
     }
     assert!(lightship(&["--version"]).succeeds().text().starts_with("lightship "));
@@ -40,7 +40,9 @@ fn manual_pages() {
     let folder = Folder::new();
     lightship(&["man", &folder.arg(".")]).succeeds();
     let names = folder.names();
-    for page in ["lightship.1", "lightship-node.1", "lightship-fetch.1", "lightship-copy.1"] {
+    for page in
+        ["lightship.1", "lightship-node.1", "lightship-fetch.1", "lightship-copy.1", "lightship-tune.1"]
+    {
         assert!(names.iter().any(|name| name == page), "{page} in {names:?}");
     }
     lightship(&["man", "/nowhere"]).fails(SOURCE, &["/nowhere", "No such file"]);

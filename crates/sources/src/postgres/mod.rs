@@ -36,7 +36,7 @@ use self::types::{Kind, Types};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
 pub use self::copy_in::PostgresDestination;
-pub use self::cursor::{Cursor, Fetched};
+pub use self::cursor::{Cursor, Estimated, Fetched};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Connections kept open between results.

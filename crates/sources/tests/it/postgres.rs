@@ -615,3 +615,16 @@ async fn a_cursor_gives_rows_by_the_piece() {
     failing.close().await.unwrap();
     assert_eq!(source.cursor("select 7").await.unwrap().fetch(10).await.unwrap().rows, 1);
 }
+
+#[tokio::test]
+async fn results_are_estimated() {
+    let source = source().await;
+    server().psql("create table estimated as select n, 'some text' as t from generate_series(1, 5000) n");
+    server().psql("analyze estimated");
+    let estimated = source.estimate("select * from estimated").await.unwrap();
+    assert!((4500..5500).contains(&estimated.rows), "{estimated:?}");
+    assert!((8.0..40.0).contains(&estimated.row_bytes), "{estimated:?}");
+    let refused = source.estimate("select nothing from nowhere").await.unwrap_err();
+    assert!(matches!(refused, SourceError::Sql { position: Some(21), .. }), "{refused:?}");
+    assert!(source.estimate("select 1; select 2").await.is_err());
+}

@@ -1,0 +1,154 @@
+//! The answer: from a link, a query and limits, wherever they come from, to the plan, why it is
+//! that one, and what others would come to.
+
+use lightship_tuner::{
+    Explanation, Grid, Halt, Iteration, Limits, Link, Plan, Query, Rules, Strategy, Walk, WindowCost,
+    descent, explain, newton, plan,
+};
+use serde::Serialize;
+
+use super::args::{Ask, Method};
+use super::settings::{Advice, advise};
+use crate::error::CliError;
+
+/// The object of `--json`, and what is said to people.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    pub(super) query: QueryReport,
+    pub(super) link: Link,
+    pub(super) limits: Limits,
+    pub(super) method: Method,
+    pub(super) plan: Plan,
+    /// Where a walk stopped, and why there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) halt: Option<HaltReport>,
+    pub(super) why: Explanation,
+    pub(super) strategies: Vec<StrategyReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) iterations: Option<Vec<IterationReport>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) settings: Vec<Advice>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct QueryReport {
+    pub(super) volume_bytes: u64,
+    pub(super) rows: u64,
+    pub(super) row_bytes: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct HaltReport {
+    /// The step that the plan is.
+    pub(super) k: usize,
+    pub(super) reason: Halt,
+    #[serde(flatten)]
+    pub(super) rules: Rules,
+    /// The step that was not taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<NextStep>,
+}
+
+/// What a step would have brought.
+#[derive(Debug, Serialize)]
+pub(super) struct NextStep {
+    pub(super) gain_seconds: f64,
+    pub(super) more_bytes: f64,
+}
+
+/// A fixed way to set both sizes, beside the plan.
+#[derive(Debug, Serialize)]
+pub(super) struct StrategyReport {
+    pub(super) strategy: Strategy,
+    #[serde(flatten)]
+    pub(super) plan: Plan,
+    /// Its time over the plan's.
+    pub(super) ratio: f64,
+}
+
+/// A stop of the walk, in whole bytes.
+#[derive(Debug, Serialize)]
+pub(super) struct IterationReport {
+    pub(super) k: usize,
+    pub(super) batch_bytes: u64,
+    pub(super) batch_rows: u64,
+    pub(super) message_bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) gain_seconds: f64,
+    /// Whether the plan is this one.
+    pub(super) chosen: bool,
+}
+
+impl IterationReport {
+    fn new(iteration: &Iteration, chosen: bool) -> Self {
+        Self {
+            k: iteration.k,
+            batch_bytes: iteration.batch_bytes.round() as u64,
+            batch_rows: iteration.batch_rows,
+            message_bytes: iteration.message_bytes.round() as u64,
+            seconds: iteration.seconds,
+            gain_seconds: iteration.gain_seconds,
+            chosen,
+        }
+    }
+}
+
+pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> Result<Answer, CliError> {
+    let walk = |rules: &Rules| match ask.method {
+        Method::Descent => descent(&link.model, query, limits, rules),
+        _ => newton(&link.model, query, limits, rules),
+    };
+    let walked = if ask.method.walks() { Some(walk(&ask.rules)?) } else { None };
+    let found = match (&walked, ask.method) {
+        (Some(walked), _) => walked.plan,
+        (None, Method::Grid) => Grid::over(query, limits)?.best(&link.model, query, limits)?,
+        (None, _) => plan(link, query, limits, &ask.budget)?,
+    };
+    // The same yardstick for all, which knows of the slowest stage as well.
+    let cost = WindowCost::new(link, query)?;
+    let timed = |plan: Plan| Plan {
+        predicted_seconds: cost.seconds(
+            plan.batch_bytes as f64,
+            plan.message_bytes as f64,
+            plan.window_batches,
+        ),
+        ..plan
+    };
+    let found = timed(found);
+    let strategies = Strategy::ALL.into_iter().map(|strategy| {
+        let plan = timed(strategy.plan(&link.model, query, limits)?);
+        Ok(StrategyReport { strategy, plan, ratio: plan.predicted_seconds / found.predicted_seconds })
+    });
+    let iterations = if ask.trace {
+        let chosen = walked.as_ref().map(|walked| walked.k);
+        // Without rules the walk takes the same steps, and then those that did not pay.
+        let all = walk(&Rules::default())?;
+        Some(all.trace.iter().map(|step| IterationReport::new(step, chosen == Some(step.k))).collect())
+    } else {
+        None
+    };
+    Ok(Answer {
+        query: QueryReport {
+            volume_bytes: query.volume_bytes,
+            rows: (query.volume_bytes as f64 / query.row_bytes).round().max(1.0) as u64,
+            row_bytes: query.row_bytes,
+        },
+        link: *link,
+        limits: *limits,
+        method: ask.method,
+        plan: found,
+        halt: walked.as_ref().map(|walked| halted(walked, ask.rules)),
+        why: explain(link, query, limits, &ask.budget, &found)?,
+        strategies: strategies.collect::<Result<_, CliError>>()?,
+        iterations,
+        settings: advise(&ask.drivers, &found, query),
+    })
+}
+
+fn halted(walk: &Walk, rules: Rules) -> HaltReport {
+    let next = walk.trace.get(walk.k).zip(walk.trace.get(walk.k + 1)).map(|(here, next)| NextStep {
+        gain_seconds: next.gain_seconds,
+        more_bytes: next.batch_bytes - here.batch_bytes,
+    });
+    HaltReport { k: walk.k, reason: walk.halt, rules, next }
+}

@@ -1,0 +1,79 @@
+//! A link that was measured, and a query that is asked for its size.
+
+use std::time::SystemTime;
+
+use lightship_session::{Client, Options, Profile, Profiles};
+use lightship_sources::Location;
+use lightship_sources::postgres::PostgresSource;
+use lightship_tuner::Limits;
+
+use crate::error::CliError;
+use crate::feed::endpoint;
+
+/// What the other end thinks of a result, as far as it does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Estimate {
+    pub(super) rows: Option<u64>,
+    pub(super) row_bytes: Option<f64>,
+}
+
+/// The profile of the link to a place. What speaks against it is said, and it is used all the same.
+pub(super) fn profile(location: &Location) -> Result<Profile, CliError> {
+    let endpoint = location.to_string();
+    let profiles = Profiles::of_user()?;
+    let profile = profiles.find(&endpoint)?.ok_or_else(|| {
+        CliError::usage(format!("the link to {endpoint} was not measured"))
+            .hint(format!("measure it: lightship calibrate {endpoint}; or say --alpha and --beta"))
+    })?;
+    for doubt in profile.doubts(SystemTime::now()) {
+        crate::say!("warning: the profile in {}: {doubt}", profiles.path(&endpoint).display());
+    }
+    Ok(profile)
+}
+
+/// What lies beyond the samples of a link is nobody's to say.
+pub(super) fn limits(profile: &Profile) -> Limits {
+    let most = |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(1.0, f64::max);
+    let least =
+        |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
+    let batch_bytes_max = most(|sample| sample.batch_bytes) as u64;
+    // Where a batch is one answer, there is no message to choose.
+    if profile.calibration.next.samples == 0 {
+        return Limits {
+            message_bytes_min: batch_bytes_max,
+            message_bytes_max: batch_bytes_max,
+            batch_bytes_max,
+        };
+    }
+    Limits {
+        message_bytes_min: least(|sample| sample.message_bytes) as u64,
+        message_bytes_max: most(|sample| sample.message_bytes) as u64,
+        batch_bytes_max,
+    }
+}
+
+/// Asks the other end how large the result of a query is thought to be.
+pub(super) async fn estimate(location: &Location, sql: &str) -> Result<Estimate, CliError> {
+    match location {
+        Location::Node { .. } | Location::NodeUnix { .. } => {
+            let (endpoint, config) = endpoint(location)?;
+            let mut client = Client::connect_with(&endpoint, &config).await?;
+            let asked = client.fetch(sql, &Options::default()).await;
+            let mut transfer = asked.map_err(|error| CliError::from(error).in_statement(sql))?;
+            let rows = transfer.rows_estimate();
+            // The first rows stand for all; the rest is cancelled.
+            let first = transfer.next().await?.filter(|batch| batch.num_rows() > 0);
+            let row_bytes = first.map(|batch| {
+                let rows = batch.num_rows();
+                lightship_wire::message_bytes(&batch, 0, rows) as f64 / rows as f64
+            });
+            Ok(Estimate { rows, row_bytes })
+        }
+        Location::Postgres(uri) => {
+            let estimated = PostgresSource::connect(uri).await?.estimate(sql).await;
+            let estimated = estimated.map_err(|error| CliError::from(error).in_statement(sql))?;
+            Ok(Estimate { rows: Some(estimated.rows), row_bytes: Some(estimated.row_bytes) })
+        }
+        other => Err(CliError::usage(format!("{other}: neither a node nor a PostgreSQL database"))),
+    }
+}

@@ -1,0 +1,39 @@
+//! `lightship tune`: the plan of a transfer, from bare numbers or a measured link, and why.
+
+mod answer;
+mod args;
+mod measured;
+mod parse;
+mod print;
+mod settings;
+
+use lightship_sources::Location;
+
+pub(crate) use args::TuneArgs;
+
+use self::measured::Estimate;
+use crate::error::CliError;
+
+pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
+    let (link, measured, estimate) = match args.place() {
+        None => (args.link()?, None, Estimate::default()),
+        Some((uri, sql)) => {
+            let location = Location::parse(uri)?;
+            let profile = measured::profile(&location)?;
+            let estimate = match sql.filter(|_| args.wants_estimate()) {
+                Some(sql) => measured::estimate(&location, sql).await?,
+                None => Estimate::default(),
+            };
+            (profile.link(), Some(measured::limits(&profile)), estimate)
+        }
+    };
+    let query = args.query(&estimate)?;
+    let (limits, ask) = args.ask(measured)?;
+    let answer = answer::answer(&link, &query, &limits, &ask)?;
+    let text = if json {
+        serde_json::to_string(&answer).map_err(|e| CliError::internal(e.to_string()))? + "\n"
+    } else {
+        print::text(&answer)
+    };
+    super::manual::print(text.as_bytes())
+}

@@ -1,0 +1,245 @@
+//! What a plan is in the settings of drivers: their names, their ranges, what else they need.
+//!
+//! Only what their manuals say: Oracle Database Net Services Administrator's Guide and SQL*Plus User's
+//! Guide, MySQL Reference Manual and C API Developer Guide, the manuals of PostgreSQL's JDBC driver,
+//! psqlODBC, psycopg and python-oracledb, the ODBC Programmer's Reference.
+
+use clap::ValueEnum;
+use lightship_tuner::{Plan, Query};
+use serde::Serialize;
+
+/// A driver, or a family of them with the same settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Driver {
+    /// Any JDBC driver, with what PostgreSQL's, MySQL's and Oracle's need.
+    Jdbc,
+    /// Python's psycopg and psycopg2, for PostgreSQL.
+    Psycopg,
+    /// Oracle's own clients, and its messages.
+    Oracle,
+    /// Any ODBC driver, and psqlODBC.
+    Odbc,
+    /// MySQL's and MariaDB's server and C client.
+    Mysql,
+    /// `lightship fetch`.
+    Lightship,
+}
+
+impl Driver {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Jdbc => "jdbc",
+            Self::Psycopg => "psycopg",
+            Self::Oracle => "oracle",
+            Self::Odbc => "odbc",
+            Self::Mysql => "mysql",
+            Self::Lightship => "lightship",
+        }
+    }
+
+    /// Whether it asks for a batch only when it has the one before.
+    pub(super) fn has_one_batch(self) -> bool {
+        self != Self::Lightship
+    }
+}
+
+/// What to write for one driver.
+#[derive(Debug, Serialize)]
+pub(super) struct Advice {
+    #[serde(rename = "for")]
+    pub(super) driver: Driver,
+    pub(super) settings: Vec<Setting>,
+}
+
+/// One setting.
+#[derive(Debug, Serialize)]
+pub(super) struct Setting {
+    /// As it is written.
+    pub(super) write: String,
+    pub(super) value: u64,
+    pub(super) unit: Unit,
+    /// What it costs: the rows of a batch as they travel, or the buffer of a message.
+    pub(super) memory_bytes: u64,
+    /// What the plan has, where the setting's range does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) wanted: Option<u64>,
+    /// What the setting may be.
+    pub(super) range: (u64, u64),
+    /// Where it belongs, and without what it has no effect.
+    pub(super) notes: Vec<String>,
+}
+
+/// What a setting counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Unit {
+    Rows,
+    Bytes,
+    Batches,
+}
+
+/// An `int` of Java and C, which fetch sizes are.
+const INT_MAX: u64 = i32::MAX as u64;
+/// A `ub4` of OCI, an `unsigned long` where that is shortest, and our own numbers.
+const U32_MAX: u64 = u32::MAX as u64;
+/// Rows of SQL*Plus' ARRAYSIZE.
+const ARRAYSIZE_MAX: u64 = 5000;
+/// Bytes of Oracle's session data unit.
+const SDU: (u64, u64) = (512, 2_097_152);
+/// Bytes of MySQL's net_buffer_length, in blocks.
+const NET_BUFFER: (u64, u64) = (1024, 1_048_576);
+const NET_BUFFER_BLOCK: u64 = 1024;
+/// Of a fetch's memory that part is on the way; less than the default is not asked for.
+const FETCH_MEMORY_PARTS: u64 = 4;
+const FETCH_MEMORY_DEFAULT: u64 = 64 << 20;
+
+pub(super) fn advise(drivers: &[Driver], plan: &Plan, query: &Query) -> Vec<Advice> {
+    let make = Maker { plan, row_bytes: query.row_bytes };
+    drivers.iter().map(|&driver| Advice { driver, settings: make.settings(driver) }).collect()
+}
+
+struct Maker<'a> {
+    plan: &'a Plan,
+    row_bytes: f64,
+}
+
+impl Maker<'_> {
+    fn settings(&self, driver: Driver) -> Vec<Setting> {
+        match driver {
+            Driver::Jdbc => self.jdbc(),
+            Driver::Psycopg => vec![
+                self.rows(INT_MAX, |f| format!("cursor.itersize = {f}"))
+                    .note("of a server-side cursor: connection.cursor(name=\"result\"), inside a transaction; other \
+                        cursors read the whole result at once")
+                    .note("itersize counts where the cursor is iterated over; fetchmany(n) fetches its own n")
+                    .note(POSTGRESQL_MESSAGE),
+            ],
+            Driver::Oracle => self.oracle(),
+            Driver::Odbc => vec![
+                self.rows(INT_MAX, |f| {
+                    format!("SQLSetStmtAttr(statement, SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER) {f}, 0)")
+                })
+                .note("the application's arrays take as many rows; a driver may put a smaller number in its place (01S02)"),
+                self.rows(INT_MAX, |f| format!("UseDeclareFetch=1;Fetch={f}"))
+                    .note("psqlODBC, in the connection string; with UseDeclareFetch=0 it reads the whole result at once")
+                    .note(POSTGRESQL_MESSAGE),
+            ],
+            Driver::Mysql => self.mysql(),
+            Driver::Lightship => self.lightship(),
+        }
+    }
+
+    fn jdbc(&self) -> Vec<Setting> {
+        vec![
+            self.rows(INT_MAX, |f| format!("statement.setFetchSize({f})"))
+                .note("PostgreSQL: after connection.setAutoCommit(false), with a forward-only result set and a single \
+                    statement; otherwise the driver reads the whole result at once")
+                .note("MySQL Connector/J: with useCursorFetch=true in the URL; otherwise it reads the whole result at once")
+                .note("Oracle: nothing else is needed; its own default is 10 rows"),
+            self.rows(INT_MAX, |f| format!("defaultRowFetchSize={f}"))
+                .note("PostgreSQL: the same for all statements of a connection, in the URL")
+                .note(POSTGRESQL_MESSAGE),
+            self.rows(INT_MAX, |f| format!("defaultFetchSize={f}"))
+                .note("MySQL Connector/J: the same for all statements of a connection, in the URL"),
+            self.rows(INT_MAX, |f| format!("defaultRowPrefetch={f}"))
+                .note("Oracle: the same for all statements of a connection, as a property of it"),
+        ]
+    }
+
+    fn oracle(&self) -> Vec<Setting> {
+        vec![
+            self.bytes(SDU, |m| format!("DEFAULT_SDU_SIZE={m}"))
+                .note("in sqlnet.ora of both client and server, or (SDU=...) in the connect descriptor: the smaller of \
+                    both ends' is used")
+                .note("before Oracle Database 12c at most 65535, before 11.2 at most 32767"),
+            self.rows(U32_MAX, |f| format!("OCI_ATTR_PREFETCH_ROWS = {f}"))
+                .note("OCI, of the statement; OCI_ATTR_PREFETCH_MEMORY = 0, or it may limit the rows further"),
+            self.rows(INT_MAX, |f| format!("cursor.arraysize = {f}"))
+                .note("python-oracledb, before execute()"),
+            self.rows(ARRAYSIZE_MAX, |f| format!("SET ARRAYSIZE {f}"))
+                .note("SQL*Plus"),
+        ]
+    }
+
+    fn mysql(&self) -> Vec<Setting> {
+        let mut buffer = self.bytes(NET_BUFFER, |m| format!("SET GLOBAL net_buffer_length = {m}")).note(
+            "of the server, for connections made from then on, in multiples of 1024; rows are gathered in it \
+                before they are sent, and it grows for larger ones",
+        );
+        // Rounded up: a plan's message is to fit.
+        buffer.value = buffer.value.next_multiple_of(NET_BUFFER_BLOCK);
+        buffer.memory_bytes = buffer.value;
+        buffer.write = format!("SET GLOBAL net_buffer_length = {}", buffer.value);
+        vec![
+            self.rows(U32_MAX, |f| {
+                format!("unsigned long rows = {f}; mysql_stmt_attr_set(statement, STMT_ATTR_PREFETCH_ROWS, &rows)")
+            })
+            .note("C API, of a prepared statement, with STMT_ATTR_CURSOR_TYPE set to CURSOR_TYPE_READ_ONLY; without a \
+                cursor the whole result is sent at once")
+            .note("Connector/J: --for jdbc"),
+            buffer,
+        ]
+    }
+
+    fn lightship(&self) -> Vec<Setting> {
+        let needed = self.plan.memory_bytes.saturating_mul(FETCH_MEMORY_PARTS);
+        let rows = self.rows(U32_MAX, |f| format!("--batch-rows {f}"));
+        let memory = match needed {
+            few if few <= FETCH_MEMORY_DEFAULT => rows,
+            many => rows.note(&format!(
+                "with --memory {}MiB: a quarter of it is for rows on their way",
+                many.div_ceil(1 << 20)
+            )),
+        };
+        let window = self.plan.window_batches;
+        vec![
+            memory,
+            self.bytes((1, U32_MAX), |m| format!("--message-bytes {m}")),
+            Setting {
+                write: format!("--window {window}"),
+                value: window,
+                unit: Unit::Batches,
+                memory_bytes: self.plan.memory_bytes,
+                wanted: None,
+                range: (1, U32_MAX),
+                notes: Vec::new(),
+            },
+        ]
+    }
+
+    /// F, within the range of the setting.
+    fn rows(&self, max: u64, write: impl FnOnce(u64) -> String) -> Setting {
+        let mut setting = Setting::new(self.plan.batch_rows, Unit::Rows, (1, max), write);
+        setting.memory_bytes = (setting.value as f64 * self.row_bytes).ceil() as u64;
+        setting
+    }
+
+    /// M, within the range of the setting.
+    fn bytes(&self, range: (u64, u64), write: impl FnOnce(u64) -> String) -> Setting {
+        Setting::new(self.plan.message_bytes, Unit::Bytes, range, write)
+    }
+}
+
+const POSTGRESQL_MESSAGE: &str = "PostgreSQL has no setting for the size of a message, and sends what fills a buffer of \
+    8 KiB: --message-bytes 8KiB plans for that";
+
+impl Setting {
+    fn new(wanted: u64, unit: Unit, range: (u64, u64), write: impl FnOnce(u64) -> String) -> Self {
+        let value = wanted.clamp(range.0, range.1);
+        Self {
+            write: write(value),
+            value,
+            unit,
+            memory_bytes: value,
+            wanted: Some(wanted).filter(|&wanted| wanted != value),
+            range,
+            notes: Vec::new(),
+        }
+    }
+
+    fn note(mut self, text: &str) -> Self {
+        self.notes.push(text.to_owned());
+        self
+    }
+}

@@ -1,0 +1,381 @@
+//! Plans from bare numbers: the rows and the stops of Belghoul's thesis, what is said to people and to
+//! scripts, and what can't be planned.
+
+use serde_json::Value;
+
+use crate::support::*;
+
+/// The thesis' network of 10 Gbit/s, its query Q3 and its limits.
+const THESIS: [&str; 13] = [
+    "tune",
+    "--alpha",
+    "2.02e-11,1.17e-8,4.5e-4",
+    "--beta",
+    "1.24e-14,2.73e-10,4.35e-6",
+    "--volume-bytes",
+    "4454718741",
+    "--row-bytes",
+    "27",
+    "--message-bytes",
+    "512..32767",
+    "--batch-bytes-max",
+    "30000000",
+];
+
+/// Its published iterations from k = 1: F^B, M, seconds.
+const PUBLISHED: [(f64, f64, f64); 20] = [
+    (1538.0, 682.0, 1353.0),
+    (2311.0, 889.0, 905.3),
+    (3474.0, 1135.0, 612.2),
+    (5224.0, 1428.0, 410.3),
+    (7859.0, 1779.0, 278.0),
+    (11829.0, 2203.0, 188.6),
+    (17817.0, 2719.0, 128.2),
+    (26860.0, 3349.0, 88.2),
+    (40535.0, 4122.0, 60.3),
+    (61250.0, 5074.0, 42.2),
+    (92691.0, 6249.0, 29.3),
+    (140520.0, 7702.0, 20.9),
+    (213490.0, 9502.0, 15.0),
+    (325150.0, 11740.0, 10.9),
+    (496640.0, 14528.0, 8.20),
+    (761060.0, 18012.0, 6.25),
+    (1170600.0, 22382.0, 4.88),
+    (1807900.0, 27883.0, 3.90),
+    (2804500.0, 32767.0, 3.22),
+    (4385300.0, 32767.0, 2.75),
+];
+
+#[track_caller]
+fn thesis(args: &[&str]) -> Value {
+    json(&[&THESIS[..], args].concat())
+}
+
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    let outcome = lightship(&[args, &["--json"]].concat()).succeeds();
+    assert_eq!(outcome.stderr, "");
+    assert_eq!(outcome.text().lines().count(), 1, "{outcome}");
+    serde_json::from_str(outcome.text()).expect("JSON on stdout")
+}
+
+#[track_caller]
+fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {pointer} in {value}"))
+}
+
+/// Within a part of what is published.
+#[track_caller]
+fn near(found: f64, published: f64, part: f64) {
+    assert!((found / published - 1.0).abs() <= part, "{found}, and published {published}");
+}
+
+#[test]
+fn the_iterations_of_the_thesis() {
+    for rules in [&["--halt", "gain=1s"] as &[_], &["--method", "newton"], &[]] {
+        let answer = thesis(&[rules, &["--trace"]].concat());
+        let rows = answer["iterations"].as_array().expect("iterations");
+        for (at, row) in rows.iter().enumerate() {
+            assert_eq!(row["k"], at, "{row}");
+        }
+        for (k, (batch_bytes, message_bytes, seconds)) in (1..).zip(PUBLISHED) {
+            // To 4 digits.
+            near(number(&rows[k], "/batch_bytes"), batch_bytes, 5e-4);
+            near(number(&rows[k], "/message_bytes"), message_bytes, 5e-4);
+            near(number(&rows[k], "/seconds"), seconds, 0.015);
+            near(number(&rows[k], "/batch_rows"), (batch_bytes / 27.0).floor(), 0.02);
+            assert!(number(&rows[k], "/gain_seconds") > 0.0);
+        }
+    }
+}
+
+#[test]
+fn where_its_walks_stop() {
+    for (rules, k, reason) in [
+        ("gain=1s", 17, "gain"),
+        ("gain=1000ms", 17, "gain"),
+        ("price=100KB/s", 15, "price"),
+        ("gain=1s,price=100KB/s", 15, "price"),
+        ("price=100KB/s, gain=10s", 11, "gain"),
+    ] {
+        let answer = thesis(&["--halt", rules, "--trace"]);
+        assert_eq!(answer["method"], "newton");
+        assert_eq!((&answer["halt"]["k"], &answer["halt"]["reason"]), (&k.into(), &reason.into()), "{rules}");
+        let (plan, row) = (&answer["plan"], &answer["iterations"][k]);
+        assert_eq!(plan["batch_rows"], row["batch_rows"], "{rules}");
+        assert_eq!(row["chosen"], true);
+        let apart = number(plan, "/message_bytes") - number(row, "/message_bytes");
+        assert!(apart.abs() <= 1.0, "{plan} {row}");
+        near(number(plan, "/predicted_seconds"), PUBLISHED[k - 1].2, 0.015);
+        assert_eq!(plan["window_batches"], 1);
+        assert_eq!(plan["memory_bytes"], plan["batch_bytes"]);
+    }
+    // Published: 43,355 rows and 22,382 bytes.
+    let plan = &thesis(&["--halt", "gain=1s"])["plan"];
+    near(number(plan, "/batch_rows"), 43_355.0, 5e-4);
+    near(number(plan, "/message_bytes"), 22_382.0, 5e-4);
+}
+
+#[test]
+fn the_shape_of_the_answer() {
+    let answer = thesis(&[]);
+    assert_eq!(answer["method"], "plan");
+    assert!(answer.get("iterations").is_none() && answer.get("halt").is_none(), "{answer}");
+    assert_eq!(answer["query"]["rows"], 164_989_583);
+    assert_eq!(number(&answer, "/link/rtt_seconds"), 4.5e-4);
+    for key in
+        ["batch_rows", "batch_bytes", "message_bytes", "window_batches", "memory_bytes", "predicted_seconds"]
+    {
+        assert!(number(&answer, &format!("/plan/{key}")) > 0.0);
+        assert!(number(&answer, &format!("/strategies/4/{key}")) > 0.0);
+    }
+    let (plan, why) = (&answer["plan"], &answer["why"]);
+    let parts = ["waiting_seconds", "first_messages_seconds", "messages_seconds"];
+    let sum: f64 = parts.iter().map(|part| why[part].as_f64().expect("seconds")).sum();
+    near(sum, number(plan, "/predicted_seconds"), 1e-6);
+    let names: Vec<_> =
+        answer["strategies"].as_array().expect("five").iter().map(|s| &s["strategy"]).collect();
+    assert_eq!(
+        names,
+        ["default", "largest_message", "largest_batch", "largest_both", "batch_of_one_message"]
+    );
+    near(number(&answer, "/strategies/0/predicted_seconds"), 6004.0, 1e-3);
+    let ratio = number(&answer, "/strategies/0/predicted_seconds") / number(plan, "/predicted_seconds");
+    near(number(&answer, "/strategies/0/ratio"), ratio, 1e-9);
+    // A link by its name is the same, within the limits in which it was measured.
+    let named = ["tune", "--link", "10gbit", "--volume-bytes", "4454718741", "--rows", "164989583"];
+    assert_eq!(&json(&named)["plan"], plan);
+}
+
+#[test]
+fn a_window_hides_the_round_trip() {
+    let long = |args: &[&str]| {
+        let link = [
+            "tune",
+            "--alpha",
+            "0,8e-9,0.01",
+            "--beta",
+            "0,8e-9,1e-5",
+            "--rows",
+            "100000000",
+            "--row-bytes",
+            "100",
+        ];
+        json(&[&link[..], &["--message-bytes", "125KB", "--rtt", "10ms"], args].concat())
+    };
+    let memory = |answer: &Value| number(answer, "/plan/memory_bytes");
+    let many = long(&["--memory", "1GiB"]);
+    let one = long(&["--memory", "1GiB", "--window", "1"]);
+    assert!(
+        number(&many, "/plan/window_batches") > 1.0 && memory(&many) * 30.0 < memory(&one),
+        "{many} {one}"
+    );
+    assert_eq!(one["plan"]["window_batches"], 1);
+    assert_eq!(long(&["--window", "7"])["plan"]["window_batches"], 7);
+    assert!(number(&long(&["--window", "2..4"]), "/plan/window_batches") <= 4.0);
+    let tight = long(&["--memory", "250KB"]);
+    assert!(memory(&tight) <= 250e3, "{tight}");
+    assert_eq!(tight["why"]["bound"], "round_trip");
+    let slow = long(&["--rates", "decode=50MB/s,produce=1GB/s"]);
+    assert_eq!(slow["why"]["bound"], "stage");
+    assert_eq!(slow["why"]["slowest"]["stage"], "decode");
+    near(number(&slow, "/plan/predicted_seconds"), 200.0, 1e-9);
+    assert!(memory(&slow) < memory(&many), "{slow}");
+}
+
+#[test]
+fn every_method_plans() {
+    for (method, least) in [("plan", 2.05), ("newton", 2.05), ("descent", 2.05), ("grid", 2.05)] {
+        let answer = thesis(&["--method", method]);
+        let seconds = number(&answer, "/plan/predicted_seconds");
+        assert!((least..1.03 * least).contains(&seconds), "{method}: {seconds}");
+        assert_eq!(answer["method"], method);
+        // Looking at the steps changes nothing.
+        assert_eq!(thesis(&["--method", method, "--trace"])["plan"], answer["plan"], "{method}");
+    }
+    assert!(thesis(&["--method", "descent", "--halt", "gain=1s"])["halt"]["k"].is_u64());
+}
+
+#[test]
+fn what_people_read() {
+    let said = lightship(&[&THESIS[..], &["--halt", "gain=1s", "--trace"]].concat()).succeeds();
+    for words in [
+        "164,989,583 rows of 27 bytes",
+        "Plan: batches of 43,352 rows (1.2 MB), messages of 22,377 bytes, 1 batch in flight",
+        "Predicted: 4.87 s",
+        "Limited by the ",
+        "Not larger: step 18 saves 0.956 s, and is to save more than 1.00 s",
+        "Not smaller: half the memory would take ",
+        "default (15 rows, 8 KiB)",
+        "one message a batch",
+    ] {
+        assert!(said.text().contains(words), "no `{words}` in {said}");
+    }
+    assert!(said.text().lines().all(|line| line.chars().count() <= 120 && !line.ends_with(' ')), "{said}");
+    let chosen = said.text().lines().find(|line| line.ends_with("  plan")).expect("the plan among the steps");
+    let cells: Vec<_> = chosen.split_whitespace().collect();
+    assert_eq!(cells, ["17", "1,170,526", "43,352", "22,377", "4.87", "s", "1.35", "s", "plan"]);
+    let said = lightship(&[&THESIS[..], &["--halt", "price=100KB/s"]].concat()).succeeds();
+    assert!(said.text().contains("Not larger: step 16 takes 137 KB more for each second it saves"), "{said}");
+    let said =
+        lightship(&["tune", "--link", "50mbit", "--rows", "55", "--row-bytes", "27", "--trace"]).succeeds();
+    assert!(said.text().contains("Newton's steps, for comparison"), "{said}");
+    let slow = lightship(&[
+        "tune",
+        "--link",
+        "10gbit",
+        "--rows",
+        "1000000",
+        "--row-bytes",
+        "27",
+        "--rates",
+        "consume=1MB/s",
+    ]);
+    assert!(slow.succeeds().text().contains("the slowest stage, consume, which takes 27.0 s"));
+}
+
+#[test]
+fn settings_of_drivers() {
+    let all = "jdbc,psycopg,oracle,odbc,mysql,lightship";
+    let said = lightship(&[&THESIS[..], &["--halt", "gain=1s", "--for", all]].concat()).succeeds();
+    for words in [
+        "For jdbc:",
+        "statement.setFetchSize(43352)",
+        "1.2 MB of rows as they travel",
+        "connection.setAutoCommit(false)",
+        "useCursorFetch=true",
+        "defaultRowFetchSize=43352",
+        "defaultRowPrefetch=43352",
+        "cursor.itersize = 43352",
+        "DEFAULT_SDU_SIZE=22377",
+        "OCI_ATTR_PREFETCH_ROWS = 43352",
+        "SET ARRAYSIZE 5000",
+        "the plan's 43,352 is outside of what it may be, 1 to 5,000",
+        "SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER) 43352",
+        "UseDeclareFetch=1;Fetch=43352",
+        "net_buffer_length = 22528",
+        "STMT_ATTR_PREFETCH_ROWS",
+        "--batch-rows 43352",
+        "--message-bytes 22377",
+        "--window 1",
+    ] {
+        assert!(said.text().contains(words), "no `{words}` in {said}");
+    }
+    let answer = thesis(&["--halt", "gain=1s", "--for", "jdbc,oracle"]);
+    let fetch = &answer["settings"][0]["settings"][0];
+    assert_eq!(answer["settings"][0]["for"], "jdbc");
+    assert_eq!((&fetch["value"], &fetch["unit"]), (&43_352.into(), &"rows".into()));
+    assert_eq!(fetch["memory_bytes"], 43_352 * 27);
+    assert!(fetch.get("wanted").is_none());
+    let lines = &answer["settings"][1]["settings"][3];
+    assert_eq!(
+        (&lines["value"], &lines["wanted"], &lines["memory_bytes"]),
+        (&5000.into(), &43_352.into(), &135_000.into())
+    );
+
+    // Messages beyond what the settings can be; and drivers have one batch in flight.
+    let wide =
+        ["tune", "--link", "10gbit", "--rows", "165000000", "--row-bytes", "205", "--message-bytes", "4MiB"];
+    let answer = json(&[&wide[..], &["--for", "oracle,mysql"]].concat());
+    assert_eq!(answer["plan"]["window_batches"], 1);
+    let (sdu, buffer) = (&answer["settings"][0]["settings"][0], &answer["settings"][1]["settings"][1]);
+    assert_eq!((&sdu["value"], &buffer["value"]), (&2_097_152.into(), &1_048_576.into()));
+    assert!(number(sdu, "/wanted") > 3e6 && buffer["wanted"] == sdu["wanted"], "{answer}");
+    let small =
+        ["tune", "--link", "10gbit", "--rows", "100", "--row-bytes", "10", "--message-bytes", "100..200"];
+    let answer = json(&[&small[..], &["--for", "mysql,oracle"]].concat());
+    let (buffer, sdu) = (&answer["settings"][0]["settings"][1], &answer["settings"][1]["settings"][0]);
+    assert_eq!(
+        (&sdu["value"], &buffer["value"], &buffer["memory_bytes"]),
+        (&512.into(), &1024.into(), &1024.into())
+    );
+    // Ours has more, and is told the memory that takes.
+    let answer = json(&[&wide[..], &["--for", "lightship"]].concat());
+    assert!(
+        answer["settings"][0]["settings"][0]["notes"][0]
+            .as_str()
+            .is_some_and(|note| note.contains("--memory"))
+    );
+    lightship(&[&wide[..], &["--for", "jdbc", "--window", "4..8"]].concat())
+        .fails(USAGE, &["--window 4: jdbc has one batch in flight", "hint: "]);
+}
+
+#[test]
+fn what_can_not_be_planned() {
+    let link = ["--link", "10gbit"];
+    let query = ["--rows", "1000", "--row-bytes", "100"];
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[], &["how large is the result?", "hint: for example --rows 1000000 --row-bytes 100"]),
+        (&["--volume-bytes", "1MB"], &["two of --volume-bytes, --rows and --row-bytes are needed"]),
+        (
+            &["--volume-bytes", "1MB", "--rows", "5", "--row-bytes", "7"],
+            &["two of them say the third", "hint: leave one out"],
+        ),
+        (&["--volume-bytes", "0", "--row-bytes", "27"], &["the result is empty", "hint: "]),
+        (&["--rows", "0", "--row-bytes", "27"], &["the result is empty"]),
+        (&["--rows", "10", "--row-bytes", "0"], &["a row has bytes", "hint: "]),
+        (&["--rows", "10", "--row-bytes", "nan"], &["--row-bytes", "`nan` is not a size"]),
+        (&["--rows", "-10"], &["-1"]),
+        (&query, &["what do messages cost?", "hint: to try it: --link 50mbit"]),
+        (
+            &["--alpha", "1,2,3", query[0], query[1], query[2], query[3]],
+            &["--alpha without --beta", "hint: "],
+        ),
+        (&["--beta", "1,2,3", query[0], query[1], query[2], query[3]], &["--beta without --alpha", "hint: "]),
+        (&["--alpha", "1,2"], &["--alpha", "2 numbers are given and three needed"]),
+        (&["--alpha", "1"], &["1 number is given and three needed"]),
+        (&["--alpha", "1,2,nan"], &["`nan` is not a number of seconds"]),
+        (&["--alpha", "1,2,inf"], &["`inf` is not a number of seconds"]),
+        (&["--beta=-1,2,3"], &["`-1` is not a number of seconds"]),
+        (&["--beta", "1,2,3ms"], &["`3ms` is not a number of seconds"]),
+        (&["--link", "1gbit"], &["1gbit", "10gbit", "50mbit"]),
+        (&["--rates", "decode=500MB"], &["`500MB` is not a rate, as 500MB/s"]),
+        (&["--rates", "decode=500Mb/s"], &["`500Mb/s` is not a rate", "10Gbit/s"]),
+        (&["--rates", "decoding=5MB/s"], &["no stage `decoding`; there are produce"]),
+        (&["--rtt", "10"], &["`10` is not a time, as 10ms is"]),
+        (&["--rtt", "10msec"], &["`10msec` is not a time"]),
+        (&["--halt", "gain=1"], &["`1` is not a time"]),
+        (&["--halt", "price=100KB"], &["`100KB` is not a rate"]),
+        (&["--halt", "gian=1s"], &["no rule `gian`; there are gain=TIME and price=RATE"]),
+        (&["--message-bytes", "32767..512"], &["`32767..512` is the wrong way round"]),
+        (&["--message-bytes", "0..512"], &["the least that makes sense is 1"]),
+        (&["--message-bytes", "512..32KX"], &["`32KX` is not a size"]),
+        (&["--window", "8..2"], &["`8..2` is the wrong way round"]),
+        (&["--window", "0"], &["the least that makes sense is 1"]),
+        (&["--window", "many"], &["`many` is not a number of batches"]),
+        (&["--method", "guess"], &["guess", "newton, descent, grid"]),
+        (&["--for", "jbdc"], &["jbdc", "jdbc, psycopg"]),
+    ];
+    for (args, words) in cases {
+        lightship(&[&["tune"], *args].concat()).fails(USAGE, words);
+    }
+    let whole = [&["tune"], &link[..], &query[..]].concat();
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--alpha", "1,2,3"], &["--link stands for --alpha and --beta", "hint: "]),
+        (
+            &["--batch-bytes-max", "99"],
+            &["a row takes 100 bytes, and a batch may have 99", "hint: ", "--batch-bytes-max"],
+        ),
+        (&["--memory", "99"], &["a row takes 100 bytes", "--memory"]),
+        (&["--memory", "350", "--window", "4"], &["a row takes 100 bytes, and a batch may have 87"]),
+        (&["--memory", "0"], &["a row is to fit"]),
+        (
+            &["--halt", "gain=1s", "--method", "plan"],
+            &["--halt ends a walk, and --method plan makes none", "hint: "],
+        ),
+        (
+            &["--method", "newton", "--window", "4"],
+            &["--window 4: --method newton has one batch", "hint: --method plan"],
+        ),
+        (&["--halt", "gain=1s", "--window", "4"], &["--window 4: --method newton has one batch"]),
+    ];
+    for (args, words) in cases {
+        lightship(&[&whole[..], args].concat()).fails(USAGE, words);
+    }
+    lightship(&["tune", "--alpha", "0,0,0", "--beta", "0,0,1", "--rows", "1", "--row-bytes", "1"])
+        .fails(USAGE, &["where a batch costs nothing, any plan will do", "hint: "]);
+    lightship(&["tune", "--link", "10gbit", "--volume-bytes", "2000000TB", "--row-bytes", "1"])
+        .fails(USAGE, &["the volume in bytes is 2e18"]);
+    let error = lightship(&["--json", "tune", "--rows", "5"]).fails(USAGE, &[]).json();
+    assert_eq!(error["error"]["kind"], "usage", "{error}");
+}
