@@ -29,6 +29,6 @@ pub(super) async fn time(host: &str, port: u16, batches: u32, pairs: &[Pair]) ->
     let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
     let mut client = Client::connect_with(&endpoint(host, port), &config).await?;
     let effort = Effort::exactly(pairs.iter().map(|pair| (pair.0, pair.1)).collect(), batches);
-    let profile = calibrate(&mut NodeProbe::new(&mut client, "rows"), "rows", "rows", &effort, |_, _| ());
-    Ok(profile.await?.samples)
+    let mut probe = NodeProbe::new(&mut client, "rows");
+    Ok(calibrate(&mut probe, "rows", "rows", &effort, |_, _| ()).await?.samples)
 }
