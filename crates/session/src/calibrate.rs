@@ -17,6 +17,10 @@ use crate::{Client, Memory, Options, Profile, TransportError};
 const BATCHES_MAX: u32 = 20;
 /// Fewer pairs than this tell nothing of the planes.
 const PAIRS_MIN: usize = 6;
+/// The rate is measured in this part of the time,
+const RATE_SHARE: u32 = 4;
+/// or in so much.
+const RATE_WITHIN_MAX: Duration = Duration::from_secs(2);
 /// Half of what may be held is for rows on their way; and a batch is a little more than its rows.
 const MEMORY_PER_BATCH_BYTE: u64 = 4;
 
@@ -79,6 +83,10 @@ pub trait Probe {
 
     /// Mean bytes of a row, by the first of them; nothing where there are none.
     fn row_bytes(&mut self) -> impl Future<Output = Result<Option<f64>, Self::Error>>;
+
+    /// Bytes a second of rows that come without waiting, over so long; nothing where they can't, or end
+    /// before.
+    fn rate(&mut self, within: Duration) -> impl Future<Output = Result<Option<f64>, Self::Error>>;
 
     /// Times batches of so many rows, one after the other. Nothing where there are too few for it.
     fn time(&mut self, pair: &Pair) -> impl Future<Output = Result<Option<Sample>, Self::Error>>;
@@ -179,7 +187,18 @@ pub async fn calibrate<P: Probe>(
     let calibration: Calibration = lightship_tuner::calibrate(&samples)?;
     let firsts = samples.iter().map(|sample| sample.first_seconds);
     let rtt_seconds = firsts.fold(f64::INFINITY, f64::min);
-    Ok(Profile::new(endpoint.into(), sql.into(), row_bytes, rtt_seconds, calibration, samples))
+    // Batches after a pause come as a burst, which a link may carry faster than what follows.
+    let within = effort.budget.map_or(RATE_WITHIN_MAX, |budget| budget / RATE_SHARE);
+    let bytes_per_second = probe.rate(within).await.map_err(CalibrateError::Probe)?;
+    Ok(Profile::new(
+        endpoint.into(),
+        sql.into(),
+        row_bytes,
+        rtt_seconds,
+        bytes_per_second,
+        calibration,
+        samples,
+    ))
 }
 
 /// A node, asked with a query of many rows.
@@ -205,6 +224,28 @@ impl Probe for NodeProbe<'_> {
             if batch.num_rows() > 0 {
                 let bytes = lightship_wire::message_bytes(&batch, 0, batch.num_rows());
                 return Ok(Some((bytes as f64 / batch.num_rows() as f64).max(1.0)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn rate(&mut self, within: Duration) -> Result<Option<f64>, TransportError> {
+        let options = Options { codec: Some(Codec::None), ..Options::default() };
+        let mut transfer = self.client.fetch(self.sql, &options).await?;
+        let begun = Instant::now();
+        let mut counted: Option<(Instant, u64)> = None;
+        while let Some(batch) = transfer.next().await? {
+            match &mut counted {
+                // What fills the way first is faster than what follows.
+                None if begun.elapsed() >= within / 2 => counted = Some((Instant::now(), 0)),
+                None => {}
+                Some((since, bytes)) => {
+                    *bytes += lightship_wire::message_bytes(&batch, 0, batch.num_rows());
+                    let passed = since.elapsed();
+                    if passed >= within / 2 {
+                        return Ok(Some(*bytes as f64 / passed.as_secs_f64()));
+                    }
+                }
             }
         }
         Ok(None)

@@ -31,6 +31,9 @@ pub struct Profile {
     pub sql: String,
     /// Least time in which a batch began to arrive after it was asked for.
     pub rtt_seconds: f64,
+    /// Bytes a second of rows that came without waiting, where that was measured.
+    #[serde(default)]
+    pub bytes_per_second: Option<f64>,
     /// Mean bytes of a row that was asked for.
     pub row_bytes: f64,
     /// What was fitted.
@@ -108,6 +111,7 @@ impl Profile {
         sql: String,
         row_bytes: f64,
         rtt_seconds: f64,
+        bytes_per_second: Option<f64>,
         calibration: Calibration,
         samples: Vec<Sample>,
     ) -> Self {
@@ -119,6 +123,7 @@ impl Profile {
             measured_at,
             sql,
             rtt_seconds,
+            bytes_per_second,
             row_bytes,
             calibration,
             samples,
@@ -127,7 +132,8 @@ impl Profile {
 
     /// What plans are made for.
     pub fn link(&self) -> Link {
-        Link { model: self.calibration.model, rtt_seconds: self.rtt_seconds, rates: Rates::default() }
+        let rates = Rates { send: self.bytes_per_second, ..Rates::default() };
+        Link { model: self.calibration.model, rtt_seconds: self.rtt_seconds, rates }
     }
 
     /// What speaks against it, here and now.
@@ -150,6 +156,7 @@ impl Profile {
         }
         let profile: Self = serde_json::from_value(value).map_err(|e| damaged(e.to_string()))?;
         profile.calibration.model.check().map_err(|e| damaged(e.to_string()))?;
+        profile.link().rates.check().map_err(|e| damaged(e.to_string()))?;
         if profile.rtt_seconds.is_finite() && profile.rtt_seconds >= 0.0 {
             Ok(profile)
         } else {
@@ -259,7 +266,7 @@ mod tests {
         };
         let samples: Vec<_> = sizes.map(sample).into();
         let calibration = calibrate(&samples).expect("a plane");
-        Profile::new(endpoint.into(), "select 1".into(), 8.0, 1e-3, calibration, samples)
+        Profile::new(endpoint.into(), "select 1".into(), 8.0, 1e-3, Some(1e6), calibration, samples)
     }
 
     /// What tells one from another. Numbers in JSON may differ in the last digit.
@@ -301,6 +308,7 @@ mod tests {
             text.replace("\"version\": 1", "\"version\": \"one\""),
             text.replace("\"rtt_seconds\": 0.001", "\"rtt_seconds\": -1"),
             text.replace("\"rtt_seconds\": 0.001", "\"rtt_seconds\": null"),
+            text.replace("\"bytes_per_second\": 1000000.0", "\"bytes_per_second\": 0.0"),
             text.replacen("\"constant\": ", "\"constant\": -", 1),
         ] {
             assert_ne!(spoilt, text);

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::manual::print;
 use crate::error::{CliError, Kind};
 use crate::feed::endpoint;
+use crate::size::Size;
 
 /// Rows without end, of eight bytes.
 const NODE_SQL: &str = "select value from generate_series(1, 1000000000000)";
@@ -154,12 +155,10 @@ fn bar(quiet: bool) -> ProgressBar {
 /// What was found, for a person.
 fn report(profile: &Profile, took: f64) -> String {
     let calibration = &profile.calibration;
+    let rate = profile.bytes_per_second.map_or(String::new(), |rate| format!(", {}/s", Size(rate as u64)));
     let error = calibration.relative_error.map_or(String::new(), |error| {
-        format!(
-            "\nmean error of the fit {:.1}%, round trip {:.2} ms",
-            error * 100.0,
-            profile.rtt_seconds * 1e3
-        )
+        let (error, rtt_ms) = (error * 100.0, profile.rtt_seconds * 1e3);
+        format!("\nmean error of the fit {error:.1}%; round trip {rtt_ms:.2} ms{rate}")
     });
     let doubt =
         profile.doubts(SystemTime::now()).iter().map(|doubt| format!("\nbut {doubt}")).collect::<String>();
@@ -214,6 +213,11 @@ impl Probe for CursorProbe<'_> {
         let fetched = cursor.fetch(SAMPLE_ROWS).await?;
         cursor.close().await?;
         Ok((fetched.rows > 0).then(|| fetched.bytes as f64 / fetched.rows as f64))
+    }
+
+    /// It always waits.
+    async fn rate(&mut self, _within: Duration) -> Result<Option<f64>, SourceError> {
+        Ok(None)
     }
 
     async fn time(&mut self, pair: &Pair) -> Result<Option<Sample>, SourceError> {

@@ -64,12 +64,14 @@ async fn a_link_has_a_profile() {
     assert!(profile.samples.len() >= 6 && told.len() == profile.samples.len(), "{told:?}");
     assert_eq!(told.first(), Some(&(1, effort().pairs())));
     assert!(profile.rtt_seconds > 0.0 && profile.rtt_seconds < 1.0);
+    assert!(profile.link().rates.send.is_some_and(|rate| rate > 1e6), "{:?}", profile.bytes_per_second);
     for sample in &profile.samples {
         assert!(sample.first_count >= 2 && sample.first_seconds > 0.0, "{sample:?}");
-        // What the first message leaves of a batch comes in the others.
+        // What the first message leaves of a batch comes in the others; some end where rows of the
+        // server's own batches do.
         let messages = (sample.batch_bytes / sample.message_bytes).ceil();
         let others = sample.next_count as f64 / sample.first_count as f64;
-        assert!((others - (messages - 1.0)).abs() <= 0.1 * messages + 1.0, "{sample:?}");
+        assert!((others - (messages - 1.0)).abs() <= 0.3 * messages + 1.0, "{sample:?}");
     }
     assert_eq!(profile.doubts(SystemTime::now()), []);
     let folder = tempfile::tempdir().expect("a folder");
