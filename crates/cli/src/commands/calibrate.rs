@@ -174,10 +174,13 @@ fn report(profile: &Profile, took: f64) -> String {
     )
 }
 
+/// A coefficient of a plane, and the size it goes with.
+type Coefficient = (Term, fn(&Plane) -> f64, &'static str);
+
 /// A plane with its standard errors, as it would be written.
 fn plane(fit: &Fit) -> String {
     let errors = fit.standard_errors.unwrap_or_default();
-    let terms: [(Term, fn(&Plane) -> f64, &str); 3] = [
+    let terms: [Coefficient; 3] = [
         (Term::Batch, |plane| plane.per_batch_byte, " F"),
         (Term::Message, |plane| plane.per_message_byte, " M"),
         (Term::Constant, |plane| plane.constant, ""),

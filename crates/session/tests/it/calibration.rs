@@ -14,7 +14,7 @@ use lightship_wire::control::Query;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Answers every query with so many batches of 64 KB.
+/// Answers every query with so many batches of 1 MB.
 struct Numbers(usize);
 
 impl Service for Numbers {
@@ -22,7 +22,7 @@ impl Service for Numbers {
         &'a self,
         _: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..8192));
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..131_072));
         let batch = RecordBatch::try_from_iter([("n", column)]).expect("a batch");
         let schema = batch.schema();
         let rows = stream::iter(std::iter::repeat_n(Ok(batch), self.0));
