@@ -14,9 +14,12 @@ use crate::topology::{NODES_MAX, Shape, divisor};
 const DRAWN_SHARE: usize = 2;
 /// Changes without a gain, for each offset, after which the search sets out again.
 const PATIENCE: usize = 60;
+/// The busiest link has as much to carry as the mean, and no more than this.
+const EVEN_PERCENT: usize = 103;
 
-/// The circulant of `sockets` sockets a node with the least mean hops, and of those the least diameter, that
-/// `tries` tries from a seed find. A try takes about `nodes x sockets` steps.
+/// The circulant of `sockets` sockets a node with the least mean hops that `tries` tries from a seed find; of
+/// those the least diameter, and then the least load of the busiest link under uniform traffic. A
+/// try takes about `3 x nodes x sockets` steps.
 ///
 /// # Errors
 /// [`OverlayError::OutOfRange`] for sockets that are not between 2 (1 for two nodes) and nodes - 1,
@@ -27,12 +30,14 @@ pub fn circulant(nodes: usize, sockets: usize, tries: usize, seed: u64) -> Resul
     if sockets % 2 == 1 && nodes % 2 == 1 {
         return Err(OverlayError::OddSockets { nodes, sockets });
     }
+    let bound = moore_hops(nodes, sockets, true);
     let search = Search {
         nodes,
         // Of these, as many as there are pairs of sockets; the link half way round is a socket alone.
         choice: (1..nodes.div_ceil(2)).collect(),
         half: (sockets % 2 == 1).then_some(nodes / 2),
-        bound: moore_hops(nodes, sockets, true),
+        bound,
+        even: bound * 1000 * EVEN_PERCENT / 100 / sockets,
     };
     let mut rng = Rng::with_seed(seed);
     let mut offsets = search.run(sockets / 2, tries.max(1), &mut rng);
@@ -47,6 +52,8 @@ struct Search {
     half: Option<usize>,
     /// No sum of hops is less.
     bound: usize,
+    /// Nor the load of the busiest link, if the sum is that, but by this little.
+    even: usize,
 }
 
 impl Search {
@@ -57,7 +64,8 @@ impl Search {
         let drawn = (tries / DRAWN_SHARE).max(1);
         let (mut at, mut at_cost, mut idle) = (best.clone(), best_cost, 0);
         for trial in 0..tries {
-            if best_cost.0 <= self.bound || count == self.choice.len() {
+            let is_least = best_cost.hops <= self.bound && best_cost.busiest <= self.even;
+            if is_least || count == self.choice.len() {
                 break;
             }
             let restart = trial >= drawn && idle > PATIENCE * count;
@@ -90,32 +98,60 @@ impl Search {
         }
     }
 
-    /// Sum of the hops from node 0 to all others, and the most of them.
-    fn cost(&self, offsets: &[usize]) -> (usize, usize) {
-        let all = || offsets.iter().chain(&self.half);
-        if all().fold(self.nodes, |step, offset| divisor(step, *offset)) > 1 {
-            return (usize::MAX, usize::MAX);
+    fn cost(&self, offsets: &[usize]) -> Cost {
+        let steps: Vec<_> = offsets.iter().flat_map(|offset| [*offset, self.nodes - offset]).chain(self.half).collect();
+        if steps.iter().fold(self.nodes, |step, offset| divisor(step, *offset)) > 1 {
+            return Cost { hops: usize::MAX, ..Cost::default() };
         }
         let mut hops = vec![u16::MAX; self.nodes];
-        let mut queue = Vec::with_capacity(self.nodes);
+        let mut order = Vec::with_capacity(self.nodes);
         hops[0] = 0;
-        queue.push(0);
-        let (mut next, mut sum, mut most) = (0, 0, 0);
-        while let Some(&node) = queue.get(next) {
+        order.push(0);
+        let mut next = 0;
+        while let Some(&node) = order.get(next) {
             next += 1;
-            let there = hops[node];
-            sum += usize::from(there);
-            most = usize::from(there);
-            for offset in all() {
-                for to in [node + offset, node + self.nodes - offset] {
-                    let to = if to >= self.nodes { to - self.nodes } else { to };
-                    if hops[to] == u16::MAX {
-                        hops[to] = there + 1;
-                        queue.push(to);
-                    }
+            for step in &steps {
+                let to = (node + step) % self.nodes;
+                if hops[to] == u16::MAX {
+                    hops[to] = hops[node] + 1;
+                    order.push(to);
                 }
             }
         }
-        (sum, most)
+        let sum = order.iter().map(|node| usize::from(hops[*node])).sum();
+        let diameter = order.last().map_or(0, |node| usize::from(hops[*node]));
+        Cost { hops: sum, diameter, busiest: self.busiest(&steps, &hops, &order) }
     }
+
+    /// Messages on the busiest link when each node sends one to each other: messages to node 0 followed
+    /// back from the farthest, evenly over all shortest ways. Symmetry makes a link of each step stand
+    /// for all. In thousandths.
+    fn busiest(&self, steps: &[usize], hops: &[u16], order: &[usize]) -> usize {
+        let mut passing = vec![1.0; self.nodes];
+        let mut load = vec![0.0; steps.len()];
+        let nearer = |node: usize, step: usize| {
+            let to = (node + step) % self.nodes;
+            (hops[to] < hops[node]).then_some(to)
+        };
+        for &node in order.iter().rev() {
+            let ways = steps.iter().filter(|step| nearer(node, **step).is_some()).count();
+            let part = passing[node] / ways.max(1) as f64;
+            for (step, load) in steps.iter().zip(&mut load) {
+                if let Some(to) = nearer(node, *step) {
+                    passing[to] += part;
+                    *load += part;
+                }
+            }
+        }
+        load.into_iter().fold(0.0, |most: f64, load| most.max(load * 1000.0)) as usize
+    }
+}
+
+/// What is to be least, the first first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Cost {
+    /// Sum of the hops from a node to all others.
+    hops: usize,
+    diameter: usize,
+    busiest: usize,
 }

@@ -62,7 +62,7 @@ impl Pool {
     /// Ours.
     pub fn new(opened_max: usize, accepted_max: Option<usize>) -> Self {
         let knowledge = Knowledge::Global;
-        Self { opened_max, accepted_max, both_ways: true, knowledge, margin: 0.25, memory: 0.5 }
+        Self { opened_max, accepted_max, both_ways: true, knowledge, margin: 0.25, memory: 0.9 }
     }
 
     /// # Errors

@@ -27,6 +27,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ways::Through;
+
 /// How messages are told apart by their hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Classes {
@@ -37,9 +39,10 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// As many as a topology needs, and `spare` more.
-    pub fn for_diameter(diameter: usize, spare: usize) -> Self {
-        Self { count: diameter + 1 + spare, single: false }
+    /// As many as shortest ways need: one more than the diameter of the topology, and another where messages
+    /// may take direct connections that don't lead straight to where they go.
+    pub fn for_shortest(diameter: usize, through: Through) -> Self {
+        Self { count: diameter + 1 + usize::from(through == Through::All), single: false }
     }
 
     /// One class for all. This can deadlock.

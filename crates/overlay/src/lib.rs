@@ -21,7 +21,7 @@ pub use direct::{Direct, Knowledge, Pool};
 pub use draw::draw;
 pub use error::{OverlayError, Result};
 pub use figures::{Figures, Least, moore_mean_hops};
-pub use reserve::{Split, split};
+pub use reserve::{Expected, Reserve, Split};
 pub use routes::Routes;
 pub use simulate::Simulation;
 pub use topology::{NODES_MAX, Shape, Topology};

@@ -1,7 +1,7 @@
 //! How many sockets to give to direct connections: chosen from the traffic.
 //!
-//! A socket given to the pool is one less for the topology, whose ways grow longer for all. It pays
-//! where traffic is skewed, and never where it is uniform; so the split is what the traffic of an
+//! A socket given to the pool is one less for the topology, whose ways grow longer for all. That pays
+//! where traffic is skewed, and seldom where it is uniform; so the split is what the traffic of an
 //! earlier run, or what is known of the next, makes it.
 
 use fastrand::Rng;
@@ -10,14 +10,31 @@ use serde::Serialize;
 use crate::circulant::circulant;
 use crate::direct::{Direct, Pool};
 use crate::error::Result;
+use crate::forwarding::Classes;
 use crate::routes::Routes;
+use crate::simulate::Network;
 use crate::topology::{Shape, Topology};
 use crate::traffic::Demand;
-use crate::ways::{Through, Ways};
+use crate::ways::{Load, NodeLoad, Through, Ways};
 
 /// A reserve is made only if it saves this part of the forwards: less may be chance, and would be
 /// paid for with reconnecting.
 const GAIN_MIN: f64 = 0.05;
+
+/// What is given, and how places are given out.
+#[derive(Debug, Clone)]
+pub struct Reserve<'a> {
+    /// Sockets of a node. Direct connections count where they are opened.
+    pub sockets: usize,
+    /// Rules of the pool; its `opened_max` is what is looked for, and counts for nothing.
+    pub pool: &'a Pool,
+    /// Which direct connections a message may take.
+    pub through: Through,
+    /// What links and nodes can do.
+    pub network: &'a Network,
+    /// Bytes of a message.
+    pub message_bytes: u64,
+}
 
 /// A circulant and a pool that share a node's sockets.
 #[derive(Debug, Clone, Serialize)]
@@ -28,61 +45,79 @@ pub struct Split {
     pub topology_sockets: usize,
     /// Direct connections that a node may open.
     pub direct: usize,
-    /// What it is expected to come to.
-    pub forwards_per_message: f64,
-    /// All that were looked at: direct connections, forwards a message.
-    pub considered: Vec<(usize, f64)>,
+    /// What is expected of it.
+    pub expected: Expected,
+    /// All that were looked at, by direct connections.
+    pub considered: Vec<(usize, Expected)>,
 }
 
-/// The split of `sockets` sockets a node with the fewest forwards under traffic like `demand`; without
-/// a reserve unless one saves 5% of them. Direct connections count where they are opened.
-///
-/// `pool` says how places are given out (its `opened_max` counts for nothing), `tries` is for
-/// [`circulant`].
-///
-/// # Errors
-/// As [`circulant`] and [`Pool::check`].
-pub fn split(
-    sockets: usize,
-    demand: &Demand,
-    pool: &Pool,
-    through: Through,
-    tries: usize,
-    seed: u64,
-) -> Result<Split> {
-    pool.check()?;
-    let nodes = demand.nodes();
-    let mut best: Option<Split> = None;
-    let mut considered = Vec::new();
-    // Two sockets connect all nodes; with one alone, and an odd number of nodes, there is no circulant.
-    for direct in 0..=sockets.saturating_sub(2) {
-        let topology_sockets = sockets - direct;
-        if direct > 0 && topology_sockets % 2 == 1 && nodes % 2 == 1 {
-            continue;
+/// What is expected of a split.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Expected {
+    /// Forwards of a message.
+    pub forwards_per_message: f64,
+    /// The traffic takes no less: the busiest link's time, the node's that sends or receives most, and
+    /// the mean node's with all that is forwarded, whichever is most.
+    pub seconds: f64,
+}
+
+impl Reserve<'_> {
+    /// The split with the fewest forwards of those that are expected to take no longer than none at all;
+    /// no reserve unless that saves 5% of the forwards. At least half of the sockets stay with the topology:
+    /// traffic may change.
+    ///
+    /// `tries` and `seed` are for [`circulant`]. At most half as many splits are looked at as there are
+    /// sockets, each in `pairs with traffic + destinations x nodes x links` steps.
+    ///
+    /// # Errors
+    /// As [`circulant`] and [`Pool::check`].
+    pub fn split(&self, demand: &Demand, tries: usize, seed: u64) -> Result<Split> {
+        self.pool.check()?;
+        let nodes = demand.nodes();
+        let (shape, expected) = self.expected(0, demand, tries, seed)?;
+        let mut best = Split { shape, topology_sockets: self.sockets, direct: 0, expected, considered: vec![(0, expected)] };
+        let seconds_max = expected.seconds;
+        let mut forwards_below = expected.forwards_per_message * (1.0 - GAIN_MIN);
+        for direct in 1..=self.sockets / 2 {
+            let topology_sockets = self.sockets - direct;
+            // With an odd number of nodes, there is a circulant for every other number of sockets.
+            if topology_sockets < 2 || topology_sockets % 2 == 1 && nodes % 2 == 1 {
+                continue;
+            }
+            let (shape, expected) = self.expected(direct, demand, tries, seed)?;
+            best.considered.push((direct, expected));
+            if expected.seconds <= seconds_max && expected.forwards_per_message < forwards_below {
+                forwards_below = expected.forwards_per_message;
+                best = Split { shape, topology_sockets, direct, expected, ..best };
+            }
         }
-        let shape = circulant(nodes, topology_sockets, tries, seed)?;
-        let routes = Routes::new(Topology::new(shape.clone(), nodes)?);
-        let pool = Pool { opened_max: direct, ..pool.clone() };
-        let opened = pool.assign(&routes, demand, &Direct::new(), &mut Rng::with_seed(seed));
-        let mut ways = Ways::new(&routes, through);
-        ways.change(&opened, pool.both_ways);
-        let forwards = ways.forwarded_part(demand);
-        considered.push((direct, forwards));
-        // The more are direct, the better it must be than without.
-        let needed = best.as_ref().map_or(f64::MAX, |best: &Split| match best.direct {
-            0 => best.forwards_per_message * (1.0 - GAIN_MIN),
-            _ => best.forwards_per_message,
-        });
-        if forwards < needed {
-            best = Some(Split { shape, topology_sockets, direct, forwards_per_message: forwards, considered: Vec::new() });
-        }
+        Ok(best)
     }
-    // With fewer than two sockets there was nothing to look at, and the search says what is wrong.
-    match best {
-        Some(best) => Ok(Split { considered, ..best }),
-        None => {
-            let shape = circulant(nodes, sockets, tries, seed)?;
-            Ok(Split { shape, topology_sockets: sockets, direct: 0, forwards_per_message: 0.0, considered })
-        }
+
+    fn expected(&self, direct: usize, demand: &Demand, tries: usize, seed: u64) -> Result<(Shape, Expected)> {
+        let nodes = demand.nodes();
+        let shape = circulant(nodes, self.sockets - direct, tries, seed)?;
+        let routes = Routes::new(Topology::new(shape.clone(), nodes)?);
+        let pool = Pool { opened_max: direct, ..self.pool.clone() };
+        let opened = pool.assign(&routes, demand, &Direct::new(), &mut Rng::with_seed(seed));
+        let mut ways = Ways::new(&routes, self.through);
+        ways.change(&opened, pool.both_ways);
+        let load = ways.load(demand, &Classes::for_shortest(routes.diameter(), self.through));
+        let forwards_per_message = load.forwarded_part();
+        Ok((shape, Expected { forwards_per_message, seconds: self.seconds(&load) }))
+    }
+
+    fn seconds(&self, load: &Load) -> f64 {
+        let Network { link_bytes_per_second, node_bytes_per_second, message_seconds, .. } = *self.network;
+        let message_seconds_per_byte = message_seconds / (self.message_bytes as f64).max(1.0);
+        let seconds = |node: &NodeLoad| {
+            let way = (node.sent.max(node.received) + node.forwarded) / node_bytes_per_second;
+            let work = (node.sent + node.received + 2.0 * node.forwarded) * message_seconds_per_byte;
+            way.max(work)
+        };
+        // What a node sends and receives itself, nobody can do for it; what it forwards, others can.
+        let own = load.nodes.iter().map(|node| seconds(&NodeLoad { forwarded: 0.0, ..*node }));
+        let mean = load.nodes.iter().map(seconds).sum::<f64>() / load.nodes.len().max(1) as f64;
+        own.fold(mean.max(load.link_most / link_bytes_per_second), f64::max)
     }
 }

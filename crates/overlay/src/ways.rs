@@ -1,10 +1,12 @@
 //! The way of a message when there are direct connections beside the topology.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::direct::Direct;
 use crate::forwarding::Classes;
-use crate::routes::{NONE, Routes, hops_from};
+use crate::routes::{Routes, hops_from};
 use crate::traffic::Demand;
 
 /// Which direct connections a message may take.
@@ -86,25 +88,71 @@ impl<'a> Ways<'a> {
         self.fields[to] = Some(hops_from(to, |node| &links[node], links.len()));
     }
 
-    /// Hops of a message, if nodes on its way have no shortcut of their own.
-    fn hops(&mut self, from: usize, to: usize) -> usize {
-        if self.out[from].contains(&(to as u32)) {
-            return 1;
+    /// What traffic comes to, if ties are broken evenly.
+    pub(crate) fn load(&mut self, demand: &Demand, classes: &Classes) -> Load {
+        let nodes = self.routes.topology().nodes();
+        let mut load = Load { total: demand.total_bytes(), nodes: vec![NodeLoad::default(); nodes], link_most: 0.0 };
+        let mut links: Vec<BTreeMap<usize, f64>> = vec![BTreeMap::new(); nodes];
+        let mut columns: Vec<Vec<(usize, f64)>> = vec![Vec::new(); nodes];
+        for (from, to, bytes) in demand.pairs() {
+            columns[to].push((from, bytes));
+            load.nodes[from].sent += bytes;
+            load.nodes[to].received += bytes;
         }
-        if self.through == Through::Own {
-            return self.routes.hops(from, to);
+        let (mut next, mut order): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..nodes).collect());
+        for (to, column) in columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
+            let mut through = vec![0.0; nodes];
+            column.iter().for_each(|(from, bytes)| through[*from] += bytes);
+            if self.through == Through::All {
+                self.field(to);
+            }
+            // From the farthest, so that all that passes a node has come to it.
+            order.sort_unstable_by_key(|node| std::cmp::Reverse(self.hops_left(*node, to)));
+            for from in order.iter().copied().filter(|from| *from != to) {
+                if through[from] > 0.0 {
+                    self.next(from, to, 0, classes, &mut next);
+                    let part = through[from] / next.len() as f64;
+                    for node in &next {
+                        through[*node] += part;
+                        *links[from].entry(*node).or_default() += part;
+                    }
+                }
+            }
+            column.iter().for_each(|(from, bytes)| through[*from] -= bytes);
+            through[to] = 0.0;
+            load.nodes.iter_mut().zip(through).for_each(|(node, bytes)| node.forwarded += bytes);
         }
-        self.field(to);
-        let hops = self.fields[to].as_ref().map_or(NONE, |field| field[from]);
-        usize::from(hops)
+        load.link_most = links.iter().flat_map(BTreeMap::values).copied().fold(0.0, f64::max);
+        load
     }
 
-    /// Bytes that others forward, for each byte that is sent.
-    pub(crate) fn forwarded_part(&mut self, demand: &Demand) -> f64 {
-        let mut forwarded = 0.0;
-        for (from, to, bytes) in demand.pairs() {
-            forwarded += bytes * (self.hops(from, to) - 1) as f64;
+    fn hops_left(&self, from: usize, to: usize) -> usize {
+        match self.fields[to].as_ref().filter(|_| self.through == Through::All) {
+            Some(field) => usize::from(field[from]),
+            None => self.routes.hops(from, to),
         }
-        forwarded / demand.total_bytes().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Bytes that nodes and links carry.
+#[derive(Debug)]
+pub(crate) struct Load {
+    total: f64,
+    pub(crate) nodes: Vec<NodeLoad>,
+    /// Of the busiest link.
+    pub(crate) link_most: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodeLoad {
+    pub(crate) sent: f64,
+    pub(crate) received: f64,
+    pub(crate) forwarded: f64,
+}
+
+impl Load {
+    /// Bytes forwarded for each that is sent.
+    pub(crate) fn forwarded_part(&self) -> f64 {
+        self.nodes.iter().map(|node| node.forwarded).sum::<f64>() / self.total.max(f64::MIN_POSITIVE)
     }
 }

@@ -103,7 +103,7 @@ impl Simulation {
             nodes,
             shape,
             pool: Pool::new(0, None),
-            period_seconds: 0.01,
+            period_seconds: 0.05,
             through: Through::Own,
             ties: Ties::Random,
             traffic: Traffic::default(),
@@ -123,8 +123,7 @@ impl Simulation {
     /// [`OverlayError`](crate::OverlayError) for parameters that make no sense.
     pub fn run(&self, last: Option<&Demand>) -> Result<Report> {
         let routes = Routes::new(Topology::new(self.shape.clone(), self.nodes)?);
-        let spare = usize::from(self.through == Through::All);
-        self.run_with(&routes, Classes::for_diameter(routes.diameter(), spare), last)
+        self.run_with(&routes, Classes::for_shortest(routes.diameter(), self.through), last)
     }
 
     pub(crate) fn run_with(&self, routes: &Routes, classes: Classes, last: Option<&Demand>) -> Result<Report> {
@@ -170,7 +169,7 @@ pub struct Report {
     pub per_node: Vec<NodeReport>,
     /// Direct connections at the end.
     pub direct: Vec<(u32, u32)>,
-    /// What was sent, for the next run and for [`split`](crate::split).
+    /// What was sent, for the next run and for [`Reserve::split`](crate::Reserve::split).
     #[serde(skip)]
     pub demand: Demand,
 }

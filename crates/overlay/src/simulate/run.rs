@@ -81,6 +81,8 @@ pub(super) fn run(
     let mut run = Run::new(simulation, routes, classes);
     if let Some(last) = last {
         run.assign(last, 0);
+        // It fades as what is seen of this one grows.
+        run.recent = last.clone();
     }
     (0..simulation.nodes).for_each(|node| run.make(node));
     if simulation.pool.opened_max > 0 {
