@@ -62,9 +62,10 @@ pub struct Expected {
 }
 
 impl Reserve<'_> {
-    /// The split with the fewest forwards of those that are expected to take no longer than none at all;
-    /// no reserve unless that saves 5% of the forwards. At least half of the sockets stay with the topology:
-    /// traffic may change.
+    /// The split with the least forwards and the least time, each as a part of what they are without direct
+    /// connections, and both counting alike: of those that are expected to take no longer than without, and
+    /// to save at least 5% of the forwards. None such: no reserve. At least half of the sockets
+    /// stay with the topology, as traffic may change.
     ///
     /// `tries` and `seed` are for [`circulant`]. At most half as many splits are looked at as there are
     /// sockets, each in `pairs with traffic + destinations x nodes x links` steps.
@@ -74,10 +75,10 @@ impl Reserve<'_> {
     pub fn split(&self, demand: &Demand, tries: usize, seed: u64) -> Result<Split> {
         self.pool.check()?;
         let nodes = demand.nodes();
-        let (shape, expected) = self.expected(0, demand, tries, seed)?;
-        let mut best = Split { shape, topology_sockets: self.sockets, direct: 0, expected, considered: vec![(0, expected)] };
-        let seconds_max = expected.seconds;
-        let mut forwards_below = expected.forwards_per_message * (1.0 - GAIN_MIN);
+        let (shape, without) = self.expected(0, demand, tries, seed)?;
+        let mut best =
+            Split { shape, topology_sockets: self.sockets, direct: 0, expected: without, considered: vec![(0, without)] };
+        let mut least = f64::INFINITY;
         for direct in 1..=self.sockets / 2 {
             let topology_sockets = self.sockets - direct;
             // With an odd number of nodes, there is a circulant for every other number of sockets.
@@ -86,8 +87,11 @@ impl Reserve<'_> {
             }
             let (shape, expected) = self.expected(direct, demand, tries, seed)?;
             best.considered.push((direct, expected));
-            if expected.seconds <= seconds_max && expected.forwards_per_message < forwards_below {
-                forwards_below = expected.forwards_per_message;
+            let forwards = expected.forwards_per_message / without.forwards_per_message;
+            let seconds = expected.seconds / without.seconds;
+            // Nothing to forward, or nothing sent: NaN, and no reserve.
+            if seconds <= 1.0 && forwards <= 1.0 - GAIN_MIN && forwards + seconds < least {
+                least = forwards + seconds;
                 best = Split { shape, topology_sockets, direct, expected, ..best };
             }
         }

@@ -56,6 +56,7 @@ impl Ours {
         let split = reserve.split(&last, TRIES, 1)?;
         let pool = Pool { opened_max: split.direct, ..pool };
         let simulation = Simulation { shape: split.shape.clone(), pool, through: *through, ..self.without(1)? };
+        assert!(split.expected.seconds <= split.considered[0].1.seconds);
         Ok((split, simulation.run(Some(&last))?))
     }
 }
@@ -104,5 +105,183 @@ fn forwards() -> Result<()> {
         row("circulant with a pool, through others' direct connections", sockets, split.direct, &report);
     }
     documented(&table);
+    Ok(())
+}
+
+/// Where each of the three limits is what all wait for: the nodes' ways in and out, their processors (messages of
+/// 8 KB), and connections of a sixteenth of a node's rate each.
+fn networks() -> [(&'static str, Network, u64); 3] {
+    let node = Network::default();
+    let connections = Network { link_bytes_per_second: node.node_bytes_per_second / 16.0, ..Network::default() };
+    [("nodes", node.clone(), 64 << 10), ("processors", node, 8 << 10), ("connections", connections, 64 << 10)]
+}
+
+#[test]
+fn seconds() -> Result<()> {
+    let mut table = String::from(
+        "| limit | traffic | ties at random | without a pool | with one | accepting 24 | through others' | floor |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for (name, network, message_bytes) in networks() {
+        for (traffic, of) in [("skewed", skewed()), ("uniform", Traffic::default())] {
+            let ours = |accepted_max, through| Ours {
+                through,
+                network: network.clone(),
+                ..Ours::new(12, accepted_max, Traffic { message_bytes, ..of.clone() })
+            };
+            let without = ours(None, Through::Own).without(1)?;
+            let random = Simulation { ties: Ties::Random, ..without.clone() }.run(None)?.seconds;
+            let without = without.run(None)?;
+            let received = without.per_node.iter().map(|node| node.sent.max(node.received)).max().unwrap_or_default();
+            let worked = without.per_node.iter().map(|node| node.sent + node.received).max().unwrap_or_default();
+            let floor = f64::max(
+                received as f64 * message_bytes as f64 / network.node_bytes_per_second,
+                worked as f64 * network.message_seconds,
+            );
+            let without = without.seconds;
+            let _ = write!(table, "| {name} | {traffic} | {random:.3} | {without:.3} |");
+            let configured = [(None, Through::Own), (Some(24), Through::Own), (None, Through::All)];
+            for (accepted_max, through) in configured {
+                let (split, report) = ours(accepted_max, through).run()?;
+                let change = 100.0 * (report.seconds / without - 1.0);
+                let _ = write!(table, " {:.3} ({change:+.1}%), {} direct |", report.seconds, split.direct);
+                let most = match (name, traffic) {
+                    ("connections", "skewed") => -10.0,
+                    // The node that receives most is as busy with a pool as without.
+                    (_, "skewed") => 3.0,
+                    _ => 1.0,
+                };
+                if change > most { println!("FAIL {name}, {traffic}, {accepted_max:?}, {through:?}: {change:+.2}%"); }
+            }
+            let _ = writeln!(table, " {floor:.3} |");
+        }
+    }
+    documented(&table);
+    Ok(())
+}
+
+#[test]
+fn policies() -> Result<()> {
+    let ours = Ours::new(12, None, skewed());
+    let (split, with) = ours.run()?;
+    let mut table = String::from(
+        "| | forwards a message | reconnections | forwards, accepting 24 | reconnections |\n|---|---|---|---|---|\n",
+    );
+    let last = ours.without(2)?.run(None)?.demand;
+    let base = Pool { opened_max: split.direct, ..Pool::new(0, None) };
+    let rows = [
+        ("each node knows its own traffic", Knowledge::Local, None, base.margin, base.memory),
+        ("all is known", Knowledge::Global, None, base.margin, base.memory),
+        ("its own, and the last run", Knowledge::Local, Some(&last), base.margin, base.memory),
+        ("all, and the last run", Knowledge::Global, Some(&last), base.margin, base.memory),
+        ("the same without margin and memory", Knowledge::Global, Some(&last), 0.0, 0.0),
+    ];
+    for (name, knowledge, last, margin, memory) in rows {
+        let _ = write!(table, "| {name} |");
+        for accepted_max in [None, Some(24)] {
+            let pool = Pool { knowledge, accepted_max, margin, memory, ..base.clone() };
+            let report = Simulation { pool, shape: split.shape.clone(), ..ours.without(1)? }.run(last)?;
+            let _ = write!(table, " {:.2} | {} |", report.forwards_per_message, report.reconnections);
+        }
+        table += "\n";
+    }
+    assert!(with.reconnections < 120, "{}", with.reconnections);
+    documented(&table);
+    Ok(())
+}
+
+#[test]
+fn topologies() -> Result<()> {
+    let kautz = |both_ways| Shape::Kautz { degree: 6, both_ways };
+    let shapes = [
+        (Shape::FullMesh, NODES),
+        (Shape::Ring, NODES),
+        (Shape::Tree { arity: 11 }, NODES),
+        (Shape::Torus { dimensions: 2 }, NODES),
+        (Shape::Torus { dimensions: 3 }, NODES),
+        (Shape::Hypercube, 64),
+        (Shape::Original { degree: 6 }, NODES),
+        (Shape::Original { degree: 8 }, NODES),
+        (Shape::Original { degree: 10 }, NODES),
+        (Shape::Original { degree: 12 }, NODES),
+        (kautz(false), NODES),
+        (kautz(true), NODES),
+        (Shape::Binomial { base: 2 }, NODES),
+        (Shape::Binomial { base: 3 }, NODES),
+        (circulant(NODES, 12, TRIES, 1)?, NODES),
+        (circulant(NODES, 24, TRIES, 1)?, NODES),
+    ];
+    let mut table = String::from(
+        "| topology | nodes | sockets of a node | diameter | mean hops | Moore bound | links cut | nodes cut |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for (shape, nodes) in shapes {
+        let routes = Routes::new(Topology::new(shape, nodes)?);
+        let figures = Figures::of(&routes);
+        let _ = writeln!(
+            table,
+            "| {}, {} | {nodes} | {:.1} | {} | {:.3} | {:.3} | {} | {} |",
+            routes.topology().shape().name(),
+            if routes.topology().both_ways() { "both ways" } else { "one way" },
+            figures.sockets_mean,
+            figures.diameter,
+            figures.mean_hops,
+            figures.moore_mean_hops,
+            figures.edge_connectivity.at_least,
+            figures.vertex_connectivity.at_least,
+        );
+    }
+    documented(&table);
+    Ok(())
+}
+
+/// Mean hops as they were computed for the source, at 60 nodes.
+#[test]
+fn mean_hops() -> Result<()> {
+    let check = |shape: Shape, sockets: usize, expected: f64| -> Result<()> {
+        let name = shape.name();
+        let routes = Routes::new(Topology::new(shape, NODES)?);
+        let figures = Figures::of(&routes);
+        assert!((figures.mean_hops - expected).abs() < 0.006, "{name}: {}, and not {expected}", figures.mean_hops);
+        assert!(figures.sockets_max <= sockets, "{name}: {}", figures.sockets_max);
+        Ok(())
+    };
+    for (degree, expected) in [(6, 2.92), (8, 2.34), (10, 2.15), (12, 2.05)] {
+        check(Shape::Original { degree }, 2 * degree, expected)?;
+    }
+    check(Shape::Circulant { offsets: vec![1, 2, 4, 8, 15, 30] }, 12, 2.02)?;
+    check(Shape::Binomial { base: 2 }, 12, 2.03)?;
+    check(Shape::Kautz { degree: 6, both_ways: true }, 12, 1.92)?;
+    check(circulant(NODES, 12, TRIES, 1)?, 12, 1.797)?;
+    check(circulant(NODES, 24, TRIES, 1)?, 24, 1.593)?;
+    check(Shape::Circulant { offsets: vec![2, 7, 15, 23, 26, 27] }, 12, 1.797)
+}
+
+#[test]
+fn large_and_sparse() -> Result<()> {
+    let shape = circulant(NODES_MAX, 16, 30, 1)?;
+    let traffic = Traffic { messages_per_node: 20, ..skewed() };
+    let pool = Pool::new(2, Some(16));
+    let report = Simulation { traffic, pool, ..Simulation::new(shape, NODES_MAX, 1) }.run(None)?;
+    assert_eq!(report.messages, 20 * NODES_MAX as u64);
+    assert!(report.pairs < 20 * NODES_MAX && report.forwards > 0);
+    Ok(())
+}
+
+#[test]
+fn reports_as_json() -> Result<(), Box<dyn std::error::Error>> {
+    let traffic = Traffic { messages_per_node: 5, ..skewed() };
+    let simulation = Simulation { traffic, pool: Pool::new(1, None), ..Simulation::new(Shape::Ring, 8, 7) };
+    let json = serde_json::to_value(simulation.run(None)?)?;
+    assert_eq!(json["messages"], 40);
+    assert_eq!(json["parameters"]["seed"], 7);
+    assert_eq!(json["parameters"]["topology"], "ring");
+    assert_eq!(json["per_node"].as_array().map(Vec::len), Some(8));
+    assert!(json["forwards"].is_u64() && json["forwards_per_message"].is_f64() && json["seconds"].is_f64());
+    assert!(json["per_node"][3]["latency"]["p99_seconds"].is_f64());
+    let again: Simulation = serde_json::from_value(json["parameters"].clone())?;
+    assert_eq!(again, simulation);
+    // The same seed, the same run.
+    assert_eq!(serde_json::to_value(again.run(None)?)?, json);
     Ok(())
 }

@@ -103,7 +103,7 @@ impl Simulation {
             nodes,
             shape,
             pool: Pool::new(0, None),
-            period_seconds: 0.05,
+            period_seconds: 0.01,
             through: Through::Own,
             ties: Ties::Random,
             traffic: Traffic::default(),
