@@ -99,7 +99,8 @@ impl Search {
     }
 
     fn cost(&self, offsets: &[usize]) -> Cost {
-        let steps: Vec<_> = offsets.iter().flat_map(|offset| [*offset, self.nodes - offset]).chain(self.half).collect();
+        let steps: Vec<_> =
+            offsets.iter().flat_map(|offset| [*offset, self.nodes - offset]).chain(self.half).collect();
         if steps.iter().fold(self.nodes, |step, offset| divisor(step, *offset)) > 1 {
             return Cost { hops: usize::MAX, ..Cost::default() };
         }
@@ -154,4 +155,35 @@ struct Cost {
     hops: usize,
     diameter: usize,
     busiest: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Figures, Routes, Topology};
+
+    #[test]
+    fn as_many_sockets_as_asked_for() -> Result<()> {
+        for (nodes, sockets) in
+            [(2, 1), (3, 2), (4, 3), (5, 4), (16, 2), (16, 5), (17, 6), (60, 11), (60, 59)]
+        {
+            let figures = Figures::of(&Routes::new(Topology::new(circulant(nodes, sockets, 50, 3)?, nodes)?));
+            assert_eq!((figures.sockets_max, figures.edge_connectivity.at_least), (sockets, sockets));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn found_again_from_the_seed() -> Result<()> {
+        assert_eq!(circulant(100, 8, 200, 5)?, circulant(100, 8, 200, 5)?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_there_is_not() {
+        assert_eq!(circulant(61, 5, 10, 1), Err(OverlayError::OddSockets { nodes: 61, sockets: 5 }));
+        for (nodes, sockets) in [(60, 0), (60, 1), (60, 60), (1, 1), (NODES_MAX + 1, 4)] {
+            assert!(circulant(nodes, sockets, 10, 1).is_err(), "{nodes} {sockets}");
+        }
+    }
 }

@@ -133,7 +133,8 @@ impl Pool {
         for Candidate { from, to, .. } in candidates {
             let (opener, receiver) = (&mut opened[*from as usize], &mut accepted[*to as usize]);
             let is_there = self.both_ways && direct.contains(&(*to, *from));
-            if *opener < self.opened_max && self.accepted_max.is_none_or(|most| *receiver < most) && !is_there {
+            if *opener < self.opened_max && self.accepted_max.is_none_or(|most| *receiver < most) && !is_there
+            {
                 *opener += 1;
                 *receiver += 1;
                 direct.insert((*from, *to));
@@ -151,4 +152,90 @@ struct Candidate {
     /// Whether it comes after those that are kept; among them, when.
     turn: (bool, usize),
     score: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Shape, Topology};
+
+    fn routes() -> Result<Routes> {
+        Ok(Routes::new(Topology::new(Shape::Ring, 12)?))
+    }
+
+    fn demand(pairs: &[(usize, usize, f64)]) -> Demand {
+        let mut demand = Demand::new(12);
+        pairs.iter().for_each(|(from, to, bytes)| demand.add(*from, *to, *bytes));
+        demand
+    }
+
+    #[track_caller]
+    fn assigned(
+        pool: &Pool,
+        pairs: &[(usize, usize, f64)],
+        now: &[(u32, u32)],
+        expected: &[(u32, u32)],
+    ) -> Result<()> {
+        let now = now.iter().copied().collect();
+        for seed in 0..8 {
+            let found = pool.assign(&routes()?, &demand(pairs), &now, &mut Rng::with_seed(seed));
+            assert_eq!(found, expected.iter().copied().collect());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn hops_saved_times_bytes() -> Result<()> {
+        let pool = Pool::thesis(1);
+        // 1 hop away, 2 and 6: scores 0, 100 and 150.
+        assigned(&pool, &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 6)])?;
+        assigned(&Pool::thesis(3), &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 2), (0, 6)])?;
+        assigned(&Pool::thesis(0), &[(0, 6, 30.0)], &[(0, 6)], &[])
+    }
+
+    #[test]
+    fn a_place_is_kept_until_another_is_better_by_the_margin() -> Result<()> {
+        let pool = Pool { margin: 0.25, ..Pool::thesis(1) };
+        assigned(&pool, &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 5)])?;
+        assigned(&pool, &[(0, 5, 100.0), (0, 7, 130.0)], &[(0, 5)], &[(0, 7)])?;
+        assigned(&Pool::thesis(1), &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 7)])
+    }
+
+    #[test]
+    fn a_receiver_refuses_more_than_it_accepts() -> Result<()> {
+        let pairs = [(0, 6, 100.0), (1, 6, 100.0), (2, 6, 500.0), (2, 7, 10.0)];
+        // Knowing all, the best comes first; refused, nodes ask elsewhere.
+        let pool = Pool { both_ways: false, ..Pool::new(1, Some(1)) };
+        assigned(&pool, &pairs, &[], &[(2, 6)])?;
+        let local = Pool { knowledge: Knowledge::Local, ..pool };
+        // What is there stays, and the others are refused.
+        assigned(&local, &pairs, &[(0, 6)], &[(0, 6), (2, 7)])
+    }
+
+    #[test]
+    fn one_connection_serves_both_ways() -> Result<()> {
+        let pool = Pool::new(1, None);
+        let direct = pool.assign(
+            &routes()?,
+            &demand(&[(0, 6, 100.0), (6, 0, 100.0), (6, 1, 50.0)]),
+            &Direct::new(),
+            &mut Rng::with_seed(1),
+        );
+        // Node 6 and node 0 have theirs in common, so one of them has a place left.
+        assert!(direct.contains(&(0, 6)) != direct.contains(&(6, 0)), "{direct:?}");
+        assert!(direct.iter().any(|pair| [(6, 1), (1, 6)].contains(pair)), "{direct:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_makes_no_sense() {
+        for pool in [
+            Pool { margin: f64::NAN, ..Pool::new(1, None) },
+            Pool { memory: 1.0, ..Pool::new(1, None) },
+            Pool::new(NODES_MAX + 1, None),
+            Pool::new(1, Some(NODES_MAX + 1)),
+        ] {
+            assert!(pool.check().is_err(), "{pool:?}");
+        }
+    }
 }

@@ -37,8 +37,8 @@ pub fn draw(topology: &Topology, direct: &Direct) -> String {
     let links = (0..nodes).flat_map(|from| topology.links(from).iter().map(move |to| (from, *to as usize)));
     lines(&mut links.filter(|(from, to)| is_drawn(*from, *to)), "stroke=\"#456\" stroke-width=\"0.6\"");
     if !direct.is_empty() {
-        let direct = direct.iter().map(|(from, to)| (*from as usize, *to as usize));
-        lines(&mut { direct }, "stroke=\"#c40\" stroke-width=\"0.8\" stroke-dasharray=\"4 3\"");
+        let mut direct = direct.iter().map(|(from, to)| (*from as usize, *to as usize));
+        lines(&mut direct, "stroke=\"#c40\" stroke-width=\"0.8\" stroke-dasharray=\"4 3\"");
     }
     for node in 0..nodes {
         let (x, y) = at(node, RADIUS);
@@ -49,4 +49,24 @@ pub fn draw(topology: &Topology, direct: &Direct) -> String {
         }
     }
     svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Result, Shape};
+
+    #[test]
+    fn one_line_a_link() -> Result<()> {
+        let count = |shape, direct: &[(u32, u32)]| -> Result<_> {
+            let svg = draw(&Topology::new(shape, 12)?, &direct.iter().copied().collect());
+            assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+            assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+            Ok((svg.matches("<line ").count(), svg.matches("<circle ").count()))
+        };
+        assert_eq!(count(Shape::Ring, &[])?, (12, 12));
+        assert_eq!(count(Shape::Circulant { offsets: vec![1, 6] }, &[(0, 4)])?, (19, 12));
+        assert_eq!(count(Shape::Original { degree: 2 }, &[])?, (24, 12));
+        Ok(())
+    }
 }

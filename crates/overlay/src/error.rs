@@ -41,7 +41,9 @@ pub enum OverlayError {
         sockets: usize,
     },
     /// Offsets that share a divisor with the number of nodes: some nodes are never reached.
-    #[error("with these offsets only every {step}th node is reached; one of them must have no divisor in common")]
+    #[error(
+        "with these offsets one node in {step} is reached: all offsets and the number of nodes can be divided by {step}"
+    )]
     Unconnected {
         /// The greatest common divisor.
         step: usize,
@@ -67,7 +69,11 @@ fn fits(below: Option<usize>, above: Option<usize>) -> String {
 /// Checks that a number is within `min..=max`.
 pub(crate) fn within(what: &'static str, value: f64, min: f64, max: f64) -> Result<()> {
     // Written so that NaN is outside.
-    if value >= min && value <= max { Ok(()) } else { Err(OverlayError::OutOfRange { what, value, min, max }) }
+    if value >= min && value <= max {
+        Ok(())
+    } else {
+        Err(OverlayError::OutOfRange { what, value, min, max })
+    }
 }
 
 /// The same for counts.

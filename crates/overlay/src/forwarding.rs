@@ -104,3 +104,99 @@ impl Credits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::{Report, Simulation};
+    use crate::{Demand, OverlayError, Pool, Result, Routes, Shape, Topology, Traffic};
+
+    /// Queues of one message, nodes that send as fast as they can, and a pool that changes all the time.
+    fn narrow(shape: Shape, nodes: usize, seed: u64, pool: Pool, through: Through) -> Simulation {
+        let traffic =
+            Traffic { messages_per_node: 40, weights_percent: vec![30.0, 30.0], ..Traffic::default() };
+        Simulation {
+            traffic,
+            pool,
+            through,
+            period_seconds: 1e-3,
+            queue_messages: 1,
+            window_messages: 1 + seed as usize % 4,
+            ..Simulation::new(shape, nodes, seed)
+        }
+    }
+
+    /// Every message that was made arrived, once.
+    fn check(simulation: &Simulation, report: &Report) {
+        let mut expected = Demand::new(simulation.nodes);
+        for from in 0..simulation.nodes {
+            let made = simulation.traffic.destinations(from, simulation.nodes, simulation.seed);
+            made.for_each(|to| expected.add(from, to, simulation.traffic.message_bytes as f64));
+        }
+        assert_eq!(report.demand, expected, "{simulation:?}");
+    }
+
+    #[test]
+    fn classes_by_hops_never_deadlock() -> Result<()> {
+        let shapes = [
+            (Shape::Ring, 9),
+            (Shape::Tree { arity: 2 }, 13),
+            (Shape::Torus { dimensions: 2 }, 12),
+            (Shape::Original { degree: 3 }, 14),
+            (Shape::Kautz { degree: 2, both_ways: false }, 11),
+            (Shape::Circulant { offsets: vec![2, 5] }, 16),
+        ];
+        for seed in 0..30 {
+            for (shape, nodes) in shapes.clone() {
+                let pools = [
+                    (Pool::new(0, None), Through::Own),
+                    (Pool { margin: 0.0, memory: 0.0, ..Pool::new(2, Some(3)) }, Through::Own),
+                    (Pool { margin: 0.0, memory: 0.0, ..Pool::new(2, Some(3)) }, Through::All),
+                ];
+                for (pool, through) in pools {
+                    let simulation = narrow(shape.clone(), nodes, seed, pool, through);
+                    check(&simulation, &simulation.run(None)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_class_for_all_does() -> Result<()> {
+        let routes = Routes::new(Topology::new(Shape::Ring, 9)?);
+        let (mut arrived, mut stuck) = (0, 0);
+        for seed in 0..30 {
+            let simulation = narrow(Shape::Ring, 9, seed, Pool::new(0, None), Through::Own);
+            match simulation.run_with(&routes, Classes::single(), None) {
+                Ok(report) => {
+                    check(&simulation, &report);
+                    arrived += 1;
+                }
+                Err(OverlayError::Deadlock { undelivered, .. }) => {
+                    assert!(undelivered > 0);
+                    stuck += 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        assert!(stuck > 0, "{arrived} arrived");
+        Ok(())
+    }
+
+    #[test]
+    fn places_are_counted() {
+        let mut credits = Credits::new(&Classes::for_shortest(2, Through::Own), 1);
+        assert!(credits.take(2) && !credits.take(2) && credits.has_room(1));
+        assert!(!credits.take(3));
+        credits.give(2);
+        assert!(credits.take(2));
+    }
+
+    #[test]
+    fn hops_that_leave_a_way_home() {
+        let classes = Classes::for_shortest(3, Through::All);
+        assert_eq!((classes.count(), classes.of(4), classes.of(5)), (5, Some(4), None));
+        assert!(classes.may_hop(0, 3) && !classes.may_hop(1, 3) && classes.may_hop(3, 0));
+    }
+}

@@ -76,8 +76,13 @@ impl Reserve<'_> {
         self.pool.check()?;
         let nodes = demand.nodes();
         let (shape, without) = self.expected(0, demand, tries, seed)?;
-        let mut best =
-            Split { shape, topology_sockets: self.sockets, direct: 0, expected: without, considered: vec![(0, without)] };
+        let mut best = Split {
+            shape,
+            topology_sockets: self.sockets,
+            direct: 0,
+            expected: without,
+            considered: vec![(0, without)],
+        };
         let mut least = f64::INFINITY;
         for direct in 1..=self.sockets / 2 {
             let topology_sockets = self.sockets - direct;
@@ -123,5 +128,59 @@ impl Reserve<'_> {
         let own = load.nodes.iter().map(|node| seconds(&NodeLoad { forwarded: 0.0, ..*node }));
         let mean = load.nodes.iter().map(seconds).sum::<f64>() / load.nodes.len().max(1) as f64;
         own.fold(mean.max(load.link_most / link_bytes_per_second), f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{THESIS_WEIGHTS_PERCENT, Traffic};
+
+    fn split(nodes: usize, sockets: usize, traffic: &Traffic, accepted_max: Option<usize>) -> Result<Split> {
+        let (pool, network) = (Pool::new(0, accepted_max), Network::default());
+        let reserve = Reserve {
+            sockets,
+            pool: &pool,
+            through: Through::Own,
+            network: &network,
+            message_bytes: 1 << 16,
+        };
+        reserve.split(&traffic.demand(nodes), 200, 1)
+    }
+
+    fn skewed() -> Traffic {
+        Traffic { weights_percent: THESIS_WEIGHTS_PERCENT.to_vec(), ..Traffic::default() }
+    }
+
+    #[test]
+    fn as_the_traffic_is() -> Result<()> {
+        assert_eq!(split(60, 12, &Traffic::default(), None)?.direct, 0);
+        let free = split(60, 12, &skewed(), None)?;
+        assert!(free.direct >= 3 && free.direct + free.topology_sockets == 12, "{free:?}");
+        let limited = split(60, 12, &skewed(), Some(6))?;
+        assert!(limited.expected.forwards_per_message > free.expected.forwards_per_message, "{limited:?}");
+        // Everything that was looked at; nothing that is expected to be slower.
+        assert_eq!((free.considered.len(), free.considered[0].0), (7, 0));
+        assert!(free.expected.seconds <= free.considered[0].1.seconds);
+        Ok(())
+    }
+
+    #[test]
+    fn an_odd_number_of_nodes() -> Result<()> {
+        let split = split(61, 12, &skewed(), None)?;
+        assert_eq!((split.topology_sockets % 2, split.considered.len()), (0, 4));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_to_choose_from() -> Result<()> {
+        assert_eq!(split(60, 2, &skewed(), None)?.direct, 0);
+        assert!(split(60, 1, &skewed(), None).is_err());
+        // No traffic, no reserve.
+        let (pool, network) = (Pool::new(0, None), Network::default());
+        let reserve =
+            Reserve { sockets: 6, pool: &pool, through: Through::All, network: &network, message_bytes: 1 };
+        assert_eq!(reserve.split(&Demand::new(20), 10, 1)?.direct, 0);
+        Ok(())
     }
 }

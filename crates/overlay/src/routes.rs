@@ -23,7 +23,9 @@ impl Routes {
     pub fn new(topology: Topology) -> Self {
         let hops = if *topology.symmetry() == Symmetry::None {
             let arrivals = topology.arrivals();
-            (0..topology.nodes()).flat_map(|to| hops_from(to, |node| &arrivals[node], topology.nodes())).collect()
+            (0..topology.nodes())
+                .flat_map(|to| hops_from(to, |node| &arrivals[node], topology.nodes()))
+                .collect()
         } else {
             hops_from(0, |node| topology.links(node), topology.nodes())
         };
@@ -97,4 +99,73 @@ pub(crate) fn hops_from<'a>(from: usize, links: impl Fn(usize) -> &'a [u32], nod
         }
     }
     hops
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{
+        ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest,
+    };
+
+    use super::*;
+    use crate::{Result, Shape};
+
+    fn shapes() -> impl Strategy<Value = (Shape, usize)> {
+        prop_oneof![
+            (2..40usize).prop_map(|nodes| (Shape::FullMesh, nodes)),
+            (2..40usize).prop_map(|nodes| (Shape::Ring, nodes)),
+            (1..7u32).prop_map(|bits| (Shape::Hypercube, 1 << bits)),
+            (2..5usize, 2..5usize, 2..5usize)
+                .prop_map(|(a, b, c)| (Shape::Torus { dimensions: 3 }, a * b * c)),
+            (3..40usize, 1..3usize).prop_map(|(nodes, arity)| (Shape::Tree { arity }, nodes)),
+            (2..40usize, 2..5usize).prop_map(|(nodes, base)| (Shape::Binomial { base }, nodes)),
+            (4..40usize, 2..4usize, any::<bool>())
+                .prop_map(|(nodes, degree, both_ways)| (Shape::Kautz { degree, both_ways }, nodes)),
+            (8..40usize, 1..7usize).prop_map(|(nodes, degree)| (Shape::Original { degree }, nodes)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_next_hop_is_one_nearer((shape, nodes) in shapes(), seed in any::<u64>()) {
+            let topology = Topology::new(shape, nodes)?;
+            let routes = Routes::new(topology.clone());
+            let mut rng = Rng::with_seed(seed);
+            for from in 0..nodes {
+                // By search from each node, whatever the symmetry.
+                let hops = hops_from(from, |node| topology.links(node), nodes);
+                for (to, hops) in hops.into_iter().enumerate() {
+                    prop_assert_eq!(routes.hops(from, to), usize::from(hops));
+                    prop_assert_eq!(routes.next_hops(from, to).count() == 0, from == to);
+                    let mut node = from;
+                    for left in (0..routes.hops(from, to)).rev() {
+                        let next = routes.next_hop(node, to, &mut rng);
+                        prop_assert!(next.is_some());
+                        node = next.unwrap_or_default();
+                        prop_assert_eq!(routes.hops(node, to), left);
+                    }
+                    prop_assert_eq!(node, to);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ties_are_broken_at_random_and_by_seed() -> Result<()> {
+        let routes = Routes::new(Topology::new(Shape::Hypercube, 4096)?);
+        assert_eq!((routes.diameter(), routes.next_hops(0, 4095).count()), (12, 12));
+        let way = |seed| {
+            let (mut rng, mut node, mut way) = (Rng::with_seed(seed), 0, Vec::new());
+            while let Some(next) = routes.next_hop(node, 4095, &mut rng) {
+                node = next;
+                way.push(node);
+            }
+            way
+        };
+        assert_eq!(way(1), way(1));
+        assert_ne!(way(1), way(2));
+        Ok(())
+    }
 }

@@ -33,11 +33,11 @@ impl Default for Traffic {
 impl Traffic {
     /// # Errors
     /// [`OverlayError::OutOfRange`](crate::OverlayError::OutOfRange) for messages without bytes or
-    /// over 1 GB, more than a billion of them, and weights that are negative, more than there
+    /// over 100 MB, more than a million of them, and weights that are negative, more than there
     /// are nodes, or over 99% together.
     pub fn check(&self, nodes: usize) -> Result<()> {
-        within("bytes of a message", self.message_bytes as f64, 1.0, 1e9)?;
-        within("messages of a node", self.messages_per_node as f64, 1.0, 1e9)?;
+        within("bytes of a message", self.message_bytes as f64, 1.0, 1e8)?;
+        within("messages of a node", self.messages_per_node as f64, 1.0, 1e6)?;
         count_within("number of weights", self.weights_percent.len(), 0, nodes)?;
         self.weights_percent.iter().try_for_each(|weight| within("weight in percent", *weight, 0.0, 99.0))?;
         within("sum of the weights in percent", self.weights_percent.iter().sum(), 0.0, 99.0)
@@ -53,7 +53,8 @@ impl Traffic {
     pub fn demand(&self, nodes: usize) -> Demand {
         let mut demand = Demand::new(nodes);
         let rest = 100.0 - self.weights_percent.iter().sum::<f64>();
-        let weight = |to: usize| self.weights_percent.get(to).copied().unwrap_or_default() + rest / nodes as f64;
+        let weight =
+            |to: usize| self.weights_percent.get(to).copied().unwrap_or_default() + rest / nodes as f64;
         for from in 0..nodes {
             let others = (0..nodes).filter(|to| *to != from);
             let sum: f64 = others.clone().map(weight).sum();
@@ -151,5 +152,42 @@ impl Demand {
                 *bytes >= 1.0
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_follow_the_weights() {
+        let traffic = Traffic {
+            messages_per_node: 20_000,
+            weights_percent: THESIS_WEIGHTS_PERCENT.to_vec(),
+            ..Traffic::default()
+        };
+        let expected = traffic.demand(60);
+        for from in [3, 6, 40] {
+            let mut counts = [0_u32; 60];
+            traffic.destinations(from, 60, 9).for_each(|to| counts[to] += 1);
+            assert_eq!((counts[from], counts.iter().sum::<u32>()), (0, 20_000));
+            for to in 0..60 {
+                let messages = expected.bytes(from, to) / traffic.message_bytes as f64;
+                let error = (f64::from(counts[to]) - messages).abs();
+                assert!(error <= 5.0 * messages.sqrt(), "{from} {to}: {} {messages}", counts[to]);
+            }
+        }
+        let total = (60 * traffic.messages_per_node * traffic.message_bytes) as f64;
+        assert!((expected.total_bytes() / total - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten() {
+        let mut demand = Demand::new(3);
+        demand.add(0, 1, 100.0);
+        demand.add(0, 2, 1.5);
+        demand.fade(0.5);
+        assert_eq!(demand.pairs().collect::<Vec<_>>(), [(0, 1, 50.0)]);
+        assert_eq!((demand.bytes(0, 2), demand.bytes(7, 1)), (0.0, 0.0));
     }
 }

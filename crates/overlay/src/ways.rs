@@ -53,12 +53,20 @@ impl<'a> Ways<'a> {
                 self.into[from as usize].push(to);
             }
         }
+        self.out.iter_mut().for_each(|nodes| nodes.sort_unstable());
     }
 
     /// All nodes to which a message for `to` may go next from another node, after so many hops.
-    pub(crate) fn next(&mut self, from: usize, to: usize, hops: usize, classes: &Classes, next: &mut Vec<usize>) {
+    pub(crate) fn next(
+        &mut self,
+        from: usize,
+        to: usize,
+        hops: usize,
+        classes: &Classes,
+        next: &mut Vec<usize>,
+    ) {
         next.clear();
-        if self.out[from].contains(&(to as u32)) {
+        if self.out[from].binary_search(&(to as u32)).is_ok() {
             next.push(to);
             return;
         }
@@ -91,7 +99,8 @@ impl<'a> Ways<'a> {
     /// What traffic comes to, if ties are broken evenly.
     pub(crate) fn load(&mut self, demand: &Demand, classes: &Classes) -> Load {
         let nodes = self.routes.topology().nodes();
-        let mut load = Load { total: demand.total_bytes(), nodes: vec![NodeLoad::default(); nodes], link_most: 0.0 };
+        let mut load =
+            Load { total: demand.total_bytes(), nodes: vec![NodeLoad::default(); nodes], link_most: 0.0 };
         let mut links: Vec<BTreeMap<usize, f64>> = vec![BTreeMap::new(); nodes];
         let mut columns: Vec<Vec<(usize, f64)>> = vec![Vec::new(); nodes];
         for (from, to, bytes) in demand.pairs() {

@@ -100,7 +100,9 @@ mod tests {
         assert_eq!(histogram.percentiles(), Latencies::default());
         (1..=1000).for_each(|i| histogram.add(i * 1000));
         let found = histogram.percentiles();
-        for (seconds, expected) in [(found.p1_seconds, 1e-5), (found.p50_seconds, 5e-4), (found.max_seconds, 1e-3)] {
+        for (seconds, expected) in
+            [(found.p1_seconds, 1e-5), (found.p50_seconds, 5e-4), (found.max_seconds, 1e-3)]
+        {
             assert!((expected..expected * 1.032).contains(&seconds), "{seconds} {expected}");
         }
     }

@@ -126,7 +126,12 @@ impl Simulation {
         self.run_with(&routes, Classes::for_shortest(routes.diameter(), self.through), last)
     }
 
-    pub(crate) fn run_with(&self, routes: &Routes, classes: Classes, last: Option<&Demand>) -> Result<Report> {
+    pub(crate) fn run_with(
+        &self,
+        routes: &Routes,
+        classes: Classes,
+        last: Option<&Demand>,
+    ) -> Result<Report> {
         self.check()?;
         run::run(self, routes, classes, last)
     }
@@ -138,11 +143,11 @@ impl Simulation {
         count_within("messages of a queue", self.queue_messages, 1, 1 << 20)?;
         count_within("own messages of a node that are queued", self.window_messages, 1, 1 << 20)?;
         let Network { latency_seconds, message_seconds, connect_seconds, .. } = self.network;
-        within("latency in seconds", latency_seconds, 0.0, 100.0)?;
-        within("time of a message in seconds", message_seconds, 0.0, 100.0)?;
+        within("latency in seconds", latency_seconds, 0.0, 10.0)?;
+        within("time of a message in seconds", message_seconds, 0.0, 1.0)?;
         within("time to connect in seconds", connect_seconds, 0.0, 100.0)?;
-        within("bytes a second of a link", self.network.link_bytes_per_second, 1e3, 1e15)?;
-        within("bytes a second of a node", self.network.node_bytes_per_second, 1e3, 1e15)
+        within("bytes a second of a link", self.network.link_bytes_per_second, 1e4, 1e15)?;
+        within("bytes a second of a node", self.network.node_bytes_per_second, 1e4, 1e15)
     }
 }
 
@@ -187,4 +192,70 @@ pub struct NodeReport {
     pub sockets_max: usize,
     /// Of the messages it received, from when each was queued by its sender.
     pub latency: Latencies,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Simulation {
+        let traffic = Traffic { messages_per_node: 50, ..Traffic::default() };
+        Simulation { traffic, ..Simulation::new(Shape::Ring, 6, 1) }
+    }
+
+    #[test]
+    fn what_is_sent_is_received_and_forwards_are_hops() -> Result<()> {
+        let simulation = small();
+        let report = simulation.run(None)?;
+        let sum = |of: fn(&NodeReport) -> u64| report.per_node.iter().map(of).sum::<u64>();
+        assert_eq!((report.messages, sum(|node| node.sent), sum(|node| node.received)), (300, 300, 300));
+        let routes = Routes::new(Topology::new(Shape::Ring, 6)?);
+        let bytes = simulation.traffic.message_bytes as f64;
+        let hops = |(from, to, sent): (usize, usize, f64)| (routes.hops(from, to) - 1) as f64 * sent / bytes;
+        assert_eq!(report.forwards as f64, report.demand.pairs().map(hops).sum::<f64>());
+        assert_eq!(report.forwards, sum(|node| node.forwarded));
+        Ok(())
+    }
+
+    /// Two nodes, one message each: out, over the link and in at the same time, and work at either end.
+    #[test]
+    fn a_message_takes_what_its_parts_take() -> Result<()> {
+        let traffic = Traffic { messages_per_node: 1, message_bytes: 1000, ..Traffic::default() };
+        let network = Network {
+            latency_seconds: 0.5,
+            link_bytes_per_second: 10_000.0,
+            node_bytes_per_second: 20_000.0,
+            message_seconds: 0.01,
+            ..Network::default()
+        };
+        let simulation = Simulation { traffic, network, ..Simulation::new(Shape::FullMesh, 2, 1) };
+        let seconds = simulation.run(None)?.seconds;
+        assert!((seconds - (0.01 + 0.1 + 0.5 + 0.01)).abs() < 1e-9, "{seconds}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_mesh_forwards_nothing() -> Result<()> {
+        let report = Simulation { shape: Shape::FullMesh, ..small() }.run(None)?;
+        assert_eq!(report.forwards, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn what_makes_no_sense() {
+        let network = Network { link_bytes_per_second: 0.0, ..Network::default() };
+        let weights = |weights: &[f64]| Traffic { weights_percent: weights.to_vec(), ..Traffic::default() };
+        for simulation in [
+            Simulation { network, ..small() },
+            Simulation { period_seconds: f64::NAN, ..small() },
+            Simulation { queue_messages: 0, ..small() },
+            Simulation { window_messages: 0, ..small() },
+            Simulation { traffic: weights(&[60.0, 60.0]), ..small() },
+            Simulation { traffic: weights(&[-1.0]), ..small() },
+            Simulation { traffic: weights(&[1.0; 7]), ..small() },
+            Simulation { nodes: 1, ..small() },
+        ] {
+            assert!(simulation.run(None).is_err(), "{simulation:?}");
+        }
+    }
 }

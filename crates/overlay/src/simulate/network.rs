@@ -20,6 +20,9 @@ pub(super) struct Message {
 /// Whether a link takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
+    /// A link of the topology, which stays even if a direct connection comes and goes beside it: so it may
+    /// where links are used one way, and direct connections both ways.
+    Stays,
     Open,
     /// Will be.
     Opening,
@@ -57,8 +60,17 @@ impl Link {
         None
     }
 
-    /// Takes all that wait, to be sent another way.
-    pub(super) fn clear(&mut self) -> Vec<Message> {
+    /// Whether messages may wait for it.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Stays | State::Open)
+    }
+
+    /// Closes a direct connection; what waits for it is to be sent another way.
+    pub(super) fn close(&mut self) -> Vec<Message> {
+        if self.state == State::Stays {
+            return Vec::new();
+        }
+        self.state = State::Closed;
         self.waiting_count = 0;
         self.waiting.iter_mut().flat_map(std::mem::take).collect()
     }
@@ -115,7 +127,7 @@ impl Mesh {
         for from in 0..topology.nodes() {
             for to in topology.links(from) {
                 let link = mesh.link(from, *to as usize);
-                mesh.links[link].state = State::Open;
+                mesh.links[link].state = State::Stays;
             }
         }
         mesh
@@ -143,7 +155,7 @@ impl Mesh {
     }
 
     /// The message that a node sends next, and on which link: links take turns.
-    pub(super) fn to_send(&mut self, node: usize) -> Option<(usize, Message)> {
+    pub(super) fn next_message(&mut self, node: usize) -> Option<(usize, Message)> {
         let Node { order, turn, .. } = &mut self.nodes[node];
         for i in 0..order.len() {
             let at = (*turn + i) % order.len();

@@ -222,18 +222,20 @@ impl<'a> Run<'a> {
         let Self { next, mesh, rng, .. } = self;
         // A direct connection that is not there yet: over the topology meanwhile.
         let links = &mesh.nodes[node].links;
-        let is_open = |to: &usize| links.get(to).is_some_and(|link| mesh.links[*link].state == State::Open);
+        let is_open = |to: &usize| links.get(to).is_some_and(|link| mesh.links[*link].is_open());
         if !next.iter().any(is_open) {
             next.clear();
             next.extend(self.ways.routes.next_hops(node, message.to as usize));
         }
         next.retain(is_open);
         if self.simulation.ties == Ties::ShortestQueue {
-            let waiting = |to: &usize| links.get(to).map_or(usize::MAX, |link| mesh.links[*link].waiting_count);
+            let waiting =
+                |to: &usize| links.get(to).map_or(usize::MAX, |link| mesh.links[*link].waiting_count);
             let least = next.iter().map(waiting).min();
             next.retain(|to| Some(waiting(to)) == least);
         }
-        let Some(link) = next.get(rng.usize(..next.len().max(1))).and_then(|to| links.get(to).copied()) else {
+        let Some(link) = next.get(rng.usize(..next.len().max(1))).and_then(|to| links.get(to).copied())
+        else {
             debug_assert!(false, "there is always a way over the topology");
             return;
         };
@@ -273,7 +275,7 @@ impl<'a> Run<'a> {
             }
             return None;
         }
-        let (link, message) = self.mesh.to_send(node)?;
+        let (link, message) = self.mesh.next_message(node)?;
         self.mesh.links[link].busy = true;
         Some(Job::Send { link, message })
     }
@@ -350,13 +352,14 @@ impl<'a> Run<'a> {
         let mut astray = Vec::new();
         for (from, to) in closed.into_iter().flat_map(directions) {
             let link = self.mesh.link(from, to);
-            self.mesh.links[link].state = State::Closed;
-            astray.extend(self.mesh.links[link].clear().into_iter().map(|message| (from, message)));
+            astray.extend(self.mesh.links[link].close().into_iter().map(|message| (from, message)));
         }
         for (from, to) in opened.into_iter().flat_map(directions) {
             let link = self.mesh.link(from, to);
-            self.mesh.links[link].state = State::Opening;
-            self.agenda.add(self.now_ns + opens_after_ns, Event::Opened { link });
+            if self.mesh.links[link].state == State::Closed {
+                self.mesh.links[link].state = State::Opening;
+                self.agenda.add(self.now_ns + opens_after_ns, Event::Opened { link });
+            }
         }
         for (node, message) in astray {
             self.queue(node, message);
@@ -368,7 +371,10 @@ impl<'a> Run<'a> {
     }
 
     fn deadlock(&self) -> OverlayError {
-        OverlayError::Deadlock { undelivered: self.messages - self.delivered, seconds: self.now_ns as f64 * 1e-9 }
+        OverlayError::Deadlock {
+            undelivered: self.messages - self.delivered,
+            seconds: self.now_ns as f64 * 1e-9,
+        }
     }
 
     fn report(self) -> Report {

@@ -96,7 +96,12 @@ impl Shape {
                 if above != nodes {
                     let above_fits = Some(above).filter(|above| *above <= NODES_MAX);
                     let topology = self.name();
-                    return Err(OverlayError::Nodes { topology, nodes, below: Some(above / 2), above: above_fits });
+                    return Err(OverlayError::Nodes {
+                        topology,
+                        nodes,
+                        below: Some(above / 2),
+                        above: above_fits,
+                    });
                 }
                 let bits = nodes.ilog2();
                 let links = rule(nodes, |i| (0..bits).map(move |bit| i ^ (1 << bit)));
@@ -179,4 +184,82 @@ fn sides(nodes: usize, dimensions: usize) -> Option<Vec<usize>> {
         rest.insert(0, side);
         Some(rest)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Topology;
+
+    #[track_caller]
+    fn links(shape: Shape, nodes: usize, node: usize, expected: &[u32]) {
+        let found = Topology::new(shape, nodes).map(|topology| topology.links(node).to_vec());
+        assert_eq!(found.as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn links_of_a_node() {
+        links(Shape::FullMesh, 4, 2, &[0, 1, 3]);
+        links(Shape::Ring, 6, 0, &[1, 5]);
+        links(Shape::Ring, 2, 0, &[1]);
+        links(Shape::Hypercube, 8, 5, &[1, 4, 7]);
+        links(Shape::Torus { dimensions: 2 }, 12, 0, &[1, 2, 3, 9]);
+        links(Shape::Torus { dimensions: 3 }, 8, 7, &[3, 5, 6]);
+        links(Shape::Tree { arity: 3 }, 9, 1, &[0, 4, 5, 6]);
+        links(Shape::Binomial { base: 3 }, 20, 0, &[1, 3, 9, 11, 17, 19]);
+        links(Shape::Kautz { degree: 2, both_ways: false }, 6, 0, &[4, 5]);
+        links(Shape::Original { degree: 6 }, 60, 0, &[1, 2, 4, 8, 15, 30]);
+        links(Shape::Original { degree: 6 }, 60, 50, &[5, 20, 51, 52, 54, 58]);
+        // Six that would be 1, 1, 2, 3, 4 and 5.
+        links(Shape::Original { degree: 6 }, 7, 0, &[1, 2, 3, 4, 5]);
+        links(Shape::Circulant { offsets: vec![1, 3] }, 6, 0, &[1, 3, 5]);
+    }
+
+    #[test]
+    fn sides_are_nearly_equal() {
+        for (nodes, dimensions, expected) in [
+            (60, 2, Some(vec![6, 10])),
+            (64, 3, Some(vec![4, 4, 4])),
+            (60, 3, Some(vec![4, 3, 5])),
+            (59, 2, None),
+        ] {
+            assert_eq!(sides(nodes, dimensions), expected);
+        }
+    }
+
+    #[track_caller]
+    fn refused(shape: Shape, nodes: usize, expected: &str) {
+        let found = Topology::new(shape, nodes).err().map(|error| error.to_string());
+        assert_eq!(found.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn what_there_is_not() {
+        refused(Shape::Hypercube, 6, "there is no hypercube of 6 nodes; 4 or 8 would do");
+        refused(Shape::Torus { dimensions: 2 }, 59, "there is no torus of 59 nodes; 58 or 60 would do");
+        refused(Shape::Torus { dimensions: 3 }, 6, "there is no torus of 6 nodes; 8 would do");
+        refused(
+            Shape::Original { degree: 0 },
+            60,
+            "the degree of the original overlay is 0, and not between 1 and 59",
+        );
+        refused(
+            Shape::Kautz { degree: 60, both_ways: true },
+            60,
+            "the degree of a generalised Kautz graph is 60, and not between 2 and 59",
+        );
+        refused(Shape::Ring, 1, "the number of nodes is 1, and not between 2 and 4096");
+        refused(Shape::Tree { arity: 0 }, 4, "the arity of a tree is 0, and not between 1 and 3");
+        refused(
+            Shape::Binomial { base: 1 },
+            4,
+            "the base of a binomial graph is 1, and not between 2 and 4096",
+        );
+        refused(Shape::Circulant { offsets: vec![7] }, 12, "the offset is 7, and not between 1 and 6");
+        refused(
+            Shape::Circulant { offsets: vec![2, 4] },
+            12,
+            "with these offsets one node in 2 is reached: all offsets and the number of nodes can be divided by 2",
+        );
+    }
 }
