@@ -112,7 +112,7 @@ impl Search {
         while let Some(&node) = order.get(next) {
             next += 1;
             for step in &steps {
-                let to = (node + step) % self.nodes;
+                let to = self.wrapped(node + step);
                 if hops[to] == u16::MAX {
                     hops[to] = hops[node] + 1;
                     order.push(to);
@@ -124,6 +124,10 @@ impl Search {
         Cost { hops: sum, diameter, busiest: self.busiest(&steps, &hops, &order) }
     }
 
+    fn wrapped(&self, node: usize) -> usize {
+        if node >= self.nodes { node - self.nodes } else { node }
+    }
+
     /// Messages on the busiest link when each node sends one to each other: messages to node 0 followed
     /// back from the farthest, evenly over all shortest ways. Symmetry makes a link of each step stand
     /// for all. In thousandths.
@@ -131,7 +135,7 @@ impl Search {
         let mut passing = vec![1.0; self.nodes];
         let mut load = vec![0.0; steps.len()];
         let nearer = |node: usize, step: usize| {
-            let to = (node + step) % self.nodes;
+            let to = self.wrapped(node + step);
             (hops[to] < hops[node]).then_some(to)
         };
         for &node in order.iter().rev() {

@@ -17,8 +17,7 @@ use crate::topology::{Shape, Topology};
 use crate::traffic::Demand;
 use crate::ways::{Load, NodeLoad, Through, Ways};
 
-/// A reserve is made only if it saves this part of the forwards: less may be chance, and would be
-/// paid for with reconnecting.
+/// A reserve is made only if it saves this part: less may be chance, and would be paid for with reconnecting.
 const GAIN_MIN: f64 = 0.05;
 
 /// What is given, and how places are given out.
@@ -56,16 +55,18 @@ pub struct Split {
 pub struct Expected {
     /// Forwards of a message.
     pub forwards_per_message: f64,
-    /// The traffic takes no less: the busiest link's time, the node's that sends or receives most, and
-    /// the mean node's with all that is forwarded, whichever is most.
+    /// The traffic takes no less: the busiest link's time, `own_seconds`, and the mean node's with all
+    /// that is forwarded, whichever is most.
     pub seconds: f64,
+    /// What the node that sends or receives most takes for that alone, whatever the split.
+    pub own_seconds: f64,
 }
 
 impl Reserve<'_> {
     /// The split with the least forwards and the least time, each as a part of what they are without direct
-    /// connections, and both counting alike: of those that are expected to take no longer than without, and
-    /// to save at least 5% of the forwards. None such: no reserve. At least half of the sockets
-    /// stay with the topology, as traffic may change.
+    /// connections, and both counting alike. It must be expected to save 5% of the forwards and 5% of the
+    /// time, or all of the time that can be saved; if none does, there is no reserve. At least half of
+    /// the sockets stay with the topology, as traffic may change.
     ///
     /// `tries` and `seed` are for [`circulant`]. At most half as many splits are looked at as there are
     /// sockets, each in `pairs with traffic + destinations x nodes x links` steps.
@@ -83,6 +84,8 @@ impl Reserve<'_> {
             expected: without,
             considered: vec![(0, without)],
         };
+        let forwards_max = without.forwards_per_message * (1.0 - GAIN_MIN);
+        let seconds_max = f64::max(without.seconds * (1.0 - GAIN_MIN), without.own_seconds);
         let mut least = f64::INFINITY;
         for direct in 1..=self.sockets / 2 {
             let topology_sockets = self.sockets - direct;
@@ -92,11 +95,12 @@ impl Reserve<'_> {
             }
             let (shape, expected) = self.expected(direct, demand, tries, seed)?;
             best.considered.push((direct, expected));
-            let forwards = expected.forwards_per_message / without.forwards_per_message;
-            let seconds = expected.seconds / without.seconds;
-            // Nothing to forward, or nothing sent: NaN, and no reserve.
-            if seconds <= 1.0 && forwards <= 1.0 - GAIN_MIN && forwards + seconds < least {
-                least = forwards + seconds;
+            let gains = expected.forwards_per_message < forwards_max && expected.seconds <= seconds_max;
+            let cost = expected.forwards_per_message / without.forwards_per_message
+                + expected.seconds / without.seconds;
+            // With nothing sent that is NaN, and no reserve.
+            if gains && cost < least {
+                least = cost;
                 best = Split { shape, topology_sockets, direct, expected, ..best };
             }
         }
@@ -112,11 +116,10 @@ impl Reserve<'_> {
         let mut ways = Ways::new(&routes, self.through);
         ways.change(&opened, pool.both_ways);
         let load = ways.load(demand, &Classes::for_shortest(routes.diameter(), self.through));
-        let forwards_per_message = load.forwarded_part();
-        Ok((shape, Expected { forwards_per_message, seconds: self.seconds(&load) }))
+        Ok((shape, self.expect(&load)))
     }
 
-    fn seconds(&self, load: &Load) -> f64 {
+    fn expect(&self, load: &Load) -> Expected {
         let Network { link_bytes_per_second, node_bytes_per_second, message_seconds, .. } = *self.network;
         let message_seconds_per_byte = message_seconds / (self.message_bytes as f64).max(1.0);
         let seconds = |node: &NodeLoad| {
@@ -126,8 +129,13 @@ impl Reserve<'_> {
         };
         // What a node sends and receives itself, nobody can do for it; what it forwards, others can.
         let own = load.nodes.iter().map(|node| seconds(&NodeLoad { forwarded: 0.0, ..*node }));
+        let own_seconds = own.fold(0.0, f64::max);
         let mean = load.nodes.iter().map(seconds).sum::<f64>() / load.nodes.len().max(1) as f64;
-        own.fold(mean.max(load.link_most / link_bytes_per_second), f64::max)
+        Expected {
+            forwards_per_message: load.forwarded_part(),
+            seconds: own_seconds.max(mean).max(load.link_most / link_bytes_per_second),
+            own_seconds,
+        }
     }
 }
 

@@ -16,17 +16,21 @@ fn documented(table: &str) {
     assert!(DOCUMENT.contains(table), "docs/overlay.md does not have this table:\n\n{table}");
 }
 
+fn uniform() -> Traffic {
+    Traffic { messages_per_node: 1000, ..Traffic::default() }
+}
+
 fn skewed() -> Traffic {
-    Traffic { weights_percent: THESIS_WEIGHTS_PERCENT.to_vec(), ..Traffic::default() }
+    Traffic { weights_percent: THESIS_WEIGHTS_PERCENT.to_vec(), ..uniform() }
 }
 
 fn original(degree: usize, direct: usize) -> Simulation {
-    let traffic = Traffic { messages_per_node: 3000, ..skewed() };
+    let traffic = Traffic { messages_per_node: 2000, ..skewed() };
     let shape = Shape::Original { degree };
     Simulation {
         pool: Pool::thesis(direct),
         traffic,
-        period_seconds: 0.5,
+        period_seconds: 0.35,
         ..Simulation::new(shape, NODES, 1)
     }
 }
@@ -152,7 +156,6 @@ fn seconds() -> Result<()> {
     );
     for (name, network, message_bytes) in networks() {
         let sized = |traffic| Traffic { message_bytes, ..traffic };
-        let uniform = Traffic::default;
         let traffics = [
             ("skewed", skewed(), skewed()),
             ("uniform", uniform(), uniform()),
@@ -207,7 +210,7 @@ fn seconds() -> Result<()> {
 fn uniform_traffic_loses_nothing() -> Result<()> {
     for (name, network, message_bytes) in networks() {
         for accepted_max in [None, Some(24)] {
-            let traffic = Traffic { message_bytes, ..Traffic::default() };
+            let traffic = Traffic { message_bytes, ..uniform() };
             let ours = Ours { network: network.clone(), ..Ours::new(24, accepted_max, traffic) };
             let (split, report) = ours.run()?;
             let without = ours.without(1)?.run(None)?.seconds;

@@ -171,10 +171,10 @@ mod tests {
             let mut counts = [0_u32; 60];
             traffic.destinations(from, 60, 9).for_each(|to| counts[to] += 1);
             assert_eq!((counts[from], counts.iter().sum::<u32>()), (0, 20_000));
-            for to in 0..60 {
+            for (to, count) in counts.into_iter().enumerate() {
                 let messages = expected.bytes(from, to) / traffic.message_bytes as f64;
-                let error = (f64::from(counts[to]) - messages).abs();
-                assert!(error <= 5.0 * messages.sqrt(), "{from} {to}: {} {messages}", counts[to]);
+                let error = (f64::from(count) - messages).abs();
+                assert!(error <= 5.0 * messages.sqrt(), "{from} {to}: {count} {messages}");
             }
         }
         let total = (60 * traffic.messages_per_node * traffic.message_bytes) as f64;

@@ -220,22 +220,19 @@ impl<'a> Run<'a> {
     fn queue(&mut self, node: usize, message: Message) {
         self.ways.next(node, message.to as usize, message.hops, &self.classes, &mut self.next);
         let Self { next, mesh, rng, .. } = self;
-        // A direct connection that is not there yet: over the topology meanwhile.
-        let links = &mesh.nodes[node].links;
-        let is_open = |to: &usize| links.get(to).is_some_and(|link| mesh.links[*link].is_open());
-        if !next.iter().any(is_open) {
-            next.clear();
-            next.extend(self.ways.routes.next_hops(node, message.to as usize));
+        // From here on these are links.
+        let open =
+            |to: usize| mesh.nodes[node].links.get(&to).copied().filter(|link| mesh.links[*link].is_open());
+        keep_some(next, open);
+        if next.is_empty() {
+            // A direct connection that is not there yet: over the topology meanwhile.
+            next.extend(self.ways.routes.next_hops(node, message.to as usize).filter_map(open));
         }
-        next.retain(is_open);
         if self.simulation.ties == Ties::ShortestQueue {
-            let waiting =
-                |to: &usize| links.get(to).map_or(usize::MAX, |link| mesh.links[*link].waiting_count);
-            let least = next.iter().map(waiting).min();
-            next.retain(|to| Some(waiting(to)) == least);
+            let least = next.iter().map(|link| mesh.links[*link].waiting_count).min();
+            next.retain(|link| Some(mesh.links[*link].waiting_count) == least);
         }
-        let Some(link) = next.get(rng.usize(..next.len().max(1))).and_then(|to| links.get(to).copied())
-        else {
+        let Some(&link) = next.get(rng.usize(..next.len().max(1))) else {
             debug_assert!(false, "there is always a way over the topology");
             return;
         };
@@ -400,6 +397,11 @@ impl<'a> Run<'a> {
             demand: self.demand,
         }
     }
+}
+
+/// Puts others in the place of all, where there is one.
+fn keep_some(list: &mut Vec<usize>, other: impl Fn(usize) -> Option<usize>) {
+    list.retain_mut(|item| other(*item).map(|other| *item = other).is_some());
 }
 
 /// Sockets of every node, direct connections at either end included.

@@ -32,7 +32,9 @@ impl Symmetry {
     /// The node that is to node 0 what `to` is to `from`.
     pub(crate) fn difference(&self, nodes: usize, from: usize, to: usize) -> usize {
         match self {
-            Self::Shift => (to + nodes - from) % nodes,
+            // Without a division: this is on every message's way.
+            Self::Shift if to >= from => to - from,
+            Self::Shift => to + nodes - from,
             Self::Bits => from ^ to,
             Self::Grid(sizes) => {
                 let (mut from, mut to, mut stride, mut difference) = (from, to, 1, 0);
