@@ -12,6 +12,7 @@
 //! A sender has a limited number of its own messages queued, and makes the next one when one has left.
 //! Not modelled: losses, congestion within the network, nodes that differ, the content of messages.
 
+mod agenda;
 mod latency;
 mod network;
 mod run;

@@ -1,10 +1,8 @@
-//! The events of a simulation, in the order of virtual time.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! What happens at the events of a simulation.
 
 use fastrand::Rng;
 
+use super::agenda::{Agenda, Event};
 use super::network::{Job, Mesh, Message, State};
 use super::{NodeReport, Report, Simulation, Ties};
 use crate::direct::Direct;
@@ -14,62 +12,6 @@ use crate::routes::Routes;
 use crate::topology::Topology;
 use crate::traffic::{Demand, Destinations};
 use crate::ways::Ways;
-
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    /// A node's processor is done.
-    Done { node: usize },
-    /// A node may find something to send.
-    Wake { node: usize },
-    /// A link can take the next message.
-    Idle { link: usize },
-    /// The end of a message has come over a link.
-    Arrived { message: Message },
-    /// It is in.
-    In { message: Message },
-    /// A queue at the far end of a link has room.
-    Credit { link: usize, class: usize },
-    /// A direct connection is there.
-    Opened { link: usize },
-    /// Direct connections are assigned.
-    Period,
-}
-
-/// Events by time, and those of the same time in the order in which they were made.
-#[derive(Debug, Default)]
-struct Agenda {
-    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    events: Vec<Event>,
-    unused: Vec<usize>,
-    made: u64,
-}
-
-impl Agenda {
-    fn add(&mut self, ns: u64, event: Event) {
-        let slot = match self.unused.pop() {
-            Some(slot) => {
-                self.events[slot] = event;
-                slot
-            }
-            None => {
-                self.events.push(event);
-                self.events.len() - 1
-            }
-        };
-        self.heap.push(Reverse((ns, self.made, slot)));
-        self.made += 1;
-    }
-
-    fn next(&mut self) -> Option<(u64, Event)> {
-        let Reverse((ns, _, slot)) = self.heap.pop()?;
-        self.unused.push(slot);
-        Some((ns, self.events[slot]))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.heap.is_empty()
-    }
-}
 
 /// Runs a simulation whose parameters were checked.
 pub(super) fn run(
