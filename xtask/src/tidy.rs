@@ -10,9 +10,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. The same table
 /// stands in ARCHITECTURE.md.
-const LEVELS: [(&str, u8); 11] = [
+const LEVELS: [(&str, u8); 12] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
+    ("lightship-overlay", 0),
     ("lightship-transport", 1),
     ("lightship-session", 2),
     ("lightship-sources", 2),
@@ -34,7 +35,7 @@ const OWNED: [(&str, &str); 4] = [
 ];
 
 /// Crates without I/O, clock and threads.
-const PURE: [&str; 2] = ["lightship-wire", "lightship-tuner"];
+const PURE: [&str; 3] = ["lightship-wire", "lightship-tuner", "lightship-overlay"];
 const IMPURE: [&str; 4] = ["tokio", "socket2", "rustls", "std::time"];
 
 const LINES_MAX: usize = 800;

@@ -1,0 +1,241 @@
+//! The pool of direct connections: where hops are saved, by how much, and who gets a place.
+//!
+//! Samson's hybrid keeps some of a node's connections for direct ones, and gives them every period to
+//! the destinations with the highest score, `(hops - 1) x bytes` sent since the last time: the
+//! bytes that others would have to forward. Hops are those of the topology, so that a destination
+//! that has a direct connection keeps its score. Beyond the thesis:
+//!
+//! - a place is kept until another destination is better by a margin, and earlier periods count
+//!   in part: with uniform traffic nothing is reconnected for what is only chance;
+//! - a receiver accepts a limited number, and refuses more;
+//! - connections are used both ways, and score for what goes either way;
+//! - places may be given out knowing what all nodes send, best scores first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, count_within, within};
+use crate::routes::Routes;
+use crate::topology::NODES_MAX;
+use crate::traffic::Demand;
+
+/// Direct connections: who opened it, and to whom.
+pub type Direct = BTreeSet<(u32, u32)>;
+
+/// What those who give out places know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knowledge {
+    /// Every node knows what it sends itself, as in the thesis. Receivers accept who comes first.
+    Local,
+    /// All is known of all: the best scores come first.
+    Global,
+}
+
+/// Rules of the pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Direct connections that a node may open.
+    pub opened_max: usize,
+    /// Direct connections that a node accepts, beside those it opens; no limit in the thesis.
+    pub accepted_max: Option<usize>,
+    /// Whether both ends send on them. In the thesis only who opened them does.
+    pub both_ways: bool,
+    /// What is known.
+    pub knowledge: Knowledge,
+    /// By how much, as a part, another destination must be better than the one that has the place. 0 in
+    /// the thesis.
+    pub margin: f64,
+    /// The part of a period's bytes that still counts in the next one. 0 in the thesis.
+    pub memory: f64,
+}
+
+impl Pool {
+    /// The thesis' rules for so many direct connections a node.
+    pub fn thesis(opened_max: usize) -> Self {
+        let knowledge = Knowledge::Local;
+        Self { opened_max, accepted_max: None, both_ways: false, knowledge, margin: 0.0, memory: 0.0 }
+    }
+
+    /// Ours.
+    pub fn new(opened_max: usize, accepted_max: Option<usize>) -> Self {
+        let knowledge = Knowledge::Global;
+        Self { opened_max, accepted_max, both_ways: true, knowledge, margin: 0.25, memory: 0.9 }
+    }
+
+    /// # Errors
+    /// [`OverlayError::OutOfRange`](crate::OverlayError::OutOfRange) for counts above 4096, a margin
+    /// that is not between 0 and 100, and a memory that is not from 0 to below 1.
+    pub fn check(&self) -> Result<()> {
+        count_within("number of direct connections of a node", self.opened_max, 0, NODES_MAX)?;
+        count_within("number of direct connections accepted", self.accepted_max.unwrap_or(0), 0, NODES_MAX)?;
+        within("margin", self.margin, 0.0, 100.0)?;
+        within("memory", self.memory, 0.0, 0.999)
+    }
+
+    /// Who gets the places, after traffic like `demand`, when these are the ones of `now`.
+    pub fn assign(&self, routes: &Routes, demand: &Demand, now: &Direct, rng: &mut Rng) -> Direct {
+        if self.opened_max == 0 {
+            return Direct::new();
+        }
+        let mut candidates = self.candidates(routes, demand, now);
+        // Equals in random order.
+        rng.shuffle(&mut candidates);
+        candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+        if self.knowledge == Knowledge::Local {
+            self.by_node(&mut candidates, routes.topology().nodes(), rng);
+        }
+        self.give_out(&candidates, routes.topology().nodes())
+    }
+
+    /// Connections that would save hops.
+    fn candidates(&self, routes: &Routes, demand: &Demand, now: &Direct) -> Vec<Candidate> {
+        let mut scores: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+        for (from, to, bytes) in demand.pairs() {
+            let forwards = routes.hops(from, to).saturating_sub(1);
+            if forwards > 0 && bytes > 0.0 {
+                let (from, to) = (from as u32, to as u32);
+                let score = forwards as f64 * bytes;
+                *scores.entry((from, to)).or_default() += score;
+                if self.both_ways && self.knowledge == Knowledge::Global {
+                    *scores.entry((to, from)).or_default() += score;
+                }
+            }
+        }
+        let candidate = |((from, to), score)| {
+            let kept = now.contains(&(from, to));
+            let turn = (false, 0);
+            Candidate { from, to, kept, turn, score: if kept { score * (1.0 + self.margin) } else { score } }
+        };
+        scores.into_iter().map(candidate).collect()
+    }
+
+    /// Puts candidates, best first, in the order in which they come to the receivers: first what nodes
+    /// have and would keep, then node by node at random.
+    fn by_node(&self, candidates: &mut [Candidate], nodes: usize, rng: &mut Rng) {
+        let mut order: Vec<_> = (0..nodes).collect();
+        rng.shuffle(&mut order);
+        let mut asked = vec![0; nodes];
+        for candidate in candidates.iter_mut() {
+            let from = candidate.from as usize;
+            asked[from] += 1;
+            candidate.turn = (!(candidate.kept && asked[from] <= self.opened_max), order[from]);
+        }
+        candidates.sort_by_key(|candidate| candidate.turn);
+    }
+
+    /// Gives places to candidates in order, until neither end has one left.
+    fn give_out(&self, candidates: &[Candidate], nodes: usize) -> Direct {
+        let (mut opened, mut accepted) = (vec![0; nodes], vec![0; nodes]);
+        let mut direct = Direct::new();
+        for Candidate { from, to, .. } in candidates {
+            let (opener, receiver) = (&mut opened[*from as usize], &mut accepted[*to as usize]);
+            let is_there = self.both_ways && direct.contains(&(*to, *from));
+            if *opener < self.opened_max && self.accepted_max.is_none_or(|most| *receiver < most) && !is_there
+            {
+                *opener += 1;
+                *receiver += 1;
+                direct.insert((*from, *to));
+            }
+        }
+        direct
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    from: u32,
+    to: u32,
+    kept: bool,
+    /// Whether it comes after those that are kept; among them, when.
+    turn: (bool, usize),
+    score: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Shape, Topology};
+
+    fn routes() -> Result<Routes> {
+        Ok(Routes::new(Topology::new(Shape::Ring, 12)?))
+    }
+
+    fn demand(pairs: &[(usize, usize, f64)]) -> Demand {
+        let mut demand = Demand::new(12);
+        pairs.iter().for_each(|(from, to, bytes)| demand.add(*from, *to, *bytes));
+        demand
+    }
+
+    #[track_caller]
+    fn assigned(
+        pool: &Pool,
+        pairs: &[(usize, usize, f64)],
+        now: &[(u32, u32)],
+        expected: &[(u32, u32)],
+    ) -> Result<()> {
+        let now = now.iter().copied().collect();
+        for seed in 0..8 {
+            let found = pool.assign(&routes()?, &demand(pairs), &now, &mut Rng::with_seed(seed));
+            assert_eq!(found, expected.iter().copied().collect());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn hops_saved_times_bytes() -> Result<()> {
+        let pool = Pool::thesis(1);
+        // 1 hop away, 2 and 6: scores 0, 100 and 150.
+        assigned(&pool, &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 6)])?;
+        assigned(&Pool::thesis(3), &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 2), (0, 6)])?;
+        assigned(&Pool::thesis(0), &[(0, 6, 30.0)], &[(0, 6)], &[])
+    }
+
+    #[test]
+    fn a_place_is_kept_until_another_is_better_by_the_margin() -> Result<()> {
+        let pool = Pool { margin: 0.25, ..Pool::thesis(1) };
+        assigned(&pool, &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 5)])?;
+        assigned(&pool, &[(0, 5, 100.0), (0, 7, 130.0)], &[(0, 5)], &[(0, 7)])?;
+        assigned(&Pool::thesis(1), &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 7)])
+    }
+
+    #[test]
+    fn a_receiver_refuses_more_than_it_accepts() -> Result<()> {
+        let pairs = [(0, 6, 100.0), (1, 6, 100.0), (2, 6, 500.0), (2, 7, 10.0)];
+        // Knowing all, the best comes first; refused, nodes ask elsewhere.
+        let pool = Pool { both_ways: false, ..Pool::new(1, Some(1)) };
+        assigned(&pool, &pairs, &[], &[(2, 6)])?;
+        let local = Pool { knowledge: Knowledge::Local, ..pool };
+        // What is there stays, and the others are refused.
+        assigned(&local, &pairs, &[(0, 6)], &[(0, 6), (2, 7)])
+    }
+
+    #[test]
+    fn one_connection_serves_both_ways() -> Result<()> {
+        let pool = Pool::new(1, None);
+        let direct = pool.assign(
+            &routes()?,
+            &demand(&[(0, 6, 100.0), (6, 0, 100.0), (6, 1, 50.0)]),
+            &Direct::new(),
+            &mut Rng::with_seed(1),
+        );
+        // Node 6 and node 0 have theirs in common, so one of them has a place left.
+        assert!(direct.contains(&(0, 6)) != direct.contains(&(6, 0)), "{direct:?}");
+        assert!(direct.iter().any(|pair| [(6, 1), (1, 6)].contains(pair)), "{direct:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_makes_no_sense() {
+        for pool in [
+            Pool { margin: f64::NAN, ..Pool::new(1, None) },
+            Pool { memory: 1.0, ..Pool::new(1, None) },
+            Pool::new(NODES_MAX + 1, None),
+            Pool::new(1, Some(NODES_MAX + 1)),
+        ] {
+            assert!(pool.check().is_err(), "{pool:?}");
+        }
+    }
+}

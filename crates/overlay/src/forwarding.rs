@@ -1,0 +1,202 @@
+//! Forwarding with bounded queues that can't deadlock: classes by hops.
+//!
+//! A node that forwards keeps a message until the next node has room for it. With bounded queues,
+//! messages can come to wait for each other in a circle: each node's queue is full of what the next
+//! one has no room for. Then nothing moves again, whatever the bound.
+//!
+//! Here every node has a queue for each *class*, and a message that has made h hops is in class h. It
+//! moves on only when the next node has room in class h + 1. So whoever waits, waits for a higher
+//! class, and no circle closes:
+//!
+//! - Whatever is in the highest class has arrived, and is consumed. (A consumer may be slow; it may not
+//!   stop, or wait for what it sends itself.)
+//! - A message in class h that has not arrived waits for room in class h + 1 at the next node. If
+//!   all classes above h empty in finite time, so does the queue it waits for, and the message moves.
+//! - By induction from the highest class down, every queue empties in finite time. A message makes
+//!   at most as many hops as there are classes, so it arrives.
+//!
+//! With shortest ways `diameter + 1` classes are enough, of one message each if need be.
+//!
+//! Direct connections, which come and go, don't disturb this as long as a message enters one only if it could
+//! still make the rest of its way over the topology, which stays: [`Classes::may_hop`]. Where that
+//! leads straight to where the message goes it always holds. Where it leads to a node from
+//! which another direct connection goes on, one class more than the topology needs allows for it.
+//!
+//! The classes are those of structured buffer pools (P. M. Merlin, P. J. Schweitzer, "Deadlock Avoidance
+//! in Store-and-Forward Networks. I: Store-and-Forward Deadlock", 1980).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ways::Through;
+
+/// How messages are told apart by their hops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Classes {
+    count: usize,
+    /// All hops in the same class: what these are compared with.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    single: bool,
+}
+
+impl Classes {
+    /// As many as shortest ways need: one more than the diameter of the topology, and another where messages
+    /// may take direct connections that don't lead straight to where they go.
+    pub fn for_shortest(diameter: usize, through: Through) -> Self {
+        Self { count: diameter + 1 + usize::from(through == Through::All), single: false }
+    }
+
+    /// One class for all. This can deadlock.
+    pub fn single() -> Self {
+        Self { count: 1, single: true }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The class of a message that has made so many hops; none when it may not have made as many.
+    pub fn of(&self, hops: usize) -> Option<usize> {
+        if self.single { Some(0) } else { Some(hops).filter(|hops| *hops < self.count) }
+    }
+
+    /// Whether a message that has made `hops` may make one more, to a node from which it is
+    /// `hops_left` over the topology.
+    pub fn may_hop(&self, hops: usize, hops_left: usize) -> bool {
+        self.of(hops + 1 + hops_left).is_some()
+    }
+}
+
+/// Room in the queues at the far end of a link, as its near end knows it: taken when a message is
+/// sent, given back by the far end when it has left. A queue never holds more than its limit.
+#[derive(Debug, Clone)]
+pub struct Credits {
+    limit: usize,
+    /// By class.
+    taken: Vec<usize>,
+}
+
+impl Credits {
+    /// Queues of at most `limit` messages, one for each class.
+    pub fn new(classes: &Classes, limit: usize) -> Self {
+        Self { limit, taken: vec![0; classes.count()] }
+    }
+
+    /// Whether a class has room.
+    pub fn has_room(&self, class: usize) -> bool {
+        self.taken.get(class).is_some_and(|taken| *taken < self.limit)
+    }
+
+    /// Takes a place; `false` when there is none.
+    #[must_use]
+    pub fn take(&mut self, class: usize) -> bool {
+        let has_room = self.has_room(class);
+        if has_room {
+            self.taken[class] += 1;
+        }
+        has_room
+    }
+
+    /// Gives one back.
+    pub fn give(&mut self, class: usize) {
+        if let Some(taken) = self.taken.get_mut(class) {
+            *taken = taken.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::{Report, Simulation};
+    use crate::{Demand, OverlayError, Pool, Result, Routes, Shape, Topology, Traffic};
+
+    /// Queues of one message, nodes that send as fast as they can, and a pool that changes all the time.
+    fn narrow(shape: Shape, nodes: usize, seed: u64, pool: Pool, through: Through) -> Simulation {
+        let traffic =
+            Traffic { messages_per_node: 40, weights_percent: vec![30.0, 30.0], ..Traffic::default() };
+        Simulation {
+            traffic,
+            pool,
+            through,
+            period_seconds: 1e-3,
+            queue_messages: 1,
+            window_messages: 1 + seed as usize % 4,
+            ..Simulation::new(shape, nodes, seed)
+        }
+    }
+
+    /// Every message that was made arrived, once.
+    fn check(simulation: &Simulation, report: &Report) {
+        let mut expected = Demand::new(simulation.nodes);
+        for from in 0..simulation.nodes {
+            let made = simulation.traffic.destinations(from, simulation.nodes, simulation.seed);
+            made.for_each(|to| expected.add(from, to, simulation.traffic.message_bytes as f64));
+        }
+        assert_eq!(report.demand, expected, "{simulation:?}");
+    }
+
+    #[test]
+    fn classes_by_hops_never_deadlock() -> Result<()> {
+        let shapes = [
+            (Shape::Ring, 9),
+            (Shape::Tree { arity: 2 }, 13),
+            (Shape::Torus { dimensions: 2 }, 12),
+            (Shape::Original { degree: 3 }, 14),
+            (Shape::Kautz { degree: 2, both_ways: false }, 11),
+            (Shape::Circulant { offsets: vec![2, 5] }, 16),
+        ];
+        for seed in 0..30 {
+            for (shape, nodes) in shapes.clone() {
+                let pools = [
+                    (Pool::new(0, None), Through::Own),
+                    (Pool { margin: 0.0, memory: 0.0, ..Pool::new(2, Some(3)) }, Through::Own),
+                    (Pool { margin: 0.0, memory: 0.0, ..Pool::new(2, Some(3)) }, Through::All),
+                ];
+                for (pool, through) in pools {
+                    let simulation = narrow(shape.clone(), nodes, seed, pool, through);
+                    check(&simulation, &simulation.run(None)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_class_for_all_does() -> Result<()> {
+        let routes = Routes::new(Topology::new(Shape::Ring, 9)?);
+        let (mut arrived, mut stuck) = (0, 0);
+        for seed in 0..30 {
+            let simulation = narrow(Shape::Ring, 9, seed, Pool::new(0, None), Through::Own);
+            match simulation.run_with(&routes, Classes::single(), None) {
+                Ok(report) => {
+                    check(&simulation, &report);
+                    arrived += 1;
+                }
+                Err(OverlayError::Deadlock { undelivered, .. }) => {
+                    assert!(undelivered > 0);
+                    stuck += 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        assert!(stuck > 0, "{arrived} arrived");
+        Ok(())
+    }
+
+    #[test]
+    fn places_are_counted() {
+        let mut credits = Credits::new(&Classes::for_shortest(2, Through::Own), 1);
+        assert!(credits.take(2) && !credits.take(2) && credits.has_room(1));
+        assert!(!credits.take(3));
+        credits.give(2);
+        assert!(credits.take(2));
+    }
+
+    #[test]
+    fn hops_that_leave_a_way_home() {
+        let classes = Classes::for_shortest(3, Through::All);
+        assert_eq!((classes.count(), classes.of(4), classes.of(5)), (5, Some(4), None));
+        assert!(classes.may_hop(0, 3) && !classes.may_hop(1, 3) && classes.may_hop(3, 0));
+    }
+}

@@ -1,0 +1,109 @@
+//! Latencies, counted in buckets of 3%.
+
+use serde::Serialize;
+
+/// Buckets of a power of two.
+const BUCKETS: u64 = 1 << 5;
+
+/// Percentiles in seconds, each at most 3% above what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Latencies {
+    /// 1%.
+    pub p1_seconds: f64,
+    /// 25%.
+    pub p25_seconds: f64,
+    /// Half of them.
+    pub p50_seconds: f64,
+    /// 75%.
+    pub p75_seconds: f64,
+    /// 99%.
+    pub p99_seconds: f64,
+    /// 99.9%.
+    pub p999_seconds: f64,
+    /// The longest.
+    pub max_seconds: f64,
+}
+
+/// Counts of latencies.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Histogram {
+    counts: Vec<u32>,
+    total: u64,
+}
+
+impl Histogram {
+    pub(super) fn add(&mut self, nanoseconds: u64) {
+        let bucket = bucket(nanoseconds);
+        if self.counts.len() <= bucket {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.total += 1;
+    }
+
+    fn seconds(&self, part: f64) -> f64 {
+        let rank = (part * self.total as f64).ceil().max(1.0) as u64;
+        let mut counted = 0;
+        let found = self.counts.iter().position(|count| {
+            counted += u64::from(*count);
+            counted >= rank
+        });
+        found.map_or(0.0, |bucket| upper(bucket) as f64 * 1e-9)
+    }
+
+    pub(super) fn percentiles(&self) -> Latencies {
+        Latencies {
+            p1_seconds: self.seconds(0.01),
+            p25_seconds: self.seconds(0.25),
+            p50_seconds: self.seconds(0.5),
+            p75_seconds: self.seconds(0.75),
+            p99_seconds: self.seconds(0.99),
+            p999_seconds: self.seconds(0.999),
+            max_seconds: self.seconds(1.0),
+        }
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    if value < BUCKETS {
+        return value as usize;
+    }
+    let shift = u64::from(value.ilog2() - BUCKETS.ilog2());
+    ((shift + 1) * BUCKETS + (value >> shift) - BUCKETS) as usize
+}
+
+/// The largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < BUCKETS {
+        return bucket;
+    }
+    let shift = bucket / BUCKETS - 1;
+    ((bucket % BUCKETS + BUCKETS + 1) << shift) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_they_say() {
+        for value in (0..5000).chain([1 << 20, (1 << 20) + 1, 123_456_789_012]) {
+            let upper = upper(bucket(value));
+            assert!(upper >= value && upper - value <= value / 32, "{value}: {upper}");
+        }
+    }
+
+    #[test]
+    fn percentiles() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.percentiles(), Latencies::default());
+        (1..=1000).for_each(|i| histogram.add(i * 1000));
+        let found = histogram.percentiles();
+        for (seconds, expected) in
+            [(found.p1_seconds, 1e-5), (found.p50_seconds, 5e-4), (found.max_seconds, 1e-3)]
+        {
+            assert!((expected..expected * 1.032).contains(&seconds), "{seconds} {expected}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Links and nodes of a simulation, as they are at a moment.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::latency::Histogram;
+use crate::forwarding::{Classes, Credits};
+use crate::routes::Routes;
+
+/// A message on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) hops: usize,
+    pub(super) queued_ns: u64,
+    /// The queue it is in: a link's at its far end, and the class; none where it was made.
+    pub(super) place: Option<(usize, usize)>,
+}
+
+/// Whether a link takes messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// A link of the topology, which stays even if a direct connection comes and goes beside it: so it may
+    /// where links are used one way, and direct connections both ways.
+    Stays,
+    Open,
+    /// Will be.
+    Opening,
+    /// What was sent before still arrives.
+    Closed,
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) state: State,
+    /// A message is on it.
+    pub(super) busy: bool,
+    /// At the far end.
+    pub(super) credits: Credits,
+    /// At the near end, by the class they will be in at the far end.
+    pub(super) waiting: Vec<VecDeque<Message>>,
+    pub(super) waiting_count: usize,
+}
+
+impl Link {
+    /// Takes the message that goes next, if one can: those that have come furthest first.
+    fn take(&mut self) -> Option<Message> {
+        if self.busy || self.waiting_count == 0 {
+            return None;
+        }
+        for (class, waiting) in self.waiting.iter_mut().enumerate().rev() {
+            if !waiting.is_empty() && self.credits.take(class) {
+                self.waiting_count -= 1;
+                return waiting.pop_front();
+            }
+        }
+        None
+    }
+
+    /// Whether messages may wait for it.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Stays | State::Open)
+    }
+
+    /// Closes a direct connection; what waits for it is to be sent another way.
+    pub(super) fn close(&mut self) -> Vec<Message> {
+        if self.state == State::Stays {
+            return Vec::new();
+        }
+        self.state = State::Closed;
+        self.waiting_count = 0;
+        self.waiting.iter_mut().flat_map(std::mem::take).collect()
+    }
+}
+
+/// What a node's processor does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Job {
+    Send { link: usize, message: Message },
+    Receive { message: Message },
+}
+
+/// A node.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    /// By neighbour.
+    pub(super) links: BTreeMap<usize, usize>,
+    /// All of them, in the order in which they take turns, and whose turn it is.
+    pub(super) order: Vec<usize>,
+    pub(super) turn: usize,
+    pub(super) job: Option<Job>,
+    /// Whether sending has the next turn.
+    pub(super) sends_next: bool,
+    /// In, and not yet received.
+    pub(super) inbox: VecDeque<Message>,
+    /// Until when the ways out and in are taken.
+    pub(super) out_free_ns: u64,
+    pub(super) in_free_ns: u64,
+    /// When it will look for work by itself.
+    pub(super) wakes_ns: Option<u64>,
+    /// Own messages that are queued.
+    pub(super) own_queued: usize,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) forwarded: u64,
+    pub(super) sockets_max: usize,
+    pub(super) latency: Histogram,
+}
+
+/// All of both.
+#[derive(Debug)]
+pub(super) struct Mesh {
+    pub(super) links: Vec<Link>,
+    pub(super) nodes: Vec<Node>,
+    classes: Classes,
+    queue_messages: usize,
+}
+
+impl Mesh {
+    pub(super) fn new(routes: &Routes, classes: Classes, queue_messages: usize) -> Self {
+        let topology = routes.topology();
+        let nodes = (0..topology.nodes()).map(|_| Node::default()).collect();
+        let mut mesh = Self { links: Vec::new(), nodes, classes, queue_messages };
+        for from in 0..topology.nodes() {
+            for to in topology.links(from) {
+                let link = mesh.link(from, *to as usize);
+                mesh.links[link].state = State::Stays;
+            }
+        }
+        mesh
+    }
+
+    /// The link between two nodes; a closed one where there was none.
+    pub(super) fn link(&mut self, from: usize, to: usize) -> usize {
+        let link = self.links.len();
+        let node = &mut self.nodes[from];
+        if let Some(link) = node.links.get(&to) {
+            return *link;
+        }
+        node.links.insert(to, link);
+        node.order.push(link);
+        self.links.push(Link {
+            from,
+            to,
+            state: State::Closed,
+            busy: false,
+            credits: Credits::new(&self.classes, self.queue_messages),
+            waiting: vec![VecDeque::new(); self.classes.count()],
+            waiting_count: 0,
+        });
+        link
+    }
+
+    /// The message that a node sends next, and on which link: links take turns.
+    pub(super) fn next_message(&mut self, node: usize) -> Option<(usize, Message)> {
+        let Node { order, turn, .. } = &mut self.nodes[node];
+        for i in 0..order.len() {
+            let at = (*turn + i) % order.len();
+            let link = order[at];
+            if let Some(message) = self.links[link].take() {
+                *turn = at + 1;
+                return Some((link, message));
+            }
+        }
+        None
+    }
+}
