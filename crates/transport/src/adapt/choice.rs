@@ -57,14 +57,14 @@ const MUCH_FASTER: f64 = 1.3;
 /// Under a codec for so many bytes, or for so long, before it has shown its pace.
 const SETTLED_BYTES: u64 = 32 << 20;
 const SETTLED: Duration = Duration::from_millis(100);
-/// What takes this much longer than the other stages explain, on a link that is not what is waited for,
-/// waits for the processors: by up to this factor.
+/// What takes longer than the stages explain is the link's where that is what all wait for; else, where it
+/// is this much longer than the others explain, the processors'. By up to this factor.
 const EXPLAINED: f64 = 1.1;
 const CONTENTION_MAX: f64 = 4.0;
 /// A link that is not what is waited for may be as much faster than it was seen to be.
 const UNSEEN: f64 = 3.0;
-/// Where the pace of the codec in use, or the link, is another by this factor, what was shown of other
-/// codecs no longer holds.
+/// Where the pace of the codec in use is another by this factor, what was shown of other codecs no longer
+/// holds.
 const SHOWN_AS: f64 = 1.5;
 /// It holds for so many bytes of the result.
 const SHOWN_BYTES: u64 = 512 << 20;
@@ -93,8 +93,8 @@ struct Shown {
     took: f64,
     /// Bytes of the result by then.
     at_bytes: u64,
-    /// What the link carried, where it was what all waited for.
-    link: Option<f64>,
+    /// Whether the link was what all waited for.
+    saturated: bool,
 }
 
 /// A codec tried on some rows.
@@ -151,6 +151,8 @@ pub(crate) struct Choice {
     /// How much longer the stages of the processors take together than each of them would alone: both ends
     /// may be on one host, which may have other things to do.
     contention: f64,
+    /// How much longer the link takes than its rate says.
+    congestion: f64,
     /// Whether the link was what all waited for in the last batch.
     saturated: bool,
     /// What a byte took under the codec before.
@@ -197,6 +199,7 @@ impl Choice {
             progress: Progress::default(),
             bytes: 0,
             contention: 1.0,
+            congestion: 1.0,
             saturated: true,
             before: None,
             anchor: None,
@@ -279,17 +282,22 @@ impl Choice {
             self.anchor = Some(took);
             self.known.iter_mut().for_each(|known| known.shown = None);
         }
-        (self.contention, self.saturated) = (1.0, saturated);
-        if !saturated && let Some(stages) = self.stages(self.codec(), bandwidth) {
-            let of = |stage: Stage| stages[place(stage)];
-            if took > of(Stage::Produce).max(of(Stage::Consume)) * EXPLAINED {
-                let processors = of(Stage::Encode).max(of(Stage::Decode));
-                self.contention = (took / processors).clamp(1.0, CONTENTION_MAX);
-            }
-        }
+        let Some(stages) = self.stages(self.codec(), bandwidth) else { return };
+        let of = |stage: Stage| stages[place(stage)];
+        let (processors, ends) =
+            (of(Stage::Encode).max(of(Stage::Decode)), of(Stage::Produce).max(of(Stage::Consume)));
+        // What nothing else explains is the link, whatever its socket held at the moment.
+        let saturated = saturated || took > (processors * CONTENTION_MAX).max(ends * EXPLAINED);
+        let longer = |stage: f64| (took / stage).clamp(1.0, CONTENTION_MAX);
+        (self.contention, self.congestion) = match saturated {
+            true => (1.0, longer(of(Stage::Send))),
+            false if took > ends * EXPLAINED => (longer(processors), 1.0),
+            false => (1.0, 1.0),
+        };
+        self.saturated = saturated;
         let at_bytes = self.bytes;
         if let Some(known) = self.known_mut(self.codec()) {
-            known.shown = Some(Shown { took, at_bytes, link: bandwidth.filter(|_| saturated) });
+            known.shown = Some(Shown { took, at_bytes, saturated });
         }
     }
 
@@ -459,17 +467,17 @@ impl Choice {
         for stage in [Stage::Encode, Stage::Decode] {
             stages[place(stage)] *= self.contention;
         }
-        if !self.saturated && codec < self.codec() {
+        stages[place(Stage::Send)] *= self.congestion;
+        let shown = known.shown.filter(|shown| self.bytes - shown.at_bytes < SHOWN_BYTES);
+        if shown.is_none() && !self.saturated && codec < self.codec() {
             stages[place(Stage::Send)] /= UNSEEN;
         }
-        // Of a link that is not waited for it is not known whether it is another one now.
-        let links = |shown: &Shown| shown.link.zip(bandwidth.filter(|_| self.saturated));
-        let holds = |shown: &Shown| {
-            self.bytes - shown.at_bytes < SHOWN_BYTES
-                && links(shown).is_none_or(|(then, now)| alike(then, now))
+        let time = match shown {
+            Some(Shown { saturated: false, took, .. }) => took,
+            // What the link takes for it now.
+            Some(_) => stages[place(Stage::Send)],
+            None => stages.into_iter().fold(0.0, f64::max),
         };
-        let shown = known.shown.filter(holds).map(|shown| shown.took);
-        let time = shown.unwrap_or_else(|| stages.into_iter().fold(0.0, f64::max));
         let cpu = known.encode.rate()? + self.decode(known);
         Some(Pace { codec, stages, cpu, time, shown: shown.is_some() })
     }
