@@ -15,8 +15,8 @@ use self::measured::Estimate;
 use crate::error::CliError;
 
 pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
-    let (link, measured, estimate) = match args.place() {
-        None => (args.link()?, None, Estimate::default()),
+    let (query, link, measured) = match args.place() {
+        None => (args.query(&Estimate::default())?, args.link()?, None),
         Some((uri, sql)) => {
             let location = Location::parse(uri)?;
             let profile = measured::profile(&location)?;
@@ -24,10 +24,9 @@ pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError
                 Some(sql) => measured::estimate(&location, sql).await?,
                 None => Estimate::default(),
             };
-            (profile.link(), Some(measured::limits(&profile)), estimate)
+            (args.query(&estimate)?, profile.link(), Some(measured::limits(&profile)))
         }
     };
-    let query = args.query(&estimate)?;
     let (limits, ask) = args.ask(measured)?;
     let answer = answer::answer(&link, &query, &limits, &ask)?;
     let text = if json {
