@@ -166,7 +166,7 @@ mod tests {
     fn no_more_is_held_than_the_window_lets_out() {
         let ticket = Ticket { secret: [7; 16], connections: 2 };
         let mut arrivals = Arrivals::new(&ticket, 100);
-        let payload = |bytes: usize| Buffer::from(vec![0; bytes]);
+        let payload = |bytes: usize| Buffer::from(vec![0u8; bytes]);
         arrivals.hold(1, payload(60)).unwrap();
         arrivals.hold(2, payload(40)).unwrap();
         assert_eq!(arrivals.take(1).map(|payload| payload.len()), Some(60));
