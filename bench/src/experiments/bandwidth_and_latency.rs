@@ -16,6 +16,7 @@ use crate::results::{Place, Results};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
+const MILLION_ROWS_AT_SCALE_1: f64 = 6.001215;
 /// A million rows.
 const SCALE: f64 = 0.1666;
 const COPY: &str = "PostgreSQL, COPY BINARY";
@@ -84,9 +85,10 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: sweep.title,
         text: format!(
-            "About a million rows of lineitem {} Lightship (codec `auto`) and Arrow Flight go from memory to Arrow \
+            "{:.1} million rows of lineitem {} Lightship (codec `auto`) and Arrow Flight go from memory to Arrow \
              batches; COPY BINARY comes from a PostgreSQL that has the table in its cache, to a client that throws \
              the bytes away.",
+            settings.scale_or(SCALE) * MILLION_ROWS_AT_SCALE_1,
             sweep.text
         ),
         tables: results.places().into_iter().map(section).collect(),
