@@ -288,7 +288,7 @@ impl Choice {
             (of(Stage::Encode).max(of(Stage::Decode)), of(Stage::Produce).max(of(Stage::Consume)));
         // What nothing else explains is the link, whatever its socket held at the moment.
         let saturated = saturated || took > (processors * CONTENTION_MAX).max(ends * EXPLAINED);
-        let longer = |stage: f64| (took / stage).clamp(1.0, CONTENTION_MAX);
+        let longer = |stage: f64| (took / stage.max(f64::MIN_POSITIVE)).clamp(1.0, CONTENTION_MAX);
         (self.contention, self.congestion) = match saturated {
             true => (1.0, longer(of(Stage::Send))),
             false if took > ends * EXPLAINED => (longer(processors), 1.0),
