@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use lab::Lab;
 use lightship_tuner::{
-    Calibration, Cost, Limits, LinkModel, Plan, Query, Rules, Sample, Strategy, calibrate,
-    mean_relative_error, newton,
+    Calibration, Cost, Limits, LinkModel, Plan, Query, Rules, Sample, Strategy, calibrate, descent,
+    mean_relative_error,
 };
 
 use super::servers::Memory;
@@ -126,7 +126,7 @@ impl Round<'_> {
         let model = calibrate(&samples)?.model;
         let best = samples.iter().map(|sample| seconds(sample, &self.query)).fold(f64::INFINITY, f64::min);
         let rules = Rules { gain_seconds: Some(GAIN * best), ..Rules::default() };
-        let mind = newton(&model, &self.query, &self.limits, &rules)?.plan;
+        let mind = descent(&model, &self.query, &self.limits, &rules)?.plan;
         let pair = |plan: &Plan| (plan.batch_rows, plan.message_bytes);
         let plans = Strategy::ALL.map(|strategy| -> Result<_> {
             let plan = strategy.plan(&model, &self.query, &self.limits)?;
@@ -294,9 +294,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         title: "Fetch size and message size",
         text: "Results with the thesis' sizes of rows (205, 54, 27, 450 and 29 bytes, random; 128 MB each at scale 1; \
                its sixth, of 55 rows, is one batch whatever the sizes), from memory over TCP, nothing encoded, with one batch in flight, \
-               at every pair of a grid of batch sizes F and message sizes M. At least three batches of each are \
-               timed: their means, for all batches of the result, are its seconds. The model is fitted to the grid; \
-               MIND is Newton's walk over it, which ends where a step gains less than a hundredth of the best \
+               at every pair of a grid of batch sizes F and message sizes M. Three batches of each are timed at \
+               least, and for 150 ms: their means, for all batches of the result, are its seconds. The model is fitted to the grid; \
+               MIND is the safeguarded walk over it, which ends where a step gains less than a hundredth of the best \
                cell's time; it and the five strategies are measured like a cell. `auto` is the whole result as \
                `fetch` takes it by default, with its window and codec; its memory is W batches."
             .into(),

@@ -13,8 +13,8 @@ use lightship_wire::Codec;
 
 use crate::{Client, Memory, Options, Profile, TransportError};
 
-/// Batches measured of each pair at most, besides the first one, in which the query begins.
-const BATCHES_MAX: u32 = 20;
+/// A pair is timed for as long, where there is no budget: a link lets a burst pass faster than what follows.
+const PAIR_ENOUGH: Duration = Duration::from_millis(150);
 /// Fewer pairs than this tell nothing of the planes.
 const PAIRS_MIN: usize = 6;
 /// The rate is measured in this part of the time,
@@ -122,7 +122,7 @@ impl Pair {
 
     /// Whether so many batches, besides the first, in so much time are enough.
     pub fn is_enough(&self, batches: u32, passed: Duration) -> bool {
-        batches >= BATCHES_MAX || (batches >= self.batches.min && passed >= self.batches.enough)
+        batches >= self.batches.min && passed >= self.batches.enough
     }
 }
 
@@ -164,7 +164,7 @@ pub async fn calibrate<P: Probe>(
     let began = Instant::now();
     let none = CalibrateError::TooFewRows { batch_rows: 1, row_bytes: 0.0 };
     let row_bytes = probe.row_bytes().await.map_err(CalibrateError::Probe)?.ok_or(none)?;
-    let share = effort.budget.map_or(Duration::ZERO, |budget| budget / effort.pairs.len().max(1) as u32);
+    let share = effort.budget.map_or(PAIR_ENOUGH, |budget| budget / effort.pairs.len().max(1) as u32);
     let batches = Batches { min: effort.batches_min, enough: share };
     let mut samples = Vec::new();
     for (done, &(batch, message_bytes)) in effort.pairs.iter().enumerate() {
