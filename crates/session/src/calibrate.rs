@@ -218,15 +218,8 @@ impl Probe for NodeProbe<'_> {
     type Error = TransportError;
 
     async fn row_bytes(&mut self) -> Result<Option<f64>, TransportError> {
-        let options = Options { codec: Some(Codec::None), ..Options::default() };
-        let mut transfer = self.client.fetch(self.sql, &options).await?;
-        while let Some(batch) = transfer.next().await? {
-            if batch.num_rows() > 0 {
-                let bytes = lightship_wire::message_bytes(&batch, 0, batch.num_rows());
-                return Ok(Some((bytes as f64 / batch.num_rows() as f64).max(1.0)));
-            }
-        }
-        Ok(None)
+        let mut transfer = self.client.fetch(self.sql, &Options::first_rows()).await?;
+        transfer.row_bytes().await
     }
 
     async fn rate(&mut self, within: Duration) -> Result<Option<f64>, TransportError> {

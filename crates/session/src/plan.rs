@@ -51,6 +51,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// For the first rows of a result, when the rest is of no interest: little else is on its way.
+    pub fn first_rows() -> Self {
+        Self { memory: Memory(2 * MEMORY_BYTES_MIN), window_batches: Some(1), ..Self::default() }
+    }
+
     /// The plan for a link. Where both ends share a host nothing is compressed;
     /// elsewhere the producer chooses the codec by what it measures.
     pub fn plan(&self, same_host: bool) -> Plan {

@@ -217,8 +217,12 @@ impl Profiles {
         let text = serde_json::to_string_pretty(profile).map_err(|e| io(&path)(e.into()))?;
         // Whole or not at all: another process may be reading.
         let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-        fs::write(&unfinished, text + "\n").map_err(io(&unfinished))?;
-        fs::rename(&unfinished, &path).map_err(io(&path))?;
+        let written = fs::write(&unfinished, text + "\n").and_then(|()| fs::rename(&unfinished, &path));
+        if let Err(error) = written {
+            // On a full disk it is in the way; where it is not there, nothing is.
+            let _ = fs::remove_file(&unfinished);
+            return Err(io(&path)(error));
+        }
         Ok(path)
     }
 

@@ -184,6 +184,20 @@ impl Transfer<'_> {
         }
     }
 
+    /// Mean bytes of a row, plain, by the next rows that come; nothing where none do.
+    ///
+    /// # Errors
+    /// As [`Transfer::next`].
+    pub async fn row_bytes(&mut self) -> Result<Option<f64>, TransportError> {
+        while let Some(batch) = self.next().await? {
+            if batch.num_rows() > 0 {
+                let bytes = lightship_wire::message_bytes(&batch, 0, batch.num_rows());
+                return Ok(Some((bytes as f64 / batch.num_rows() as f64).max(1.0)));
+            }
+        }
+        Ok(None)
+    }
+
     /// What has happened so far.
     pub fn report(&self) -> Report {
         let elapsed = self.ended.unwrap_or_else(Instant::now) - self.began;

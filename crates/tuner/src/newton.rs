@@ -38,34 +38,10 @@ fn step(cost: &Cost, region: &Region, at: Point) -> Result<Point, Halt> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::model::Plane;
-    use crate::thesis::{LIMITS, Q3, TEN_GIGABIT};
-
-    /// The published iterations: F^B, M, seconds.
-    pub(crate) const PUBLISHED: [(f64, f64, f64); 20] = [
-        (1538.0, 682.0, 1353.0),
-        (2311.0, 889.0, 905.3),
-        (3474.0, 1135.0, 612.2),
-        (5224.0, 1428.0, 410.3),
-        (7859.0, 1779.0, 278.0),
-        (11829.0, 2203.0, 188.6),
-        (17817.0, 2719.0, 128.2),
-        (26860.0, 3349.0, 88.2),
-        (40535.0, 4122.0, 60.3),
-        (61250.0, 5074.0, 42.2),
-        (92691.0, 6249.0, 29.3),
-        (140520.0, 7702.0, 20.9),
-        (213490.0, 9502.0, 15.0),
-        (325150.0, 11740.0, 10.9),
-        (496640.0, 14528.0, 8.20),
-        (761060.0, 18012.0, 6.25),
-        (1170600.0, 22382.0, 4.88),
-        (1807900.0, 27883.0, 3.90),
-        (2804500.0, 32767.0, 3.22),
-        (4385300.0, 32767.0, 2.75),
-    ];
+    use crate::thesis::{ITERATIONS, LIMITS, Q3, TEN_GIGABIT};
 
     fn q3(rules: Rules) -> Walk {
         newton(&TEN_GIGABIT, &Q3, &LIMITS, &rules).expect("published inputs")
@@ -79,7 +55,7 @@ pub(crate) mod tests {
     fn the_published_iterations() {
         let walk = q3(Rules::default());
         assert_eq!((walk.trace[0].batch_bytes, walk.trace[0].message_bytes), (1024.0, 512.0));
-        for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(PUBLISHED) {
+        for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(ITERATIONS) {
             assert!(apart(row.batch_bytes.round(), batch_bytes) < 2e-4, "{row:?}");
             // Half a unit of the last digit, or as much as the batch.
             assert!((row.message_bytes - message_bytes).abs() < 0.5f64.max(message_bytes * 3e-4), "{row:?}");

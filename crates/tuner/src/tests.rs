@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use crate::error::Result;
 use crate::model::{Limits, LinkModel, Plan, Plane, Query};
-use crate::newton::tests::PUBLISHED;
 use crate::plan::{Budget, plan};
 use crate::stages::{Rates, Stage};
-use crate::thesis::{self, FIFTY_MEGABIT, LIMITS, Q3, QUERIES, TEN_GIGABIT};
+use crate::thesis::{self, FIFTY_MEGABIT, ITERATIONS, LIMITS, Q3, QUERIES, TEN_GIGABIT};
 use crate::walk::{Rules, Walk};
 use crate::window::{Link, WindowCost};
 use crate::{Strategy, descent, newton};
@@ -52,7 +51,7 @@ fn iterations() -> Result<()> {
     let mut table = String::from(
         "| k | F^B | M | seconds | gain, seconds | published F^B | M | seconds |\n|---|---|---|---|---|---|---|---|\n",
     );
-    for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(PUBLISHED) {
+    for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(ITERATIONS) {
         let _ = writeln!(
             table,
             "| {} | {:.0} | {:.0} | {} | {} | {batch_bytes} | {message_bytes} | {} |",

@@ -1,6 +1,7 @@
 //! Plans from bare numbers: the rows and the stops of Belghoul's thesis, what is said to people and to
 //! scripts, and what can't be planned.
 
+use lightship_tuner::thesis::ITERATIONS;
 use serde_json::Value;
 
 use crate::support::*;
@@ -20,30 +21,6 @@ const THESIS: [&str; 13] = [
     "512..32767",
     "--batch-bytes-max",
     "30000000",
-];
-
-/// Its published iterations from k = 1: F^B, M, seconds.
-const PUBLISHED: [(f64, f64, f64); 20] = [
-    (1538.0, 682.0, 1353.0),
-    (2311.0, 889.0, 905.3),
-    (3474.0, 1135.0, 612.2),
-    (5224.0, 1428.0, 410.3),
-    (7859.0, 1779.0, 278.0),
-    (11829.0, 2203.0, 188.6),
-    (17817.0, 2719.0, 128.2),
-    (26860.0, 3349.0, 88.2),
-    (40535.0, 4122.0, 60.3),
-    (61250.0, 5074.0, 42.2),
-    (92691.0, 6249.0, 29.3),
-    (140520.0, 7702.0, 20.9),
-    (213490.0, 9502.0, 15.0),
-    (325150.0, 11740.0, 10.9),
-    (496640.0, 14528.0, 8.20),
-    (761060.0, 18012.0, 6.25),
-    (1170600.0, 22382.0, 4.88),
-    (1807900.0, 27883.0, 3.90),
-    (2804500.0, 32767.0, 3.22),
-    (4385300.0, 32767.0, 2.75),
 ];
 
 #[track_caller]
@@ -78,7 +55,7 @@ fn the_iterations_of_the_thesis() {
         for (at, row) in rows.iter().enumerate() {
             assert_eq!(row["k"], at, "{row}");
         }
-        for (k, (batch_bytes, message_bytes, seconds)) in (1..).zip(PUBLISHED) {
+        for (k, (batch_bytes, message_bytes, seconds)) in (1..).zip(ITERATIONS) {
             // To 4 digits.
             near(number(&rows[k], "/batch_bytes"), batch_bytes, 5e-4);
             near(number(&rows[k], "/message_bytes"), message_bytes, 5e-4);
@@ -106,7 +83,7 @@ fn where_its_walks_stop() {
         assert_eq!(row["chosen"], true);
         let apart = number(plan, "/message_bytes") - number(row, "/message_bytes");
         assert!(apart.abs() <= 1.0, "{plan} {row}");
-        near(number(plan, "/predicted_seconds"), PUBLISHED[k - 1].2, 0.015);
+        near(number(plan, "/predicted_seconds"), ITERATIONS[k - 1].2, 0.015);
         assert_eq!(plan["window_batches"], 1);
         assert_eq!(plan["memory_bytes"], plan["batch_bytes"]);
     }

@@ -1,5 +1,6 @@
 //! Sources and destinations against real servers and files.
 
+mod cursor;
 mod mysql;
 mod postgres;
 mod sqlite;

@@ -18,12 +18,12 @@ use lightship_sources::{
 use lightship_testkit::postgres::Postgres;
 
 /// One server for the tests that leave its settings alone. Tests name their tables differently.
-fn server() -> &'static Postgres {
+pub(crate) fn server() -> &'static Postgres {
     static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
     &SERVER
 }
 
-async fn source() -> PostgresSource {
+pub(crate) async fn source() -> PostgresSource {
     PostgresSource::connect(&server().uri()).await.unwrap()
 }
 
@@ -590,41 +590,4 @@ async fn decimals_of_lists_and_slices_keep_their_values() {
     let back = query("SELECT * FROM slice_t ORDER BY d").await.unwrap();
     assert_eq!(shown(&back, 0), shown(&batch.slice(10, 5), 0));
     assert_eq!(back.column(1).as_primitive::<Decimal128Type>().value(0), 11_000);
-}
-
-#[tokio::test]
-async fn a_cursor_gives_rows_by_the_piece() {
-    let source = source().await;
-    let mut cursor = source.cursor("select generate_series(1, 250) as n").await.unwrap();
-    let mut fetched = Vec::new();
-    while let piece = cursor.fetch(100).await.unwrap()
-        && piece.rows > 0
-    {
-        assert!(piece.bytes > piece.rows * 8, "{piece:?}");
-        fetched.push(piece.rows);
-    }
-    assert_eq!(fetched, [100, 100, 50]);
-    cursor.close().await.unwrap();
-    // One that can't be declared leaves the connection usable, and takes nothing else along.
-    for sql in ["select 1 / 0 from nowhere", "select 1; drop table everything"] {
-        let error = source.cursor(sql).await.unwrap_err();
-        assert!(matches!(error, SourceError::Sql { .. }), "{error}");
-    }
-    let mut failing = source.cursor("select 1 / (n - 5) from generate_series(1, 10) as g(n)").await.unwrap();
-    assert!(matches!(failing.fetch(100).await.unwrap_err(), SourceError::Sql { .. }));
-    failing.close().await.unwrap();
-    assert_eq!(source.cursor("select 7").await.unwrap().fetch(10).await.unwrap().rows, 1);
-}
-
-#[tokio::test]
-async fn results_are_estimated() {
-    let source = source().await;
-    server().psql("create table estimated as select n, 'some text' as t from generate_series(1, 5000) n");
-    server().psql("analyze estimated");
-    let estimated = source.estimate("select * from estimated").await.unwrap();
-    assert!((4500..5500).contains(&estimated.rows), "{estimated:?}");
-    assert!((8.0..40.0).contains(&estimated.row_bytes), "{estimated:?}");
-    let refused = source.estimate("select nothing from nowhere").await.unwrap_err();
-    assert!(matches!(refused, SourceError::Sql { position: Some(21), .. }), "{refused:?}");
-    assert!(source.estimate("select 1; select 2").await.is_err());
 }

@@ -28,6 +28,8 @@ struct World {
     batches: usize,
     /// Whether both ends have the same processors.
     one_host: bool,
+    /// Whether the socket looks empty at every look, as it does while TCP's window opens.
+    looks_empty: bool,
 }
 
 /// Numbers, dates and some words, in the shape of TPC-H's lineitem.
@@ -41,6 +43,7 @@ const TABLE: World = World {
     noise: 0.0,
     batches: 1000,
     one_host: false,
+    looks_empty: false,
 };
 
 /// Random bytes: nothing shrinks.
@@ -100,7 +103,7 @@ impl World {
             choice.produced(MESSAGE_BYTES, duration(noisy(self.produce * bytes)));
             choice.progress(&progress);
             let rate = bandwidth.bytes_per_ns();
-            choice.passed(duration(now_ns), rate, bandwidth.is_saturated());
+            choice.passed(duration(now_ns), rate, bandwidth.is_saturated() && !self.looks_empty);
             if choice.trial_due(duration(now_ns), rate, MESSAGE_BYTES) {
                 let (mut trials, mut took) = (Vec::new(), 0.0);
                 while let Some(codec) = choice.next_trial(&trials, rate) {
@@ -173,6 +176,7 @@ fn each_link_gets_its_codec() {
     // Neither encoding nor decoding alone is slower than the link; both together are.
     let one_host =
         World { one_host: true, encode: [0.05, 1.3, 2.0, 4.0], decode: [0.02, 0.8, 1.0, 1.4], ..TABLE };
+    let empty = World { looks_empty: true, ..TABLE };
     let far = World { rtt: Duration::from_millis(200), ..TABLE };
     for (name, world, mbits, expected) in [
         ("10 Gbit/s", TABLE, 10_000.0, Codec::Light),
@@ -187,6 +191,7 @@ fn each_link_gets_its_codec() {
         ("a slow consumer", slow_consumer, 1000.0, Codec::None),
         ("a slow consumer on a slow link", slow_consumer, 100.0, Codec::Light),
         ("nothing to gain", NOISE, 100.0, Codec::None),
+        ("100 Mbit/s, with a socket that looks empty", empty, 100.0, Codec::LightZstd),
         ("10 Gbit/s within a host", one_host, 10_000.0, Codec::None),
     ] {
         check(name, world, mbits, expected);

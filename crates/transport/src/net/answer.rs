@@ -319,8 +319,7 @@ impl<'a> Answering<'a> {
         bytes: u64,
         bandwidth: Option<f64>,
     ) -> Result<(), Stop> {
-        let part = rows.num_rows() as u64 * TRIAL_BYTES / bytes.max(TRIAL_BYTES);
-        let part = rows.slice(0, part as usize);
+        let part = rows.slice(0, trial_rows(rows.num_rows(), bytes));
         let mut trials = Vec::new();
         while let Some(codec) = choice.next_trial(&trials, bandwidth) {
             let rows = part.clone();
@@ -347,6 +346,13 @@ impl<'a> Answering<'a> {
         choice.tried(&trials);
         Ok(())
     }
+}
+
+/// How many of a message's rows, that take so many bytes, are tried: one at least, or there is nothing to
+/// measure.
+fn trial_rows(rows: usize, bytes: u64) -> usize {
+    let part = rows as u64 * TRIAL_BYTES / bytes.max(TRIAL_BYTES);
+    (part as usize).max(1).min(rows)
 }
 
 /// Encodes rows and decodes them again. An encoder looks for the columns' encodings
@@ -379,3 +385,21 @@ fn trial(encoder: Option<Encoder>, codec: Codec, rows: &RecordBatch) -> Result<(
 }
 
 const _: () = assert!(BESIDE_BYTES_MIN <= SAMPLE_BYTES_MIN);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_message_is_tried_but_no_part_of_a_row() {
+        for (rows, bytes, tried) in [
+            (1000, 1000, 1000),
+            (1000, 2 * TRIAL_BYTES, 500),
+            (1, 1 << 31, 1),
+            (3, 100 * TRIAL_BYTES, 1),
+            (0, 0, 0),
+        ] {
+            assert_eq!(trial_rows(rows, bytes), tried, "{rows} rows of {bytes} bytes");
+        }
+    }
+}

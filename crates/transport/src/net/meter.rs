@@ -12,7 +12,8 @@ use crate::adapt::{Bandwidth, Carried};
 /// The kernel takes no more than this beyond what TCP's window lets out: what is
 /// not yet sent can't be encoded anew, and says nothing of the link.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
-/// The kernel counts the time in which bytes are on their way in ticks of up to 10 ms. The first measure is a rough one, and soon there,
+/// The kernel counts the time in which bytes are on their way in ticks of up to 10 ms. The first measure is
+/// a rough one, and soon there,
 const FIRST_INTERVAL_BUSY: Duration = Duration::from_millis(20);
 /// the others are better.
 const INTERVAL_BUSY: Duration = Duration::from_millis(40);

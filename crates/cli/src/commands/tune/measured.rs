@@ -58,15 +58,11 @@ pub(super) async fn estimate(location: &Location, sql: &str) -> Result<Estimate,
         Location::Node { .. } | Location::NodeUnix { .. } => {
             let (endpoint, config) = endpoint(location)?;
             let mut client = Client::connect_with(&endpoint, &config).await?;
-            let asked = client.fetch(sql, &Options::default()).await;
+            let asked = client.fetch(sql, &Options::first_rows()).await;
             let mut transfer = asked.map_err(|error| CliError::from(error).in_statement(sql))?;
             let rows = transfer.rows_estimate();
             // The first rows stand for all; the rest is cancelled.
-            let first = transfer.next().await?.filter(|batch| batch.num_rows() > 0);
-            let row_bytes = first.map(|batch| {
-                let rows = batch.num_rows();
-                lightship_wire::message_bytes(&batch, 0, rows) as f64 / rows as f64
-            });
+            let row_bytes = transfer.row_bytes().await?;
             Ok(Estimate { rows, row_bytes })
         }
         Location::Postgres(uri) => {
