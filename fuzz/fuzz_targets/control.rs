@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{HEADER_BYTES, Header};
 use lightship_wire::join::{Dealt, Join, Ticket};
-use lightship_wire::tuning::{Progress, Retune};
+use lightship_wire::tuning::{Progress, Retune, Sizes};
 use lightship_wire::local::{Meeting, Place, decode_release};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = decode_credit(bytes);
     let _ = Progress::decode(bytes);
     let _ = Retune::decode(bytes);
+    let _ = Sizes::decode(bytes);
     let _ = Meeting::decode(bytes);
     let _ = Place::decode(bytes);
     let _ = decode_release(bytes);

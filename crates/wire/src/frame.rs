@@ -64,6 +64,8 @@ pub enum Kind {
     Meeting = 16,
     /// The consumer is done with these places in shared memory.
     Release = 17,
+    /// How much is to travel at once: asked for, and begun.
+    Resize = 18,
 }
 
 impl Kind {
@@ -85,6 +87,7 @@ impl Kind {
             14 => Self::Join,
             16 => Self::Meeting,
             17 => Self::Release,
+            18 => Self::Resize,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }

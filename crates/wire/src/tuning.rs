@@ -1,4 +1,4 @@
-//! What two ends tell each other so that the producer can choose the codec
+//! What two ends tell each other so that the producer can choose the codec, and the consumer the sizes
 //! (`docs/format.md`, section 3).
 
 use crate::bytes::{Put, Reader};
@@ -8,6 +8,9 @@ use crate::error::{Result, malformed};
 /// Bit of a hello's capabilities: this side knows the light layout, and a codec
 /// that the producer chooses and changes.
 pub const CAPABILITY_ADAPTIVE: u64 = 1;
+
+/// Bit of a hello's capabilities: the sizes of a result may change on its way, as its consumer asks.
+pub const CAPABILITY_RESIZE: u64 = 1 << 4;
 
 /// Work done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,6 +151,59 @@ impl Retune {
     }
 }
 
+/// How much travels at once: asked for by the consumer, and said by the producer where it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sizes {
+    /// Most bytes of a batch, but for one of a single message.
+    pub batch_bytes: u32,
+    /// M: what messages are cut to.
+    pub message_bytes: u32,
+    /// W: batches that may be on their way or unconsumed.
+    pub window_batches: u32,
+}
+
+impl Sizes {
+    /// Most bytes of rows on their way or unconsumed, but for a single message that is larger.
+    pub fn memory_bytes(&self) -> u64 {
+        u64::from(self.batch_bytes) * u64::from(self.window_batches)
+    }
+
+    /// Whether none of them is more than the other's.
+    pub fn are_within(&self, other: &Self) -> bool {
+        self.batch_bytes <= other.batch_bytes
+            && self.message_bytes <= other.message_bytes
+            && self.window_batches <= other.window_batches
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32(self.batch_bytes);
+        out.put_u32(self.message_bytes);
+        out.put_u32(self.window_batches);
+        out
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// When they are no sizes: none of them is 0.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new("sizes", bytes);
+        let mut size = |name| match reader.u32()? {
+            0 => Err(malformed("sizes", format!("{name} is 0"))),
+            size => Ok(size),
+        };
+        let sizes = Self {
+            batch_bytes: size("batch_bytes")?,
+            message_bytes: size("message_bytes")?,
+            window_batches: size("window_batches")?,
+        };
+        reader.end()?;
+        Ok(sizes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +233,24 @@ mod tests {
             bad[place] = codec;
             assert!(Progress::decode(&bad).is_err(), "{codec} at {place}");
         }
+    }
+
+    #[test]
+    fn sizes_come_back_and_none_is_zero() {
+        let sizes = Sizes { batch_bytes: 3, message_bytes: 2, window_batches: 1 };
+        assert_eq!(Sizes::decode(&sizes.encode()).unwrap(), sizes);
+        assert_eq!(sizes.memory_bytes(), 3);
+        for zero in [
+            Sizes { batch_bytes: 0, ..sizes },
+            Sizes { message_bytes: 0, ..sizes },
+            Sizes { window_batches: 0, ..sizes },
+        ] {
+            assert!(Sizes::decode(&zero.encode()).is_err() && zero.are_within(&sizes));
+            assert!(!sizes.are_within(&zero));
+        }
+        let bytes = sizes.encode();
+        (0..bytes.len()).for_each(|len| assert!(Sizes::decode(&bytes[..len]).is_err(), "{len}"));
+        assert!(Sizes::decode(&[bytes, vec![0]].concat()).is_err());
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(super) struct Answering<'a> {
     trials: Vec<(Codec, Encoder)>,
     /// Where other connections may bring the messages.
     striping: Option<Striping>,
+    /// No message is cut to more, whatever the consumer asks for.
+    message_bytes_max: u32,
     began: Instant,
     stats: Stats,
 }
@@ -52,6 +54,7 @@ impl<'a> Answering<'a> {
         writer: &'a mut FrameWriter,
         meter: &'a mut Meter,
         plan: Plan,
+        message_bytes_max: u32,
         schema: SchemaRef,
         striping: Option<Striping>,
     ) -> Self {
@@ -70,6 +73,7 @@ impl<'a> Answering<'a> {
             choice,
             trials: Vec::new(),
             striping,
+            message_bytes_max,
             began: Instant::now(),
             stats: Stats::default(),
         }
@@ -146,6 +150,7 @@ impl<'a> Answering<'a> {
     async fn send_packed(&mut self) -> Result<(), Stop> {
         while !self.packer.is_empty() {
             if self.packer.is_between_batches() {
+                self.resize();
                 self.choose().await?;
             }
             match self.packer.next()? {
@@ -198,6 +203,7 @@ impl<'a> Answering<'a> {
             Step::Message(encoded) => self.send(encoded).await?,
             Step::BatchEnd => lock(&self.link.shared).proto.end_batch(),
             Step::Retune(retune) => lock(&self.link.shared).proto.retune(&retune),
+            Step::Resize(sizes) => lock(&self.link.shared).proto.resize(&sizes),
         }
         Ok(())
     }
@@ -284,6 +290,16 @@ impl<'a> Answering<'a> {
             self.meter.wrote(bytes as u64, took);
         }
         Ok(())
+    }
+
+    /// Between batches: follows the consumer's wish for other sizes.
+    fn resize(&mut self) {
+        let Some(mut sizes) = lock(&self.link.shared).resize.take() else { return };
+        sizes.message_bytes = sizes.message_bytes.min(self.message_bytes_max);
+        tracing::debug!(?sizes, "sizes changed");
+        self.packer.resize(&sizes);
+        // In its place behind what is being encoded.
+        self.encoding.resize(sizes);
     }
 
     /// Between batches: looks whether another codec would be faster now.

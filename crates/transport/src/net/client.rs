@@ -13,7 +13,7 @@ use arrow_schema::SchemaRef;
 use lightship_wire::control::{Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
-use lightship_wire::tuning::Progress;
+use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use lightship_wire::{Codec, rows_bytes};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
@@ -132,6 +132,8 @@ pub struct Connection {
     link: Arc<Link>,
     task: JoinHandle<()>,
     same_host: bool,
+    /// Of the handshake.
+    rtt: Option<Duration>,
     /// What was measured of the running result.
     progress: Progress,
     /// Bytes of the rows that the application is busy with, and since when.
@@ -191,14 +193,16 @@ impl Connection {
         endpoint: &Endpoint,
         config: &ClientConfig,
     ) -> Result<Self> {
-        let Socket { read, write, segments, is_tcp, same_host } = socket;
+        let Socket { read, write, segments, is_tcp, same_host, rtt } = socket;
         let ledger = match &segments {
             Segments::Borrowed(borrower) => Some(borrower.ledger()),
             _ => None,
         };
         let capabilities = match (is_tcp, &ledger) {
-            (true, _) if same_host && config.shared_memory => CAPABILITY_JOIN | CAPABILITY_MEETING,
-            (true, _) => CAPABILITY_JOIN,
+            (true, _) if same_host && config.shared_memory => {
+                CAPABILITY_JOIN | CAPABILITY_RESIZE | CAPABILITY_MEETING
+            }
+            (true, _) => CAPABILITY_JOIN | CAPABILITY_RESIZE,
             (false, Some(_)) => CAPABILITY_SEGMENTS,
             (false, None) => 0,
         };
@@ -217,6 +221,7 @@ impl Connection {
             link,
             task,
             same_host,
+            rtt,
             progress,
             handed,
             carrier: Carrier::Tcp,
@@ -257,6 +262,25 @@ impl Connection {
     /// Whether the server is on this host: compressing for it can't pay.
     pub fn same_host(&self) -> bool {
         self.same_host
+    }
+
+    /// The round trip, as the handshake showed it; nothing where the system does not say, or on one host
+    /// by other ways than TCP.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt
+    }
+
+    /// Asks for other sizes of what is still to come of the running result, and answers whether that was
+    /// possible: by TCP, of a server that knows of it, and not before an earlier request was met.
+    pub fn resize(&mut self, sizes: Sizes) -> bool {
+        let mut shared = lock(&self.link.shared);
+        let asked = shared.client.resize(sizes);
+        if let Some(arrivals) = shared.arrivals.as_mut().filter(|_| asked) {
+            arrivals.allow(sizes.memory_bytes());
+        }
+        drop(shared);
+        self.link.outgoing.notify_one();
+        asked
     }
 
     /// The plan as the server understands it: one that can't choose the codec uses LZ4, one that

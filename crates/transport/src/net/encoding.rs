@@ -8,7 +8,7 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use lightship_wire::tuning::Retune;
+use lightship_wire::tuning::{Retune, Sizes};
 use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
 
 use super::jobs::{Job, PROCESSORS};
@@ -27,12 +27,14 @@ pub(super) enum Step {
     Message(Encoded),
     BatchEnd,
     Retune(Retune),
+    Resize(Sizes),
 }
 
 enum Pending {
     Encoding(Job<(Encoder, Encoded)>),
     BatchEnd,
     Retune(Retune),
+    Resize(Sizes),
 }
 
 /// The encoders of one result: as many messages are in the making, or made and not
@@ -86,6 +88,11 @@ impl Encoding {
         self.steps.push_back(Pending::Retune(retune));
     }
 
+    /// Sizes change after what went in so far.
+    pub(super) fn resize(&mut self, sizes: Sizes) {
+        self.steps.push_back(Pending::Resize(sizes));
+    }
+
     /// What comes next; pending while there is nothing. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Step> {
         poll_fn(|context| {
@@ -93,6 +100,7 @@ impl Encoding {
                 None => return Poll::Pending,
                 Some(Pending::BatchEnd) => Ok(Step::BatchEnd),
                 Some(Pending::Retune(retune)) => Ok(Step::Retune(*retune)),
+                Some(Pending::Resize(sizes)) => Ok(Step::Resize(*sizes)),
                 Some(Pending::Encoding(job)) => {
                     let done = ready!(Pin::new(job).poll(context));
                     self.messages -= 1;

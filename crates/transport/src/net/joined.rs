@@ -35,6 +35,11 @@ impl Arrivals {
         Self { secret: ticket.secret, connections, bytes: 0, bytes_max }
     }
 
+    /// The window has changed, and may have grown.
+    pub(super) fn allow(&mut self, bytes: u64) {
+        self.bytes_max = self.bytes_max.max(bytes);
+    }
+
     fn of(&mut self, connection: u32) -> Option<&mut Arrived> {
         self.connections.get_mut((connection as usize).checked_sub(1)?)
     }

@@ -1,12 +1,12 @@
 //! How fast a producer's socket carries bytes to the consumer.
 
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use super::tcp_info::TcpInfo;
 use crate::adapt::{Bandwidth, Carried};
 
 /// The kernel takes no more than this beyond what TCP's window lets out: what is
@@ -59,7 +59,7 @@ impl Meter {
 
     fn new(socket: Option<OwnedFd>, bytes_per_ns_max: f64) -> Self {
         let tcp = socket.as_ref().and_then(|socket| TcpInfo::of(socket.as_fd()));
-        let rtt = tcp.map_or(Duration::ZERO, |tcp| Duration::from_micros(tcp.rtt_us.into()));
+        let rtt = tcp.map_or(Duration::ZERO, |tcp| tcp.rtt());
         let mut bandwidth = Bandwidth::new(rtt);
         if let Some(tcp) = tcp {
             let window_bytes = u64::from(tcp.window_segments) * u64::from(tcp.segment_bytes);
@@ -118,70 +118,6 @@ impl Meter {
             self.interval_busy = INTERVAL_BUSY;
         }
         self.bandwidth.bytes_per_ns()
-    }
-}
-
-/// `struct tcp_info` of Linux (include/uapi/linux/tcp.h), as far as it is used here.
-/// libc's ends before what was added with Linux 4.9.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct TcpInfo {
-    state: [u8; 8],
-    timers: [u32; 2],
-    segment_bytes: u32,
-    counters: [u32; 12],
-    rtt_us: u32,
-    rtt_variance_us: u32,
-    slow_start_threshold: u32,
-    window_segments: u32,
-    receiver: [u32; 5],
-    pacing: [u64; 2],
-    acked_bytes: u64,
-    received_bytes: u64,
-    segments: [u32; 2],
-    unsent_bytes: u32,
-    least_rtt_us: u32,
-    data_segments: [u32; 2],
-    delivery_rate: u64,
-    busy_us: u64,
-}
-
-const _: () = assert!(std::mem::offset_of!(TcpInfo, rtt_us) == 68);
-const _: () = assert!(std::mem::offset_of!(TcpInfo, window_segments) == 80);
-const _: () = assert!(std::mem::offset_of!(TcpInfo, acked_bytes) == 120);
-const _: () = assert!(std::mem::offset_of!(TcpInfo, unsent_bytes) == 144);
-const _: () = assert!(std::mem::offset_of!(TcpInfo, busy_us) == 168);
-
-impl TcpInfo {
-    /// Of so many bytes at the rate at which the last ones arrived. Bursts are faster than the link, as
-    /// ticks miss them: the slower account of both is the better one.
-    fn delivery_time(&self, bytes: u64) -> Duration {
-        Duration::try_from_secs_f64(bytes as f64 / self.delivery_rate as f64).unwrap_or_default()
-    }
-
-    /// What the system knows of a connection; nothing from a system that does not say all of it.
-    #[cfg(target_os = "linux")]
-    fn of(socket: BorrowedFd<'_>) -> Option<Self> {
-        let mut info = Self::default();
-        let mut bytes = size_of::<Self>() as libc::socklen_t;
-        // SAFETY: `info` is plain integers, for which all bytes are valid, and has as many bytes as
-        // the call is told; it writes no more than that. The descriptor is open while it is borrowed.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                (&raw mut info).cast(),
-                &raw mut bytes,
-            )
-        };
-        (result == 0 && bytes as usize == size_of::<Self>()).then_some(info)
-    }
-
-    /// Other systems are not asked.
-    #[cfg(not(target_os = "linux"))]
-    fn of(_: BorrowedFd<'_>) -> Option<Self> {
-        None
     }
 }
 

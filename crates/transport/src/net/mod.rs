@@ -14,6 +14,7 @@ mod produce;
 mod server;
 mod shm;
 mod striping;
+mod tcp_info;
 pub mod tls;
 
 pub use client::{ClientConfig, Connection, Incoming};

@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use lightship_wire::control::{ErrorCode, Failure, Plan};
+use lightship_wire::tuning::Sizes;
 use lightship_wire::{Cutter, WireError, message_bytes};
 
 use crate::proto::BATCH_MESSAGES_MAX;
@@ -71,6 +72,13 @@ impl Packer {
     /// Whether the next message is the first of its batch.
     pub(super) fn is_between_batches(&self) -> bool {
         self.batch_messages == 0
+    }
+
+    /// What follows has these sizes. Between batches.
+    pub(super) fn resize(&mut self, sizes: &Sizes) {
+        debug_assert!(self.is_between_batches());
+        (self.plan.batch_bytes, self.plan.message_bytes) = (sizes.batch_bytes, sizes.message_bytes);
+        self.cutter = Cutter::new(sizes.message_bytes, self.plan.message_bytes_max);
     }
 
     /// The rows of the next message.

@@ -7,7 +7,7 @@ use futures::future::OptionFuture;
 use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
-use lightship_wire::tuning::Progress;
+use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use subtle::ConstantTimeEq;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -183,6 +183,8 @@ pub(super) struct Shared {
     pub(super) cancelled: bool,
     /// What the consumer measured, when it last said so.
     pub(super) progress: Option<Progress>,
+    /// The sizes that the consumer asks for.
+    pub(super) resize: Option<Sizes>,
 }
 
 /// Why the answer to a query ends early.
@@ -233,7 +235,15 @@ impl Session {
         ping_interval: Duration,
     ) -> Self {
         let proto = Proto::new(Instant::now(), ping_interval);
-        let shared = Shared { proto, hello: None, query: None, join: None, cancelled: false, progress: None };
+        let shared = Shared {
+            proto,
+            hello: None,
+            query: None,
+            join: None,
+            cancelled: false,
+            progress: None,
+            resize: None,
+        };
         let link = Link { shared: Mutex::new(shared), wake: Arc::default() };
         Self { link, reader, writer, meter, way }
     }
@@ -337,9 +347,9 @@ impl Handler {
         }
         let (capabilities, place) = match &way {
             Way::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_MEETING != 0 => {
-                (CAPABILITY_JOIN, MeetingPlace::open())
+                (CAPABILITY_JOIN | CAPABILITY_RESIZE, MeetingPlace::open())
             }
-            Way::Tcp { .. } => (CAPABILITY_JOIN, None),
+            Way::Tcp { .. } => (CAPABILITY_JOIN | CAPABILITY_RESIZE, None),
             Way::Unix | Way::Met { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
         if capabilities & CAPABILITY_SEGMENTS == 0 {
@@ -436,7 +446,8 @@ impl Handler {
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
 
         writer.begin(&query.plan);
-        Answering::new(link, writer, meter, query.plan, schema, striping).run(rows).await
+        let message_bytes_max = self.config.message_bytes_max;
+        Answering::new(link, writer, meter, query.plan, message_bytes_max, schema, striping).run(rows).await
     }
 }
 
@@ -493,11 +504,13 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
     match shared.proto.handle(Instant::now(), &header, &payload)? {
         Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
         Some(ServerEvent::Query(query)) => {
-            (shared.query, shared.cancelled, shared.progress) = (Some(query), false, None);
+            (shared.query, shared.cancelled) = (Some(query), false);
+            (shared.progress, shared.resize) = (None, None);
         }
         Some(ServerEvent::Join(join)) => shared.join = Some(join),
         Some(ServerEvent::Cancel) => shared.cancelled = true,
         Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),
+        Some(ServerEvent::Resize(sizes)) => shared.resize = Some(sizes),
         None => {}
     }
     link.wake.notify_one();

@@ -9,7 +9,7 @@ use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, S
 use lightship_wire::frame::{FLAG_DEALT, FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
 use lightship_wire::join::{CAPABILITY_JOIN, Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
-use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Stage};
+use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, CAPABILITY_RESIZE, Progress, Retune, Sizes, Stage};
 use lightship_wire::{Codec, WireError, peek};
 
 use super::liveness::Liveness;
@@ -37,6 +37,8 @@ pub struct Totals {
     pub codecs: [CodecTotals; Codec::ALL.len()],
     /// How the codec changed, where the producer chose it: the first [`RETUNES_MAX`] times.
     pub retunes: Vec<Retuned>,
+    /// How the sizes changed: the first [`RETUNES_MAX`] times.
+    pub resizes: Vec<Resized>,
 }
 
 /// What travelled in one codec.
@@ -61,6 +63,17 @@ pub struct Retuned {
     pub to: Codec,
     /// The slowest stage under the old one.
     pub slowest: Option<Stage>,
+}
+
+/// A change of the sizes in mid-result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resized {
+    /// The first message of the new sizes, from 0.
+    pub message: u64,
+    /// The old ones.
+    pub from: Sizes,
+    /// The new ones.
+    pub to: Sizes,
 }
 
 /// Something the application wants to know.
@@ -126,8 +139,11 @@ struct Receiving {
     totals: Totals,
     batch_messages: u32,
     batch_bytes: u64,
-    /// Batches the producer may still finish.
-    credit: u32,
+    /// Batches the producer may still finish. Below nothing while more is on its way than the window
+    /// lets out by now.
+    credit: i64,
+    /// What was asked for and not yet answered.
+    asked: Option<Sizes>,
 }
 
 /// The consumer's end of a connection.
@@ -237,12 +253,25 @@ impl Client {
     /// A producer that chooses the codec is told what was measured.
     pub fn consumed(&mut self, credit: u32, progress: &Progress) {
         if let State::Receiving(receiving) = &mut self.state {
-            receiving.credit = receiving.credit.saturating_add(credit);
+            receiving.credit += i64::from(credit);
             if receiving.plan.codec.is_none() {
                 self.outbox.push(Kind::Progress, 0, self.stream, progress.encode());
             }
             self.outbox.push(Kind::Credit, 0, self.stream, encode_credit(credit));
         }
+    }
+
+    /// Asks for other sizes. Answers whether that was possible: the server must know of it, a result be
+    /// on its way, and what was asked for before be answered.
+    pub fn resize(&mut self, sizes: Sizes) -> bool {
+        let able = self.server.capabilities & CAPABILITY_RESIZE != 0 && !self.cancelled;
+        let State::Receiving(receiving) = &mut self.state else { return false };
+        if !able || receiving.asked.is_some() {
+            return false;
+        }
+        receiving.asked = Some(sizes);
+        self.outbox.push(Kind::Resize, 0, self.stream, sizes.encode());
+        true
     }
 
     /// The application wants no more of this result. The stream ends with [`ClientEvent::Failed`]
@@ -344,7 +373,8 @@ impl Client {
                     totals: Totals::default(),
                     batch_messages: 0,
                     batch_bytes: 0,
-                    credit: plan.window_batches,
+                    credit: plan.window_batches.into(),
+                    asked: None,
                 }));
                 Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
             }
@@ -362,6 +392,10 @@ impl Client {
             }
             (Kind::Retune, State::Receiving(receiving)) => {
                 receiving.retune(&Retune::decode(&payload)?)?;
+                Ok(None)
+            }
+            (Kind::Resize, State::Receiving(receiving)) => {
+                receiving.resize(&Sizes::decode(&payload)?)?;
                 Ok(None)
             }
             (Kind::Stats, State::Receiving(receiving)) => {
@@ -428,6 +462,25 @@ impl Receiving {
         Ok(())
     }
 
+    fn resize(&mut self, to: &Sizes) -> Result<()> {
+        let asked = self.asked.take().is_some_and(|asked| to.are_within(&asked));
+        if !asked || self.batch_messages > 0 {
+            return Err(TransportError::Protocol("sizes that were not asked for, or within a batch".into()));
+        }
+        let from = Sizes {
+            batch_bytes: self.plan.batch_bytes,
+            message_bytes: self.plan.message_bytes,
+            window_batches: self.plan.window_batches,
+        };
+        self.credit += i64::from(to.window_batches) - i64::from(from.window_batches);
+        (self.plan.batch_bytes, self.plan.message_bytes, self.plan.window_batches) =
+            (to.batch_bytes, to.message_bytes, to.window_batches);
+        if self.totals.resizes.len() < RETUNES_MAX {
+            self.totals.resizes.push(Resized { message: self.totals.messages, from, to: *to });
+        }
+        Ok(())
+    }
+
     fn dealt(&mut self, dealt: Dealt) -> Result<Awaited> {
         if dealt.connection > self.joined {
             return Err(TransportError::Protocol(format!(
@@ -451,7 +504,7 @@ impl Receiving {
 
     /// Counts a message whose payload is so large.
     fn message(&mut self, rows: u32, body_bytes: u32, bytes: u64, payload: Buffer) -> Result<Message> {
-        if self.credit == 0 {
+        if self.credit <= 0 {
             return Err(TransportError::Protocol("a message without credit".into()));
         }
         let Some(codec) = self.codec else {
@@ -478,7 +531,7 @@ impl Receiving {
                 self.plan.batch_bytes
             )));
         }
-        if self.batch_bytes > self.plan.batch_bytes.into() && self.credit < self.plan.window_batches {
+        if self.batch_bytes > self.plan.batch_bytes.into() && self.credit < self.plan.window_batches.into() {
             return Err(TransportError::Protocol(
                 "a message larger than a batch beside other batches".into(),
             ));
@@ -506,7 +559,7 @@ impl Receiving {
             // That there is so much was seen at its first message.
             taken =
                 if self.batch_bytes > self.plan.batch_bytes.into() { self.plan.window_batches } else { 1 };
-            self.credit = self.credit.saturating_sub(taken);
+            self.credit -= i64::from(taken);
             self.totals.batches += 1;
         } else if !last {
             // Giving credit back for nothing would widen the window.

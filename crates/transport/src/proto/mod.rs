@@ -13,7 +13,7 @@ mod message;
 mod outbox;
 mod server;
 
-pub use client::{Client, ClientEvent, CodecTotals, Retuned, Totals};
+pub use client::{Client, ClientEvent, CodecTotals, Resized, Retuned, Totals};
 pub use liveness::Liveness;
 pub use message::{Awaited, Message};
 pub use outbox::{Frame, Payload};
@@ -22,7 +22,7 @@ pub use server::{Server, ServerEvent};
 /// A batch has at most this many messages, so that messages waiting to be
 /// consumed are bounded in number as well as in bytes.
 pub const BATCH_MESSAGES_MAX: u32 = 256;
-/// So many changes of the codec are reported of a result.
+/// So many changes of the codec, and of the sizes, are reported of a result.
 pub const RETUNES_MAX: usize = 256;
 /// Largest window a server grants.
 pub const WINDOW_BATCHES_MAX: u32 = 1024;

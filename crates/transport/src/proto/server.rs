@@ -7,7 +7,7 @@ use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Que
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
 use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
-use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune};
+use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Sizes};
 
 use super::liveness::Liveness;
 use super::outbox::{Frame, Inbox, Outbox};
@@ -25,6 +25,8 @@ pub enum ServerEvent {
     Cancel,
     /// What the client has measured so far, where the codec is the server's to choose.
     Progress(Progress),
+    /// The client asks for other sizes: answer with [`Server::resize`] between two batches.
+    Resize(Sizes),
     /// This connection would join a result: [`Server::bring`] its messages and [`Server::leave`] it,
     /// or [`Server::fail`].
     Join(Join),
@@ -44,7 +46,8 @@ enum State {
 
 #[derive(Debug)]
 struct Sending {
-    credit: u32,
+    /// Below nothing while more is on its way than the window lets out by now.
+    credit: i64,
     window_batches: u32,
     batch_bytes: u32,
     /// The codec is left to this side.
@@ -115,7 +118,7 @@ impl Server {
         let adaptive = query.plan.codec.is_none();
         self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
         self.state = State::Sending(Sending {
-            credit: window_batches,
+            credit: window_batches.into(),
             window_batches,
             batch_bytes,
             adaptive,
@@ -142,7 +145,7 @@ impl Server {
     pub fn has_credit_for(&self, message: &EncodedMessage) -> bool {
         match &self.state {
             State::Sending(sending) if sending.is_oversize(message) => {
-                sending.credit == sending.window_batches
+                sending.credit == i64::from(sending.window_batches)
             }
             State::Sending(sending) => sending.credit > 0,
             _ => false,
@@ -191,13 +194,25 @@ impl Server {
         }
     }
 
+    /// Says that what follows has these sizes. Only where the client has asked for them or more, and between
+    /// batches.
+    pub fn resize(&mut self, sizes: &Sizes) {
+        if let State::Sending(sending) = &mut self.state {
+            debug_assert!(sending.batch_messages == 0, "a resize within a batch");
+            sending.credit += i64::from(sizes.window_batches) - i64::from(sending.window_batches);
+            sending.window_batches = sizes.window_batches;
+            sending.batch_bytes = sizes.batch_bytes;
+            self.outbox.push(Kind::Resize, 0, self.stream, sizes.encode());
+        }
+    }
+
     /// Ends the batch, if it has messages, at the cost of one credit.
     pub fn end_batch(&mut self) {
         if let State::Sending(sending) = &mut self.state
             && sending.batch_messages > 0
         {
             let taken = if sending.oversize { sending.window_batches } else { 1 };
-            sending.credit = sending.credit.saturating_sub(taken);
+            sending.credit -= i64::from(taken);
             sending.oversize = false;
             sending.batch_messages = 0;
             self.outbox.push(Kind::BatchEnd, 0, self.stream, sending.end.encode());
@@ -251,7 +266,7 @@ impl Server {
     pub fn handle(&mut self, now: Instant, header: &Header, payload: &[u8]) -> Result<Option<ServerEvent>> {
         self.liveness.received(now);
         // What is said of a result may cross its end on the way.
-        let late = matches!(header.kind, Kind::Credit | Kind::Progress | Kind::Cancel)
+        let late = matches!(header.kind, Kind::Credit | Kind::Progress | Kind::Resize | Kind::Cancel)
             && header.stream == self.stream
             && matches!(self.state, State::Idle);
         if matches!(header.kind, Kind::Query | Kind::Join) && matches!(self.state, State::Idle) {
@@ -291,12 +306,17 @@ impl Server {
                 Ok(Some(ServerEvent::Join(join)))
             }
             (Kind::Credit, State::Sending(sending)) => {
-                sending.credit =
-                    sending.credit.saturating_add(decode_credit(payload)?).min(sending.window_batches);
+                let credit = sending.credit + i64::from(decode_credit(payload)?);
+                sending.credit = credit.min(sending.window_batches.into());
                 Ok(None)
             }
             (Kind::Progress, State::Sending(sending)) if sending.adaptive => {
                 Ok(Some(ServerEvent::Progress(Progress::decode(payload)?)))
+            }
+            (Kind::Resize, State::Asked(_) | State::Sending(_)) => {
+                let mut sizes = Sizes::decode(payload)?;
+                sizes.window_batches = sizes.window_batches.min(WINDOW_BATCHES_MAX);
+                Ok(Some(ServerEvent::Resize(sizes)))
             }
             (Kind::Cancel, State::Asked(_) | State::Sending(_)) => Ok(Some(ServerEvent::Cancel)),
             (Kind::Error, _) => Err(Failure::decode(payload)?.into()),

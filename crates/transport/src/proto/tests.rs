@@ -9,13 +9,14 @@ use arrow_schema::Schema;
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting};
-use lightship_wire::tuning::{Progress, Retune, Stage, Work};
+use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Stage, Work};
 use lightship_wire::{Codec, Encoder};
 
 use super::*;
 use crate::TransportError;
 
 mod join;
+mod resize;
 
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -35,7 +36,8 @@ fn split(frame: &Frame) -> (Header, Buffer) {
 impl Pair {
     fn new() -> Self {
         let now = Instant::now();
-        let (client, server) = (Client::new(now, "secret".into(), 0, INTERVAL), Server::new(now, INTERVAL));
+        let client = Client::new(now, "secret".into(), CAPABILITY_RESIZE, INTERVAL);
+        let server = Server::new(now, INTERVAL);
         Self { now, client, server }
     }
 
@@ -44,7 +46,7 @@ impl Pair {
         assert!(
             matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Hello(h)] if h.token == "secret")
         );
-        pair.server.welcome(String::new(), 0, None);
+        pair.server.welcome(String::new(), CAPABILITY_RESIZE, None);
         assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ready]));
         pair
     }

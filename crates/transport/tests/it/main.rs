@@ -5,5 +5,6 @@ mod ends;
 mod limits;
 mod results;
 mod shm;
+mod sizes;
 mod streams;
 mod support;

@@ -12,7 +12,7 @@ use lightship_wire::control::{
 use lightship_wire::frame::{Header, Kind, crc32c};
 use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::local::{Loan, Meeting, Place, encode_release};
-use lightship_wire::tuning::{Progress, Retune, Stage, Work};
+use lightship_wire::tuning::{Progress, Retune, Sizes, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
 use crate::CODECS;
@@ -77,6 +77,7 @@ fn frames_about_the_codec() {
     progress.decoded[Codec::None as usize].add(5, 6);
     progress.decoded[Codec::LightZstd as usize].add(7, 8);
     check("progress.bin", &progress.encode());
+    check("resize.bin", &Sizes { batch_bytes: 3, message_bytes: 2, window_batches: 1 }.encode());
     check("retune.bin", &Retune { codec: Codec::LightLz4, slowest: Some(Stage::Send) }.encode());
 }
 

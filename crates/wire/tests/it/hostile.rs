@@ -6,7 +6,7 @@ use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
 use lightship_wire::join::{Dealt, Join, Ticket};
-use lightship_wire::tuning::{Progress, Retune};
+use lightship_wire::tuning::{Progress, Retune, Sizes};
 use lightship_wire::{Codec, Encoder, WireError, decode, schema};
 use proptest::prelude::*;
 
@@ -70,6 +70,7 @@ proptest! {
         let _ = Accepted::decode(&bytes);
         let _ = Failure::decode(&bytes);
         let _ = Retune::decode(&bytes);
+        let _ = Sizes::decode(&bytes);
         if let Ok(progress) = Progress::decode(&bytes) {
             prop_assert_eq!(Progress::decode(&progress.encode()).unwrap(), progress);
         }

@@ -1,0 +1,74 @@
+//! What the system knows of a TCP connection.
+
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// `struct tcp_info` of Linux (include/uapi/linux/tcp.h), as far as it is used here.
+/// libc's ends before what was added with Linux 4.9.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TcpInfo {
+    state: [u8; 8],
+    timers: [u32; 2],
+    pub(super) segment_bytes: u32,
+    counters: [u32; 12],
+    rtt_us: u32,
+    rtt_variance_us: u32,
+    slow_start_threshold: u32,
+    pub(super) window_segments: u32,
+    receiver: [u32; 5],
+    pacing: [u64; 2],
+    pub(super) acked_bytes: u64,
+    received_bytes: u64,
+    segments: [u32; 2],
+    pub(super) unsent_bytes: u32,
+    least_rtt_us: u32,
+    data_segments: [u32; 2],
+    delivery_rate: u64,
+    pub(super) busy_us: u64,
+}
+
+const _: () = assert!(std::mem::offset_of!(TcpInfo, rtt_us) == 68);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, window_segments) == 80);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, acked_bytes) == 120);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, unsent_bytes) == 144);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, busy_us) == 168);
+
+impl TcpInfo {
+    /// The round trip, smoothed.
+    pub(super) fn rtt(&self) -> Duration {
+        Duration::from_micros(self.rtt_us.into())
+    }
+
+    /// Of so many bytes at the rate at which the last ones arrived. Bursts are faster than the link, as
+    /// ticks miss them: the slower account of both is the better one.
+    pub(super) fn delivery_time(&self, bytes: u64) -> Duration {
+        Duration::try_from_secs_f64(bytes as f64 / self.delivery_rate as f64).unwrap_or_default()
+    }
+
+    /// What the system knows of a connection; nothing from a system that does not say all of it.
+    #[cfg(target_os = "linux")]
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        let mut info = Self::default();
+        let mut bytes = size_of::<Self>() as libc::socklen_t;
+        // SAFETY: `info` is plain integers, for which all bytes are valid, and has as many bytes as
+        // the call is told; it writes no more than that. The descriptor is open while it is borrowed.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut bytes,
+            )
+        };
+        (result == 0 && bytes as usize == size_of::<Self>()).then_some(info)
+    }
+
+    /// Other systems are not asked.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn of(_: BorrowedFd<'_>) -> Option<Self> {
+        None
+    }
+}
