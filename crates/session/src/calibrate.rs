@@ -110,7 +110,7 @@ pub struct Pair {
 pub struct Batches {
     /// At least, besides the first one, in which the query begins.
     pub min: u32,
-    /// Enough of them once so much time has passed.
+    /// Enough of them once so much time has passed, or the result is at its end.
     pub enough: Duration,
 }
 

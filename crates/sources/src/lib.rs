@@ -8,12 +8,14 @@
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
 
+mod cursor;
 mod error;
 pub mod location;
 pub mod mysql;
 pub mod postgres;
 mod select;
 pub mod sqlite;
+mod tls;
 pub mod writers;
 
 use std::fmt;
@@ -25,6 +27,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use futures::Stream;
 
+pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
 pub use location::Location;
 

@@ -7,8 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lightship_session::{
     CalibrateError, Client, Effort, NodeProbe, Pair, Probe, Profile, Profiles, calibrate,
 };
-use lightship_sources::postgres::{Cursor, PostgresSource};
-use lightship_sources::{Location, SourceError};
+use lightship_sources::mysql::MySqlSource;
+use lightship_sources::postgres::PostgresSource;
+use lightship_sources::{Cursor, Cursors, Location, SourceError};
 use lightship_tuner::{Fit, Plane, Sample, Term, Why};
 use serde::Serialize;
 
@@ -21,6 +22,12 @@ use crate::size::Size;
 const NODE_SQL: &str = "select value from generate_series(1, 1000000000000)";
 /// The same; PostgreSQL makes these as they are fetched.
 const POSTGRES_SQL: &str = "select generate_series(1, 1000000000000) as value";
+/// 100,000 rows of 136 bytes. MySQL and MariaDB make a temporary table of a cursor's whole result first,
+/// and this one fits into the memory that such tables have by default, 16 MiB.
+const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all select 2 union all select 3 \
+     union all select 4 union all select 5 union all select 6 union all select 7 union all select 8 \
+     union all select 9), v as (select a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n as n \
+     from d as a, d as b, d as c, d, d as e) select n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n from v";
 
 /// Measure the link to a node or a database, and keep its profile
 ///
@@ -33,11 +40,16 @@ const POSTGRES_SQL: &str = "select generate_series(1, 1000000000000) as value";
   lightship calibrate lightship://db.example
   lightship calibrate lightship://db.example --sql 'select * from lineitem' --seconds 10
   lightship calibrate postgresql://me@db/shop       as drivers that fetch by the batch see it
+  lightship calibrate mysql://me@db/shop
 
-Of PostgreSQL a cursor is measured, from which rows are fetched so many at a time, as drivers with
-a fetch size do. Lightship itself does not: it reads a whole result without asking again.")]
+Of a database a cursor is measured, from which rows are fetched so many at a time, as drivers with
+a fetch size do. Lightship itself does not: it reads a whole result without asking again.
+
+MySQL and MariaDB make a temporary table of a cursor's whole result before the first row is
+fetched, for each pair of sizes. That is not counted, but takes its time: a query given with --sql
+is best limited to some 100,000 rows, as the default is, and ends the measure where it ends.")]
 pub(crate) struct CalibrateArgs {
-    /// The other end: lightship://HOST[:PORT], lightship+unix:PATH, postgresql://…
+    /// The other end: lightship://HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…
     #[arg(value_name = "URI")]
     uri: String,
     /// A query of many rows to measure with. [default: numbers]
@@ -93,23 +105,24 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
                 .await
                 .map_err(|e| failed(e, sql))?
         }
+        Location::Postgres(_) | Location::MySql(_) if args.thorough => {
+            return Err(CliError::usage("--thorough measures messages, and a database has none of its own"));
+        }
         Location::Postgres(uri) => {
-            if args.thorough {
-                return Err(CliError::usage(
-                    "--thorough measures messages, and a database has none of its own",
-                ));
-            }
             let source = PostgresSource::connect(uri).await?;
             let sql = args.sql.as_deref().unwrap_or(POSTGRES_SQL);
-            let mut probe = CursorProbe { source: &source, sql };
-            let effort = Effort::batches(budget);
-            calibrate(&mut probe, &location.to_string(), sql, &effort, told)
-                .await
-                .map_err(|e| failed(e, sql))?
+            of_cursor(&source, &location, sql, budget, told).await?
+        }
+        Location::MySql(uri) => {
+            let source = MySqlSource::connect(uri).await?;
+            let sql = args.sql.as_deref().unwrap_or(MYSQL_SQL);
+            of_cursor(&source, &location, sql, budget, told).await?
         }
         other => {
-            return Err(CliError::usage(format!("{other}: neither a node nor a PostgreSQL database"))
-                .hint("files have no link; of MySQL and MariaDB no cursor can be measured"));
+            return Err(CliError::usage(format!(
+                "{other}: neither a node nor a PostgreSQL, MySQL or MariaDB database"
+            ))
+            .hint("files have no link"));
         }
     };
     bar.finish_and_clear();
@@ -128,6 +141,19 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// The link to a database, as its cursors see it.
+async fn of_cursor(
+    source: &impl Cursors,
+    location: &Location,
+    sql: &str,
+    budget: Duration,
+    told: impl FnMut(usize, usize),
+) -> Result<Profile, CliError> {
+    let mut probe = CursorProbe { source, sql };
+    let measured = calibrate(&mut probe, &location.to_string(), sql, &Effort::batches(budget), told).await;
+    measured.map_err(|e| failed(e, sql))
 }
 
 fn failed<E: std::error::Error>(error: CalibrateError<E>, sql: &str) -> CliError
@@ -199,16 +225,16 @@ fn plane(fit: &Fit) -> String {
     format!("{sum} s   (R² {:.3}{note})", fit.r_squared)
 }
 
-/// A cursor of PostgreSQL, a new one for each pair.
-struct CursorProbe<'a> {
-    source: &'a PostgresSource,
+/// A cursor of a database, a new one for each pair.
+struct CursorProbe<'a, S> {
+    source: &'a S,
     sql: &'a str,
 }
 
 /// Rows by which the size of one is told.
 const SAMPLE_ROWS: u32 = 100;
 
-impl Probe for CursorProbe<'_> {
+impl<S: Cursors> Probe for CursorProbe<'_, S> {
     type Error = SourceError;
 
     async fn row_bytes(&mut self) -> Result<Option<f64>, SourceError> {
@@ -231,24 +257,24 @@ impl Probe for CursorProbe<'_> {
     }
 }
 
-async fn time(cursor: &mut Cursor<'_>, pair: &Pair) -> Result<Option<Sample>, SourceError> {
+async fn time(cursor: &mut impl Cursor, pair: &Pair) -> Result<Option<Sample>, SourceError> {
     // In it the query begins.
     let begun = cursor.fetch(pair.batch_rows).await?;
-    let (began, mut batches, mut bytes) = (Instant::now(), 0, 0);
+    let (began, mut took, mut batches, mut bytes) = (Instant::now(), Duration::ZERO, 0, 0);
     let mut whole = begun.rows == u64::from(pair.batch_rows);
-    while whole && !pair.is_enough(batches, began.elapsed()) {
+    while whole && !pair.is_enough(batches, took) {
         let fetched = cursor.fetch(pair.batch_rows).await?;
         whole = fetched.rows == u64::from(pair.batch_rows);
         if whole {
-            (batches, bytes) = (batches + 1, bytes + fetched.bytes);
+            (batches, bytes, took) = (batches + 1, bytes + fetched.bytes, began.elapsed());
         }
     }
-    let first_seconds = began.elapsed().as_secs_f64() / f64::from(batches.max(1));
-    Ok(whole.then(|| Sample {
+    // A result may end before there was time for more.
+    Ok((batches >= pair.batches.min).then(|| Sample {
         batch_bytes: bytes as f64 / f64::from(batches.max(1)),
         // All of a batch is one answer.
         message_bytes: f64::from(pair.message_bytes),
-        first_seconds,
+        first_seconds: took.as_secs_f64() / f64::from(batches.max(1)),
         first_count: batches.into(),
         next_seconds: 0.0,
         next_count: 0,

@@ -18,9 +18,9 @@ fn tune(profiles: &str, args: &[&str]) -> Outcome {
 #[test]
 fn of_a_node_and_of_a_database() {
     let node = Node::start(&[]);
-    let (folder, database) = (Folder::new(), postgres().uri());
+    let (folder, databases) = (Folder::new(), [postgres().uri(), mariadb().uri()]);
     let profiles = folder.arg("profiles");
-    for (uri, least) in [(&node.uri, 6), (&database, 6)] {
+    for (uri, least) in [(&node.uri, 6), (&databases[0], 6), (&databases[1], 6)] {
         let outcome = calibrate(&profiles, &["--json", uri, "--seconds", "0.5"]).succeeds();
         let found: serde_json::Value = serde_json::from_str(outcome.text()).expect("JSON");
         let samples = found["samples"].as_array().expect("samples");
@@ -34,10 +34,11 @@ fn of_a_node_and_of_a_database() {
         let kept = std::path::PathBuf::from(found["kept"].as_str().expect("a path"));
         let text = std::fs::read_to_string(&kept).expect("the profile");
         assert!(text.contains("\"version\": 1"), "{text}");
-        let password = postgres().password();
-        assert!(!text.contains(password) && !kept.display().to_string().contains(password), "{kept:?}");
+        for password in [postgres().password(), mariadb().password(), "s3cret"] {
+            assert!(!text.contains(password) && !kept.display().to_string().contains(password), "{kept:?}");
+        }
     }
-    assert_eq!(std::fs::read_dir(folder.file("profiles")).expect("a folder").count(), 2);
+    assert_eq!(std::fs::read_dir(folder.file("profiles")).expect("a folder").count(), 3);
     let said = calibrate(&folder.arg("none"), &[&node.uri, "--seconds", "0.2", "--dry-run"]).succeeds();
     assert!(said.text().contains("alpha = ") && said.text().contains("beta  = "), "{said}");
     assert!(!folder.file("none").exists());
@@ -59,8 +60,13 @@ fn what_can_not_be_measured() {
     fails(&["lightship://127.0.0.1:1"], NETWORK, &["127.0.0.1:1"]);
     fails(&[&postgres().uri(), "--sql", "select nothing from nowhere"], SOURCE, &["nowhere", "^"]);
     fails(&[&postgres().uri(), "--thorough"], USAGE, &["--thorough"]);
-    fails(&["mysql://nobody@127.0.0.1/none"], USAGE, &["PostgreSQL", "hint:"]);
-    fails(&["sqlite:nothing.db"], USAGE, &["PostgreSQL"]);
+    fails(&[&mariadb().uri(), "--sql", "select nothing form nowhere"], SOURCE, &["nowhere", "^"]);
+    fails(&[&mariadb().uri(), "--sql", "select 1 as one"], USAGE, &["too few rows", "hint:"]);
+    fails(&[&mariadb().uri(), "--sql", "set @x = 1"], USAGE, &["no SELECT"]);
+    fails(&[&mariadb().uri(), "--thorough"], USAGE, &["--thorough"]);
+    fails(&[&mariadb().uri_as("tester", "wrong", "test")], SOURCE, &["refused the login"]);
+    fails(&["mysql://nobody@127.0.0.1:1/none"], NETWORK, &["127.0.0.1:1"]);
+    fails(&["sqlite:nothing.db"], USAGE, &["PostgreSQL", "MariaDB", "hint:"]);
     // A place where nothing can be kept.
     let file = folder.write("file", "");
     calibrate(&file, &[&node.uri, "--seconds", "0.2"]).fails(SOURCE, &["file"]);

@@ -11,6 +11,10 @@
 //! the server can't hand the snapshot of one connection to another, so parts of
 //! a table read side by side could be of different states.
 //!
+//! Cursors, for those who measure what drivers with a fetch size meet, go over a connection of their own,
+//! for the driver has none: by password (`mysql_native_password`, `caching_sha2_password`), in the clear,
+//! by TLS or by socket, and not compressed.
+//!
 //! # Types
 //! | server | Arrow |
 //! |---|---|
@@ -33,13 +37,16 @@
 //! that takes them; they never become NULL in silence.
 
 mod columns;
+mod cursor;
 mod errors;
+mod estimate;
+mod raw;
 mod reader;
 mod values;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::cast::AsArray;
@@ -50,10 +57,13 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::time::timeout;
 
+use self::raw::Raw;
 use self::reader::Connection;
 use crate::location;
 use crate::select::{self, rows_without_columns};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+
+pub use self::cursor::MySqlCursor;
 
 /// How long the server may take to accept a connection and a login.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
@@ -70,10 +80,14 @@ const BEGIN: &str = "SET time_zone = '+00:00', net_write_timeout = 3600; \
 /// A MySQL or MariaDB server, and the login to it.
 pub struct MySqlSource {
     opts: Opts,
+    /// Files of those that TLS trusts instead of the usual ones.
+    authorities: Vec<PathBuf>,
     /// `host:port`.
     server: Arc<str>,
     /// `user@host:port/database`.
     login: String,
+    /// A connection that waits for the next cursor.
+    idle: Mutex<Option<Raw>>,
 }
 
 impl MySqlSource {
@@ -87,12 +101,12 @@ impl MySqlSource {
     /// when nothing answers there, [`SourceError::Login`] when the server refuses
     /// user, password or database.
     pub async fn connect(uri: &str) -> Result<Self> {
-        let opts = options(uri)?;
+        let (opts, authorities) = options(uri)?;
         let server = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
         let user = opts.user().map(|user| format!("{user}@")).unwrap_or_default();
         let database = opts.db_name().map(|database| format!("/{database}")).unwrap_or_default();
         let login = format!("{user}{server}{database}");
-        let source = Self { opts, server: server.into(), login };
+        let source = Self { opts, authorities, server: server.into(), login, idle: Mutex::default() };
         source.open().await?.close().await;
         Ok(source)
     }
@@ -104,8 +118,13 @@ impl MySqlSource {
             conn.query_drop(BEGIN).await?;
             Ok(conn)
         };
-        match timeout(CONNECT_MAX, begin).await {
-            Ok(Ok(conn)) => Ok(Connection::new(conn, self.opts.clone())),
+        Ok(Connection::new(self.in_time(begin).await?, self.opts.clone()))
+    }
+
+    /// What it takes to connect, for so long.
+    async fn in_time<T>(&self, connect: impl Future<Output = Result<T, mysql_async::Error>>) -> Result<T> {
+        match timeout(CONNECT_MAX, connect).await {
+            Ok(Ok(connected)) => Ok(connected),
             Ok(Err(error)) => Err(errors::connect(&self.server, &self.login, error)),
             Err(_) => Err(SourceError::Connect {
                 target: self.server.to_string(),
@@ -130,7 +149,7 @@ impl MySqlSource {
 /// The driver's options of a URI, and two of ours: `ssl_ca`, which it has no word
 /// for, and no asking the server for the path of its socket, which may be that of
 /// another host or container.
-fn options(uri: &str) -> Result<Opts> {
+fn options(uri: &str) -> Result<(Opts, Vec<PathBuf>)> {
     let refused = |reason: String| SourceError::Location { given: location::redact(uri), reason };
     let mut url = url::Url::parse(uri).map_err(|error| refused(error.to_string()))?;
     let (ours, theirs): (Vec<_>, Vec<_>) =
@@ -141,12 +160,15 @@ fn options(uri: &str) -> Result<Opts> {
         url.query_pairs_mut().extend_pairs(theirs);
     }
     let opts = Opts::from_url(url.as_str()).map_err(|error| refused(error.to_string()))?;
-    let authorities: Vec<_> = ours.into_iter().map(|(_, path)| PathBuf::from(path).into()).collect();
+    let authorities: Vec<_> = ours.into_iter().map(|(_, path)| PathBuf::from(path)).collect();
     let tls = match (opts.ssl_opts().cloned(), authorities.is_empty()) {
         (tls, true) => tls,
-        (tls, false) => Some(tls.unwrap_or_default().with_root_certs(authorities)),
+        (tls, false) => {
+            let roots = authorities.iter().cloned().map(Into::into).collect();
+            Some(tls.unwrap_or_default().with_root_certs(roots))
+        }
     };
-    Ok(OptsBuilder::from_opts(opts).ssl_opts(tls).prefer_socket(prefer_socket).into())
+    Ok((OptsBuilder::from_opts(opts).ssl_opts(tls).prefer_socket(prefer_socket).into(), authorities))
 }
 
 impl fmt::Debug for MySqlSource {

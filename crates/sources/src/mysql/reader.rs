@@ -58,23 +58,26 @@ impl Drop for Connection {
         let id = conn.id();
         // Outside of the runtime, the driver only closes the socket.
         let _ = std::thread::Builder::new().name("mysql-close".into()).spawn(move || drop(conn));
-        let opts = self.opts.clone();
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                let kill = async {
-                    let mut conn = Conn::new(opts).await?;
-                    conn.query_drop(format!("KILL CONNECTION {id}")).await?;
-                    conn.disconnect().await
-                };
-                match timeout(KILL_MAX, kill).await {
-                    Ok(Ok(())) => {}
-                    // It may have ended by itself, which is the aim.
-                    Ok(Err(error)) => tracing::debug!(connection = id, %error, "statement not killed"),
-                    Err(_) => tracing::debug!(connection = id, "no answer in time to kill the statement"),
-                }
-            });
-        }
+        kill(self.opts.clone(), id);
     }
+}
+
+/// Has the server end another connection, and what it runs, on a task of its own.
+pub(super) fn kill(opts: Opts, id: u32) {
+    let Ok(runtime) = Handle::try_current() else { return };
+    runtime.spawn(async move {
+        let kill = async {
+            let mut conn = Conn::new(opts).await?;
+            conn.query_drop(format!("KILL CONNECTION {id}")).await?;
+            conn.disconnect().await
+        };
+        match timeout(KILL_MAX, kill).await {
+            Ok(Ok(())) => {}
+            // It may have ended by itself, which is the aim.
+            Ok(Err(error)) => tracing::debug!(connection = id, %error, "statement not killed"),
+            Err(_) => tracing::debug!(connection = id, "no answer in time to kill the statement"),
+        }
+    });
 }
 
 /// Runs `sql` and reads its first set of rows. `table` is the only one that it

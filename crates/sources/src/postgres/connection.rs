@@ -13,12 +13,12 @@ use bytes::{Buf, BytesMut};
 use futures::future::BoxFuture;
 use postgres_protocol::authentication::{md5_hash, sasl};
 use postgres_protocol::message::frontend;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::config::{Config, Host, SslMode};
 use super::message::{Frame, Header, Parser, ServerError};
-use super::tls;
+use crate::tls::{self, Socket, Verify};
 use crate::{Result, SourceError};
 
 /// Free space offered to every read of the socket.
@@ -29,9 +29,6 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 const CONTROL_ROWS_MAX: usize = 1 << 20;
 /// How long the server gets to take a cancel request.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-
-trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
 
 /// A row of a control query, as text.
 pub(super) type TextRow = Vec<Option<String>>;
@@ -532,7 +529,15 @@ fn dial(config: &Config) -> BoxFuture<'_, Result<Box<dyn Socket>>> {
             }
             _ => return Err(cant_connect(config, "what listens there is no PostgreSQL server".into(), None)),
         }
-        let connector = tls::connector(config).map_err(|reason| cant_connect(config, reason, None))?;
+        let verify = match config.ssl_mode {
+            SslMode::Disable | SslMode::Prefer => Verify::Nothing,
+            // libpq verifies under `require` only when it was given an authority.
+            SslMode::Require if config.ssl_root.is_none() => Verify::Nothing,
+            SslMode::Require | SslMode::VerifyCa => Verify::Authority,
+            SslMode::VerifyFull => Verify::Name,
+        };
+        let connector = tls::connector(verify, config.ssl_root.as_slice());
+        let connector = connector.map_err(|reason| cant_connect(config, reason, None))?;
         let name = rustls::pki_types::ServerName::try_from(host.clone())
             .map_err(|e| cant_connect(config, e.to_string(), None))?;
         Ok(Box::new(connector.connect(name, tcp).await.map_err(fail)?) as Box<dyn Socket>)

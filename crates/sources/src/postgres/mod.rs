@@ -19,7 +19,6 @@ mod numeric;
 mod read;
 mod rows;
 mod split;
-mod tls;
 mod types;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +35,7 @@ use self::types::{Kind, Types};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
 pub use self::copy_in::PostgresDestination;
-pub use self::cursor::{Cursor, Estimated, Fetched};
+pub use self::cursor::PostgresCursor;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Connections kept open between results.

@@ -10,13 +10,13 @@ use arrow_array::types::Int64Type;
 use arrow_schema::{DataType, TimeUnit};
 use futures::TryStreamExt;
 use lightship_sources::mysql::MySqlSource;
-use lightship_sources::{Dialect, ReadOptions, Rows, Scan, Source, SourceError, TableName};
+use lightship_sources::{Cursor, Cursors, Dialect, ReadOptions, Rows, Scan, Source, SourceError, TableName};
 use lightship_testkit::mariadb::MariaDb;
 
 use super::{collect, texts};
 
 /// One server for the tests that run at the same time; the last one stops it.
-fn server() -> Arc<MariaDb> {
+pub(crate) fn server() -> Arc<MariaDb> {
     static SERVER: Mutex<Weak<MariaDb>> = Mutex::new(Weak::new());
     let mut shared = SERVER.lock().unwrap();
     shared.upgrade().unwrap_or_else(|| {
@@ -531,5 +531,7 @@ async fn tls() {
         let source = check(&options).await.unwrap();
         let rows = query(&source, "SHOW STATUS LIKE 'Ssl_cipher'").await.unwrap();
         assert!(texts(rows).await.unwrap()[0][1].starts_with("TLS_"), "{options}");
+        let mut cursor = source.cursor("SELECT 7").await.unwrap();
+        assert_eq!(cursor.fetch(10).await.unwrap().rows, 1, "{options}");
     }
 }

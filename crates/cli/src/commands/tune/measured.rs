@@ -3,8 +3,9 @@
 use std::time::SystemTime;
 
 use lightship_session::{Client, Options, Profile, Profiles};
-use lightship_sources::Location;
+use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
+use lightship_sources::{Cursors, Location};
 use lightship_tuner::Limits;
 
 use crate::error::CliError;
@@ -65,11 +66,16 @@ pub(super) async fn estimate(location: &Location, sql: &str) -> Result<Estimate,
             let row_bytes = transfer.row_bytes().await?;
             Ok(Estimate { rows, row_bytes })
         }
-        Location::Postgres(uri) => {
-            let estimated = PostgresSource::connect(uri).await?.estimate(sql).await;
-            let estimated = estimated.map_err(|error| CliError::from(error).in_statement(sql))?;
-            Ok(Estimate { rows: Some(estimated.rows), row_bytes: Some(estimated.row_bytes) })
-        }
-        other => Err(CliError::usage(format!("{other}: neither a node nor a PostgreSQL database"))),
+        Location::Postgres(uri) => of_database(&PostgresSource::connect(uri).await?, sql).await,
+        Location::MySql(uri) => of_database(&MySqlSource::connect(uri).await?, sql).await,
+        other => Err(CliError::usage(format!(
+            "{other}: neither a node nor a PostgreSQL, MySQL or MariaDB database"
+        ))),
     }
+}
+
+async fn of_database(source: &impl Cursors, sql: &str) -> Result<Estimate, CliError> {
+    let estimated = source.estimate(sql).await;
+    let estimated = estimated.map_err(|error| CliError::from(error).in_statement(sql))?;
+    Ok(Estimate { rows: estimated.rows, row_bytes: estimated.row_bytes })
 }

@@ -1,6 +1,6 @@
-//! TLS to a server, as libpq's `sslmode` asks for it.
+//! TLS to a database server, with as much of it verified as is asked for.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,27 +10,39 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use super::config::{Config, SslMode};
+/// A connection to a server, encrypted or not.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
 
-/// A connector that verifies as much as the `sslmode` of `config` says.
+/// What is verified of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verify {
+    /// Nothing: it keeps listeners out, not impostors.
+    Nothing,
+    /// Its certificate, not its name.
+    Authority,
+    /// Both.
+    Name,
+}
+
+/// A connector that verifies so much, by the authorities in these files instead of the system's.
 ///
 /// # Errors
 /// What is wrong with the authorities to trust.
-pub(super) fn connector(config: &Config) -> Result<TlsConnector, String> {
+pub(crate) fn connector(verify: Verify, files: &[PathBuf]) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let root = config.ssl_root.as_deref();
-    let verifier: Arc<dyn ServerCertVerifier> = match config.ssl_mode {
-        // libpq verifies under `require` only when it was given an authority.
-        SslMode::Disable | SslMode::Prefer => Arc::new(Encrypted { provider: provider.clone(), chain: None }),
-        SslMode::Require if root.is_none() => Arc::new(Encrypted { provider: provider.clone(), chain: None }),
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
-            let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(root)?), provider.clone())
-                .build()
-                .map_err(|e| e.to_string())?;
-            match config.ssl_mode {
-                SslMode::VerifyFull => chain,
+    let verifier: Arc<dyn ServerCertVerifier> = match verify {
+        Verify::Nothing => Arc::new(Encrypted { provider: provider.clone(), chain: None }),
+        Verify::Authority | Verify::Name => {
+            let chain =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots(files)?), provider.clone())
+                    .build()
+                    .map_err(|e| e.to_string())?;
+            match verify {
+                Verify::Name => chain,
                 _ => Arc::new(Encrypted { provider: provider.clone(), chain: Some(chain) }),
             }
         }
@@ -44,27 +56,25 @@ pub(super) fn connector(config: &Config) -> Result<TlsConnector, String> {
     Ok(TlsConnector::from(Arc::new(client)))
 }
 
-fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
+fn roots(files: &[PathBuf]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    match file {
-        Some(path) => {
-            let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|e| fail(&e))? {
-                roots.add(certificate.map_err(|e| fail(&e))?).map_err(|e| fail(&e))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for path in files {
+        let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        for certificate in CertificateDer::pem_file_iter(path).map_err(|e| fail(&e))? {
+            roots.add(certificate.map_err(|e| fail(&e))?).map_err(|e| fail(&e))?;
         }
     }
+    if files.is_empty() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
     if roots.is_empty() {
-        return Err("there is no certificate authority to verify the server with; give sslrootcert".into());
+        return Err("there is no certificate authority to verify the server with; name one in the URI (sslrootcert, ssl_ca)".into());
     }
     Ok(roots)
 }
 
 /// Verifies less than TLS usually does: no host name and, without a chain, no
-/// certificate. It keeps listeners out, not impostors, as libpq documents.
+/// certificate.
 #[derive(Debug)]
 struct Encrypted {
     provider: Arc<CryptoProvider>,

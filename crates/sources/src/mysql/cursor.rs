@@ -1,0 +1,107 @@
+//! Cursors, as `STMT_ATTR_PREFETCH_ROWS` of the C API and `useCursorFetch` of Connector/J use them. The
+//! server makes a temporary table of the whole result before the first row is fetched.
+
+use std::sync::PoisonError;
+
+use mysql_async::Error;
+use mysql_common::constants::StatusFlags;
+
+use super::raw::{Prepared, Raw};
+use super::{BEGIN, MySqlSource, errors};
+use crate::{Cursor, Cursors, Estimated, Fetched, Result, SourceError};
+
+/// An open cursor. Dropped, it takes its connection with it, and has a statement that runs killed.
+#[derive(Debug)]
+pub struct MySqlCursor<'a> {
+    source: &'a MySqlSource,
+    raw: Raw,
+    statement: Prepared,
+    /// Rows fetched so far.
+    rows: u64,
+    ended: bool,
+}
+
+impl Cursors for MySqlSource {
+    type Cursor<'a> = MySqlCursor<'a>;
+
+    async fn cursor(&self, sql: &str) -> Result<MySqlCursor<'_>> {
+        let mut raw = self.raw().await?;
+        let statement = match raw.prepare(sql).await {
+            Ok(statement) => statement,
+            Err(error) => return Err(self.failed(raw, sql, 0, error)),
+        };
+        match raw.execute(statement).await {
+            Ok(true) => Ok(MySqlCursor { source: self, raw, statement, rows: 0, ended: false }),
+            Ok(false) => Err(SourceError::Unsupported("a cursor for what is no SELECT".into())),
+            Err(error) => {
+                // Its number is all that is left of it.
+                let _ = raw.forget(statement).await;
+                Err(self.failed(raw, sql, 0, error))
+            }
+        }
+    }
+
+    async fn estimate(&self, sql: &str) -> Result<Estimated> {
+        super::estimate::estimate(self, sql).await
+    }
+}
+
+impl MySqlSource {
+    /// A connection in a read-only transaction, without the driver.
+    async fn raw(&self) -> Result<Raw> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(mut raw), Some(start)) = (idle, BEGIN.rsplit("; ").next())
+            && raw.run(start).await.is_ok()
+        {
+            return Ok(raw);
+        }
+        // Boxed, for logins are large futures.
+        self.in_time(Box::pin(async {
+            let mut raw = Raw::open(&self.opts, &self.authorities).await?;
+            for statement in BEGIN.split("; ") {
+                raw.run(statement).await?;
+            }
+            Ok(raw)
+        }))
+        .await
+    }
+
+    /// The connection can be used again.
+    fn put(&self, raw: Raw) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
+    }
+
+    /// What the server refuses leaves the connection as it was.
+    fn failed(&self, raw: Raw, sql: &str, rows: u64, error: Error) -> SourceError {
+        if matches!(error, Error::Server(_)) {
+            self.put(raw);
+        }
+        errors::statement(&self.server, sql, rows, error)
+    }
+}
+
+impl Cursor for MySqlCursor<'_> {
+    async fn fetch(&mut self, rows: u32) -> Result<Fetched> {
+        // Past the last row the server has closed it.
+        if self.ended {
+            return Ok(Fetched::default());
+        }
+        let fetched = self.raw.fetch(self.statement, rows).await;
+        let (fetched, status) =
+            fetched.map_err(|error| errors::statement(&self.source.server, "", self.rows, error))?;
+        self.ended = status.contains(StatusFlags::SERVER_STATUS_LAST_ROW_SENT);
+        self.rows += fetched.rows;
+        Ok(fetched)
+    }
+
+    async fn close(mut self) -> Result<()> {
+        let closed = async {
+            self.raw.forget(self.statement).await?;
+            self.raw.run("ROLLBACK").await
+        };
+        let closed: Result<(), Error> = closed.await;
+        closed.map_err(|error| errors::statement(&self.source.server, "ROLLBACK", self.rows, error))?;
+        self.source.put(self.raw);
+        Ok(())
+    }
+}
