@@ -107,7 +107,43 @@ fn plans_for_links_that_were_measured() {
     let planned = answer(&[&server.uri(), "select * from tuned", "--for", "psycopg,jdbc"]);
     assert_eq!(planned["plan"]["window_batches"], 1);
     assert!(planned["settings"].to_string().contains("itersize"), "{planned}");
+    assert!(!planned.to_string().contains("message_bytes"), "{planned}");
     tune(&profiles, &[&server.uri(), "select nothing from nowhere"]).fails(SOURCE, &["nowhere"]);
+    let sized = [&server.uri(), "--rows", "1000", "--row-bytes", "10", "--message-bytes", "8KiB"];
+    tune(&profiles, &sized).fails(USAGE, &["--message-bytes", "hint"]);
+
+    let server = mariadb();
+    server.sql(
+        "create table tuned (n int primary key, t varchar(20));
+         insert into tuned select seq, 'a text' from seq_1_to_20000; analyze table tuned",
+    );
+    calibrate(&profiles, &["-q", &server.uri(), "--seconds", "0.5"]).succeeds();
+    let sql = "select * from tuned";
+    let planned = answer(&[&server.uri(), sql, "--for", "mysql,jdbc,oracle", "--trace"]);
+    assert_eq!(planned["plan"]["window_batches"], 1);
+    assert!(
+        planned["query"]["rows"].as_u64().is_some_and(|rows| (18_000..22_000).contains(&rows)),
+        "{planned}"
+    );
+    // Header, NULLs, a number, and six letters with their length.
+    assert_eq!(planned["query"]["row_bytes"], 4.0 + 2.0 + 4.0 + 7.0, "{planned}");
+    assert_eq!(planned["strategies"].as_array().map(Vec::len), Some(2), "{planned}");
+    assert!(planned["settings"].to_string().contains("STMT_ATTR_PREFETCH_ROWS"), "{planned}");
+    for absent in ["message_bytes", "SET GLOBAL net_buffer_length", "SDU"] {
+        assert!(!planned.to_string().contains(absent), "{absent}: {planned}");
+    }
+    let said =
+        with_profiles(&profiles, &["tune", &server.uri(), sql, "--trace", "--for", "mysql"]).succeeds();
+    assert!(
+        said.text().contains("default (15 rows) ") && said.text().contains("net_buffer_length"),
+        "{said}"
+    );
+    assert!(!said.text().contains("message"), "{said}");
+    // What the server does not know, and what it refuses.
+    tune(&profiles, &[&server.uri(), "select count(*) from tuned"])
+        .fails(USAGE, &["how many rows", "--rows"]);
+    assert_eq!(answer(&[&server.uri(), "select count(*) from tuned", "--rows", "1"])["query"]["rows"], 1);
+    tune(&profiles, &[&server.uri(), "select 1; drop table tuned"]).fails(SOURCE, &["drop table", "^"]);
 
     // A damaged profile is not used, and it is said how to mend it.
     for entry in std::fs::read_dir(&profiles).expect("a folder") {

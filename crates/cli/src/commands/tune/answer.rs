@@ -2,10 +2,11 @@
 //! that one, and what others would come to.
 
 use lightship_tuner::{
-    Explanation, Grid, Halt, Iteration, Limits, Link, Plan, Query, Rules, Strategy, Walk, WindowCost,
+    Bound, Explanation, Grid, Halt, Iteration, Limits, Link, Plan, Query, Rules, Strategy, Walk, WindowCost,
     descent, explain, newton, plan,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::args::{Ask, Method};
 use super::settings::{Advice, advise};
@@ -28,6 +29,32 @@ pub(super) struct Answer {
     pub(super) iterations: Option<Vec<IterationReport>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) settings: Vec<Advice>,
+    /// Whether batches come as messages whose size can be chosen.
+    #[serde(skip)]
+    pub(super) messages: bool,
+}
+
+impl Answer {
+    /// The object of `--json`, on one line.
+    pub(super) fn json(&self) -> serde_json::Result<String> {
+        if self.messages {
+            return serde_json::to_string(self);
+        }
+        let mut value = serde_json::to_value(self)?;
+        leave_messages_out(&mut value);
+        serde_json::to_string(&value)
+    }
+}
+
+fn leave_messages_out(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|key, _| !key.starts_with("message_bytes"));
+            object.values_mut().for_each(leave_messages_out);
+        }
+        Value::Array(values) => values.iter_mut().for_each(leave_messages_out),
+        _ => {}
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -115,7 +142,10 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
         ..plan
     };
     let found = timed(found);
-    let strategies = Strategy::ALL.into_iter().map(|strategy| {
+    // Some differ in their messages alone.
+    let fixed =
+        |strategy: &Strategy| ask.messages || matches!(strategy, Strategy::Default | Strategy::LargestBatch);
+    let strategies = Strategy::ALL.into_iter().filter(fixed).map(|strategy| {
         let plan = timed(strategy.plan(&link.model, query, limits)?);
         Ok(StrategyReport { strategy, plan, ratio: plan.predicted_seconds / found.predicted_seconds })
     });
@@ -127,6 +157,14 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
     } else {
         None
     };
+    let mut why = explain(link, query, limits, &ask.budget, &found)?;
+    if !ask.messages {
+        // All that a batch takes beyond the wait is the way of its bytes.
+        why.messages_seconds += std::mem::take(&mut why.first_messages_seconds);
+        if why.bound == Bound::FirstMessages {
+            why.bound = Bound::Messages;
+        }
+    }
     Ok(Answer {
         query: QueryReport {
             volume_bytes: query.volume_bytes,
@@ -138,10 +176,11 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
         method: ask.method,
         plan: found,
         halt: walked.as_ref().map(|walked| halted(walked, ask.rules)),
-        why: explain(link, query, limits, &ask.budget, &found)?,
+        why,
         strategies: strategies.collect::<Result<_, CliError>>()?,
         iterations,
-        settings: advise(&ask.drivers, &found, query),
+        settings: advise(&ask.drivers, &found, query, ask.messages),
+        messages: ask.messages,
     })
 }
 

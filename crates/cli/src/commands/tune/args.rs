@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rates, Rules, thesis};
 use serde::Serialize;
 
-use super::measured::Estimate;
+use super::measured::{Estimate, Tried};
 use super::parse::{self, Between};
 use super::settings::Driver;
 use crate::commands::fetch::Auto;
@@ -28,6 +28,7 @@ use crate::size::{MeanSize, Seconds, Size};
     after_long_help = "Examples:
   lightship tune lightship://db.example 'select * from lineitem'
   lightship tune postgresql://me@db/shop 'select * from orders' --for psycopg,jdbc
+  lightship tune mysql://me@db/shop 'select * from orders' --for jdbc,mysql
   lightship tune --link 50mbit --rows 4000000 --row-bytes 450
   lightship tune --link 10gbit --rows 4000000 --row-bytes 450 --for jdbc,psycopg
   lightship tune --alpha 0,8e-9,0.01 --beta 0,8e-9,1e-5 --volume-bytes 10GB --row-bytes 100
@@ -42,6 +43,10 @@ How it is found (--method):
   grid     the fastest of a grid over the limits, whatever its memory
 Only plan has more than one batch in flight. It is the default, but with --halt, which is about
 steps, newton is. --trace never changes the plan.
+
+Of a database, batches are planned, for drivers that fetch so many rows at a time from a cursor; it
+has no messages of ours. PostgreSQL and MySQL say how many rows they expect; MariaDB does, but for
+what is grouped, united or counted: say --rows then.
 
 Sizes are 4096, 64KiB or 1.5MB; times 250us, 10ms or 1s; rates 500MB/s or 10Gbit/s.
 docs/cost-model.md derives all of it."
@@ -163,6 +168,8 @@ pub(super) struct Ask {
     pub(super) rules: Rules,
     pub(super) trace: bool,
     pub(super) drivers: Vec<Driver>,
+    /// Whether batches come as messages whose size can be chosen.
+    pub(super) messages: bool,
 }
 
 impl TuneArgs {
@@ -210,6 +217,10 @@ impl TuneArgs {
                 Err(CliError::usage("how many rows the result has is not known before they come")
                     .hint("say it: --rows 1000000"))
             }
+            (None, Some(_), None) if self.sql.is_some() => {
+                Err(CliError::usage("how wide its rows are did not show in time")
+                    .hint("say it: --row-bytes 100"))
+            }
             _ => Err(CliError::usage(
                 "how large is the result? two of --volume-bytes, --rows and --row-bytes are needed",
             )
@@ -255,7 +266,12 @@ impl TuneArgs {
     }
 
     /// What is asked for; of a link that was measured, within these limits where no others are given.
-    pub(super) fn ask(&self, measured: Option<Limits>) -> Result<(Limits, Ask), CliError> {
+    pub(super) fn ask(&self, tried: Option<Tried>) -> Result<(Limits, Ask), CliError> {
+        let messages = tried.is_none_or(|tried| tried.messages);
+        if !messages && self.message_bytes.is_some() {
+            return Err(CliError::usage("--message-bytes: a database has no messages of ours")
+                .hint("leave it out: what was measured of it are batches"));
+        }
         let method = self.method.unwrap_or(if self.halt.is_some() { Method::Newton } else { Method::Plan });
         if self.halt.is_some() && !method.walks() {
             return Err(CliError::usage(format!(
@@ -266,13 +282,13 @@ impl TuneArgs {
         }
         let default = Budget::default();
         // What lies beyond the samples of a link is nobody's to say.
-        let measured = measured.or(self.link.map(|_| thesis::LIMITS));
+        let measured = tried.map(|tried| tried.limits).or(self.link.map(|_| thesis::LIMITS));
         let batch_max =
             self.batch_bytes_max.map(|size| size.0).or(measured.map(|limits| limits.batch_bytes_max));
-        let messages =
+        let sizes =
             self.message_bytes.or(measured
                 .map(|limits| Between { min: limits.message_bytes_min, max: limits.message_bytes_max }));
-        let messages = messages.unwrap_or(MESSAGES_DEFAULT);
+        let sizes = sizes.unwrap_or(MESSAGES_DEFAULT);
         let memory = self
             .memory
             .map_or_else(|| default.memory_bytes_max.max(batch_max.unwrap_or(0)), |memory| memory.0);
@@ -281,12 +297,12 @@ impl TuneArgs {
         }
         let budget = Budget { memory_bytes_max: memory, ..self.window(method)? };
         let limits = Limits {
-            message_bytes_min: messages.min,
-            message_bytes_max: messages.max,
+            message_bytes_min: sizes.min,
+            message_bytes_max: sizes.max,
             batch_bytes_max: batch_max.unwrap_or(memory).min(memory),
         };
         let (rules, trace, drivers) = (self.halt.unwrap_or_default(), self.trace, self.drivers.clone());
-        Ok((limits, Ask { budget, method, rules, trace, drivers }))
+        Ok((limits, Ask { budget, method, rules, trace, drivers, messages }))
     }
 
     /// The windows that are possible.

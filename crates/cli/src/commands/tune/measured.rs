@@ -32,25 +32,26 @@ pub(super) fn profile(location: &Location) -> Result<Profile, CliError> {
     Ok(profile)
 }
 
-/// What lies beyond the samples of a link is nobody's to say.
-pub(super) fn limits(profile: &Profile) -> Limits {
+/// What was tried on a link. What lies beyond the samples is nobody's to say.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tried {
+    pub(super) limits: Limits,
+    /// Whether batches come as messages whose size can be chosen; those of databases don't.
+    pub(super) messages: bool,
+}
+
+pub(super) fn tried(profile: &Profile) -> Tried {
     let most = |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(1.0, f64::max);
     let least =
         |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
     let batch_bytes_max = most(|sample| sample.batch_bytes) as u64;
-    // Where a batch is one answer, there is no message to choose.
-    if profile.calibration.next.samples == 0 {
-        return Limits {
-            message_bytes_min: batch_bytes_max,
-            message_bytes_max: batch_bytes_max,
-            batch_bytes_max,
-        };
-    }
-    Limits {
-        message_bytes_min: least(|sample| sample.message_bytes) as u64,
-        message_bytes_max: most(|sample| sample.message_bytes) as u64,
-        batch_bytes_max,
-    }
+    let messages = profile.calibration.next.samples > 0;
+    let (message_bytes_min, message_bytes_max) = if messages {
+        (least(|sample| sample.message_bytes) as u64, most(|sample| sample.message_bytes) as u64)
+    } else {
+        (batch_bytes_max, batch_bytes_max)
+    };
+    Tried { limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max }, messages }
 }
 
 /// Asks the other end how large the result of a query is thought to be.

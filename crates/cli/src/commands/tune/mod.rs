@@ -15,7 +15,7 @@ use self::measured::Estimate;
 use crate::error::CliError;
 
 pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
-    let (query, link, measured) = match args.place() {
+    let (query, link, tried) = match args.place() {
         None => (args.query(&Estimate::default())?, args.link()?, None),
         Some((uri, sql)) => {
             let location = Location::parse(uri)?;
@@ -24,13 +24,13 @@ pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError
                 Some(sql) => measured::estimate(&location, sql).await?,
                 None => Estimate::default(),
             };
-            (args.query(&estimate)?, profile.link(), Some(measured::limits(&profile)))
+            (args.query(&estimate)?, profile.link(), Some(measured::tried(&profile)))
         }
     };
-    let (limits, ask) = args.ask(measured)?;
+    let (limits, ask) = args.ask(tried)?;
     let answer = answer::answer(&link, &query, &limits, &ask)?;
     let text = if json {
-        serde_json::to_string(&answer).map_err(|e| CliError::internal(e.to_string()))? + "\n"
+        answer.json().map_err(|e| CliError::internal(e.to_string()))? + "\n"
     } else {
         print::text(&answer)
     };

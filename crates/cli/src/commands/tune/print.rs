@@ -2,7 +2,7 @@
 
 use lightship_tuner::{Bound, Explanation, Halt, Plan, Stage, Strategy};
 
-use super::answer::{Answer, HaltReport};
+use super::answer::{Answer, HaltReport, IterationReport};
 use super::settings::{Advice, Setting, Unit};
 use crate::size::{Seconds, Size, grouped, three_digits};
 
@@ -29,6 +29,10 @@ pub(super) fn text(answer: &Answer) -> String {
 
 fn heading(text: &mut String, answer: &Answer) {
     let (query, plan) = (&answer.query, &answer.plan);
+    let messages = match answer.messages {
+        true => format!("messages of {}, ", counted(plan.message_bytes, "byte", "bytes")),
+        false => String::new(),
+    };
     line(
         text,
         &[
@@ -48,9 +52,8 @@ fn heading(text: &mut String, answer: &Answer) {
             &counted(plan.batch_rows, "row", "rows"),
             " (",
             &Size(plan.batch_bytes).to_string(),
-            "), messages of ",
-            &counted(plan.message_bytes, "byte", "bytes"),
-            ", ",
+            "), ",
+            &messages,
             &counted(plan.window_batches, "batch", "batches"),
             " in flight",
         ],
@@ -71,12 +74,14 @@ fn heading(text: &mut String, answer: &Answer) {
 
 fn why(text: &mut String, answer: &Answer) {
     let why = &answer.why;
-    let parts = format!(
-        "{} waiting for round trips, {} more for first messages than for others, {} messages",
-        Seconds(why.waiting_seconds),
-        Seconds(why.first_messages_seconds),
-        Seconds(why.messages_seconds),
-    );
+    let waiting = format!("{} waiting for round trips", Seconds(why.waiting_seconds));
+    let messages = Seconds(why.messages_seconds);
+    let parts = if answer.messages {
+        let first = Seconds(why.first_messages_seconds);
+        format!("{waiting}, {first} more for first messages than for others, {messages} messages")
+    } else {
+        format!("{waiting}, {messages} for rows")
+    };
     wrapped(text, 0, &format!("Limited by {}: {parts}", bound(why)));
     wrapped(text, 0, &format!("Not larger: {}", not_larger(answer)));
     wrapped(text, 0, &format!("Not smaller: {}", not_smaller(answer)));
@@ -163,9 +168,9 @@ fn not_smaller(answer: &Answer) -> String {
 }
 
 fn plans(answer: &Answer) -> Vec<Vec<String>> {
-    let heads = ["", "rows a batch", "message bytes", "in flight", "memory", "time", "to the plan"];
+    let heads = ["", "rows a batch", MESSAGE_BYTES, "in flight", "memory", "time", "to the plan"];
     let row = |name: &str, plan: &Plan, ratio: f64| {
-        vec![
+        [
             name.to_owned(),
             grouped(plan.batch_rows),
             grouped(plan.message_bytes),
@@ -175,14 +180,28 @@ fn plans(answer: &Answer) -> Vec<Vec<String>> {
             format!("{} x", three_digits(ratio)),
         ]
     };
-    let mut rows = vec![heads.map(str::to_owned).to_vec(), row("plan", &answer.plan, 1.0)];
+    let name = |strategy| match name(strategy) {
+        DEFAULT if !answer.messages => "default (15 rows)",
+        name => name,
+    };
+    let mut rows = vec![row("plan", &answer.plan, 1.0)];
     rows.extend(answer.strategies.iter().map(|s| row(name(s.strategy), &s.plan, s.ratio)));
-    rows
+    table(answer, heads, rows)
+}
+
+const MESSAGE_BYTES: &str = "message bytes";
+const DEFAULT: &str = "default (15 rows, 8 KiB)";
+
+/// A head and rows, without the size of messages where there is none.
+fn table<const N: usize>(answer: &Answer, heads: [&str; N], rows: Vec<[String; N]>) -> Vec<Vec<String>> {
+    let shown = |cell: &(&str, String)| answer.messages || cell.0 != MESSAGE_BYTES;
+    let all = std::iter::once(heads.map(str::to_owned)).chain(rows);
+    all.map(|row| heads.into_iter().zip(row).filter(shown).map(|(_, cell)| cell).collect()).collect()
 }
 
 fn name(strategy: Strategy) -> &'static str {
     match strategy {
-        Strategy::Default => "default (15 rows, 8 KiB)",
+        Strategy::Default => DEFAULT,
         Strategy::LargestMessage => "largest message",
         Strategy::LargestBatch => "largest batch",
         Strategy::LargestBoth => "largest of both",
@@ -191,10 +210,9 @@ fn name(strategy: Strategy) -> &'static str {
 }
 
 fn steps(answer: &Answer) -> Option<Vec<Vec<String>>> {
-    let heads = ["k", "batch bytes", "rows", "message bytes", "time", "saved", ""];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    rows.extend(answer.iterations.as_ref()?.iter().map(|step| {
-        vec![
+    let heads = ["k", "batch bytes", "rows", MESSAGE_BYTES, "time", "saved", ""];
+    let row = |step: &IterationReport| {
+        [
             step.k.to_string(),
             grouped(step.batch_bytes),
             grouped(step.batch_rows),
@@ -203,8 +221,8 @@ fn steps(answer: &Answer) -> Option<Vec<Vec<String>>> {
             if step.k == 0 { String::new() } else { Seconds(step.gain_seconds).to_string() },
             if step.chosen { "plan".into() } else { String::new() },
         ]
-    }));
-    Some(rows)
+    };
+    Some(table(answer, heads, answer.iterations.as_ref()?.iter().map(row).collect()))
 }
 
 fn settings(text: &mut String, advice: &Advice) {

@@ -94,18 +94,29 @@ const NET_BUFFER_BLOCK: u64 = 1024;
 const FETCH_MEMORY_PARTS: u64 = 4;
 const FETCH_MEMORY_DEFAULT: u64 = 64 << 20;
 
-pub(super) fn advise(drivers: &[Driver], plan: &Plan, query: &Query) -> Vec<Advice> {
-    let make = Maker { plan, row_bytes: query.row_bytes };
+/// What to write for a plan; of its messages only where they are what was measured.
+pub(super) fn advise(drivers: &[Driver], plan: &Plan, query: &Query, messages: bool) -> Vec<Advice> {
+    let make = Maker { plan, row_bytes: query.row_bytes, messages };
     drivers.iter().map(|&driver| Advice { driver, settings: make.settings(driver) }).collect()
 }
 
 struct Maker<'a> {
     plan: &'a Plan,
     row_bytes: f64,
+    messages: bool,
 }
 
 impl Maker<'_> {
     fn settings(&self, driver: Driver) -> Vec<Setting> {
+        let mut settings = self.all(driver);
+        if !self.messages {
+            settings.retain(|setting| setting.unit != Unit::Bytes);
+            settings.iter_mut().for_each(|setting| setting.notes.retain(|note| note != POSTGRESQL_MESSAGE));
+        }
+        settings
+    }
+
+    fn all(&self, driver: Driver) -> Vec<Setting> {
         match driver {
             Driver::Jdbc => self.jdbc(),
             Driver::Psycopg => vec![
@@ -152,11 +163,11 @@ impl Maker<'_> {
             self.bytes(SDU, |m| format!("DEFAULT_SDU_SIZE={m}"))
                 .note("in sqlnet.ora of both client and server, or (SDU=...) in the connect descriptor: the smaller of \
                     both ends' is used")
-                .note("before Oracle Database 12c at most 65535, before 11.2 at most 32767"),
+                .note("Oracle's guide adds 70 bytes to the message; before Oracle Database 12c at most 65535 or 32767"),
             self.rows(U32_MAX, |f| format!("OCI_ATTR_PREFETCH_ROWS = {f}"))
                 .note("OCI, of the statement; OCI_ATTR_PREFETCH_MEMORY = 0, or it may limit the rows further"),
             self.rows(INT_MAX, |f| format!("cursor.arraysize = {f}"))
-                .note("python-oracledb, before execute()"),
+                .note("python-oracledb, before execute(); cursor.prefetchrows is for the first round trip"),
             self.rows(ARRAYSIZE_MAX, |f| format!("SET ARRAYSIZE {f}"))
                 .note("SQL*Plus"),
         ]
@@ -165,9 +176,9 @@ impl Maker<'_> {
     fn mysql(&self) -> Vec<Setting> {
         let mut buffer = self.bytes(NET_BUFFER, |m| format!("SET GLOBAL net_buffer_length = {m}")).note(
             "of the server, for connections made from then on, in multiples of 1024; rows are gathered in it \
-                before they are sent, and it grows for larger ones",
+                before they are sent",
         );
-        // Rounded up: a plan's message is to fit.
+        // Rounded up, for the server rounds down: a plan's message is to fit.
         buffer.value = buffer.value.next_multiple_of(NET_BUFFER_BLOCK);
         buffer.memory_bytes = buffer.value;
         buffer.write = format!("SET GLOBAL net_buffer_length = {}", buffer.value);
@@ -177,6 +188,8 @@ impl Maker<'_> {
             })
             .note("C API, of a prepared statement, with STMT_ATTR_CURSOR_TYPE set to CURSOR_TYPE_READ_ONLY; without a \
                 cursor the whole result is sent at once")
+            .note("the server makes a temporary table of the whole result first; what it sends goes through a buffer of \
+                its net_buffer_length, 16 KiB by default")
             .note("Connector/J: --for jdbc"),
             buffer,
         ]
