@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use lightship_engine::{Engine, EngineConfig};
-use lightship_session::{Client, ClientConfig, Endpoint, Options, Transfer};
+use lightship_session::{Client, ClientConfig, Endpoint, Fact, Known, Options, Profiles, Transfer};
 use lightship_sources::location::Tls;
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
@@ -24,7 +24,11 @@ pub(crate) const TOKEN_VARIABLE: &str = "LIGHTSHIP_TOKEN";
 
 /// A place to ask, opened.
 pub(crate) enum Feed {
-    Node(Client),
+    Node {
+        client: Box<Client>,
+        /// As profiles name it.
+        name: String,
+    },
     Database(Box<dyn Source>),
     Files(Engine),
 }
@@ -43,7 +47,8 @@ impl Feed {
         Ok(match location {
             Location::Node { .. } | Location::NodeUnix { .. } => {
                 let (endpoint, config) = endpoint(location)?;
-                Self::Node(Client::connect_with(&endpoint, &config).await?)
+                let client = Box::new(Client::connect_with(&endpoint, &config).await?);
+                Self::Node { client, name: location.to_string() }
             }
             Location::Path(path) => {
                 let mut config = EngineConfig::default();
@@ -69,6 +74,7 @@ impl Feed {
         D: Future<Output = Result<Box<dyn Destination>, CliError>>,
     {
         let began = Instant::now();
+        let name = if let Self::Node { name, .. } = self { Some(name.clone()) } else { None };
         let mut answer = self.ask(sql, options).await.map_err(|error| error.in_statement(sql))?;
         let mut destination = create(answer.schema()).await?;
         let mut progress = Progress::new(answer.rows_estimate(), quiet);
@@ -110,7 +116,7 @@ impl Feed {
         if let Answer::Node(transfer) = &answer {
             let node = transfer.report();
             report.bytes_wire = Some(node.bytes_wire);
-            report.plan = Some(PlanReport::from(&node.plan));
+            report.plan = Some(PlanReport::new(&node.plan, node.predicted_seconds));
             report.carrier = Some(node.carrier.to_string());
             report.messages = Some(node.messages);
             report.messages_joined = Some(node.messages_joined);
@@ -120,14 +126,20 @@ impl Feed {
             report.stages.wait = Some(node.stages.wait);
             report.stages.decode = Some(node.stages.decode);
             report.codecs = node.codecs.iter().map(CodecReport::from).collect();
-            report.retunes = node.retunes.iter().map(RetuneReport::from).collect();
+            report.retunes = RetuneReport::all(&node);
+            if let Some(name) = &name {
+                keep(name, Fact::of(sql, &node));
+            }
         }
         Ok(report)
     }
 
     async fn ask(&mut self, sql: &str, options: &FeedOptions) -> Result<Answer<'_>, CliError> {
         Ok(match self {
-            Self::Node(client) => Answer::Node(client.fetch(sql, &options.transfer).await?),
+            Self::Node { client, name } => {
+                let known = known(name, sql, &client.carrier().to_string());
+                Answer::Node(Box::new(client.fetch(sql, &Options { known, ..options.transfer }).await?))
+            }
             Self::Database(source) => Answer::Database(source.query(sql, &options.read).await?),
             Self::Files(engine) => {
                 let running = engine.query(sql).await?;
@@ -138,9 +150,30 @@ impl Feed {
     }
 }
 
+/// What is known of a link and a query. What can't be read, or is in doubt, is nothing known: the transfer finds
+/// out.
+fn known(name: &str, sql: &str, carrier: &str) -> Known {
+    let Ok(profiles) = Profiles::of_user() else { return Known::default() };
+    let unread = |error| tracing::warn!(%error, "going on without what was known of the link");
+    let profile = profiles.find(name).map_err(unread).ok().flatten();
+    let profile = profile.filter(|profile| profile.doubts(SystemTime::now()).is_empty());
+    let mut facts = profiles.facts(name).map_err(unread).unwrap_or_default();
+    facts.retain(|fact| fact.carrier == carrier);
+    Known::of(profile.as_ref(), &facts, sql)
+}
+
+/// A result that has come is whole, whether or not this can be kept of it.
+fn keep(name: &str, fact: Fact) {
+    if let Ok(profiles) = Profiles::of_user()
+        && let Err(error) = profiles.record(name, fact)
+    {
+        tracing::warn!(%error, "what this transfer took is not kept");
+    }
+}
+
 /// A result on its way, from any feed.
 enum Answer<'a> {
-    Node(Transfer<'a>),
+    Node(Box<Transfer<'a>>),
     Database(lightship_sources::Rows),
     Files { schema: SchemaRef, rows_estimate: Option<u64>, rows: lightship_transport::net::Rows },
 }

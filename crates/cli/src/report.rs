@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lightship_session::{Plan, Retuned};
+use lightship_session::{Plan, Resized, Retuned};
 use serde::Serialize;
 
 use crate::error::{CliError, Kind};
@@ -51,6 +51,11 @@ pub(crate) struct PlanReport {
     pub(crate) codec: String,
     pub(crate) streams: u32,
     pub(crate) memory_bytes: u64,
+    /// Most bytes of rows on their way, but for a row that is larger than a message: W batches.
+    pub(crate) in_flight_bytes: u64,
+    /// What it was to take, where something was known of the link and of the result's size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) predicted_seconds: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -73,21 +78,55 @@ impl From<&lightship_session::CodecReport> for CodecReport {
     }
 }
 
-/// A change of the codec.
+/// A change on the way, and the first message after it, from 0.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct RetuneReport {
-    /// The first message of the new codec, from 0.
-    pub(crate) message: u64,
-    pub(crate) from: String,
-    pub(crate) to: String,
-    /// The slowest stage under the old one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) slowest: Option<String>,
+#[serde(untagged)]
+pub(crate) enum RetuneReport {
+    Codec {
+        message: u64,
+        from: String,
+        to: String,
+        /// The slowest stage under the old one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slowest: Option<String>,
+    },
+    Sizes {
+        message: u64,
+        message_bytes: u32,
+        window_batches: u32,
+        /// Before.
+        from_message_bytes: u32,
+        from_window_batches: u32,
+    },
+}
+
+impl RetuneReport {
+    /// Of codec and sizes, in their order.
+    pub(crate) fn all(report: &lightship_session::Report) -> Vec<Self> {
+        let mut all: Vec<Self> = report.resizes.iter().map(Self::from).collect();
+        all.extend(report.retunes.iter().map(Self::from));
+        all.sort_by_key(|retune| match retune {
+            Self::Codec { message, .. } | Self::Sizes { message, .. } => *message,
+        });
+        all
+    }
+}
+
+impl From<&Resized> for RetuneReport {
+    fn from(resized: &Resized) -> Self {
+        Self::Sizes {
+            message: resized.message,
+            message_bytes: resized.to.message_bytes,
+            window_batches: resized.to.window_batches,
+            from_message_bytes: resized.from.message_bytes,
+            from_window_batches: resized.from.window_batches,
+        }
+    }
 }
 
 impl From<&Retuned> for RetuneReport {
     fn from(retuned: &Retuned) -> Self {
-        Self {
+        Self::Codec {
             message: retuned.message,
             from: retuned.from.to_string(),
             to: retuned.to.to_string(),
@@ -96,8 +135,8 @@ impl From<&Retuned> for RetuneReport {
     }
 }
 
-impl From<&Plan> for PlanReport {
-    fn from(plan: &Plan) -> Self {
+impl PlanReport {
+    pub(crate) fn new(plan: &Plan, predicted_seconds: Option<f64>) -> Self {
         Self {
             batch_rows: Some(plan.batch_rows).filter(|&rows| rows > 0),
             batch_bytes: plan.batch_bytes,
@@ -107,6 +146,8 @@ impl From<&Plan> for PlanReport {
             codec: plan.codec.map_or_else(|| "auto".to_owned(), |codec| codec.to_string()),
             streams: plan.streams,
             memory_bytes: plan.memory_bytes(),
+            in_flight_bytes: u64::from(plan.window_batches) * u64::from(plan.batch_bytes),
+            predicted_seconds,
         }
     }
 }

@@ -38,10 +38,10 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Thirteen pairs of 32 KB to 2 MB and 8 to 512 KB, small ones first: as many as there is time for.
+    /// Fourteen pairs of 32 KB to 2 MB and 8 KB to 1 MB, small ones first: as many as there is time for.
     pub fn quick(budget: Duration) -> Self {
         let batches = [32u64, 128, 512, 2048].map(|kib| kib << 10);
-        let messages = [8u64, 32, 128, 512].map(|kib| kib << 10);
+        let messages = [8u64, 32, 128, 512, 1024].map(|kib| kib << 10);
         let with = |batch: u64| messages.into_iter().filter(move |&m| m <= batch).map(move |m| (batch, m));
         Self {
             pairs: batches.into_iter().flat_map(with).collect(),

@@ -21,15 +21,21 @@
 //! # }
 //! ```
 
+mod budget;
 mod calibrate;
+mod history;
+mod known;
 mod plan;
 mod profile;
 mod transfer;
 
+pub use budget::Budget;
 pub use calibrate::{Batches, CalibrateError, Effort, NodeProbe, Pair, Probe, calibrate};
+pub use history::Fact;
+pub use known::Known;
 pub use lightship_transport::TransportError;
 pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint};
-pub use lightship_transport::proto::Retuned;
+pub use lightship_transport::proto::{Resized, Retuned};
 pub use lightship_wire::Codec;
 pub use lightship_wire::control::{ErrorCode, Failure, Plan};
 pub use lightship_wire::tuning::Stage;

@@ -203,6 +203,17 @@ impl Profiles {
         self.folder.join(endpoint.chars().map(letter).collect::<String>() + ".json")
     }
 
+    /// The endpoint that a file is of, by its name without what comes last; nothing where it is of none.
+    pub(crate) fn endpoint_of(stem: &str) -> Option<String> {
+        let mut pieces = stem.split('_');
+        let mut endpoint = pieces.next()?.to_owned();
+        while let Some(code) = pieces.next() {
+            endpoint.push(char::from_u32(u32::from_str_radix(code, 16).ok()?)?);
+            endpoint.push_str(pieces.next()?);
+        }
+        Some(endpoint)
+    }
+
     /// Keeps a profile in the place of an earlier one. Answers where.
     ///
     /// # Errors
@@ -215,15 +226,19 @@ impl Profiles {
         };
         fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
         let text = serde_json::to_string_pretty(profile).map_err(|e| io(&path)(e.into()))?;
-        // Whole or not at all: another process may be reading.
+        self.replace(&path, &(text + "\n")).map_err(io(&path))?;
+        Ok(path)
+    }
+
+    /// Whole or not at all: another process may be reading.
+    pub(crate) fn replace(&self, path: &Path, text: &str) -> io::Result<()> {
         let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-        let written = fs::write(&unfinished, text + "\n").and_then(|()| fs::rename(&unfinished, &path));
-        if let Err(error) = written {
+        let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+        if written.is_err() {
             // On a full disk it is in the way; where it is not there, nothing is.
             let _ = fs::remove_file(&unfinished);
-            return Err(io(&path)(error));
         }
-        Ok(path)
+        written
     }
 
     /// The profile of an endpoint, where there is one.
@@ -247,7 +262,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn unix_seconds(time: SystemTime) -> u64 {
+pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

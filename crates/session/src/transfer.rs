@@ -5,15 +5,19 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
-use lightship_transport::proto::{Retuned, Totals};
+use lightship_transport::proto::{Resized, Retuned, Totals};
+use lightship_tuner::Flight;
 use lightship_wire::control::{Plan, Query};
+use lightship_wire::tuning::Sizes;
 use lightship_wire::{Codec, rows_bytes};
 
-use crate::{Endpoint, Options, TransportError};
+use crate::budget::{Budget, Lease};
+use crate::{Endpoint, Known, Options, TransportError};
 
 /// An open connection to a node.
 pub struct Client {
     connection: Connection,
+    budget: Budget,
 }
 
 impl Client {
@@ -31,7 +35,13 @@ impl Client {
     /// # Errors
     /// When the node can't be reached or refuses the token.
     pub async fn connect_with(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self, TransportError> {
-        Ok(Self { connection: Connection::connect(endpoint, config).await? })
+        Ok(Self { connection: Connection::connect(endpoint, config).await?, budget: Budget::of_process() })
+    }
+
+    /// Shares another budget than the process' own.
+    #[must_use]
+    pub fn within(self, budget: Budget) -> Self {
+        Self { budget, ..self }
     }
 
     /// What carries the rows.
@@ -49,7 +59,19 @@ impl Client {
     /// # Errors
     /// When the node refuses the query or is lost.
     pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
-        let plan = self.connection.settle(options.plan(self.same_host()))?;
+        let lease = self.budget.lease(options.on_the_way_bytes());
+        // The handshake's is younger than any that was kept.
+        let rtt_seconds = self.connection.rtt().map(|rtt| rtt.as_secs_f64());
+        let known = Known { rtt_seconds: rtt_seconds.or(options.known.rtt_seconds), ..options.known };
+        let mut options = Options { known, ..*options };
+        let by_tcp = self.carrier() == Carrier::Tcp;
+        if !by_tcp {
+            // What is lent lies in segments of a fixed size, and no link is to be covered.
+            options.known.bytes_per_second = None;
+        }
+        let plan = self.connection.settle(options.plan(self.same_host(), lease.bytes))?;
+        let flight = || options.flight(&plan, lease.bytes, known.rtt_seconds.unwrap_or(0.0));
+        let flight = by_tcp.then(flight).flatten();
         let began = Instant::now();
         let query = Query { sql: sql.to_owned(), plan };
         let (schema, rows_estimate) = self.connection.query(&query).await?;
@@ -65,6 +87,10 @@ impl Client {
             receive: began.elapsed(),
             ended: None,
             totals,
+            known,
+            predicted_seconds: None,
+            flight,
+            _lease: lease,
         })
     }
 }
@@ -81,6 +107,11 @@ pub struct Transfer<'a> {
     receive: Duration,
     ended: Option<Instant>,
     totals: Box<Totals>,
+    known: Known,
+    predicted_seconds: Option<f64>,
+    /// Who follows it, where its sizes are left to us and can be changed.
+    flight: Option<Flight>,
+    _lease: Lease,
 }
 
 /// Where the time of a transfer went, in seconds. Stages overlap: they need not
@@ -118,8 +149,10 @@ pub struct Report {
     pub messages_joined: u64,
     /// From the query to the last row.
     pub seconds: f64,
-    /// The plan.
+    /// The plan it began with.
     pub plan: Plan,
+    /// What it was to take by that, where something was known of the link and of the result's size.
+    pub predicted_seconds: Option<f64>,
     /// What carried the rows.
     pub carrier: Carrier,
     /// Where the time went.
@@ -128,6 +161,8 @@ pub struct Report {
     pub codecs: Vec<CodecReport>,
     /// How the codec changed on the way. Known at the end of the result.
     pub retunes: Vec<Retuned>,
+    /// How the sizes changed on the way. Known at the end of the result.
+    pub resizes: Vec<Resized>,
 }
 
 /// What travelled in one codec.
@@ -172,8 +207,13 @@ impl Transfer<'_> {
         self.receive += waiting.elapsed();
         match incoming {
             Incoming::Rows(batch) => {
+                let bytes = rows_bytes(&batch);
+                if self.rows == 0 && batch.num_rows() > 0 {
+                    self.predict(bytes as f64 / batch.num_rows() as f64);
+                }
                 self.rows += batch.num_rows() as u64;
-                self.bytes_arrow += rows_bytes(&batch);
+                self.bytes_arrow += bytes;
+                self.follow(bytes);
                 Ok(Some(batch))
             }
             Incoming::Finished(totals) => {
@@ -181,6 +221,29 @@ impl Transfer<'_> {
                 self.totals = totals;
                 Ok(None)
             }
+        }
+    }
+
+    /// With the first rows their size is known, and that of the result as far as anybody thinks to know.
+    fn predict(&mut self, row_bytes: f64) {
+        let expected = self.rows_estimate.map(|rows| (rows as f64 * row_bytes) as u64);
+        let Some(volume_bytes) = self.known.volume_bytes.or(expected) else { return };
+        let sizes = lightship_tuner::Sizes {
+            message_bytes: self.plan.message_bytes.into(),
+            window_batches: self.plan.window_batches.into(),
+        };
+        self.predicted_seconds = self.known.predict(volume_bytes, sizes);
+    }
+
+    /// Asks for other sizes where the link would have them.
+    fn follow(&mut self, bytes: u64) {
+        let Some(flight) = &mut self.flight else { return };
+        let Some(wanted) = flight.arrived(self.began.elapsed().as_secs_f64(), bytes) else { return };
+        let capped = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+        let message_bytes = capped(wanted.message_bytes);
+        let window_batches = capped(wanted.window_batches);
+        if self.connection.resize(Sizes { batch_bytes: message_bytes, message_bytes, window_batches }) {
+            flight.follow(wanted);
         }
     }
 
@@ -213,6 +276,7 @@ impl Transfer<'_> {
             messages_joined: self.totals.messages_joined,
             seconds: elapsed.as_secs_f64(),
             plan: self.plan,
+            predicted_seconds: self.predicted_seconds,
             carrier: self.connection.carrier(),
             stages: Stages {
                 produce: seconds(producer.produce_ns),
@@ -232,6 +296,7 @@ impl Transfer<'_> {
                 })
                 .collect(),
             retunes: self.totals.retunes.clone(),
+            resizes: self.totals.resizes.clone(),
         }
     }
 }

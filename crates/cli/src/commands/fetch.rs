@@ -79,7 +79,8 @@ pub(crate) struct TransferArgs {
     /// Largest message for a single row that fits no other; part of the memory.
     #[arg(long, value_name = "auto|SIZE", default_value = "auto")]
     message_bytes_max: Auto<Size>,
-    /// Batches on their way at once: enough of them hide the round trip, each takes memory.
+    /// Batches on their way at once: enough of them hide the round trip, each takes memory. auto begins
+    /// with what is known of the link and follows it on the way.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     window: Auto<u32>,
     /// Connections that a result comes over, to a database or a node.
@@ -164,6 +165,7 @@ impl TransferArgs {
                 window_batches: self.window.0,
                 codec: self.codec.0,
                 streams: self.streams.0.map(capped_count),
+                ..Options::default()
             },
             read,
             query_memory_bytes: self.memory.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX)),

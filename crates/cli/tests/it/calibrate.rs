@@ -3,7 +3,7 @@
 use crate::support::*;
 
 /// The command with its profiles in a folder of its own.
-fn with_profiles(profiles: &str, args: &[&str]) -> Outcome {
+pub(crate) fn with_profiles(profiles: &str, args: &[&str]) -> Outcome {
     Process::start_with(args, |command| command.env("LIGHTSHIP_PROFILES", profiles)).end()
 }
 

@@ -7,6 +7,7 @@ mod copy;
 mod databases;
 mod ends;
 mod fetch;
+mod history;
 mod hostile;
 mod large;
 mod manual;

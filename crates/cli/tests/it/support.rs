@@ -116,6 +116,8 @@ impl Process {
             .args(args)
             .env_remove("LIGHTSHIP_LOG")
             .env_remove("LIGHTSHIP_TOKEN")
+            // What one test leaves there is nothing to another: their nodes have ports of their own.
+            .env("LIGHTSHIP_PROFILES", concat!(env!("CARGO_TARGET_TMPDIR"), "/profiles"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

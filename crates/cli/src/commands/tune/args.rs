@@ -29,6 +29,7 @@ use crate::size::{MeanSize, Seconds, Size};
   lightship tune lightship://db.example 'select * from lineitem'
   lightship tune postgresql://me@db/shop 'select * from orders' --for psycopg,jdbc
   lightship tune mysql://me@db/shop 'select * from orders' --for jdbc,mysql
+  lightship tune lightship://db.example --history
   lightship tune --link 50mbit --rows 4000000 --row-bytes 450
   lightship tune --link 10gbit --rows 4000000 --row-bytes 450 --for jdbc,psycopg
   lightship tune --alpha 0,8e-9,0.01 --beta 0,8e-9,1e-5 --volume-bytes 10GB --row-bytes 100
@@ -41,7 +42,9 @@ How it is found (--method):
   newton   from the smallest sizes up, by steps, until a step no longer pays (--halt)
   descent  the same walk with safeguards: no step makes it slower
   grid     the fastest of a grid over the limits, whatever its memory
-Only plan has more than one batch in flight. It is the default, but with --halt, which is about
+Only plan has more than one batch in flight. Of a node that was measured it is what `lightship fetch`
+begins with: messages of a megabyte, which compress best, or as much as half a second carries, and a
+window that covers the link. It is the default, but with --halt, which is about
 steps, newton is. --trace never changes the plan.
 
 Of a database, batches are planned, for drivers that fetch so many rows at a time from a cursor; it
@@ -58,6 +61,9 @@ pub(crate) struct TuneArgs {
     /// The query whose result is to come; or say how large it is.
     #[arg(value_name = "SQL")]
     sql: Option<String>,
+    /// What was predicted of transfers, and what they took: of the place, or of all.
+    #[arg(long, conflicts_with_all = ["sql", "alpha", "beta", "link", "volume_bytes", "rows", "row_bytes", "trace", "drivers", "halt", "method"])]
+    history: bool,
 
     /// Bytes of the result. Two of this, --rows and --row-bytes are needed.
     #[arg(long, value_name = "SIZE", help_heading = "Result")]
@@ -178,6 +184,11 @@ impl TuneArgs {
         self.uri.as_deref().map(|uri| (uri, self.sql.as_deref()))
     }
 
+    /// Whether it is about what was.
+    pub(super) fn wants_history(&self) -> bool {
+        self.history
+    }
+
     /// Whether the result's size is not said.
     pub(super) fn wants_estimate(&self) -> bool {
         let said = [self.volume_bytes.is_some(), self.rows.is_some(), self.row_bytes.is_some()];
@@ -289,13 +300,24 @@ impl TuneArgs {
             self.message_bytes.or(measured
                 .map(|limits| Between { min: limits.message_bytes_min, max: limits.message_bytes_max }));
         let sizes = sizes.unwrap_or(MESSAGES_DEFAULT);
+        // What a fetch of ours begins with, where nothing else is asked for.
+        let own = self.message_bytes.is_none()
+            && self.window.given().is_none()
+            && self.batch_bytes_max.is_none()
+            && method == Method::Plan
+            && !self.drivers.iter().any(|driver| driver.has_one_batch());
+        let fetch = tried.and_then(|tried| tried.fetch).filter(|_| own);
+        let exactly = |size| Between { min: size, max: size };
+        let sizes = fetch.map_or(sizes, |fetch| exactly(fetch.message_bytes));
+        let batch_max = fetch.map_or(batch_max, |fetch| Some(fetch.message_bytes));
+        let window = self.window.given().or(fetch.map(|fetch| exactly(fetch.window_batches)));
         let memory = self
             .memory
             .map_or_else(|| default.memory_bytes_max.max(batch_max.unwrap_or(0)), |memory| memory.0);
         if memory == 0 || batch_max == Some(0) {
             return Err(CliError::usage("--memory and --batch-bytes-max: a row is to fit into them"));
         }
-        let budget = Budget { memory_bytes_max: memory, ..self.window(method)? };
+        let budget = Budget { memory_bytes_max: memory, ..self.window(method, window)? };
         let limits = Limits {
             message_bytes_min: sizes.min,
             message_bytes_max: sizes.max,
@@ -306,10 +328,9 @@ impl TuneArgs {
     }
 
     /// The windows that are possible.
-    fn window(&self, method: Method) -> Result<Budget, CliError> {
+    fn window(&self, method: Method, window: Option<Between>) -> Result<Budget, CliError> {
         let default = Budget::default();
-        let Between { min, max } =
-            self.window.given().unwrap_or(Between { min: 1, max: default.window_batches_max });
+        let Between { min, max } = window.unwrap_or(Between { min: 1, max: default.window_batches_max });
         let one = self.drivers.iter().find(|driver| driver.has_one_batch());
         let max = match one {
             Some(driver) if min > 1 => {

@@ -2,11 +2,11 @@
 
 use std::time::SystemTime;
 
-use lightship_session::{Client, Options, Profile, Profiles};
+use lightship_session::{Client, Known, Options, Profile, Profiles};
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
 use lightship_sources::{Cursors, Location};
-use lightship_tuner::Limits;
+use lightship_tuner::{Limits, Sizes};
 
 use crate::error::CliError;
 use crate::feed::endpoint;
@@ -38,9 +38,11 @@ pub(super) struct Tried {
     pub(super) limits: Limits,
     /// Whether batches come as messages whose size can be chosen; those of databases don't.
     pub(super) messages: bool,
+    /// What `lightship fetch` begins with; of nodes.
+    pub(super) fetch: Option<Sizes>,
 }
 
-pub(super) fn tried(profile: &Profile) -> Tried {
+pub(super) fn tried(location: &Location, profile: &Profile) -> Tried {
     let most = |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(1.0, f64::max);
     let least =
         |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
@@ -51,7 +53,10 @@ pub(super) fn tried(profile: &Profile) -> Tried {
     } else {
         (batch_bytes_max, batch_bytes_max)
     };
-    Tried { limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max }, messages }
+    let of_node = matches!(location, Location::Node { .. } | Location::NodeUnix { .. });
+    let known = Known::of(Some(profile), &[], "");
+    let fetch = of_node.then(|| Options { known, ..Options::default() }.sizes());
+    Tried { limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max }, messages, fetch }
 }
 
 /// Asks the other end how large the result of a query is thought to be.

@@ -2,6 +2,7 @@
 
 mod answer;
 mod args;
+mod history;
 mod measured;
 mod parse;
 mod print;
@@ -15,6 +16,9 @@ use self::measured::Estimate;
 use crate::error::CliError;
 
 pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
+    if args.wants_history() {
+        return history::print(args.place().map(|(uri, _)| uri), json);
+    }
     let (query, link, tried) = match args.place() {
         None => (args.query(&Estimate::default())?, args.link()?, None),
         Some((uri, sql)) => {
@@ -24,7 +28,7 @@ pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError
                 Some(sql) => measured::estimate(&location, sql).await?,
                 None => Estimate::default(),
             };
-            (args.query(&estimate)?, profile.link(), Some(measured::tried(&profile)))
+            (args.query(&estimate)?, profile.link(), Some(measured::tried(&location, &profile)))
         }
     };
     let (limits, ask) = args.ask(tried)?;
