@@ -29,6 +29,11 @@ impl Course {
         Ok(Self { pair, link: link.to_owned(), measured })
     }
 
+    /// Makes the link another one while it is in use.
+    pub(crate) fn reshape(&self, link: &str) -> Result<()> {
+        Ok(self.pair.reshape(&link.parse()?)?)
+    }
+
     /// Where the client runs.
     pub(crate) fn near(&self) -> &Host {
         &self.pair.a

@@ -89,6 +89,10 @@ enum Command {
     Bandwidth(Settings),
     /// Fetch size and message size: the grid, the model, its plans and the strategies
     Mind(Settings),
+    /// Over a link whose bandwidth changes halfway, beside an oracle
+    BandwidthCut(Settings),
+    /// Transfers with and without anything known of the link
+    ColdStart(Settings),
     /// The first four: the page docs/results/transfer.md
     Transfer(Settings),
     /// One process of a benchmark
@@ -98,8 +102,8 @@ enum Command {
 
 fn run(command: Command) -> Result<()> {
     use experiments::{
-        bandwidth_and_latency, chunk_size, codecs, columns, databases, fetch_memory, memory_to_arrow, mind,
-        nulls, peers, postgres_to_arrow, protobuf, round_trip, strings,
+        bandwidth_and_latency, bandwidth_cut, chunk_size, codecs, cold_start, columns, databases,
+        fetch_memory, memory_to_arrow, mind, nulls, peers, postgres_to_arrow, protobuf, round_trip, strings,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -118,6 +122,8 @@ fn run(command: Command) -> Result<()> {
         Command::Latency(settings) => bandwidth_and_latency::latency(&settings),
         Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
         Command::Mind(settings) => mind::run(&settings),
+        Command::BandwidthCut(settings) => bandwidth_cut::run(&settings),
+        Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

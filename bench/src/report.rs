@@ -45,8 +45,8 @@ pub(crate) struct Report<'a> {
     pub(crate) text: String,
     /// Tables, with what stands around them.
     pub(crate) tables: Vec<String>,
-    /// The plot as SVG, and what it shows.
-    pub(crate) plot: Option<(String, &'static str)>,
+    /// Plots as SVG, and what they show.
+    pub(crate) plots: Vec<(String, &'static str)>,
     /// Versions of all that took part besides ours.
     pub(crate) versions: Vec<String>,
     /// Load when it began.
@@ -61,19 +61,28 @@ impl Report<'_> {
         writeln!(std::io::stdout(), "{section}")?;
         let folder = &self.settings.results;
         fs::create_dir_all(folder)?;
-        if let Some((svg, _)) = &self.plot {
-            fs::write(folder.join(format!("{}.svg", self.name)), svg)?;
+        for (index, (svg, _)) in self.plots.iter().enumerate() {
+            fs::write(folder.join(self.plot_file(index)), svg)?;
         }
         let path = folder.join(self.page.file());
         let page = fs::read_to_string(&path).unwrap_or_else(|_| self.page.title().to_owned());
         Ok(fs::write(path, replace(&page, self.name, &section))?)
     }
 
+    /// The first has the name of the benchmark.
+    fn plot_file(&self, index: usize) -> String {
+        match index {
+            0 => format!("{}.svg", self.name),
+            index => format!("{}-{}.svg", self.name, index + 1),
+        }
+    }
+
     fn section(&self) -> String {
         let name = self.name;
         let versions = [vec![ours()], self.versions.clone()].concat().join(", ");
         let mut parts = vec![format!("## {}", self.title), self.text.clone()];
-        parts.extend(self.plot.iter().map(|(_, shows)| format!("![{shows}]({name}.svg)")));
+        let plots = self.plots.iter().enumerate();
+        parts.extend(plots.map(|(index, (_, shows))| format!("![{shows}]({})", self.plot_file(index))));
         parts.extend(self.tables.clone());
         parts.push(format!(
             "- machine: {}; load average {} when it began, {} when it ended\n- versions: {versions}\n\

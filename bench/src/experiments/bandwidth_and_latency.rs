@@ -92,7 +92,7 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
             sweep.text
         ),
         tables: results.places().into_iter().map(section).collect(),
-        plot: Some((plot(sweep, &results)?, "Seconds by contender")),
+        plots: vec![(plot(sweep, &results)?, "Seconds by contender")],
         versions,
         load,
         settings,

@@ -127,7 +127,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                travels alone. Messages below 100 KB carry a hundredth of the rows."
             .into(),
         tables: report(&results),
-        plot: Some((plot(&results)?, "MB of Arrow buffers a second by size of messages")),
+        plots: vec![(plot(&results)?, "MB of Arrow buffers a second by size of messages")],
         versions: Vec::new(),
         load,
         settings,

@@ -98,7 +98,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                are the bytes of messages."
             .into(),
         tables: report(&results),
-        plot: Some((plot(&results)?, "MB of Arrow buffers a second by codec, link and data")),
+        plots: vec![(plot(&results)?, "MB of Arrow buffers a second by codec, link and data")],
         versions: Vec::new(),
         load,
         settings,

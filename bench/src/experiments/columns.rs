@@ -132,7 +132,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                `light+zstd` to 155 MB; `light` is to encode at 600 MB/s and to decode at 1500 MB/s."
             .into(),
         tables: report(&results),
-        plot: Some((plot(&results, &columns)?, "Bytes and rates by column and codec")),
+        plots: vec![(plot(&results, &columns)?, "Bytes and rates by column and codec")],
         versions: Vec::new(),
         load,
         settings,

@@ -72,7 +72,7 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
              BINARY takes."
         ),
         tables: sections(&results),
-        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],
         versions,
         load,
         settings,
@@ -120,7 +120,7 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
              without TLS, plain and with the protocol's compression (zlib). Its clock starts with its process."
         ),
         tables: sections(&results),
-        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],
         versions,
         load,
         settings,

@@ -90,7 +90,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              Both are to stay below 64 MiB over idle. The large result, once: `{TEN}`."
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], None)],
-        plot: None,
+        plots: Vec::new(),
         versions: Vec::new(),
         load,
         settings,

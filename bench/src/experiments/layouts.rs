@@ -52,7 +52,7 @@ impl<L: Copy + Debug> Study<L> {
             title: self.title,
             text: if scale == 1.0 { self.text.into() } else { format!("{} Scaled by {scale}.", self.text) },
             tables: self.tables(&results),
-            plot: Some((self.plot(&results)?, "Time and bytes a value by layout")),
+            plots: vec![(self.plot(&results)?, "Time and bytes a value by layout")],
             versions: Vec::new(),
             load,
             settings,

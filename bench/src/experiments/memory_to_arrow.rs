@@ -80,7 +80,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             bytes / 1_000_000
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], Some(&standing))],
-        plot: None,
+        plots: Vec::new(),
         versions: peers::versions(&["pyarrow"]),
         load,
         settings,

@@ -14,9 +14,9 @@ use super::under;
 use crate::Result;
 use crate::data;
 use crate::links::Course;
-use crate::plot::{Axis, Lines, LinesPanel, Series};
+use crate::plot::{Axis, Dots, DotsPanel, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results, Run};
+use crate::results::{Figure, Place, Results, Run, Summary};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -36,8 +36,13 @@ const SECONDS: usize = 0;
 const MEMORY: usize = 1;
 const SAMPLE: usize = 3;
 
-/// The thesis' queries: their names, and bytes of a row. Its sixth has 55 rows: one batch, whatever the sizes.
+/// The thesis' queries of many rows: their names, and bytes of a row.
 const QUERIES: [(&str, u64); 5] = [("Q1", 205), ("Q2", 54), ("Q3", 27), ("Q4", 450), ("Q5", 29)];
+/// Its sixth, of 55 rows: there is nothing to extrapolate, and all of it is timed, so many times.
+const SIXTH: (&str, u64, u64) = ("Q6", 27, 55);
+const SIXTH_TIMES: u32 = 20;
+/// The query whose model plans the sixth.
+const PLANS_SIXTH: &str = "Q3";
 /// Of each result, at scale 1.
 const VOLUME_BYTES: f64 = 128e6;
 /// Rows of a batch: the decades of the thesis' grid and their halves.
@@ -48,21 +53,24 @@ const BATCHES_MIN: u32 = 3;
 const GAIN: f64 = 0.01;
 const MIND: &str = "MIND";
 const AUTO: &str = "auto";
+const COLD: &str = "auto, nothing known";
+/// F^B_max of the thesis.
+const BATCH_BYTES_MAX: u64 = 30_000_000;
 
-/// F^B_max: the thesis', where three batches take no minutes.
-fn batch_bytes_max(link: &str) -> u64 {
+/// Of the grid: the thesis', where three batches of each cell take no minutes.
+fn grid_batch_bytes_max(link: &str) -> u64 {
     match link {
         "slow" => 400_000,
         "wan" => 4_000_000,
-        _ => 30_000_000,
+        _ => BATCH_BYTES_MAX,
     }
 }
 
-fn limits(link: &str) -> Limits {
+fn limits() -> Limits {
     Limits {
         message_bytes_min: MESSAGE_BYTES[0],
         message_bytes_max: MESSAGE_BYTES[MESSAGE_BYTES.len() - 1],
-        batch_bytes_max: batch_bytes_max(link),
+        batch_bytes_max: BATCH_BYTES_MAX,
     }
 }
 
@@ -87,7 +95,8 @@ fn seconds(sample: &Sample, query: &Query) -> f64 {
 struct Round<'a> {
     memory: &'a Memory<'a>,
     query: Query,
-    limits: Limits,
+    /// Largest batch of the grid.
+    grid_batch_bytes_max: u64,
     place: &'a Place,
     round: u32,
 }
@@ -116,7 +125,7 @@ impl Round<'_> {
 
     /// The grid; the model of it; what it plans, and the strategies, measured as well.
     fn all(&self) -> Result<Vec<Run>> {
-        let fits = |rows: u64| rows as f64 * self.query.row_bytes <= self.limits.batch_bytes_max as f64;
+        let fits = |rows: u64| rows as f64 * self.query.row_bytes <= self.grid_batch_bytes_max as f64;
         // A sample is of a few batches.
         let rows_of_result = (self.query.volume_bytes as f64 / self.query.row_bytes) as u64;
         let enough = |rows: u64| rows * u64::from(BATCHES_MIN + 1) <= rows_of_result;
@@ -126,20 +135,68 @@ impl Round<'_> {
         let model = calibrate(&samples)?.model;
         let best = samples.iter().map(|sample| seconds(sample, &self.query)).fold(f64::INFINITY, f64::min);
         let rules = Rules { gain_seconds: Some(GAIN * best), ..Rules::default() };
-        let mind = descent(&model, &self.query, &self.limits, &rules)?.plan;
-        let pair = |plan: &Plan| (plan.batch_rows, plan.message_bytes);
-        let plans = Strategy::ALL.map(|strategy| -> Result<_> {
-            let plan = strategy.plan(&model, &self.query, &self.limits)?;
-            Ok((strategy_name(strategy).to_owned(), pair(&plan)))
-        });
-        let mut named: Vec<(String, (u64, u64))> = plans.into_iter().collect::<Result<_>>()?;
-        named.push((MIND.to_owned(), pair(&mind)));
+        let named = plans(&model, &self.query, &rules)?;
         let pairs: Vec<_> = named.iter().map(|(_, pair)| *pair).collect();
         let planned = self.time(&pairs)?;
         let grid = cells.iter().map(|(rows, bytes)| format!("{rows} x {bytes}")).zip(&samples);
         let all = grid.chain(named.into_iter().map(|(name, _)| name).zip(&planned));
         all.map(|(contender, sample)| self.run(contender, sample, &model)).collect()
     }
+}
+
+/// F and M of the strategies, and of MIND.
+fn plans(model: &LinkModel, query: &Query, rules: &Rules) -> Result<Vec<(String, (u64, u64))>> {
+    let limits = limits();
+    let pair = |plan: &Plan| (plan.batch_rows, plan.message_bytes);
+    let plans = Strategy::ALL.map(|strategy| -> Result<_> {
+        let plan = strategy.plan(model, query, &limits)?;
+        Ok((strategy_name(strategy).to_owned(), pair(&plan)))
+    });
+    let mut named: Vec<_> = plans.into_iter().collect::<Result<_>>()?;
+    named.push((MIND.to_owned(), pair(&descent(model, query, &limits, rules)?.plan)));
+    Ok(named)
+}
+
+/// What is not known of a contender is no number.
+fn partly(seconds: f64, memory_mb: f64) -> Vec<f64> {
+    [vec![seconds, memory_mb], vec![f64::NAN; FIGURES.len() - 2]].concat()
+}
+
+/// The query that fits one batch, by the model of another.
+fn measure_sixth(settings: &Settings, course: &Course, results: &mut Results) -> Result<()> {
+    let (name, row_bytes, rows) = SIXTH;
+    let Ok(Calibration { model, .. }) =
+        calibrate(&samples(results, &[course.link.clone(), PLANS_SIXTH.into()]))
+    else {
+        eprintln!("{name}: {PLANS_SIXTH} has to be measured over {} first", course.link);
+        return Ok(());
+    };
+    let memory = Memory::start(course, &data::records(row_bytes, rows)?)?;
+    let query = Query { volume_bytes: row_bytes * rows, row_bytes: row_bytes as f64 };
+    let values = vec![course.link.clone(), name.to_owned()];
+    let place = Place { values, scale: 1.0, note: course.measured.clone() };
+    let mut named: Vec<_> = MESSAGE_BYTES.map(|bytes| (format!("{rows} x {bytes}"), (rows, bytes))).into();
+    named.extend(plans(&model, &query, &Rules { gain_seconds: Some(0.0), ..Rules::default() })?);
+    let mut runs = Vec::new();
+    for round in 1..=settings.rounds {
+        for (contender, (batch_rows, message_bytes)) in &named {
+            let sizes = [batch_rows.to_string(), message_bytes.to_string()];
+            let arguments = ["--codec", "none", "--batch-rows", &sizes[0], "--message-bytes", &sizes[1]];
+            let seconds = memory.repeat(SIXTH_TIMES, &arguments)?;
+            let batch_bytes = (batch_rows * row_bytes) as f64;
+            let predicted = Cost::new(&model, &query)?.seconds(batch_bytes, *message_bytes as f64);
+            let mut values = partly(seconds, batch_bytes / 1e6);
+            (values[SAMPLE - 1], values[SAMPLE], values[SAMPLE + 1]) =
+                (predicted, batch_bytes, *message_bytes as f64);
+            runs.push(Run { place: place.clone(), contender: contender.clone(), round, values });
+        }
+        let seconds = memory.repeat(SIXTH_TIMES, &[])?;
+        // No more than there is.
+        let values = partly(seconds, query.volume_bytes as f64 / 1e6);
+        runs.push(Run { place: place.clone(), contender: AUTO.into(), round, values });
+        eprintln!("{place} {round}/{}", settings.rounds);
+    }
+    results.add(runs)
 }
 
 fn measure(
@@ -160,13 +217,18 @@ fn measure(
     let query = Query { volume_bytes: file.rows * row_bytes, row_bytes: row_bytes as f64 };
     let mut runs = Vec::new();
     for round in 1..=settings.rounds {
-        let one = Round { memory: &memory, query, limits: limits(&course.link), place: &place, round };
+        let grid_batch_bytes_max = grid_batch_bytes_max(&course.link);
+        let one = Round { memory: &memory, query, grid_batch_bytes_max, place: &place, round };
         runs.extend(one.all()?);
-        let done = memory.fetch(&["--tcp"])?;
-        let part = query.volume_bytes as f64 / done.bytes.max(1) as f64;
-        let memory_mb = done.plan_memory_bytes as f64 / 1e6;
-        let values = [vec![done.seconds * part, memory_mb], vec![f64::NAN; FIGURES.len() - 2]].concat();
-        runs.push(Run { place: place.clone(), contender: AUTO.into(), round, values });
+        let mut whole = |contender: &str, arguments: &[&str]| -> Result<f64> {
+            let done = memory.fetch(arguments)?;
+            let part = query.volume_bytes as f64 / done.bytes.max(1) as f64;
+            let values = partly(done.seconds * part, done.plan_memory_bytes as f64 / 1e6);
+            runs.push(Run { place: place.clone(), contender: contender.into(), round, values });
+            Ok(done.bytes as f64 / done.seconds)
+        };
+        let pace = whole(COLD, &["--tcp"])?;
+        whole(AUTO, &["--tcp", "--pace", &pace.to_string()])?;
         eprintln!("{place} {round}/{}", settings.rounds);
     }
     results.add(runs)
@@ -191,7 +253,8 @@ fn sample(results: &Results, place: &[String], contender: &str) -> Sample {
 
 fn samples(results: &Results, place: &[String]) -> Vec<Sample> {
     let cells = results.contenders(place).into_iter().filter(|name| is_cell(name));
-    cells.map(|cell| sample(results, place, cell)).collect()
+    let samples = cells.map(|cell| sample(results, place, cell));
+    samples.filter(|sample| sample.first_seconds.is_finite()).collect()
 }
 
 /// The best cell, and what it took.
@@ -210,9 +273,9 @@ fn fit_table(results: &Results, link: &str) -> String {
         let Ok(Calibration { model, relative_error, .. }) = calibrate(&samples(results, place)) else {
             continue;
         };
-        let others = places.iter().filter(|other| other != &place);
-        let errors: Vec<f64> =
-            others.filter_map(|other| mean_relative_error(&model, &samples(results, other))).collect();
+        let others = places.iter().filter(|other| other != &place).map(|other| samples(results, other));
+        let others = others.filter(|samples| !samples.is_empty());
+        let errors: Vec<f64> = others.filter_map(|samples| mean_relative_error(&model, &samples)).collect();
         let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
         let plane = |p: lightship_tuner::Plane| {
             format!("{:.2e} F + {:.2e} M + {:.2e}", p.per_batch_byte, p.per_message_byte, p.constant)
@@ -230,10 +293,41 @@ fn fit_table(results: &Results, link: &str) -> String {
     out
 }
 
+/// Everything that was to be reached, a line a place.
+fn summary(results: &Results) -> String {
+    let places = results.places();
+    let names: Vec<String> = places.iter().map(|place| place.join(", ")).collect();
+    let rows: Vec<&str> = names.iter().map(String::as_str).collect();
+    let columns = [
+        "fit error %",
+        "MIND over the best cell",
+        "auto over the best cell",
+        "auto over the best strategy",
+        "memory over the largest batch's",
+    ];
+    let of = |row: &str, column: &str| {
+        let place = names.iter().position(|name| name == row).and_then(|at| places.get(at))?;
+        let median = |contender: &str| results.median(place, contender);
+        let (_, least) = best(results, place)?;
+        let memory = |contender: &str| results.summary(place, contender, MEMORY).median;
+        let strategies = Strategy::ALL.map(|strategy| median(strategy_name(strategy)));
+        Some(match column {
+            "fit error %" => calibrate(&samples(results, place)).ok()?.relative_error? * 100.0,
+            "MIND over the best cell" => median(MIND) / least,
+            "auto over the best cell" => median(AUTO) / least,
+            "auto over the best strategy" => median(AUTO) / strategies.into_iter().fold(f64::NAN, f64::min),
+            _ => memory(AUTO) / memory(strategy_name(Strategy::LargestBatch)),
+        })
+    };
+    let cell =
+        |row: &str, column: &str| of(row, column).map_or(String::new(), |value| tables::number(value, 3));
+    format!("### In short\n\n{}", tables::grid("link, query", &rows, &columns, cell))
+}
+
 fn plan_table(results: &Results, place: &[String]) -> String {
     let Some((cell, least)) = best(results, place) else { return String::new() };
     let strategies = Strategy::ALL.map(strategy_name);
-    let rows: Vec<_> = [MIND, AUTO].into_iter().chain(strategies).chain([cell]).collect();
+    let rows: Vec<_> = [MIND, AUTO, COLD].into_iter().chain(strategies).chain([cell]).collect();
     let columns = ["seconds", "of the best cell", "memory MB", "F x M"];
     tables::grid("", &rows, &columns, |row, column| {
         let took = results.summary(place, row, SECONDS);
@@ -267,6 +361,44 @@ fn plot(results: &Results) -> Result<String> {
     Lines { x: Axis::log("rows of a batch"), panels: results.places().into_iter().map(panel).collect() }.svg()
 }
 
+/// Predicted seconds of the cells over measured ones, by the model of each query.
+fn prediction_plot(results: &Results) -> Result<String> {
+    let places = results.places().into_iter().filter(|place| !samples(results, place).is_empty());
+    let panel = |place: &[String]| {
+        let cells = results.contenders(place).into_iter().filter(|name| is_cell(name));
+        let mut points: Vec<(f64, Summary)> = cells
+            .map(|cell| (results.median(place, cell), results.summary(place, cell, SAMPLE - 1)))
+            .collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut same: Vec<_> =
+            points.iter().map(|(measured, _)| (*measured, Summary::of([*measured].into_iter()))).collect();
+        same.dedup_by(|one, other| one.0 == other.0);
+        LinesPanel {
+            title: place.join(", "),
+            y: Axis::log("seconds"),
+            series: vec![
+                Series { name: "predicted".into(), points },
+                Series { name: "measured".into(), points: same },
+            ],
+        }
+    };
+    Lines { x: Axis::log("measured seconds of a cell"), panels: places.map(panel).collect() }.svg()
+}
+
+/// What the plans and the strategies take.
+fn strategies_plot(results: &Results) -> Result<String> {
+    let panels = results.places().into_iter().map(|place| {
+        let names = [MIND, AUTO].into_iter().chain(Strategy::ALL.map(strategy_name));
+        let of = |name: &str, figure| results.summary(place, name, figure);
+        let rows = names.map(|name| {
+            let own = if name == MIND || name == AUTO { "planned" } else { "fixed" };
+            (name.to_owned(), vec![(own.to_owned(), of(name, SECONDS))])
+        });
+        DotsPanel { title: place.join(", "), rows: rows.collect() }
+    });
+    Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()
+}
+
 fn report(results: &Results) -> Vec<String> {
     let fits = results.values(0).into_iter().map(|link| {
         format!("### The model, {link}\n\nSizes in bytes, times in seconds.\n\n{}", fit_table(results, link))
@@ -275,7 +407,7 @@ fn report(results: &Results) -> Vec<String> {
         .places()
         .into_iter()
         .map(|place| under(results, &place.join(", "), place, &plan_table(results, place)));
-    fits.chain(plans).collect()
+    std::iter::once(summary(results)).chain(fits).chain(plans).collect()
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
@@ -287,21 +419,29 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         for (name, row_bytes) in QUERIES.into_iter().filter(|(name, _)| settings.wants(name)) {
             measure(settings, &course, name, row_bytes, &mut results)?;
         }
+        if settings.wants(SIXTH.0) {
+            measure_sixth(settings, &course, &mut results)?;
+        }
     }
     Report {
         name: NAME,
         page: Page::Mind,
         title: "Fetch size and message size",
         text: "Results with the thesis' sizes of rows (205, 54, 27, 450 and 29 bytes, random; 128 MB each at scale 1; \
-               its sixth, of 55 rows, is one batch whatever the sizes), from memory over TCP, nothing encoded, with one batch in flight, \
+               its sixth of 55 rows), from memory over TCP, nothing encoded, with one batch in flight, \
                at every pair of a grid of batch sizes F and message sizes M. Three batches of each are timed at \
                least, and for 150 ms: their means, for all batches of the result, are its seconds. The model is fitted to the grid; \
                MIND is the safeguarded walk over it, which ends where a step gains less than a hundredth of the best \
-               cell's time; it and the five strategies are measured like a cell. `auto` is the whole result as \
-               `fetch` takes it by default, with its window and codec; its memory is W batches."
+               cell's time; it and the five strategies, whose batches may have 30 MB, are measured like a cell. The sixth query is asked for twenty times on one \
+               connection, and its plans are by the model of the third. `auto` is the whole result as `fetch` takes it, with its window and codec, \
+               with the pace of the transfer before known, or nothing; its memory is the window that it begins with."
             .into(),
         tables: report(&results),
-        plot: Some((plot(&results)?, "Seconds by rows of a batch and size of messages")),
+        plots: vec![
+            (plot(&results)?, "Seconds by rows of a batch and size of messages"),
+            (prediction_plot(&results)?, "Predicted over measured seconds of the grid's cells"),
+            (strategies_plot(&results)?, "Seconds of the planned sizes and of fixed strategies"),
+        ],
         versions: Vec::new(),
         load,
         settings,

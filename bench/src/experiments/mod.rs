@@ -1,8 +1,10 @@
 //! One file a benchmark: its contenders, its figures, its section.
 
 pub(crate) mod bandwidth_and_latency;
+pub(crate) mod bandwidth_cut;
 pub(crate) mod chunk_size;
 pub(crate) mod codecs;
+pub(crate) mod cold_start;
 pub(crate) mod columns;
 pub(crate) mod databases;
 pub(crate) mod fetch_memory;

@@ -96,7 +96,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                that the near host received, headers included; on the local link, all that came over loopback."
             .into(),
         tables: tables.collect(),
-        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],
         versions: [peers::versions(&["pyarrow", "duckdb==", "duckdb-extension-quack"]), tools].concat(),
         load,
         settings,

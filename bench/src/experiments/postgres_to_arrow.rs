@@ -73,7 +73,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              process held (VmHWM); ours is to stay below 150 MB."
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], Some(&Standing { ratio: Ratio::Ours(OURS), targets: TARGETS }))],
-        plot: None,
+        plots: Vec::new(),
         versions: versions.concat(),
         load,
         settings,

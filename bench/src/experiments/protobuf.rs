@@ -62,7 +62,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                client decodes all of it. Decimals travel as integers, dates as days."
             .into(),
         tables: results.places().into_iter().map(section).collect(),
-        plot: Some((side_by_side(&results, "seconds")?, "Seconds by contender and link")),
+        plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],
         versions: Vec::new(),
         load,
         settings,

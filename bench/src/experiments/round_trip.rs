@@ -50,7 +50,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              collected. The way adds {added:.0} us to the median; it is to add no more than 300."
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], None)],
-        plot: None,
+        plots: Vec::new(),
         versions: Vec::new(),
         load,
         settings,

@@ -1,12 +1,13 @@
 //! What serves the rows on the far host, and how the near host gets them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use lightship_tuner::Sample;
 
 use crate::data::{self, DataFile};
 use crate::links::Course;
-use crate::parts::{Held, Part, Transferred};
+use crate::parts::{Held, Latencies, Part, Transferred};
 use crate::peers::Peers;
 use crate::process::{Node, Process, timed};
 use crate::{Result, places};
@@ -37,6 +38,30 @@ impl<'a> Memory<'a> {
     /// All rows, with more arguments for the client.
     pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
         fetch(self.course, &self.port, arguments)?.whole(self.rows)
+    }
+
+    /// All rows; so long after they were asked for, `event` happens.
+    pub(super) fn fetch_during(
+        &self,
+        arguments: &[&str],
+        after: Duration,
+        event: impl FnOnce() -> Result<()>,
+    ) -> Result<Transferred> {
+        let address = self.course.far_address();
+        let own = ["fetch", &address, &self.port, "select * from lineitem", "--announce"];
+        let mut client = Part::spawn(Some(self.course.near()), &[&own, arguments].concat())?;
+        client.line()?;
+        std::thread::sleep(after);
+        event()?;
+        client.result::<Transferred>()?.whole(self.rows)
+    }
+
+    /// Seconds of the same result, the median of many on one connection.
+    pub(super) fn repeat(&self, count: u32, arguments: &[&str]) -> Result<f64> {
+        let (address, count) = (self.course.far_address(), count.to_string());
+        let own = ["repeat", &count, &address, &self.port, "rows", "--tcp"];
+        let client = Part::spawn(Some(self.course.near()), &[&own, arguments].concat())?;
+        Ok(client.result::<Latencies>()?.median_us / 1e6)
     }
 
     /// Times at least so many batches at each of some sizes, ROWS:BYTES.

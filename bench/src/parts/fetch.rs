@@ -1,9 +1,10 @@
 //! Our client: a result, or many small ones.
 
+use std::io::Write as _;
 use std::time::Instant;
 
 use clap::Args;
-use lightship_session::{Client, ClientConfig, Endpoint, Memory, Options};
+use lightship_session::{Client, ClientConfig, Endpoint, Known, Memory, Options};
 
 use super::{Latencies, Threads, Transferred};
 use crate::Result;
@@ -27,6 +28,15 @@ pub(crate) struct Fetch {
     /// Bytes of a message
     #[arg(long)]
     message_bytes: Option<u32>,
+    /// Rows of a batch; one batch is then in flight
+    #[arg(long)]
+    batch_rows: Option<u32>,
+    /// Bytes of rows a second that the link is known for
+    #[arg(long)]
+    pace: Option<f64>,
+    /// Print a line when the query is asked
+    #[arg(long)]
+    announce: bool,
     /// Over the socket even where both ends share a host
     #[arg(long)]
     tcp: bool,
@@ -36,8 +46,13 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     fn options(&self) -> Options {
-        let options = Options { codec: self.codec.0, ..Options::default() };
+        let known = Known { bytes_per_second: self.pace, ..Known::default() };
+        let options = Options { codec: self.codec.0, known, ..Options::default() };
         let Some(message_bytes) = self.message_bytes else { return options };
+        if self.batch_rows.is_some() {
+            let (batch_rows, message_bytes) = (self.batch_rows, Some(message_bytes));
+            return Options { batch_rows, message_bytes, window_batches: Some(1), ..options };
+        }
         let message = u64::from(message_bytes).max(1);
         let window = (WINDOW_BYTES / message).clamp(1, WINDOW_BATCHES_MAX);
         Options {
@@ -51,28 +66,49 @@ impl Fetch {
     pub(super) async fn run(&self) -> Result<Transferred> {
         let config = ClientConfig { shared_memory: !self.tcp, ..ClientConfig::default() };
         let mut client = Client::connect_with(&endpoint(&self.host, self.port), &config).await?;
+        if self.announce {
+            writeln!(std::io::stdout(), "asking")?;
+        }
         let began = Instant::now();
         let mut transfer = client.fetch(&self.sql, &self.options()).await?;
         while transfer.next().await?.is_some() {}
         let report = transfer.report();
         let done = Transferred::since(began, report.rows, report.bytes_arrow)?;
-        let plan_memory_bytes = report.plan.memory_bytes();
+        let plan_memory_bytes = u64::from(report.plan.window_batches) * u64::from(report.plan.batch_bytes);
         Ok(Transferred { wire_bytes: report.bytes_wire, plan_memory_bytes, ..done })
     }
 }
 
 pub(super) async fn round_trips(port: u16, sql: &str, count: u32) -> Result<Latencies> {
     let mut client = Client::connect(&endpoint("127.0.0.1", port), "").await?;
-    let options = Options::default();
+    latencies(&mut client, sql, &Options::default(), WARM_UP, count).await
+}
+
+impl Fetch {
+    /// The same result again and again, on one connection.
+    pub(super) async fn repeat(&self, count: u32) -> Result<Latencies> {
+        let config = ClientConfig { shared_memory: !self.tcp, ..ClientConfig::default() };
+        let mut client = Client::connect_with(&endpoint(&self.host, self.port), &config).await?;
+        latencies(&mut client, &self.sql, &self.options(), 1, count).await
+    }
+}
+
+async fn latencies(
+    client: &mut Client,
+    sql: &str,
+    options: &Options,
+    warm_up: u32,
+    count: u32,
+) -> Result<Latencies> {
     let mut latencies = Vec::new();
-    for _ in 0..WARM_UP + count {
+    for _ in 0..warm_up + count {
         let began = Instant::now();
-        let mut transfer = client.fetch(sql, &options).await?;
+        let mut transfer = client.fetch(sql, options).await?;
         while transfer.next().await?.is_some() {}
         drop(transfer);
         latencies.push(began.elapsed());
     }
-    Ok(Latencies::of(&mut latencies[WARM_UP as usize..]))
+    Ok(Latencies::of(&mut latencies[warm_up as usize..]))
 }
 
 pub(super) fn endpoint(host: &str, port: u16) -> Endpoint {

@@ -29,6 +29,12 @@ use crate::process::{Process, memory_bytes};
 pub(crate) enum Part {
     /// Read a result from a node and drop its batches
     Fetch(Fetch),
+    /// Time the same result on one connection, so many times
+    Repeat {
+        count: u32,
+        #[command(flatten)]
+        fetch: Fetch,
+    },
     /// Serve the rows of a Parquet file from memory, whatever is asked for
     Serve {
         file: PathBuf,
@@ -86,7 +92,7 @@ pub(crate) struct Transferred {
     /// Of messages, as they were on the wire; 0 where only the link knows.
     #[serde(default)]
     pub(crate) wire_bytes: u64,
-    /// What the plan allows on its way, where there was one.
+    /// What the first plan allows on its way, where there was one: W batches.
     #[serde(default)]
     pub(crate) plan_memory_bytes: u64,
     pub(crate) peak_memory_bytes: u64,
@@ -110,6 +116,7 @@ impl Part {
 pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Fetch(fetch) => print(&fetch.threads.runtime()?.block_on(fetch.run())?),
+        Part::Repeat { count, fetch } => print(&fetch.threads.runtime()?.block_on(fetch.repeat(count))?),
         Part::Serve { file, batch_rows } => Threads::Many.runtime()?.block_on(serve::run(&file, batch_rows)),
         Part::SocketServe { bytes } => sockets::serve(bytes),
         Part::SocketRead { port } => print(&sockets::read(port)?),

@@ -22,6 +22,14 @@ pub enum LabError {
         /// The most that rattan carries.
         bandwidth_max: String,
     },
+    /// Only between two hosts, and only by token buckets, can a link become another one.
+    #[error("{from} can't become {to} while it is there: it can only for two hosts, without delay or loss")]
+    Reshape {
+        /// The link there is.
+        from: String,
+        /// What was asked for.
+        to: String,
+    },
     /// As many hosts can't be had.
     #[error("{asked} hosts were asked for; a lab has 1 to {max}")]
     Hosts {

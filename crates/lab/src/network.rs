@@ -150,6 +150,23 @@ impl Pair {
     pub fn verify(&self) -> Result<Measured, LabError> {
         verify(&self.a, &self.b)
     }
+
+    /// Makes the link another one while it is in use. [`Host::link`] and [`Pair::verify`] go on to speak of
+    /// the one it was made as.
+    ///
+    /// # Errors
+    /// [`LabError::Reshape`] where either has delay or loss that is really made, or is no wire;
+    /// [`LabError::Tool`] when the system refuses.
+    pub fn reshape(&self, link: &Link) -> Result<(), LabError> {
+        let refused = || LabError::Reshape { from: self.a.link().to_string(), to: link.to_string() };
+        let (Link::Wire(shape), Shaper::Tbf) = (link, self.a.shaper()) else { return Err(refused()) };
+        let words = shape.qdisc(Shaper::Tbf).ok_or_else(refused)?;
+        for host in [&self.a, &self.b] {
+            let namespace = host.namespace.as_ref().ok_or_else(refused)?;
+            namespace.tool(&format!("tc qdisc change dev eth0 root {words}"))?;
+        }
+        Ok(())
+    }
 }
 
 impl Host {

@@ -46,6 +46,21 @@ fn a_pair_is_as_fast_as_asked_and_no_faster() {
 }
 
 #[test]
+fn a_link_can_become_another_one() {
+    let (fast, slow): (Link, Link) = ("200mbit".parse().unwrap(), "20mbit".parse().unwrap());
+    let Some(lab) = lab_for(&fast) else { return };
+    let pair = lab.pair(&fast).unwrap();
+    pair.reshape(&slow).unwrap();
+    let cut = measured(&pair);
+    assert!(cut.mbit_per_s.a_to_b < 22.0 && cut.mbit_per_s.b_to_a < 22.0, "{cut}");
+    pair.reshape(&fast).unwrap();
+    let back = measured(&pair);
+    assert!(back.mbit_per_s.a_to_b > 100.0, "{back}");
+    let local = lab.pair(&Link::local()).unwrap();
+    assert!(matches!(local.reshape(&slow), Err(LabError::Reshape { .. })));
+}
+
+#[test]
 fn lan_says_what_it_leaves_out() {
     let Some(lab) = lab_for(&Link::lan()) else { return };
     let pair = lab.pair(&Link::lan()).unwrap();

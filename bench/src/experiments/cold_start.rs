@@ -1,0 +1,96 @@
+//! A first transfer over a link that nothing is known of, beside later ones.
+
+use lab::Lab;
+
+use super::servers::Memory;
+use super::under;
+use crate::Result;
+use crate::comparison::{Comparison, Contender};
+use crate::data::Data;
+use crate::links::Course;
+use crate::parts::Transferred;
+use crate::plot::{Axis, Dots, DotsPanel};
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results};
+use crate::settings::Settings;
+use crate::tables;
+
+const NAME: &str = "cold-start";
+const COLD: &str = "cold";
+const WARM: &str = "warm";
+const FIGURES: &[Figure] = &[
+    Figure { name: "seconds", digits: 3, range: true },
+    Figure { name: "wire MB", digits: 1, range: false },
+    Figure { name: "first window MB", digits: 1, range: false },
+];
+
+fn values(done: &Transferred) -> Vec<f64> {
+    vec![done.seconds, done.wire_bytes as f64 / 1e6, done.plan_memory_bytes as f64 / 1e6]
+}
+
+fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Results) -> Result<()> {
+    // Of more than 100 MB, whatever the link.
+    let scale = settings.scale_over(&course.link);
+    let memory = Memory::start(course, &data.file(scale)?)?;
+    let before = memory.fetch(&["--tcp"])?;
+    let pace = (before.bytes as f64 / before.seconds).to_string();
+    let contenders = vec![
+        Contender::new(COLD, || Ok(values(&memory.fetch(&["--tcp"])?))),
+        Contender::new(WARM, || Ok(values(&memory.fetch(&["--tcp", "--pace", &pace])?))),
+    ];
+    let place =
+        Place { values: vec![course.link.clone(), data.to_string()], scale, note: course.measured.clone() };
+    results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)
+}
+
+fn report(results: &Results) -> Vec<String> {
+    let (links, data) = (results.values(0), results.values(1));
+    let ratio = |link: &str, data: &str| {
+        tables::number(results.median(&[link, data], COLD) / results.median(&[link, data], WARM), 3)
+    };
+    let summary = format!(
+        "### Cold over warm\n\nSeconds without anything known over those with the pace of an earlier transfer, medians; to be at most 1.15.\n\n{}",
+        tables::grid("link", &links, &data, ratio)
+    );
+    let all = results
+        .places()
+        .into_iter()
+        .map(|place| under(results, &place.join(", "), place, &tables::contenders(results, place, None)));
+    std::iter::once(summary).chain(all).collect()
+}
+
+fn plot(results: &Results) -> Result<String> {
+    let panels = results.places().into_iter().map(|place| {
+        let row =
+            |name: &str| (name.to_owned(), vec![("seconds".to_owned(), results.summary(place, name, 0))]);
+        DotsPanel { title: place.join(", "), rows: [COLD, WARM].map(row).into() }
+    });
+    Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let lab = Lab::new()?;
+    let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
+    for link in settings.links(&["lan", "wan", "700mbit,50ms"]) {
+        let course = Course::open(&lab, &link)?;
+        for data in Data::ALL {
+            measure(settings, &course, data, &mut results)?;
+        }
+    }
+    Report {
+        name: NAME,
+        page: Page::Mind,
+        title: "With and without anything known",
+        text: "From memory over TCP, all left to us. Cold: nothing is known but the round trip of the handshake. Warm: the pace of \
+               one earlier transfer is, as `fetch` keeps it. Sizes and codec follow the link in both. The first window is what \
+               the first plan lets be in flight."
+            .into(),
+        tables: report(&results),
+        plots: vec![(plot(&results)?, "Seconds by link and data")],
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}
