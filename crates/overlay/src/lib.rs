@@ -12,7 +12,7 @@
 //! - [`forwarding`]: classes by hops, with which bounded queues can't deadlock.
 //! - [`Pool`]: who gets direct connections after what [`Traffic`]; [`Reserve`]: how many sockets to keep for
 //!   them.
-//! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report).
+//! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report); [`plot()`]: its picture.
 //!
 //! No I/O, no clock, no threads; randomness by seeds. It does not send anything, and does not route
 //! around nodes that fail.
@@ -38,6 +38,8 @@ mod draw;
 mod error;
 mod figures;
 pub mod forwarding;
+mod latency;
+mod plot;
 mod reserve;
 mod routes;
 pub mod simulate;
@@ -52,6 +54,8 @@ pub use direct::{Direct, Knowledge, Pool};
 pub use draw::draw;
 pub use error::{OverlayError, Result};
 pub use figures::{Figures, Least, moore_mean_hops};
+pub use latency::{Histogram, Latencies};
+pub use plot::plot;
 pub use reserve::{Expected, Reserve, Split};
 pub use routes::Routes;
 pub use simulate::Simulation;
