@@ -97,6 +97,11 @@ impl Credits {
         has_room
     }
 
+    /// Places of a class that are taken.
+    pub fn taken(&self, class: usize) -> usize {
+        self.taken.get(class).copied().unwrap_or_default()
+    }
+
     /// Gives one back.
     pub fn give(&mut self, class: usize) {
         if let Some(taken) = self.taken.get_mut(class) {

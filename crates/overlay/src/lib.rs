@@ -10,6 +10,7 @@
 //!   one is worth; [`draw()`]: its picture.
 //! - [`Routes`]: hops and every next hop of the shortest ways.
 //! - [`forwarding`]: classes by hops, with which bounded queues can't deadlock.
+//! - [`Forwarder`](forwarder::Forwarder): a node that forwards, without its sockets.
 //! - [`Pool`]: who gets direct connections after what [`Traffic`]; [`Reserve`]: how many sockets to keep for
 //!   them.
 //! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report); [`plot()`]: its picture.
@@ -37,6 +38,7 @@ mod direct;
 mod draw;
 mod error;
 mod figures;
+pub mod forwarder;
 pub mod forwarding;
 mod latency;
 mod plot;
