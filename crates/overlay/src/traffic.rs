@@ -143,6 +143,15 @@ impl Demand {
         self.rows.get(from).and_then(|row| row.get(&(to as u32))).copied().unwrap_or_default()
     }
 
+    /// What one node sent.
+    pub fn of(&self, from: usize) -> Self {
+        let mut of = Self::new(self.nodes());
+        if let (Some(row), Some(sent)) = (of.rows.get_mut(from), self.rows.get(from)) {
+            row.clone_from(sent);
+        }
+        of
+    }
+
     /// All pairs with traffic: from, to, bytes.
     pub fn pairs(&self) -> impl Iterator<Item = (usize, usize, f64)> + '_ {
         let rows = self.rows.iter().enumerate();

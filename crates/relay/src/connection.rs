@@ -65,11 +65,14 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
         Ok::<_, io::Error>(Some(socket).filter(|_| accepted))
     };
     // What is wrong with the peer shows on the topology's connections.
-    let socket = timeout(shared.config.connect_timeout, greeted).await.ok().and_then(Result::ok).flatten();
+    let greeted = timeout(shared.config.connect_timeout, greeted).await.ok().and_then(Result::ok);
+    let is_refused = matches!(greeted, Some(None));
+    let socket = greeted.flatten();
     let added = shared.with(|state| {
         state.asking.remove(&peer);
+        state.unsettled = true;
         let Some(_) = &socket else {
-            state.refused_count += 1;
+            state.refused_count += u64::from(is_refused);
             state.wanted.refused.insert(peer);
             return Ok(None);
         };

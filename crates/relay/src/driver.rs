@@ -70,6 +70,7 @@ pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
 /// Closes direct connections that are no longer wanted, and opens those that are, as far as there is room.
 fn adjust(shared: &Arc<Shared>, tasks: &mut JoinSet<Result<()>>) {
     let asked = shared.with(|state| {
+        state.unsettled = false;
         let wanted = &state.wanted;
         // A peer that has a connection to this node already need not have another.
         let theirs: Vec<_> = state
@@ -116,4 +117,5 @@ fn adjust(shared: &Arc<Shared>, tasks: &mut JoinSet<Result<()>>) {
         }),
         Err(error) => shared.fail(error),
     }
+    shared.settled.notify_waiters();
 }

@@ -120,8 +120,30 @@ impl Relay {
         let node = self.shared.config.node;
         let nodes = self.shared.config.addresses.len();
         let peers = peers.into_iter().filter(|peer| *peer != node && (*peer as usize) < nodes).collect();
-        self.shared.with(|state| state.wanted = Wanted { peers, most, ..Wanted::default() });
+        self.shared.with(|state| {
+            state.wanted = Wanted { peers, most, ..Wanted::default() };
+            state.unsettled = true;
+        });
         self.shared.direct.notify_one();
+    }
+
+    /// Comes back when all direct connections that were asked for are there, or were refused, or the relay
+    /// has ended. Those whose place is still taken by one that closes may come later.
+    pub async fn direct_settled(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            tokio::pin!(settled);
+            // Before looking, so that nothing is missed in between.
+            settled.as_mut().enable();
+            let ended = {
+                let status = self.shared.status.borrow();
+                status.ended || status.closing || status.error.is_some()
+            };
+            if ended || self.shared.with(|state| !state.unsettled && state.asking.is_empty()) {
+                return;
+            }
+            settled.await;
+        }
     }
 
     /// Nodes to which this one has opened direct connections.

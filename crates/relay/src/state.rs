@@ -50,6 +50,8 @@ pub(crate) struct State {
     /// Direct connections that others opened, and that count still.
     pub(crate) accepted: BTreeSet<ConnectionId>,
     pub(crate) wanted: Wanted,
+    /// What is wanted has changed, or an answer has come, and nothing was done about it yet.
+    pub(crate) unsettled: bool,
     /// By destination, bytes sent since last asked.
     pub(crate) demand: BTreeMap<u32, u64>,
     pub(crate) next_message: u64,
@@ -72,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) arrived: Notify,
     /// Direct connections may have to be opened or closed.
     pub(crate) direct: Notify,
+    /// That has been done.
+    pub(crate) settled: Notify,
 }
 
 impl Shared {
@@ -89,6 +93,7 @@ impl Shared {
             asking: BTreeSet::new(),
             accepted: BTreeSet::new(),
             wanted: Wanted::default(),
+            unsettled: false,
             demand: BTreeMap::new(),
             next_message: 0,
             connections_max: 0,
@@ -104,6 +109,7 @@ impl Shared {
             status: watch::channel(Status { missing, ..Status::default() }).0,
             arrived: Notify::new(),
             direct: Notify::new(),
+            settled: Notify::new(),
         }
     }
 
@@ -166,6 +172,7 @@ impl Shared {
         self.room.close();
         self.arrived.notify_one();
         self.direct.notify_one();
+        self.settled.notify_waiters();
         self.with(|state| state.writers.values().for_each(|writer| writer.notify_one()));
     }
 }

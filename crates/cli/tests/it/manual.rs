@@ -14,7 +14,7 @@ fn every_subcommand_has_help() {
         assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
         assert_eq!((long.stderr.as_str(), short.stderr.as_str()), ("", ""));
     }
-    for command in ["show", "simulate"] {
+    for command in ["show", "simulate", "run"] {
         assert!(lightship(&["overlay", command, "--help"]).succeeds().text().contains("Examples:"));
     }
     for command in ["node", "fetch", "copy", "tune"] {

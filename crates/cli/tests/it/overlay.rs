@@ -222,3 +222,74 @@ fn simulations_that_can_not_be() {
         lightship(&[&run, args].concat()).fails(USAGE, words);
     }
 }
+
+/// With real sockets: every message arrives, over the connections that there are.
+#[test]
+fn runs_over_sockets() {
+    for (args, sockets_max) in [
+        (&["--topology", "circulant", "--nodes", "12", "--degree", "4"] as &[&str], 4),
+        (&["--topology", "mesh", "--nodes", "8", "--queue", "1"], 7),
+        (&["--topology", "kautz", "--nodes", "9", "--degree", "2", "--one-way"], 5),
+        (&["--topology", "tree", "--nodes", "10", "--degree", "3", "--window", "1"], 3),
+    ] {
+        let run = ["run", "--messages-per-node", "60", "--message-bytes", "4KiB", "--seed", "3"];
+        let answer = json(&[&run, args].concat());
+        let nodes = number(&answer, "/topology/nodes") as u64;
+        adds_up(&answer, nodes, 60);
+        assert_eq!((&answer["kind"], &answer["seed"]), (&"measured".into(), &3.into()));
+        let most = number(&answer, "/sockets_max");
+        assert!(most >= 1.0 && most <= f64::from(sockets_max), "{answer}");
+        // Messages go where those of a simulation go, and each as far.
+        let simulate = ["simulate", "--messages-per-node", "60", "--message-bytes", "4KiB", "--seed", "3"];
+        let simulated = json(&[&simulate, args].concat());
+        for key in ["/forwards", "/messages", "/pairs"] {
+            assert_eq!(answer.pointer(key), simulated.pointer(key), "{key}");
+        }
+    }
+}
+
+#[test]
+fn runs_with_direct_connections() {
+    let folder = Folder::new();
+    let (csv, plot) = (folder.arg("nodes.csv"), folder.arg("nodes.svg"));
+    let base = ["run", "--nodes", "10", "--messages-per-node", "300", "--message-bytes", "2KB"];
+    let skew = ["--skew", "30,20", "--period", "5ms", "--accept", "2", "--direct", "1"];
+    for policy in ["thesis", "local", "global", "predicted"] {
+        let ring = ["--topology", "ring", "--policy", policy, "--warm", "--csv", &csv, "--plot", &plot];
+        let answer = json(&[&base[..], &skew, &ring].concat());
+        adds_up(&answer, 10, 300);
+        assert_eq!(answer["parameters"]["policy"], policy);
+        // 2 of the ring, 1 opened, 2 accepted.
+        assert!(number(&answer, "/sockets_max") <= 5.0, "{answer}");
+        // Without them it would be as many as the ring is long.
+        let without = json(&[&base[..], &["--topology", "ring", "--skew", "30,20"]].concat());
+        assert!(number(&answer, "/forwards") < number(&without, "/forwards"), "{policy}");
+    }
+    assert_eq!(std::fs::read_to_string(&csv).expect("a table").lines().count(), 11);
+    assert!(std::fs::read_to_string(&plot).expect("a plot").starts_with("<svg "));
+    let shown = lightship(&[&["overlay"], &base[..], &["--topology", "ring"]].concat()).succeeds();
+    assert!(shown.text().contains("3,000 messages") && !shown.text().contains("virtual"), "{shown}");
+}
+
+#[test]
+fn runs_that_can_not_be() {
+    for (code, args, words) in [
+        (USAGE, &["--nodes", "300"] as &[&str], &["at most 256", "simulate"] as &[&str]),
+        (USAGE, &["--message-bytes", "23"], &["24 at least"]),
+        (USAGE, &["--messages-per-node", "0"], &["messages of a node"]),
+        (USAGE, &["--queue", "0"], &["queues"]),
+        (USAGE, &["--window", "0"], &["windows"]),
+        (USAGE, &["--timeout", "0s"], &["--timeout", "millisecond"]),
+        (USAGE, &["--period", "0s"], &["--period", "millisecond"]),
+        (USAGE, &["--direct", "auto"], &["sockets of a circulant"]),
+        (LIMITS, &["--memory", "1MiB"], &["--memory allows", "hint:"]),
+        (
+            LIMITS,
+            &["--messages-per-node", "100000", "--timeout", "1ms"],
+            &["of 800,000 messages had arrived"],
+        ),
+    ] {
+        let nodes = if args[0] == "--nodes" { &[] as &[&str] } else { &["--nodes", "8"] };
+        lightship(&[&["overlay", "run", "--topology", "ring"], nodes, args].concat()).fails(code, words);
+    }
+}

@@ -148,7 +148,8 @@ async fn direct_connections_come_and_go() {
     assert_eq!(relays[0].take_demand().into_iter().collect::<Vec<_>>(), [(3, 4)]);
     assert!(relays[0].take_demand().is_empty());
     relays[0].set_direct(vec![3], 1);
-    until_hops(&relays, &mut inboxes, (0, 3), 1).await;
+    soon(relays[0].direct_settled()).await;
+    assert_eq!(exchange(&relays, &mut inboxes, 0, 3).await.hops, 1);
     // It serves both ways.
     assert_eq!(exchange(&relays, &mut inboxes, 3, 0).await.hops, 1);
     assert_eq!((relays[0].direct(), relays[0].stats().connections), (vec![3], 3));
@@ -186,7 +187,8 @@ async fn a_receiver_refuses_more_than_it_accepts() {
     until_hops(&relays, &mut inboxes, (0, 4), 1).await;
     // Node 4 has one; the next best does.
     relays[1].set_direct(vec![4, 6], 1);
-    until_hops(&relays, &mut inboxes, (1, 6), 1).await;
+    soon(relays[1].direct_settled()).await;
+    assert_eq!(exchange(&relays, &mut inboxes, 1, 6).await.hops, 1);
     assert_eq!((relays[1].direct(), relays[1].stats().refused), (vec![6], 1));
     assert_eq!(exchange(&relays, &mut inboxes, 1, 4).await.hops, 3);
     // When that one goes there is room.

@@ -37,6 +37,16 @@ pub(super) struct FilesArgs {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     Simulated,
+    Measured,
+}
+
+/// What only sockets say.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Measured {
+    /// Direct connections that a node asked for and was refused.
+    pub(super) refused: u64,
+    /// Bytes of messages that all nodes together could hold.
+    pub(super) memory_bytes_max: u64,
 }
 
 /// All that the figures depend on.
@@ -81,6 +91,8 @@ pub(super) struct Answer {
     pub(super) reconnections: u64,
     /// Sockets of the node that ever had most.
     pub(super) sockets_max: usize,
+    #[serde(flatten)]
+    pub(super) measured: Option<Measured>,
     pub(super) per_node: Vec<NodeReport>,
     /// Direct connections at the end: who opened it, and to whom.
     pub(super) direct: Vec<(u32, u32)>,
@@ -160,10 +172,15 @@ impl Answer {
             self.forwards_per_message
         );
         let rate = self.messages as f64 * traffic.message_bytes as f64 / self.seconds.max(f64::MIN_POSITIVE);
-        let Kind::Simulated = self.kind;
+        let time = match self.kind {
+            Kind::Simulated => " of virtual time",
+            Kind::Measured => "",
+        };
+        let refused = self.measured.as_ref().map(|measured| measured.refused).filter(|refused| *refused > 0);
+        let refused = refused.map(|refused| format!(", {} refused", grouped(refused))).unwrap_or_default();
         let _ = writeln!(
             text,
-            "Time: {} of virtual time ({}/s of messages), {} reconnections, {} sockets of a node at most",
+            "Time: {}{time} ({}/s of messages), {} reconnections{refused}, {} sockets of a node at most",
             Seconds(self.seconds),
             Size(rate as u64),
             grouped(self.reconnections),

@@ -2,8 +2,10 @@
 
 mod answer;
 mod load;
+mod run;
 mod shape;
 mod show;
+mod shuffle;
 mod simulate;
 
 use clap::{Args, Subcommand};
@@ -25,12 +27,14 @@ pub(crate) struct OverlayArgs {
 enum Command {
     Show(show::ShowArgs),
     Simulate(simulate::SimulateArgs),
+    Run(run::RunArgs),
 }
 
 pub(crate) async fn cmd_overlay(args: &OverlayArgs, json: bool) -> Result<(), CliError> {
     match &args.command {
         Command::Show(args) => show::cmd_show(args, json),
         Command::Simulate(args) => simulate::cmd_simulate(args, json).await,
+        Command::Run(args) => run::cmd_run(args, json).await,
     }
 }
 

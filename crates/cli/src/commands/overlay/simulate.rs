@@ -168,6 +168,7 @@ pub(super) async fn cmd_simulate(args: &SimulateArgs, json: bool) -> Result<(), 
         pairs: report.pairs,
         reconnections: report.reconnections,
         sockets_max: report.per_node.iter().map(|node| node.sockets_max).max().unwrap_or(0),
+        measured: None,
         per_node: report.per_node,
         direct: report.direct,
     };
