@@ -266,17 +266,17 @@ async fn read_header(read: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Optio
 }
 
 async fn read_body(read: &mut (impl AsyncReadExt + Unpin), bytes: usize) -> io::Result<Bytes> {
-    let mut body = BytesMut::with_capacity(bytes.min(STEP_BYTES));
+    let mut body = Vec::with_capacity(bytes.min(STEP_BYTES));
     while body.len() < bytes {
         let left = bytes - body.len();
         if body.len() == body.capacity() {
-            body.reserve(left.min(body.len()));
+            body.reserve_exact(left.min(body.len()));
         }
         if (&mut *read).take(left as u64).read_buf(&mut body).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    Ok(body.freeze())
+    Ok(body.into())
 }
 
 /// Writes what there is, until this end has closed or failed.

@@ -58,6 +58,7 @@ fn what_a_topology_is_worth() {
     ] {
         let shown = json(&[&["show", "--topology", args[0], "--nodes"], &args[1..]].concat());
         assert_eq!(shown["degree"], degree, "{shown}");
+        assert!(shown["shape"]["topology"].is_string(), "{shown}");
         assert_eq!((&shown["sockets_max"], &shown["diameter"]), (&sockets.into(), &diameter.into()));
         assert!((number(&shown, "/mean_hops") - mean_hops).abs() < 1e-3, "{shown}");
         assert!((number(&shown, "/forwards_per_message") + 1.0 - mean_hops).abs() < 1e-3);

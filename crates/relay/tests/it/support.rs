@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// Whatever has not happened by then will not happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-pub(crate) const MESSAGE_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 3 << 20;
 
 /// Waits for something that is to happen.
 #[track_caller]

@@ -43,7 +43,7 @@ pub(super) struct LoadArgs {
     warm: bool,
 
     /// Percent of every node's messages that go to node 0, node 1, and so on; the rest goes to all
-    /// alike. [default: all]
+    /// alike. Without it all does.
     #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = percent, help_heading = "Traffic")]
     skew: Vec<f64>,
     /// Messages that each node sends.

@@ -38,7 +38,7 @@ pub(super) struct ShowArgs {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Shown {
     name: &'static str,
-    #[serde(flatten)]
+    /// As it was asked for.
     pub(super) shape: Shape,
     /// Connections that a node sends on, the most of any.
     pub(super) degree: usize,
