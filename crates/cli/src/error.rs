@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use lightship_engine::EngineError;
+use lightship_overlay::OverlayError;
 use lightship_session::{ErrorCode, Failure, ProfileError, TransportError};
 use lightship_sources::SourceError;
 use lightship_tuner::TunerError;
@@ -240,6 +241,33 @@ impl From<TunerError> for CliError {
                 this.hint("a batch holds one row at least: raise --batch-bytes-max and --memory")
             }
             _ => this,
+        }
+    }
+}
+
+impl From<OverlayError> for CliError {
+    fn from(error: OverlayError) -> Self {
+        let message = error.to_string();
+        match error {
+            OverlayError::Deadlock { .. } => Self::internal(message),
+            OverlayError::Stopped { .. } => Self::new(Kind::Interrupted, message),
+            OverlayError::Nodes { nodes, below, above, .. } => {
+                let this = Self::usage(message);
+                let fits = [above, below].into_iter().flatten();
+                match fits.min_by_key(|fits| fits.abs_diff(nodes)) {
+                    Some(nodes) => this.hint(format!(
+                        "--nodes {nodes}, or a topology that any number can have: --topology circulant"
+                    )),
+                    None => this,
+                }
+            }
+            OverlayError::OddSockets { sockets, .. } => {
+                Self::usage(message).hint(format!("--degree {}", sockets - 1))
+            }
+            OverlayError::Unconnected { .. } => {
+                Self::usage(message).hint("add an offset that they don't share it with; 1 always will do")
+            }
+            _ => Self::usage(message),
         }
     }
 }

@@ -59,6 +59,59 @@ impl Progress {
     }
 }
 
+/// Things done of a known number.
+pub(crate) struct Count {
+    bar: Option<ProgressBar>,
+    began: Instant,
+}
+
+impl Count {
+    /// Of `total` things of this name.
+    pub(crate) fn new(total: u64, name: &str, quiet: bool) -> Self {
+        let wanted = !quiet && std::io::stderr().is_terminal();
+        let bar = wanted.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+            let template = format!("{{bar:30}} {{human_pos}} of {{human_len}} {name}, {{eta}} left");
+            bar.set_style(
+                ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        Self { bar, began: Instant::now() }
+    }
+
+    /// Something of unknown length that is known to take long: shown at once.
+    pub(crate) fn spinner(name: &str, quiet: bool) -> Self {
+        let wanted = !quiet && std::io::stderr().is_terminal();
+        let bar = wanted.then(|| {
+            let bar = ProgressBar::new_spinner().with_message(name.to_owned());
+            bar.enable_steady_tick(REDRAWN_EVERY);
+            bar
+        });
+        Self { bar, began: Instant::now() }
+    }
+
+    pub(crate) fn set(&self, done: u64) {
+        let Some(bar) = &self.bar else { return };
+        if self.began.elapsed() < SHOWN_AFTER {
+            return;
+        }
+        // From now on it draws itself, and not more often than is useful.
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_position(done);
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {

@@ -80,14 +80,31 @@ impl Pool {
         if self.opened_max == 0 {
             return Direct::new();
         }
-        let mut candidates = self.candidates(routes, demand, now);
-        // Equals in random order.
-        rng.shuffle(&mut candidates);
-        candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let mut candidates = self.best_first(routes, demand, now, rng);
         if self.knowledge == Knowledge::Local {
             self.by_node(&mut candidates, routes.topology().nodes(), rng);
         }
         self.give_out(&candidates, routes.topology().nodes())
+    }
+
+    /// Connections that would save hops, from and to, best first.
+    pub(crate) fn ranked(
+        &self,
+        routes: &Routes,
+        demand: &Demand,
+        now: &Direct,
+        rng: &mut Rng,
+    ) -> Vec<(u32, u32)> {
+        let candidates = self.best_first(routes, demand, now, rng);
+        candidates.into_iter().map(|candidate| (candidate.from, candidate.to)).collect()
+    }
+
+    fn best_first(&self, routes: &Routes, demand: &Demand, now: &Direct, rng: &mut Rng) -> Vec<Candidate> {
+        let mut candidates = self.candidates(routes, demand, now);
+        // Equals in random order.
+        rng.shuffle(&mut candidates);
+        candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
+        candidates
     }
 
     /// Connections that would save hops.

@@ -48,6 +48,14 @@ pub enum OverlayError {
         /// The greatest common divisor.
         step: usize,
     },
+    /// Whoever watched a simulation had it stopped.
+    #[error("stopped when {delivered} of {messages} messages had arrived")]
+    Stopped {
+        /// Messages that had arrived.
+        delivered: u64,
+        /// All that were to.
+        messages: u64,
+    },
     /// Messages wait for each other in a circle. With classes by hops it does not happen.
     #[error("{undelivered} messages wait for each other since {seconds} s")]
     Deadlock {

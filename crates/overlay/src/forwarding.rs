@@ -97,6 +97,11 @@ impl Credits {
         has_room
     }
 
+    /// Places of a class that are taken.
+    pub fn taken(&self, class: usize) -> usize {
+        self.taken.get(class).copied().unwrap_or_default()
+    }
+
     /// Gives one back.
     pub fn give(&mut self, class: usize) {
         if let Some(taken) = self.taken.get_mut(class) {
@@ -109,7 +114,7 @@ impl Credits {
 mod tests {
     use super::*;
     use crate::simulate::{Report, Simulation};
-    use crate::{Demand, OverlayError, Pool, Result, Routes, Shape, Topology, Traffic};
+    use crate::{OverlayError, Pool, Result, Routes, Shape, Topology, Traffic};
 
     /// Queues of one message, nodes that send as fast as they can, and a pool that changes all the time.
     fn narrow(shape: Shape, nodes: usize, seed: u64, pool: Pool, through: Through) -> Simulation {
@@ -128,11 +133,7 @@ mod tests {
 
     /// Every message that was made arrived, once.
     fn check(simulation: &Simulation, report: &Report) {
-        let mut expected = Demand::new(simulation.nodes);
-        for from in 0..simulation.nodes {
-            let made = simulation.traffic.destinations(from, simulation.nodes, simulation.seed);
-            made.for_each(|to| expected.add(from, to, simulation.traffic.message_bytes as f64));
-        }
+        let expected = simulation.traffic.drawn(simulation.nodes, simulation.seed);
         assert_eq!(report.demand, expected, "{simulation:?}");
     }
 

@@ -10,9 +10,10 @@
 //!   one is worth; [`draw()`]: its picture.
 //! - [`Routes`]: hops and every next hop of the shortest ways.
 //! - [`forwarding`]: classes by hops, with which bounded queues can't deadlock.
+//! - [`Forwarder`](forwarder::Forwarder): a node that forwards, without its sockets.
 //! - [`Pool`]: who gets direct connections after what [`Traffic`]; [`Reserve`]: how many sockets to keep for
 //!   them.
-//! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report).
+//! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report); [`plot()`]: its picture.
 //!
 //! No I/O, no clock, no threads; randomness by seeds. It does not send anything, and does not route
 //! around nodes that fail.
@@ -37,7 +38,10 @@ mod direct;
 mod draw;
 mod error;
 mod figures;
+pub mod forwarder;
 pub mod forwarding;
+mod latency;
+mod plot;
 mod reserve;
 mod routes;
 pub mod simulate;
@@ -52,6 +56,8 @@ pub use direct::{Direct, Knowledge, Pool};
 pub use draw::draw;
 pub use error::{OverlayError, Result};
 pub use figures::{Figures, Least, moore_mean_hops};
+pub use latency::{Histogram, Latencies};
+pub use plot::plot;
 pub use reserve::{Expected, Reserve, Split};
 pub use routes::Routes;
 pub use simulate::Simulation;

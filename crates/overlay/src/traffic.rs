@@ -49,6 +49,16 @@ impl Traffic {
         Destinations { weights: &self.weights_percent, from, nodes, left: self.messages_per_node, rng }
     }
 
+    /// Bytes between every two nodes, as a seed draws them: what a run from that seed sends.
+    pub fn drawn(&self, nodes: usize, seed: u64) -> Demand {
+        let mut demand = Demand::new(nodes);
+        for from in 0..nodes {
+            let destinations = self.destinations(from, nodes, seed);
+            destinations.for_each(|to| demand.add(from, to, self.message_bytes as f64));
+        }
+        demand
+    }
+
     /// What is to be expected of it: bytes between every two nodes.
     pub fn demand(&self, nodes: usize) -> Demand {
         let mut demand = Demand::new(nodes);
@@ -131,6 +141,15 @@ impl Demand {
     /// Bytes from one to another.
     pub fn bytes(&self, from: usize, to: usize) -> f64 {
         self.rows.get(from).and_then(|row| row.get(&(to as u32))).copied().unwrap_or_default()
+    }
+
+    /// What one node sent.
+    pub fn of(&self, from: usize) -> Self {
+        let mut of = Self::new(self.nodes());
+        if let (Some(row), Some(sent)) = (of.rows.get_mut(from), self.rows.get(from)) {
+            row.clone_from(sent);
+        }
+        of
     }
 
     /// All pairs with traffic: from, to, bytes.

@@ -5,6 +5,7 @@ mod copy;
 mod fetch;
 mod manual;
 mod node;
+mod overlay;
 mod tune;
 
 use clap::Subcommand;
@@ -19,6 +20,7 @@ pub(crate) enum Command {
     Copy(copy::CopyArgs),
     Calibrate(calibrate::CalibrateArgs),
     Tune(Box<tune::TuneArgs>),
+    Overlay(Box<overlay::OverlayArgs>),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -31,6 +33,7 @@ impl Command {
             Self::Copy(args) => copy::cmd_copy(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Tune(args) => tune::cmd_tune(&args, json).await,
+            Self::Overlay(args) => overlay::cmd_overlay(&args, json).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }

@@ -14,6 +14,7 @@ mod manual;
 mod many;
 mod node;
 mod output;
+mod overlay;
 mod security;
 mod support;
 mod tune;

@@ -5,7 +5,7 @@ use crate::support::*;
 #[test]
 fn every_subcommand_has_help() {
     let top = lightship(&["--help"]).succeeds();
-    for command in ["node", "fetch", "copy", "tune", "completions", "man"] {
+    for command in ["node", "fetch", "copy", "tune", "overlay", "completions", "man"] {
         assert!(top.text().contains(command), "{command} is missing in:\n{}", top.text());
         let long = lightship(&[command, "--help"]).succeeds();
         let short = lightship(&[command, "-h"]).succeeds();
@@ -13,6 +13,9 @@ fn every_subcommand_has_help() {
         assert!(long.text().len() >= short.text().len());
         assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
         assert_eq!((long.stderr.as_str(), short.stderr.as_str()), ("", ""));
+    }
+    for command in ["show", "simulate", "run"] {
+        assert!(lightship(&["overlay", command, "--help"]).succeeds().text().contains("Examples:"));
     }
     for command in ["node", "fetch", "copy", "tune"] {
         assert!(lightship(&[command, "--help"]).text().contains("Examples:"), "{command}");

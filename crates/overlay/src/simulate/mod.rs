@@ -13,13 +13,14 @@
 //! Not modelled: losses, congestion within the network, nodes that differ, the content of messages.
 
 mod agenda;
-mod latency;
 mod network;
 mod run;
 
+use std::ops::ControlFlow;
+
 use serde::{Deserialize, Serialize};
 
-pub use latency::Latencies;
+pub use crate::latency::Latencies;
 
 use crate::direct::Pool;
 use crate::error::{Result, count_within, within};
@@ -28,6 +29,9 @@ use crate::routes::Routes;
 use crate::topology::{Shape, Topology};
 use crate::traffic::{Demand, Traffic};
 use crate::ways::Through;
+
+/// Is told how many messages have arrived, and says whether to go on.
+pub type Watch<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 /// What links and nodes can do. Times that are 0 cost nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,10 +127,20 @@ impl Simulation {
     /// # Errors
     /// [`OverlayError`](crate::OverlayError) for parameters that make no sense.
     pub fn run(&self, last: Option<&Demand>) -> Result<Report> {
-        let routes = Routes::new(Topology::new(self.shape.clone(), self.nodes)?);
-        self.run_with(&routes, Classes::for_shortest(routes.diameter(), self.through), last)
+        self.run_watched(last, &mut |_| ControlFlow::Continue(()))
     }
 
+    /// The same, telling `watch` now and then how many messages have arrived; it says whether to go on.
+    ///
+    /// # Errors
+    /// As [`Simulation::run`], and [`OverlayError::Stopped`](crate::OverlayError::Stopped) when it said no.
+    pub fn run_watched(&self, last: Option<&Demand>, watch: &mut Watch<'_>) -> Result<Report> {
+        let routes = Routes::new(Topology::new(self.shape.clone(), self.nodes)?);
+        self.check()?;
+        run::run(self, &routes, Classes::for_shortest(routes.diameter(), self.through), last, watch)
+    }
+
+    #[cfg(test)]
     pub(crate) fn run_with(
         &self,
         routes: &Routes,
@@ -134,7 +148,7 @@ impl Simulation {
         last: Option<&Demand>,
     ) -> Result<Report> {
         self.check()?;
-        run::run(self, routes, classes, last)
+        run::run(self, routes, classes, last, &mut |_| ControlFlow::Continue(()))
     }
 
     fn check(&self) -> Result<()> {
@@ -191,6 +205,8 @@ pub struct NodeReport {
     pub forwarded: u64,
     /// Most sockets that it had at any time between two assignments, those others opened included.
     pub sockets_max: usize,
+    /// Until it sent, received or forwarded its last message.
+    pub seconds: f64,
     /// Of the messages it received, from when each was queued by its sender.
     pub latency: Latencies,
 }

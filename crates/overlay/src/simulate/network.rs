@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::latency::Histogram;
 use crate::forwarding::{Classes, Credits};
+use crate::latency::Histogram;
 use crate::routes::Routes;
 
 /// A message on its way.
@@ -107,6 +107,8 @@ pub(super) struct Node {
     pub(super) received: u64,
     pub(super) forwarded: u64,
     pub(super) sockets_max: usize,
+    /// When it last had something to do.
+    pub(super) last_ns: u64,
     pub(super) latency: Histogram,
 }
 

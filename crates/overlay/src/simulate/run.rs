@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::agenda::{Agenda, Event};
 use super::network::{Job, Mesh, Message, State};
-use super::{NodeReport, Report, Simulation, Ties};
+use super::{NodeReport, Report, Simulation, Ties, Watch};
 use crate::direct::Direct;
 use crate::error::{OverlayError, Result};
 use crate::forwarding::Classes;
@@ -13,12 +13,16 @@ use crate::topology::Topology;
 use crate::traffic::{Demand, Destinations};
 use crate::ways::Ways;
 
+/// Events between two looks of whoever watches: some milliseconds.
+const WATCHED_EVENTS: u64 = 1 << 14;
+
 /// Runs a simulation whose parameters were checked.
 pub(super) fn run(
     simulation: &Simulation,
     routes: &Routes,
     classes: Classes,
     last: Option<&Demand>,
+    watch: &mut Watch<'_>,
 ) -> Result<Report> {
     let mut run = Run::new(simulation, routes, classes);
     if let Some(last) = last {
@@ -30,6 +34,7 @@ pub(super) fn run(
     if simulation.pool.opened_max > 0 {
         run.agenda.add(run.period_ns, Event::Period);
     }
+    let mut handled = 0_u64;
     while run.delivered < run.messages {
         let Some((ns, event)) = run.agenda.next() else {
             return Err(run.deadlock());
@@ -39,6 +44,10 @@ pub(super) fn run(
         }
         run.now_ns = ns;
         run.handle(event);
+        handled += 1;
+        if handled.is_multiple_of(WATCHED_EVENTS) && watch(run.delivered).is_break() {
+            return Err(OverlayError::Stopped { delivered: run.delivered, messages: run.messages });
+        }
     }
     Ok(run.report())
 }
@@ -220,6 +229,7 @@ impl<'a> Run<'a> {
     }
 
     fn done(&mut self, node: usize) {
+        self.mesh.nodes[node].last_ns = self.now_ns;
         match self.mesh.nodes[node].job.take() {
             Some(Job::Send { link, message }) => self.send(node, link, message),
             Some(Job::Receive { message }) => self.receive(node, message),
@@ -323,6 +333,7 @@ impl<'a> Run<'a> {
             received: node.received,
             forwarded: node.forwarded,
             sockets_max: node.sockets_max,
+            seconds: node.last_ns as f64 * 1e-9,
             latency: node.latency.percentiles(),
         };
         Report {

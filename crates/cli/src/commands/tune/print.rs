@@ -4,6 +4,7 @@ use lightship_tuner::{Bound, Explanation, Halt, Plan, Stage, Strategy};
 
 use super::answer::{Answer, HaltReport, IterationReport};
 use super::settings::{Advice, Setting, Unit};
+use crate::columns::columns;
 use crate::size::{Seconds, Size, grouped, three_digits};
 
 /// Sentences are no wider.
@@ -286,26 +287,6 @@ fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Rows of as many cells: the first column to the left, the others to the right.
-fn columns(text: &mut String, rows: &[Vec<String>]) {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |i: usize| {
-        rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    for row in rows {
-        let mut shown = String::from("  ");
-        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if i == 0 {
-                shown.push_str(&format!("{cell:<width$}"));
-            } else {
-                shown.push_str(&format!("  {cell:>width$}"));
-            }
-        }
-        line(text, &[shown.trim_end()]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,11 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned() {
-        let cells = [["", "rows", "s"], ["plan", "1", "10"], ["a", "1,000", ""]];
-        let mut text = String::new();
-        columns(&mut text, &cells.map(|row| row.map(str::to_owned).to_vec()));
-        assert_eq!(text, "         rows   s\n  plan      1  10\n  a     1,000\n");
+    fn means_are_short() {
         assert_eq!((short(27.0), short(26.99999), short(0.5)), ("27".into(), "27".into(), "0.5".into()));
     }
 }

@@ -25,14 +25,16 @@ pub struct Latencies {
 }
 
 /// Counts of latencies.
+/// In memory at most 8 KB, whatever is counted.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Histogram {
+pub struct Histogram {
     counts: Vec<u32>,
     total: u64,
 }
 
 impl Histogram {
-    pub(super) fn add(&mut self, nanoseconds: u64) {
+    /// Counts one.
+    pub fn add(&mut self, nanoseconds: u64) {
         let bucket = bucket(nanoseconds);
         if self.counts.len() <= bucket {
             self.counts.resize(bucket + 1, 0);
@@ -51,7 +53,8 @@ impl Histogram {
         found.map_or(0.0, |bucket| upper(bucket) as f64 * 1e-9)
     }
 
-    pub(super) fn percentiles(&self) -> Latencies {
+    /// Percentiles of all that were counted; zeros of none.
+    pub fn percentiles(&self) -> Latencies {
         Latencies {
             p1_seconds: self.seconds(0.01),
             p25_seconds: self.seconds(0.25),

@@ -1,0 +1,149 @@
+//! `lightship overlay run`: a shuffle over real sockets.
+
+use std::time::Duration;
+
+use clap::Args;
+use lightship_overlay::simulate::Network;
+use lightship_overlay::{Routes, Through, Topology};
+
+use super::answer::{Answer, FilesArgs, Kind, Measured, parameters};
+use super::load::LoadArgs;
+use super::shape::ShapeArgs;
+use super::show::Shown;
+use super::shuffle::{self, HEADER_BYTES, Shuffle};
+use crate::error::{self, CliError};
+use crate::size::{Seconds, Size, grouped};
+
+/// More nodes than these are no test of anything on one machine.
+const NODES_MAX: usize = 256;
+/// Files, pipes and the like that the process has open besides its sockets.
+const DESCRIPTORS_SPARE: usize = 64;
+
+/// Run a shuffle over an overlay, with real sockets on this machine
+///
+/// As `simulate`, but sent: every node is in this process, listens on the loopback interface, and opens the
+/// connections that its topology and its direct connections allow, and no others. Messages are
+/// forwarded hop by hop with bounded queues. At the end it is checked that every message arrived,
+/// once, where it was to.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship overlay run --topology circulant --nodes 12 --degree 4
+  lightship overlay run --topology original --nodes 60 --degree 10 --direct 2 \\
+      --skew 2,7,10,4,11,6,15 --messages-per-node 500
+  lightship overlay run --topology circulant --nodes 60 --degree 12 --direct auto \\
+      --policy predicted --skew 2,7,10,4,11,6,15 --json
+
+All nodes share the processors of this machine: times say how they compare here, forwards and
+connections are what they would be anywhere. Latency is from when a message was offered, waiting for
+room among its sender's own messages included.")]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Time between two assignments of direct connections.
+    #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Direct connections")]
+    period: Seconds,
+    /// Fail when it takes longer.
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    timeout: Seconds,
+    /// Messages of all nodes take no more than this.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    memory: Size,
+    #[command(flatten)]
+    files: FilesArgs,
+}
+
+pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> {
+    let nodes = args.shape.nodes;
+    if nodes > NODES_MAX {
+        return Err(CliError::usage(format!(
+            "--nodes {nodes}: at most {NODES_MAX} of them run in one process"
+        ))
+        .hint("lightship overlay simulate takes up to 4096"));
+    }
+    let load = args.load.load(&args.shape, Through::Own, &Network::default())?;
+    load.traffic.check(nodes)?;
+    load.pool.check()?;
+    if load.traffic.message_bytes < HEADER_BYTES as u64 {
+        return Err(CliError::usage(format!(
+            "--message-bytes {}: {HEADER_BYTES} at least, which say what message it is",
+            load.traffic.message_bytes
+        )));
+    }
+    if args.load.queue == 0 || args.load.window == 0 {
+        return Err(CliError::usage("--queue and --window: queues and windows hold a message at least"));
+    }
+    let (period, limit) = (duration("--period", args.period)?, duration("--timeout", args.timeout)?);
+    let routes = Routes::new(Topology::new(load.shape.clone(), nodes)?);
+    let topology = Shown::of(&routes);
+    let shuffle = Shuffle::new(routes, &load, args.load.queue, args.load.window, period, args.shape.seed);
+    let memory_bytes_max = shuffle.memory_bytes_max();
+    if memory_bytes_max > args.memory.0 {
+        return Err(CliError::new(
+            error::Kind::Limits,
+            format!(
+                "messages of all nodes may take {}, and --memory allows {}",
+                Size(memory_bytes_max),
+                args.memory
+            ),
+        )
+        .hint("smaller messages, --queue 1, a smaller --window, or more memory"));
+    }
+    descriptors(&topology, load.pool.opened_max)?;
+    let quiet = args.files.quiet || json;
+    let done = tokio::time::timeout(limit, shuffle.run(&load, quiet)).await;
+    let done = done.unwrap_or_else(|_| Err(shuffle.unfinished(args.timeout)))?;
+    let shuffle::Done { per_node, direct, seconds, pairs, reconnections, refused } = done;
+    let forwards: u64 = per_node.iter().map(|node| node.forwarded).sum();
+    let messages = shuffle.messages();
+    let answer = Answer {
+        kind: Kind::Measured,
+        seed: args.shape.seed,
+        topology,
+        parameters: parameters(&load, args.period.0, args.load.queue, args.load.window),
+        split: load.split,
+        messages,
+        forwards,
+        forwards_per_message: forwards as f64 / messages as f64,
+        seconds,
+        pairs,
+        reconnections,
+        sockets_max: per_node.iter().map(|node| node.sockets_max).max().unwrap_or(0),
+        measured: Some(Measured { refused, memory_bytes_max }),
+        per_node,
+        direct,
+    };
+    answer.give(&args.files, json)
+}
+
+fn duration(name: &str, seconds: Seconds) -> Result<Duration, CliError> {
+    Duration::try_from_secs_f64(seconds.0)
+        .ok()
+        .filter(|duration| *duration >= Duration::from_millis(1))
+        .ok_or_else(|| CliError::usage(format!("{name}: at least a millisecond")))
+}
+
+/// Says before it fails that the process may not have so many sockets.
+fn descriptors(topology: &Shown, direct: usize) -> Result<(), CliError> {
+    let nodes = topology.figures.nodes;
+    let sockets = (topology.figures.sockets_mean * nodes as f64) as usize;
+    // Both ends of a direct connection are here, and a listener for each node.
+    let needed = sockets + nodes * (2 * direct + 1) + DESCRIPTORS_SPARE;
+    let allowed = std::fs::read_to_string("/proc/self/limits").ok().and_then(|limits| {
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.to_owned();
+        line.split_whitespace().next()?.parse::<usize>().ok()
+    });
+    match allowed {
+        Some(allowed) if allowed < needed => Err(CliError::new(
+            error::Kind::Limits,
+            format!(
+                "it takes {} descriptors, and this process may have {}",
+                grouped(needed as u64),
+                grouped(allowed as u64)
+            ),
+        )
+        .hint(format!("ulimit -n {needed}, or fewer nodes"))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,133 @@
+//! `lightship overlay show`: what a topology is worth.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lightship_overlay::{Direct, Figures, Least, Routes, Shape, Topology, draw};
+use serde::Serialize;
+
+use super::shape::ShapeArgs;
+use crate::columns::columns;
+use crate::commands::manual::print;
+use crate::error::{CliError, Kind};
+use crate::size::grouped;
+
+/// A drawing with more lines than this shows nothing, and fills the disk.
+const DRAWN_LINKS_MAX: usize = 200_000;
+
+/// What a topology is worth: connections, hops, forwards; and a drawing
+///
+/// Says how many connections and sockets a node has, how far it is from one node to another, how often
+/// a message is forwarded on the way when all send to all, and what must fail before some
+/// node can't reach another.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship overlay show --topology circulant --nodes 60 --degree 12
+  lightship overlay show --topology binomial --nodes 60 --base 3 -o binomial.svg
+  lightship overlay show --topology circulant --nodes 60 --offsets 2,7,15,23,26,27
+  lightship overlay show --topology original --nodes 60 --degree 6 --json")]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Draw it, as an SVG.
+    #[arg(short, long, value_name = "FILE.svg")]
+    output: Option<PathBuf>,
+}
+
+/// The object of `--json`; `simulate` and `run` have it too.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Shown {
+    name: &'static str,
+    /// As it was asked for.
+    pub(super) shape: Shape,
+    /// Connections that a node sends on, the most of any.
+    pub(super) degree: usize,
+    /// Whether both ends of a connection send on it.
+    pub(super) both_ways: bool,
+    /// Where all send to all alike, over shortest ways.
+    forwards_per_message: f64,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+}
+
+impl Shown {
+    pub(super) fn of(routes: &Routes) -> Self {
+        let topology = routes.topology();
+        let figures = Figures::of(routes);
+        Self {
+            name: topology.shape().name(),
+            shape: topology.shape().clone(),
+            degree: (0..topology.nodes()).map(|node| topology.links(node).len()).max().unwrap_or(0),
+            both_ways: topology.both_ways(),
+            forwards_per_message: figures.mean_hops - 1.0,
+            figures,
+        }
+    }
+
+    /// `circulant of 60 nodes (offsets 2, 7)`.
+    pub(super) fn title(&self) -> String {
+        let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let of = match &self.shape {
+            Shape::Circulant { offsets } => format!(" (offsets {})", list(offsets)),
+            Shape::Binomial { base } => format!(" (base {base})"),
+            Shape::Torus { dimensions } => format!(" ({dimensions} dimensions)"),
+            Shape::Tree { arity } => format!(" ({arity} children each)"),
+            Shape::Kautz { degree, .. } | Shape::Original { degree } => {
+                format!(" ({degree} opened by each)")
+            }
+            _ => String::new(),
+        };
+        let ways = if self.both_ways { "both ways" } else { "one way" };
+        format!("{} of {} nodes{of}, used {ways}", self.name, grouped(self.figures.nodes as u64))
+    }
+
+    fn text(&self) -> String {
+        let figures = &self.figures;
+        let least = |least: &Least| {
+            let at_least = if least.exact { "" } else { "at least " };
+            format!("{at_least}{}", least.at_least)
+        };
+        let rows = [
+            ("connections a node sends on", self.degree.to_string()),
+            (
+                "sockets of a node",
+                if figures.sockets_mean.fract() == 0.0 && figures.sockets_mean as usize == figures.sockets_max
+                {
+                    figures.sockets_max.to_string()
+                } else {
+                    format!("{:.1}, at most {}", figures.sockets_mean, figures.sockets_max)
+                },
+            ),
+            ("diameter, hops", figures.diameter.to_string()),
+            ("mean hops", format!("{:.3}", figures.mean_hops)),
+            ("mean hops can't be below", format!("{:.3}", figures.moore_mean_hops)),
+            ("forwards of a message", format!("{:.3}", self.forwards_per_message)),
+            ("links that must fail to cut a node off", least(&figures.edge_connectivity)),
+            ("nodes that must fail to cut a node off", least(&figures.vertex_connectivity)),
+        ];
+        let mut text = self.title() + "\n";
+        columns(&mut text, &rows.map(|(name, value)| vec![name.to_owned(), value]));
+        text
+    }
+}
+
+pub(super) fn cmd_show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let routes = Routes::new(Topology::new(args.shape.shape()?, args.shape.nodes)?);
+    let shown = Shown::of(&routes);
+    if let Some(path) = &args.output {
+        let topology = routes.topology();
+        let links: usize = (0..topology.nodes()).map(|node| topology.links(node).len()).sum();
+        if links > DRAWN_LINKS_MAX {
+            let links = grouped(links as u64);
+            return Err(CliError::new(Kind::Limits, format!("{links} links are too many for a drawing"))
+                .hint("draw fewer nodes; the figures are said without -o"));
+        }
+        super::write(path, &draw(topology, &Direct::new()))?;
+    }
+    let text = if json {
+        serde_json::to_string(&shown).map_err(|e| CliError::internal(e.to_string()))? + "\n"
+    } else {
+        shown.text()
+    };
+    print(text.as_bytes())
+}

@@ -1,0 +1,315 @@
+//! Forwarders joined by wires that lie in memory, and run in any order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_oneof, proptest};
+
+use super::*;
+use crate::{Result, Shape, Topology};
+
+/// Frames that a wire holds.
+const WIRE_FRAMES: usize = 2;
+
+type Tested = std::result::Result<(), Box<dyn std::error::Error>>;
+type End = (usize, ConnectionId);
+
+/// All nodes, and the wire from each end of each connection to the other.
+struct Net {
+    nodes: Vec<Forwarder<u64>>,
+    wires: BTreeMap<End, (End, VecDeque<Frame<u64>>)>,
+    /// Arrived, and not yet consumed.
+    arrived: Vec<(usize, Place)>,
+    seen: BTreeSet<(u32, u64)>,
+    sent: BTreeSet<(u32, u64)>,
+    forwards: u64,
+    rng: Rng,
+}
+
+impl Net {
+    fn new(shape: Shape, nodes: usize, queue_messages: usize, seed: u64) -> Result<Self> {
+        let routes = Arc::new(Routes::new(Topology::new(shape, nodes)?));
+        let forwarder = |node| Forwarder::new(Arc::clone(&routes), node as u32, queue_messages, seed);
+        let mut net = Self {
+            nodes: (0..nodes).map(forwarder).collect(),
+            wires: BTreeMap::new(),
+            arrived: Vec::new(),
+            seen: BTreeSet::new(),
+            sent: BTreeSet::new(),
+            forwards: 0,
+            rng: Rng::with_seed(seed),
+        };
+        for node in 0..nodes {
+            let links = Forwarder::<u64>::topology_links(&routes, node as u32);
+            for link in links.into_iter().filter(|link| link.opens) {
+                let peer = link.peer as usize;
+                let theirs = Forwarder::<u64>::topology_links(&routes, link.peer);
+                let theirs = theirs.into_iter().find(|other| {
+                    other.peer as usize == node
+                        && other.sends == link.receives
+                        && other.receives == link.sends
+                });
+                net.join((node, link.id), (peer, theirs.expect("both ends know of it").id));
+            }
+        }
+        Ok(net)
+    }
+
+    fn join(&mut self, a: End, b: End) {
+        self.wires.insert(a, (b, VecDeque::new()));
+        self.wires.insert(b, (a, VecDeque::new()));
+    }
+
+    fn submit(&mut self, node: usize) {
+        let (id, to) = (self.sent.len() as u64, self.rng.usize(..self.nodes.len()));
+        let own = &mut self.nodes[node];
+        if to != node && own.own_queued() < 3 {
+            own.submit(to as u32, id, id).expect("there is a way");
+            self.sent.insert((node as u32, id));
+        }
+    }
+
+    fn open(&mut self) {
+        let (node, peer) = (self.rng.usize(..self.nodes.len()), self.rng.usize(..self.nodes.len()));
+        let few = self.nodes[node].direct().count() < 2 && self.nodes[peer].direct().count() < 4;
+        if node != peer && few {
+            let both_ways = self.rng.bool();
+            let mine = self.nodes[node].add_direct(peer as u32, true, both_ways);
+            let theirs = self.nodes[peer].add_direct(node as u32, both_ways, true);
+            self.join((node, mine), (peer, theirs));
+        }
+    }
+
+    fn close(&mut self) {
+        let node = self.rng.usize(..self.nodes.len());
+        let direct: Vec<_> = self.nodes[node].direct().map(|(id, _)| id).collect();
+        if let Some(id) = self.rng.choice(direct) {
+            self.nodes[node].close(id).expect("there is another way");
+        }
+    }
+
+    /// Takes a frame from a node to its wire.
+    fn transmit(&mut self, end: End) -> bool {
+        let Some((_, wire)) = self.wires.get_mut(&end) else { return false };
+        if wire.len() >= WIRE_FRAMES {
+            return false;
+        }
+        let node = &mut self.nodes[end.0];
+        let Some(frame) = node.next_frame(end.1) else { return false };
+        if let Frame::Message(packet) = &frame {
+            self.forwards += u64::from(packet.place.is_some());
+            node.left(packet.place, true);
+        }
+        wire.push_back(frame);
+        true
+    }
+
+    /// Takes a frame from a wire to the node at its other end.
+    fn deliver(&mut self, end: End) -> bool {
+        let Some((other, wire)) = self.wires.get_mut(&end) else { return false };
+        let (at, connection) = *other;
+        let Some(frame) = wire.pop_front() else { return false };
+        let node = &mut self.nodes[at];
+        match frame {
+            Frame::Message(packet) => {
+                let place = node.admit(connection, (packet.from, packet.to, packet.hops));
+                let place = place.expect("peers keep to the rules");
+                let packet = Packet { place: Some(place), ..packet };
+                if let Some(packet) = node.received(packet).expect("there is a way") {
+                    assert_eq!((packet.to as usize, packet.body), (at, packet.id));
+                    assert!(self.seen.insert((packet.from, packet.id)), "twice: {packet:?}");
+                    self.arrived.push((at, place));
+                }
+            }
+            Frame::Credit { class, count } => {
+                // Having closed, a node may get credit that it has no use for.
+                node.credited(connection, class, count).expect("peers keep to the rules");
+            }
+            Frame::Close => node.peer_closed(connection).expect("there is another way"),
+        }
+        for (end, twin) in [((at, connection), end), (end, (at, connection))] {
+            let over = |(node, id): End| self.nodes[node].is_over(id);
+            let empty = |end| self.wires.get(&end).is_none_or(|(_, wire)| wire.is_empty());
+            if over(end) && over(twin) && empty(end) && empty(twin) {
+                self.wires.remove(&end);
+                self.nodes[end.0].gone(end.1);
+            }
+        }
+        true
+    }
+
+    fn consume(&mut self) -> bool {
+        let Some(at) = self.rng.choice(0..self.arrived.len()) else { return false };
+        let (node, place) = self.arrived.swap_remove(at);
+        self.nodes[node].left(Some(place), false);
+        true
+    }
+
+    /// Anything, at random.
+    fn step(&mut self) {
+        let ends: Vec<_> = self.wires.keys().copied().collect();
+        let end = self.rng.choice(ends).expect("there are wires");
+        match self.rng.u8(..20) {
+            0 => self.open(),
+            1 => self.close(),
+            2..6 => {
+                let node = self.rng.usize(..self.nodes.len());
+                self.submit(node);
+            }
+            6..12 => drop(self.transmit(end)),
+            12..18 => drop(self.deliver(end)),
+            _ => drop(self.consume()),
+        }
+    }
+
+    /// Everything that can happen without new messages, until nothing can.
+    fn settle(&mut self) {
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            let ends: Vec<_> = self.wires.keys().copied().collect();
+            for end in ends {
+                goes_on |= self.transmit(end) | self.deliver(end);
+            }
+            goes_on |= self.consume();
+        }
+    }
+
+    fn check(&self) {
+        assert!(!self.sent.is_empty());
+        assert_eq!(self.seen, self.sent, "every message arrives, once");
+        let counts = |of: fn(Counts) -> u64| self.nodes.iter().map(|node| of(node.counts())).sum::<u64>();
+        let sent = self.sent.len() as u64;
+        assert_eq!((counts(|c| c.sent), counts(|c| c.received)), (sent, sent));
+        assert_eq!(counts(|c| c.forwarded), self.forwards);
+        for node in &self.nodes {
+            assert_eq!(node.own_queued(), 0);
+            for link in node.connections.values() {
+                assert_eq!((link.waiting_count, link.held.iter().sum::<usize>()), (0, 0));
+                assert!(!link.gone, "forgotten when it is empty");
+            }
+        }
+    }
+}
+
+fn shapes() -> impl Strategy<Value = (Shape, usize)> {
+    prop_oneof![
+        (2..10usize).prop_map(|nodes| (Shape::Ring, nodes)),
+        (3..10usize).prop_map(|nodes| (Shape::Tree { arity: 2 }, nodes)),
+        (6..12usize, 2..4usize).prop_map(|(nodes, degree)| (Shape::Original { degree }, nodes)),
+        (4..12usize, any::<bool>())
+            .prop_map(|(nodes, both_ways)| (Shape::Kautz { degree: 2, both_ways }, nodes)),
+        (2..9usize).prop_map(|nodes| (Shape::FullMesh, nodes)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() })]
+
+    /// Whatever the order, with queues of a message or two, and direct connections that come and go.
+    #[test]
+    fn every_message_arrives_once((shape, nodes) in shapes(), queue in 1..3usize, seed in any::<u64>()) {
+        let mut net = Net::new(shape, nodes, queue, seed)?;
+        (0..3000).for_each(|_| net.step());
+        net.settle();
+        net.check();
+    }
+}
+
+fn pair() -> Result<Forwarder<u64>> {
+    Ok(Forwarder::new(Arc::new(Routes::new(Topology::new(Shape::Ring, 8)?)), 0, 1, 1))
+}
+
+#[test]
+fn what_a_peer_may_not_do() -> Tested {
+    let mut node = pair()?;
+    let astray = |from, to, hops| Err(Refusal::Astray { from, to, hops });
+    // Nobody, itself, no hops, and more than there are classes, now or before it would be there.
+    for (from, to, hops) in
+        [(8, 0, 1), (1, 8, 1), (1, 1, 1), (0, 1, 1), (1, 0, 0), (1, 0, 5), (1, 4, 1), (1, 0, usize::MAX)]
+    {
+        assert_eq!(node.admit(1, (from, to, hops)), astray(from, to, hops), "{from} {to} {hops}");
+    }
+    assert_eq!(node.admit(5, (1, 0, 1)), Err(Refusal::Closed));
+    assert!(node.admit(1, (1, 0, 1)).is_ok());
+    assert_eq!(node.admit(1, (1, 0, 1)), Err(Refusal::NoRoom { class: 1 }));
+    for (class, count) in [(1, 1), (9, 1), (usize::MAX, usize::MAX)] {
+        assert_eq!(node.credited(1, class, count), Err(Refusal::Credit { class, count }));
+    }
+    assert_eq!(node.submit(0, 0, 0), Err(Refusal::Astray { from: 0, to: 0, hops: 0 }));
+    assert_eq!(node.submit(8, 0, 0), Err(Refusal::Astray { from: 0, to: 8, hops: 0 }));
+    node.peer_closed(1)?;
+    assert_eq!(node.peer_closed(1), Err(Refusal::Closed));
+    assert_eq!(node.credited(1, 1, 1), Err(Refusal::Closed));
+    Ok(())
+}
+
+#[test]
+fn messages_wait_for_room_and_give_it_back() -> Tested {
+    let mut node = pair()?;
+    node.submit(1, 0, 10)?;
+    node.submit(1, 1, 11)?;
+    assert_eq!(node.take_ready(), BTreeSet::from([1]));
+    let Some(Frame::Message(packet)) = node.next_frame(1) else { panic!("a message goes out") };
+    assert_eq!((packet.hops, packet.body), (1, 10));
+    node.left(packet.place, true);
+    // The place is taken until the far end gives it back.
+    assert_eq!(node.next_frame(1), None);
+    node.credited(1, 1, 1)?;
+    assert!(matches!(node.next_frame(1), Some(Frame::Message(Packet { body: 11, .. }))));
+    // From one neighbour to the other.
+    let place = node.admit(1, (1, 7, 1))?;
+    let packet = Packet { from: 1, to: 7, id: 5, hops: 1, body: 12, place: Some(place) };
+    assert_eq!(node.received(packet)?, None);
+    let Some(Frame::Message(packet)) = node.next_frame(7) else { panic!("it is forwarded") };
+    node.left(packet.place, true);
+    assert_eq!(node.next_frame(1), Some(Frame::Credit { class: 1, count: 1 }));
+    assert_eq!(node.counts(), Counts { sent: 1, received: 0, forwarded: 1 });
+    Ok(())
+}
+
+#[test]
+fn without_a_way_there_is_an_error() -> Tested {
+    let mut node = pair()?;
+    node.submit(4, 0, 0)?;
+    node.peer_closed(1)?;
+    // By the other side of the ring.
+    assert!(node.connections[&7].waiting_count == 1 && node.connections[&1].waiting_count == 0);
+    assert_eq!(node.peer_closed(7), Err(Refusal::NoWay { to: 4 }));
+    assert_eq!(node.submit(3, 1, 0), Err(Refusal::NoWay { to: 3 }));
+    Ok(())
+}
+
+#[test]
+fn a_direct_connection_is_taken_and_left() -> Tested {
+    let mut node = pair()?;
+    let direct = node.add_direct(4, true, true);
+    assert!(node.is_connected(4));
+    node.submit(4, 0, 0)?;
+    node.close(direct)?;
+    assert!(!node.is_connected(4));
+    assert_eq!(node.next_frame(direct), Some(Frame::Close));
+    assert_eq!(node.next_frame(direct), None);
+    // The other end may still send, until it has closed too.
+    let place = node.admit(direct, (4, 0, 1))?;
+    node.peer_closed(direct)?;
+    assert!(node.is_over(direct));
+    node.gone(direct);
+    assert_eq!(node.direct().collect::<Vec<_>>(), [(direct, 4)]);
+    node.left(Some(place), false);
+    assert_eq!(node.direct().count(), 0);
+    assert_eq!(node.connections[&1].waiting_count + node.connections[&7].waiting_count, 1);
+    Ok(())
+}
+
+#[test]
+fn places_that_nodes_would_like() -> Result<()> {
+    let routes = Routes::new(Topology::new(Shape::Ring, 12)?);
+    let mut sent = Demand::new(12);
+    [(2, 100.0), (6, 30.0), (1, 1e6)].into_iter().for_each(|(to, bytes)| sent.add(0, to, bytes));
+    let pool = Pool { knowledge: crate::Knowledge::Local, ..Pool::new(1, None) };
+    assert_eq!(pool.preferred(&routes, 0, &sent, &[], &mut Rng::with_seed(1)), [6, 2]);
+    assert!(pool.preferred(&routes, 5, &sent, &[], &mut Rng::with_seed(1)).is_empty());
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The task that has all connections of a node: it accepts them, opens them, and ends with them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lightship_overlay::forwarder::Forwarder;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::connection::{answer, dial, dial_direct};
+use crate::error::{RelayError, Result};
+use crate::state::Shared;
+
+/// Connections beyond those that the overlay allows: of strangers that have not said who they are.
+const STRANGERS_MAX: usize = 64;
+
+/// Runs a node's connections until it is closed or has failed, and all of them have ended.
+pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    let mut status = shared.status.subscribe();
+    let config = &shared.config;
+    let links = Forwarder::<Bytes>::topology_links(&config.routes, config.node);
+    let tasks_max = links.len() + 2 * config.addresses.len() + STRANGERS_MAX;
+    for link in links.into_iter().filter(|link| link.opens) {
+        tasks.spawn(dial(Arc::clone(&shared), link.id, link.peer));
+    }
+    let mut listener = Some(listener);
+    loop {
+        let stops = {
+            let status = status.borrow_and_update();
+            status.closing || status.error.is_some()
+        };
+        if stops {
+            // Whoever comes now is to see that nobody is here.
+            listener = None;
+            if tasks.is_empty() {
+                break;
+            }
+        }
+        let has_room = tasks.len() < tasks_max;
+        let accept = async {
+            match &listener {
+                Some(listener) if has_room => listener.accept().await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = accept => match accepted {
+                Ok((socket, _)) => drop(tasks.spawn(answer(Arc::clone(&shared), socket))),
+                // Out of descriptors, as a rule: those that wait are there when one is free.
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            },
+            Some(done) = tasks.join_next() => match done {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => shared.fail(error),
+                Err(error) if error.is_panic() => {
+                    shared.fail(RelayError::Config(format!("a task of the relay failed: {error}")));
+                }
+                Err(_) => {}
+            },
+            () = shared.direct.notified() => if !stops {
+                adjust(&shared, &mut tasks);
+            },
+            _ = status.changed() => {}
+        }
+    }
+    shared.end();
+}
+
+/// Closes direct connections that are no longer wanted, and opens those that are, as far as there is room.
+fn adjust(shared: &Arc<Shared>, tasks: &mut JoinSet<Result<()>>) {
+    let asked = shared.with(|state| {
+        state.unsettled = false;
+        let wanted = &state.wanted;
+        // A peer that has a connection to this node already need not have another.
+        let theirs: Vec<_> = state
+            .forwarder
+            .direct()
+            .filter(|(id, _)| shared.config.direct_both_ways && state.accepted.contains(id))
+            .map(|(_, peer)| peer)
+            .collect();
+        let target: Vec<_> = wanted
+            .peers
+            .iter()
+            .filter(|peer| !wanted.refused.contains(peer) && !theirs.contains(peer))
+            .take(wanted.most)
+            .copied()
+            .collect();
+        let open: Vec<_> = state.forwarder.open().collect();
+        let unwanted: Vec<_> = state
+            .opened
+            .iter()
+            .filter(|(id, peer)| open.contains(id) && !target.contains(peer))
+            .map(|(id, _)| *id)
+            .collect();
+        for connection in unwanted {
+            if let Err(refusal) = state.forwarder.close(connection) {
+                return Err(RelayError::Unroutable(refusal));
+            }
+        }
+        // One that closes has its place until all that came over it has left.
+        let mut room = wanted.most.saturating_sub(state.opened.len() + state.asking.len());
+        let mut asked = Vec::new();
+        for peer in target {
+            let has = state.asking.contains(&peer) || state.opened.values().any(|other| *other == peer);
+            if room > 0 && !has {
+                room -= 1;
+                state.asking.insert(peer);
+                asked.push(peer);
+            }
+        }
+        Ok(asked)
+    });
+    match asked {
+        Ok(asked) => asked.into_iter().for_each(|peer| {
+            tasks.spawn(dial_direct(Arc::clone(shared), peer));
+        }),
+        Err(error) => shared.fail(error),
+    }
+    shared.settled.notify_waiters();
+}

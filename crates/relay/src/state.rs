@@ -1,0 +1,178 @@
+//! What the tasks of a node share.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use lightship_overlay::forwarder::{ConnectionId, Forwarder, Place};
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::config::Config;
+use crate::error::RelayError;
+use crate::relay::Message;
+
+/// How a node is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Status {
+    /// Connections of the topology that are not there yet.
+    pub(crate) missing: BTreeSet<ConnectionId>,
+    pub(crate) error: Option<RelayError>,
+    /// It was told to close.
+    pub(crate) closing: bool,
+    /// Nothing comes any more.
+    pub(crate) ended: bool,
+}
+
+/// Where a node would like its direct connections to lead.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// Best first.
+    pub(crate) peers: Vec<u32>,
+    pub(crate) most: usize,
+    /// Those that have refused since this was said.
+    pub(crate) refused: BTreeSet<u32>,
+}
+
+/// Behind the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) forwarder: Forwarder<Bytes>,
+    /// Of connections that are there: wakes what writes to them.
+    pub(crate) writers: BTreeMap<ConnectionId, Arc<Notify>>,
+    /// For this node, and not yet taken: bounded by the queues of which they hold places.
+    pub(crate) inbox: VecDeque<(Message, Place)>,
+    /// Direct connections that this node opened, and that count still.
+    pub(crate) opened: BTreeMap<ConnectionId, u32>,
+    /// Connections of the topology that others have opened.
+    pub(crate) greeted: BTreeSet<ConnectionId>,
+    /// Peers that are being asked.
+    pub(crate) asking: BTreeSet<u32>,
+    /// Direct connections that others opened, and that count still.
+    pub(crate) accepted: BTreeSet<ConnectionId>,
+    pub(crate) wanted: Wanted,
+    /// What is wanted has changed, or an answer has come, and nothing was done about it yet.
+    pub(crate) unsettled: bool,
+    /// By destination, bytes sent since last asked.
+    pub(crate) demand: BTreeMap<u32, u64>,
+    pub(crate) next_message: u64,
+    pub(crate) connections_max: usize,
+    pub(crate) opened_count: u64,
+    pub(crate) refused_count: u64,
+    forgotten: u64,
+}
+
+/// Of all tasks of a node.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) digest: u64,
+    state: Mutex<State>,
+    pub(crate) status: watch::Sender<Status>,
+    /// Room for own messages.
+    pub(crate) room: Semaphore,
+    /// A message has come, or none will.
+    pub(crate) arrived: Notify,
+    /// Direct connections may have to be opened or closed.
+    pub(crate) direct: Notify,
+    /// That has been done.
+    pub(crate) settled: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        let links = Forwarder::<Bytes>::topology_links(&config.routes, config.node);
+        let missing = links.into_iter().map(|link| link.id).collect();
+        let forwarder =
+            Forwarder::new(Arc::clone(&config.routes), config.node, config.queue_messages, config.seed);
+        let state = State {
+            forwarder,
+            writers: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            opened: BTreeMap::new(),
+            greeted: BTreeSet::new(),
+            asking: BTreeSet::new(),
+            accepted: BTreeSet::new(),
+            wanted: Wanted::default(),
+            unsettled: false,
+            demand: BTreeMap::new(),
+            next_message: 0,
+            connections_max: 0,
+            opened_count: 0,
+            refused_count: 0,
+            forgotten: 0,
+        };
+        Self {
+            digest: config.digest(),
+            room: Semaphore::new(config.window_messages.min(Semaphore::MAX_PERMITS)),
+            config,
+            state: Mutex::new(state),
+            status: watch::channel(Status { missing, ..Status::default() }).0,
+            arrived: Notify::new(),
+            direct: Notify::new(),
+            settled: Notify::new(),
+        }
+    }
+
+    /// Does something with the state, and wakes whoever has more to do for it.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        // A panic elsewhere leaves counts behind that are wrong at worst.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut state);
+        for connection in state.forwarder.take_ready() {
+            if let Some(writer) = state.writers.get(&connection) {
+                writer.notify_one();
+            }
+        }
+        if state.forgotten < state.forwarder.forgotten() {
+            state.forgotten = state.forwarder.forgotten();
+            let direct: BTreeSet<_> = state.forwarder.direct().map(|(id, _)| id).collect();
+            state.opened.retain(|id, _| direct.contains(id));
+            state.accepted.retain(|id| direct.contains(id));
+            self.direct.notify_one();
+        }
+        result
+    }
+
+    /// Ends the node with an error, if nothing has before.
+    pub(crate) fn fail(&self, error: RelayError) {
+        let failed = self.status.send_if_modified(|status| {
+            let is_first = status.error.is_none();
+            status.error.get_or_insert(error);
+            is_first
+        });
+        if failed {
+            self.wake_all();
+        }
+    }
+
+    /// The error that ended it.
+    pub(crate) fn error(&self) -> Option<RelayError> {
+        self.status.borrow().error.clone()
+    }
+
+    /// Comes back when it has failed.
+    pub(crate) async fn failed(&self) {
+        // The sender is here.
+        let _ = self.status.subscribe().wait_for(|status| status.error.is_some()).await;
+    }
+
+    /// Comes back when it has failed, or is to close.
+    pub(crate) async fn stopping(&self) {
+        let stops = |status: &Status| status.error.is_some() || status.closing;
+        let _ = self.status.subscribe().wait_for(stops).await;
+    }
+
+    /// Nothing comes any more.
+    pub(crate) fn end(&self) {
+        self.status.send_modify(|status| status.ended = true);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.room.close();
+        self.arrived.notify_one();
+        self.direct.notify_one();
+        self.settled.notify_waiters();
+        self.with(|state| state.writers.values().for_each(|writer| writer.notify_one()));
+    }
+}

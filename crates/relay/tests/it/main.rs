@@ -1,0 +1,5 @@
+//! Nodes in one process, over real sockets.
+
+mod messages;
+mod peers;
+mod support;

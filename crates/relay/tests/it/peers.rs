@@ -1,0 +1,234 @@
+//! Nodes that are lost, that never come, and that are not what they should be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lightship_overlay::Shape;
+use lightship_relay::{Config, Refusal, Relay, RelayError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::support::*;
+
+/// Under load, so that something is on its way everywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_killed_is_named_by_all_others() {
+    const KILLED: usize = 3;
+    let (relays, inboxes) = start(Shape::Ring, 8, |config| config.queue_messages = 1).await;
+    let relays: Vec<_> = relays.into_iter().map(Arc::new).collect();
+    let mut senders = JoinSet::new();
+    let mut receivers = JoinSet::new();
+    for (node, relay) in relays.iter().enumerate() {
+        let relay = Arc::clone(relay);
+        senders.spawn(async move {
+            let mut to = node;
+            loop {
+                to = (to + 1) % 8;
+                if to != node
+                    && let Err(error) = relay.send(to as u32, Bytes::from(vec![1; 10_000])).await
+                {
+                    return (node, error);
+                }
+            }
+        });
+    }
+    for (node, mut inbox) in inboxes.into_iter().enumerate() {
+        receivers.spawn(async move {
+            loop {
+                match inbox.recv().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return (node, None),
+                    Err(error) => return (node, Some(error)),
+                }
+            }
+        });
+    }
+    until(|| relays.iter().all(|relay| relay.stats().counts.forwarded > 20)).await;
+    relays[KILLED].kill();
+    for (node, error) in soon(senders.join_all()).await {
+        let expected = if node == KILLED { None } else { Some(KILLED as u32) };
+        assert_eq!(error.node(), expected, "{node}: {error}");
+    }
+    for (node, error) in soon(receivers.join_all()).await {
+        if node != KILLED {
+            let error = error.expect("not silently");
+            assert!(error.to_string().contains("node 3 was lost"), "{node}: {error}");
+        }
+    }
+    for (node, relay) in relays.into_iter().enumerate() {
+        let closed = soon(relay.close()).await;
+        assert!(closed.is_err() || node == KILLED, "{node}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_come() {
+    let routes = routes(Shape::Ring, 4);
+    let (mut listeners, addresses) = listeners(4).await;
+    // Node 2 is not there: node 1 can't reach it, node 3 waits for it, node 0 hears of it.
+    listeners.remove(2);
+    let mut starting = JoinSet::new();
+    for (node, listener) in [0, 1, 3].into_iter().zip(listeners) {
+        let mut config = Config::new(node, addresses.clone(), Arc::clone(&routes), 1000);
+        config.connect_timeout = Duration::from_millis(300);
+        starting.spawn(async move { Relay::start(listener, config).await });
+    }
+    // Node 0 may have been ready before: both of its neighbours are there.
+    let started = soon(starting.join_all()).await;
+    let named = started.iter().filter(|done| done.as_ref().is_err_and(|e| e.node() == Some(2))).count();
+    assert!(named >= 2, "{named}");
+}
+
+#[tokio::test]
+async fn nodes_of_different_overlays_refuse_each_other() {
+    for (shape, bytes, queue) in [(Shape::FullMesh, 1000, 4), (Shape::Ring, 1001, 4), (Shape::Ring, 1000, 5)]
+    {
+        let (mut listeners, addresses) = listeners(4).await;
+        let mut theirs = Config::new(1, addresses.clone(), routes(shape, 4), bytes);
+        theirs.queue_messages = queue;
+        let (theirs_at, ours_at) = (listeners.remove(1), listeners.remove(0));
+        theirs.connect_timeout = Duration::from_secs(5);
+        let their = tokio::spawn(Relay::start(theirs_at, theirs));
+        let ours = Config::new(0, addresses.clone(), routes(Shape::Ring, 4), 1000);
+        let error = soon(Relay::start(ours_at, ours)).await.map(|_| ()).expect_err("refused");
+        assert!(error.to_string().starts_with("no connection to node 1: it refuses"), "{error}");
+        their.abort();
+    }
+}
+
+/// A node 0 of two, and the raw end of a connection that it takes for node 1.
+async fn with_raw_peer() -> (Relay, lightship_relay::Inbox, TcpStream) {
+    let (mut listeners, addresses) = listeners(2).await;
+    let raw = listeners.remove(1);
+    let mut config = Config::new(0, addresses, routes(Shape::FullMesh, 2), 1000);
+    config.queue_messages = 1;
+    let started = tokio::spawn(Relay::start(listeners.remove(0), config));
+    let (mut peer, _) = soon(raw.accept()).await.expect("it comes");
+    let mut hello = [0; 32];
+    soon(peer.read_exact(&mut hello)).await.expect("a hello");
+    assert_eq!((&hello[..4], hello[4], hello[8]), (&b"LR\x01\x01"[..], 0, 1));
+    peer.write_all(&frame(2, 1, 0, 0, 0, 0)).await.expect("sent");
+    let (relay, inbox) = soon(started).await.expect("no panic").expect("started");
+    (relay, inbox, peer)
+}
+
+fn frame(kind: u8, from: u32, to: u32, hops: u32, id: u64, bytes: u32) -> Vec<u8> {
+    let mut frame = vec![b'L', b'R', 1, kind];
+    [from, to, hops].into_iter().for_each(|number| frame.extend(number.to_le_bytes()));
+    frame.extend(id.to_le_bytes());
+    frame.extend(bytes.to_le_bytes());
+    frame.extend([0; 4]);
+    frame
+}
+
+#[tokio::test]
+async fn a_peer_that_breaks_the_rules_is_cut_off_and_named() {
+    const MESSAGE: u8 = 4;
+    const CREDIT: u8 = 5;
+    const CLOSE: u8 = 6;
+    let rules = |refusal| RelayError::Rules { node: 1, refusal };
+    let broken = |reason| RelayError::Malformed { node: 1, reason };
+    for (bytes, expected) in [
+        (vec![0xab; 32], broken("no frame")),
+        (frame(1, 1, 0, 0, 0, 0), broken("a greeting where there was one")),
+        (frame(MESSAGE, 1, 0, 1, 0, 1001), broken("a message larger than agreed")),
+        (frame(MESSAGE, 1, 0, 1, 0, u32::MAX), broken("a message larger than agreed")),
+        (frame(MESSAGE, 1, 7, 1, 0, 1), rules(Refusal::Astray { from: 1, to: 7, hops: 1 })),
+        (frame(MESSAGE, 0, 1, 1, 0, 1), rules(Refusal::Astray { from: 0, to: 1, hops: 1 })),
+        (
+            frame(MESSAGE, 1, 0, u32::MAX, 0, 1),
+            rules(Refusal::Astray { from: 1, to: 0, hops: u32::MAX as usize }),
+        ),
+        (
+            [frame(MESSAGE, 1, 0, 1, 0, 0), frame(MESSAGE, 1, 0, 1, 1, 0)].concat(),
+            rules(Refusal::NoRoom { class: 1 }),
+        ),
+        (frame(CREDIT, 1, 0, 1, 1, 0), rules(Refusal::Credit { class: 1, count: 1 })),
+        (
+            frame(CREDIT, 1, 0, u32::MAX, u64::MAX, 0),
+            rules(Refusal::Credit { class: u32::MAX as usize, count: usize::MAX }),
+        ),
+        (
+            frame(MESSAGE, 1, 0, 1, 0, 500),
+            RelayError::Lost { node: 1, kind: Some(std::io::ErrorKind::UnexpectedEof), by: None },
+        ),
+        (frame(7, 5, 0, 0, 0, 0), RelayError::Lost { node: 5, kind: None, by: Some(1) }),
+    ] {
+        let (relay, mut inbox, mut peer) = with_raw_peer().await;
+        peer.write_all(&bytes).await.expect("sent");
+        peer.shutdown().await.expect("sent");
+        let error = soon(async {
+            loop {
+                match inbox.recv().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("not silently"),
+                    Err(error) => return error,
+                }
+            }
+        })
+        .await;
+        assert_eq!(error, expected);
+        assert_eq!(soon(relay.close()).await, Err(error));
+    }
+    // One that leaves in good order, although something is to go there.
+    let (relay, _, mut peer) = with_raw_peer().await;
+    peer.write_all(&frame(CLOSE, 1, 0, 0, 0, 0)).await.expect("sent");
+    let refused = soon(async {
+        loop {
+            if let Err(error) = relay.send(1, Bytes::new()).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert_eq!(refused, RelayError::Unroutable(Refusal::NoWay { to: 1 }));
+}
+
+#[tokio::test]
+async fn strangers_are_sent_away() {
+    let routes = routes(Shape::Ring, 3);
+    let (listeners, addresses) = listeners(3).await;
+    let mut starting = JoinSet::new();
+    for (node, listener) in (0..).zip(listeners) {
+        let config = Config::new(node, addresses.clone(), Arc::clone(&routes), MESSAGE_BYTES_MAX);
+        starting.spawn(async move { (node, Relay::start(listener, config).await.expect("started")) });
+    }
+    let mut started = soon(starting.join_all()).await;
+    started.sort_by_key(|(node, _)| *node);
+    let (relays, mut inboxes): (Vec<_>, Vec<_>) = started.into_iter().map(|(_, started)| started).unzip();
+    for bytes in [b"GET / HTTP/1.1\r\n\r\n padding padding".to_vec(), frame(1, 1, 0, 0, 0, 0), vec![]] {
+        let mut stranger = TcpStream::connect(addresses[0]).await.expect("connected");
+        stranger.write_all(&bytes).await.expect("sent");
+        stranger.shutdown().await.expect("sent");
+        let mut answer = Vec::new();
+        // Nothing, or a refusal.
+        let _ = soon(stranger.read_to_end(&mut answer)).await;
+        assert!(answer.is_empty() || answer[3] == 3, "{answer:?}");
+    }
+    // One that says nothing doesn't hold up the end.
+    let silent = TcpStream::connect(addresses[0]).await.expect("connected");
+    exchange(&relays, &mut inboxes, 0, 1).await;
+    close(&relays).await;
+    drop(silent);
+}
+
+#[tokio::test]
+async fn configurations_that_can_not_work() {
+    let listener = || async { TcpListener::bind("127.0.0.1:0").await.expect("a port") };
+    let address = listener().await.local_addr().expect("bound");
+    let config = Config::new(0, vec![address; 3], routes(Shape::Ring, 3), 10);
+    for config in [
+        Config { node: 3, ..config.clone() },
+        Config { addresses: vec![address; 2], ..config.clone() },
+        Config { queue_messages: 0, ..config.clone() },
+        Config { window_messages: 0, ..config.clone() },
+        Config { message_bytes_max: 0, ..config.clone() },
+    ] {
+        let error = Relay::start(listener().await, config).await.map(|_| ());
+        assert!(matches!(error, Err(RelayError::Config(_))), "{error:?}");
+    }
+    // Two neighbours, one class of hops, queues of 4, and 32 of its own.
+    assert_eq!(config.memory_bytes_max(1), (3 * 4 + 32) * 10);
+}

@@ -1,0 +1,92 @@
+//! Starting nodes, and waiting for what they do.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use lightship_overlay::{Routes, Shape, Topology};
+use lightship_relay::{Config, Inbox, Message, Relay, Result};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Whatever has not happened by then will not happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 3 << 20;
+
+/// Waits for something that is to happen.
+#[track_caller]
+pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move { timeout(PATIENCE, what).await.unwrap_or_else(|_| panic!("never, at {caller}")) }
+}
+
+pub(crate) fn routes(shape: Shape, nodes: usize) -> Arc<Routes> {
+    Arc::new(Routes::new(Topology::new(shape, nodes).expect("a topology")))
+}
+
+/// A listener for each node, and where they are.
+pub(crate) async fn listeners(nodes: usize) -> (Vec<TcpListener>, Vec<SocketAddr>) {
+    let mut listeners = Vec::new();
+    for _ in 0..nodes {
+        listeners.push(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+    }
+    let addresses = listeners.iter().map(|l| l.local_addr().expect("bound")).collect();
+    (listeners, addresses)
+}
+
+/// Starts all nodes of a topology.
+pub(crate) async fn start(
+    shape: Shape,
+    nodes: usize,
+    change: impl Fn(&mut Config),
+) -> (Vec<Relay>, Vec<Inbox>) {
+    let routes = routes(shape, nodes);
+    let (listeners, addresses) = listeners(nodes).await;
+    let mut starting = JoinSet::new();
+    for (node, listener) in (0..).zip(listeners) {
+        let mut config = Config::new(node, addresses.clone(), Arc::clone(&routes), MESSAGE_BYTES_MAX);
+        change(&mut config);
+        starting.spawn(async move { (node, Relay::start(listener, config).await) });
+    }
+    let mut started = soon(starting.join_all()).await;
+    started.sort_by_key(|(node, _)| *node);
+    started.into_iter().map(|(_, started)| started.expect("started")).unzip()
+}
+
+/// Closes all of them.
+pub(crate) async fn close(relays: &[Relay]) {
+    let closing = join_all(relays.iter().map(Relay::close));
+    soon(closing).await.into_iter().for_each(|done: Result<()>| done.expect("closed in good order"));
+}
+
+/// Sends one message, and takes it at the other end.
+pub(crate) async fn exchange(relays: &[Relay], inboxes: &mut [Inbox], from: usize, to: usize) -> Message {
+    relays[from].send(to as u32, Bytes::from_static(b"over")).await.expect("sent");
+    let message = soon(inboxes[to].recv()).await.expect("no failure").expect("a message");
+    assert_eq!((message.from as usize, &message.bytes[..]), (from, &b"over"[..]));
+    message
+}
+
+/// Sends until a message takes so many hops: connections come and go in their own time.
+pub(crate) async fn until_hops(
+    relays: &[Relay],
+    inboxes: &mut [Inbox],
+    (from, to): (usize, usize),
+    hops: usize,
+) {
+    soon(async { while exchange(relays, inboxes, from, to).await.hops != hops {} }).await;
+}
+
+/// Waits for what can only be looked at.
+pub(crate) async fn until(mut done: impl FnMut() -> bool) {
+    soon(async {
+        while !done() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
