@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. The same table
 /// stands in ARCHITECTURE.md.
-const LEVELS: [(&str, u8); 13] = [
+const LEVELS: [(&str, u8); 14] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
     ("lightship-overlay", 0),
@@ -18,6 +18,7 @@ const LEVELS: [(&str, u8); 13] = [
     ("lightship-transport", 1),
     ("lightship-session", 2),
     ("lightship-sources", 2),
+    ("lightship-netbench", 3),
     ("lightship-engine", 4),
     ("lightship-cli", 5),
     ("lightship-testkit", DEV),

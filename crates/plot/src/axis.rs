@@ -35,6 +35,11 @@ impl Axis {
         Self { shown: binary_bytes, ..self }
     }
 
+    /// Ticks in thousands and millions: 1k, 1M.
+    pub fn thousands(self) -> Self {
+        Self { shown: thousands, ..self }
+    }
+
     /// Ticks of seconds with the unit that suits them.
     pub fn seconds(self) -> Self {
         Self { shown: seconds, ..self }
@@ -142,9 +147,13 @@ fn bytes(value: f64) -> String {
     fitting.map_or(format!("{} B", plain(value)), |(unit, name)| format!("{} {name}", plain(value / unit)))
 }
 
-/// Bytes in units of 1024.
-pub(crate) fn binary_bytes(value: f64) -> String {
+/// Bytes in units of 1024: 1 KiB.
+pub fn binary_bytes(value: f64) -> String {
     in_units(value, &[(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")])
+}
+
+fn thousands(value: f64) -> String {
+    in_units(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]).replace(' ', "")
 }
 
 fn seconds(value: f64) -> String {

@@ -27,7 +27,7 @@ mod dots;
 mod heat;
 mod lines;
 
-pub use axis::Axis;
+pub use axis::{Axis, binary_bytes};
 pub use dots::{Dots, DotsPanel};
 pub use heat::{Heat, HeatCell};
 pub use lines::{Lines, LinesPanel, Series};
