@@ -155,7 +155,7 @@ async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
     SockRef::from(&*stream).set_tcp_keepalive(&keepalive)?;
     let run = shared.begin_run();
     answer(stream, shared, Ok(run.number)).await?;
-    let mut sampler: Option<Sampler> = None;
+    let mut sampler: Option<Sampler<'_>> = None;
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut deadline = Instant::now() + RUN_IDLE;
@@ -176,7 +176,7 @@ async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
         let nanoseconds = u64::try_from(shared.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let cpu = match asked {
             [BEGIN] => {
-                sampler = Some(Sampler::start());
+                sampler = Some(Sampler::start(&shared.meter));
                 Cpu::default()
             }
             [END] => sampler.take().map(Sampler::finish).unwrap_or_default(),

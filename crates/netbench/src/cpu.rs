@@ -1,7 +1,8 @@
 //! How busy the processors are: of this process, and of the whole host.
 
 use std::fs::File;
-use std::io::{BufReader, Cursor};
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use procfs_core::process::{LimitValue, Limits, Stat};
@@ -17,6 +18,8 @@ pub(crate) const EVERY: Duration = Duration::from_millis(100);
 const SPAN: usize = 5;
 /// `USER_HZ`, in which Linux counts for programs whatever the kernel's own tick is.
 const TICKS_PER_SECOND: u64 = 100;
+/// Of a host with thousands of processors and interrupts.
+const TEXT_MAX: usize = 4 << 20;
 /// Samples are not kept without end; so many are more than the longest phase has.
 const SAMPLES_MAX: usize = 10_000;
 
@@ -39,22 +42,77 @@ struct Used {
     system_ticks: Option<(u64, u64)>,
 }
 
+/// Where the system says how busy it is. Opened early: later, connections may have taken the last
+/// file that this process may open.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    process: Option<File>,
+    system: Option<File>,
+}
+
+impl Meter {
+    pub(crate) fn open() -> Self {
+        Self { process: File::open("/proc/self/stat").ok(), system: File::open("/proc/stat").ok() }
+    }
+
+    fn used(&self) -> Used {
+        let process = self.process.as_ref().and_then(text).and_then(|text| Stat::from_read(&text[..]).ok());
+        let system = self.system.as_ref().and_then(text).and_then(|text| {
+            let info = ExplicitSystemInfo {
+                boot_time_secs: 0,
+                ticks_per_second: TICKS_PER_SECOND,
+                page_size: 4096,
+                is_little_endian: cfg!(target_endian = "little"),
+            };
+            KernelStats::from_buf_read(&text[..], &info).ok()
+        });
+        Used {
+            at: Instant::now(),
+            process_ticks: process.map(|stat| stat.utime.saturating_add(stat.stime)),
+            system_ticks: system.map(|stats| {
+                let total = stats.total;
+                let counted = [total.irq, total.softirq, total.steal].into_iter().flatten();
+                let busy = total.user + total.nice + total.system + counted.sum::<u64>();
+                (busy, busy + total.idle + total.iowait.unwrap_or(0))
+            }),
+        }
+    }
+}
+
+/// All of a file of the system, from its beginning; several may read it at once.
+fn text(file: &File) -> Option<Vec<u8>> {
+    let mut text = vec![0; 16 << 10];
+    let mut read = 0;
+    while read < TEXT_MAX {
+        if read == text.len() {
+            text.resize(2 * read, 0);
+        }
+        match file.read_at(&mut text[read..], read as u64).ok()? {
+            0 => break,
+            count => read += count,
+        }
+    }
+    text.truncate(read);
+    Some(text)
+}
+
 /// Samples taken while something is measured.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub(crate) struct Sampler<'a> {
+    meter: &'a Meter,
     samples: Vec<Used>,
 }
 
-impl Sampler {
+impl<'a> Sampler<'a> {
     /// Begins with a first sample.
-    pub(crate) fn start() -> Self {
-        Self { samples: vec![Used::now()] }
+    pub(crate) fn start(meter: &'a Meter) -> Self {
+        Self { meter, samples: vec![meter.used()] }
     }
 
     /// Takes one more.
     pub(crate) fn sample(&mut self) {
         if self.samples.len() < SAMPLES_MAX {
-            self.samples.push(Used::now());
+            self.samples.push(self.meter.used());
         }
     }
 
@@ -87,39 +145,16 @@ fn system(from: &Used, to: &Used) -> Option<f64> {
     (all > 0).then(|| (busy as f64 / all as f64 * 100.0).min(100.0))
 }
 
-impl Used {
-    fn now() -> Self {
-        let process = Stat::from_file("/proc/self/stat").ok();
-        let system = File::open("/proc/stat").ok().and_then(|file| {
-            let info = ExplicitSystemInfo {
-                boot_time_secs: 0,
-                ticks_per_second: TICKS_PER_SECOND,
-                page_size: 4096,
-                is_little_endian: cfg!(target_endian = "little"),
-            };
-            KernelStats::from_buf_read(BufReader::new(file), &info).ok()
-        });
-        Self {
-            at: Instant::now(),
-            process_ticks: process.map(|stat| stat.utime.saturating_add(stat.stime)),
-            system_ticks: system.map(|stats| {
-                let total = stats.total;
-                let counted = [total.irq, total.softirq, total.steal].into_iter().flatten();
-                let busy = total.user + total.nice + total.system + counted.sum::<u64>();
-                (busy, busy + total.idle + total.iowait.unwrap_or(0))
-            }),
-        }
-    }
-}
-
 /// Files that this process may have open, sockets among them; nothing where there is no limit, or
 /// the system doesn't say.
 pub fn open_files_max() -> Option<u64> {
-    parse_limit(&std::fs::read("/proc/self/limits").ok()?)
+    // Asked once: of a process that has them all open, it can't be asked any more.
+    static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
+    *LIMIT.get_or_init(|| parse_limit(&std::fs::read("/proc/self/limits").ok()?))
 }
 
 fn parse_limit(text: &[u8]) -> Option<u64> {
-    match Limits::from_buf_read(Cursor::new(text)).ok()?.max_open_files.soft_limit {
+    match Limits::from_buf_read(text).ok()?.max_open_files.soft_limit {
         LimitValue::Value(limit) => Some(limit),
         LimitValue::Unlimited => None,
     }
@@ -157,7 +192,8 @@ mod tests {
 
     #[test]
     fn this_host_says_what_it_uses() {
-        let mut sampler = Sampler::start();
+        let meter = Meter::open();
+        let mut sampler = Sampler::start(&meter);
         sampler.sample();
         let used = sampler.samples[0];
         assert!(used.process_ticks.is_some() && used.system_ticks.is_some_and(|(busy, all)| busy <= all));

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::connect::{Flooding, Opened, Pinging};
-use crate::cpu::{Cpu, EVERY, Sampler};
+use crate::cpu::{Cpu, EVERY, Meter, Sampler, open_files_max};
 use crate::error::Fault;
 use crate::host::Target;
 use crate::row::{Cell, Row, Settings};
@@ -43,10 +43,12 @@ pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row
     if targets.is_empty() {
         return row;
     }
+    // Both while there are still files to open.
+    let (meter, _) = (Meter::open(), open_files_max());
     let ping = pings(targets, settings, cell).await;
     row.latency = ping.0;
     row.latency_failures = ping.1.count;
-    let flood = flood(targets, settings, cell).await;
+    let flood = flood(targets, settings, cell, &meter).await;
     row.flood_failures = flood.failures.count;
     row.loaded_latency = flood.latency;
     // Of connections that all failed, the little that arrived is no throughput.
@@ -169,7 +171,7 @@ async fn pour(
     connection.settle().await
 }
 
-async fn flood(targets: &[Target], settings: &Settings, cell: Cell) -> Flood {
+async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Meter) -> Flood {
     let mut flood = Flood::default();
     let each: Vec<_> = targets.iter().map(|target| (target.address, 0)).collect();
     let mut controls = Opened::all(each.clone(), Mode::Control, 0, true).await;
@@ -213,7 +215,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell) -> Flood {
     }
     tokio::select! {
         () = ended.all(&mut tasks) => {}
-        cpu = sampled(span.to) => flood.client_cpu = cpu,
+        cpu = sampled(meter, span.to) => flood.client_cpu = cpu,
     }
     let after = readings(&mut controls, END).await;
     // All of the receivers are in the tasks; whether there are any is no matter.
@@ -234,8 +236,8 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell) -> Flood {
 }
 
 /// How busy this host is until then.
-async fn sampled(to: Instant) -> Cpu {
-    let mut sampler = Sampler::start();
+async fn sampled(meter: &Meter, to: Instant) -> Cpu {
+    let mut sampler = Sampler::start(meter);
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let end = tokio::time::sleep_until(to.into());

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::connection::serve;
+use crate::cpu::Meter;
 use crate::error::NetbenchError;
 
 /// So many connections beyond the limit are told that it is reached; any more are just closed.
@@ -77,6 +78,7 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     pub(crate) config: ServerConfig,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) meter: Meter,
     /// Bytes that arrived for each run under way. As many as there are control connections.
     runs: Mutex<HashMap<u64, Arc<AtomicU64>>>,
     /// Runs get numbers that others don't guess, so as not to count for a run of theirs.
@@ -137,6 +139,7 @@ impl Server {
                         began: Instant::now(),
                         config,
                         counters: Arc::default(),
+                        meter: Meter::open(),
                         runs: Mutex::default(),
                         numbers: (RandomState::new(), AtomicU64::new(0)),
                     };

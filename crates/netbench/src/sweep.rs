@@ -1,5 +1,7 @@
 //! All cells of a grid, one after the other.
 
+use std::ops::ControlFlow;
+
 use crate::error::NetbenchError;
 use crate::host::Target;
 use crate::row::{Cell, Row, Settings, hosts_text};
@@ -47,16 +49,22 @@ impl Sweep {
     }
 
     /// Measures what is missing, and writes the table after each cell, so that nothing is lost
-    /// when it is interrupted. `told` gets each new row.
+    /// when it is interrupted. `told` gets each new row, once it is written, and may end it.
     ///
     /// # Errors
     /// [`NetbenchError::Io`] when the table can't be written. What fails while it is measured is
     /// in the rows.
-    pub async fn run(&self, table: &mut Table, mut told: impl FnMut(&Row)) -> Result<(), NetbenchError> {
+    pub async fn run(
+        &self,
+        table: &mut Table,
+        mut told: impl FnMut(&Row) -> ControlFlow<()>,
+    ) -> Result<(), NetbenchError> {
         for cell in self.missing(table) {
             let row = measure(&self.targets, &self.settings, cell).await;
-            told(&row);
-            table.put(row)?;
+            table.put(row.clone())?;
+            if told(&row).is_break() {
+                break;
+            }
         }
         Ok(())
     }

@@ -26,7 +26,9 @@ const MAGIC: [u8; 4] = *b"LSNB";
 const VERSION: u8 = 1;
 const NAGLE: u8 = 1;
 
-pub(crate) const HEADER_BYTES: usize = 24;
+/// As many as a frame of Lightship's protocol begins with: a node that gets one sees at once that
+/// it is none.
+pub(crate) const HEADER_BYTES: usize = 32;
 pub(crate) const ANSWER_BYTES: usize = 16;
 pub(crate) const TALLY_BYTES: usize = 16;
 pub(crate) const READING_BYTES: usize = 32;
@@ -115,7 +117,7 @@ impl Header {
             2 => Mode::Echo,
             _ => return refused(Refusal::Malformed),
         };
-        if bytes[6] & !NAGLE != 0 || bytes[7] != 0 || bytes[20..] != [0; 4] {
+        if bytes[6] & !NAGLE != 0 || bytes[7] != 0 || bytes[20..] != [0; 12] {
             return refused(Refusal::Malformed);
         }
         let header =
@@ -248,7 +250,7 @@ mod tests {
         check(5, 3, HeaderError::Refused(Refusal::Malformed));
         check(6, 2, HeaderError::Refused(Refusal::Malformed));
         check(7, 1, HeaderError::Refused(Refusal::Malformed));
-        check(23, 1, HeaderError::Refused(Refusal::Malformed));
+        check(31, 1, HeaderError::Refused(Refusal::Malformed));
         check(19, 0x40, HeaderError::Refused(Refusal::Size));
         let none = Header { message_bytes: 0, ..header(Mode::Swallow) };
         assert_eq!(Header::parse(&none.to_bytes()), Err(HeaderError::Refused(Refusal::Size)));

@@ -4,6 +4,7 @@ mod calibrate;
 mod copy;
 mod fetch;
 mod manual;
+mod netbench;
 mod node;
 mod tune;
 
@@ -19,6 +20,7 @@ pub(crate) enum Command {
     Copy(copy::CopyArgs),
     Calibrate(calibrate::CalibrateArgs),
     Tune(Box<tune::TuneArgs>),
+    Netbench(netbench::NetbenchArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -31,6 +33,7 @@ impl Command {
             Self::Copy(args) => copy::cmd_copy(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Tune(args) => tune::cmd_tune(&args, json).await,
+            Self::Netbench(args) => netbench::cmd_netbench(args, json, stop).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }
@@ -38,7 +41,11 @@ impl Command {
 
     /// Whether it runs until it is told to stop, and then ends by itself.
     pub(crate) fn is_service(&self) -> bool {
-        matches!(self, Self::Node(_))
+        match self {
+            Self::Node(_) => true,
+            Self::Netbench(args) => args.is_service(),
+            _ => false,
+        }
     }
 
     pub(crate) fn default_log(&self) -> &'static str {

@@ -5,7 +5,7 @@ use crate::support::*;
 #[test]
 fn every_subcommand_has_help() {
     let top = lightship(&["--help"]).succeeds();
-    for command in ["node", "fetch", "copy", "tune", "completions", "man"] {
+    for command in ["node", "fetch", "copy", "tune", "netbench", "completions", "man"] {
         assert!(top.text().contains(command), "{command} is missing in:\n{}", top.text());
         let long = lightship(&[command, "--help"]).succeeds();
         let short = lightship(&[command, "-h"]).succeeds();
@@ -14,7 +14,12 @@ fn every_subcommand_has_help() {
         assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
         assert_eq!((long.stderr.as_str(), short.stderr.as_str()), ("", ""));
     }
-    for command in ["node", "fetch", "copy", "tune"] {
+    for command in ["serve", "run", "sweep"] {
+        let long = lightship(&["netbench", command, "--help"]).succeeds();
+        assert!(long.text().contains("Examples:"), "{command}");
+        assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
+    }
+    for command in ["node", "fetch", "copy", "tune", "netbench"] {
         assert!(lightship(&[command, "--help"]).text().contains("Examples:"), "{command}");
     }
     assert!(lightship(&["--version"]).succeeds().text().starts_with("lightship "));

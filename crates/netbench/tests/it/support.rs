@@ -78,7 +78,7 @@ impl Raw {
 
 /// A header: mode, run, bytes of a message.
 pub(crate) fn header(mode: u8, run: u64, message_bytes: u32) -> Vec<u8> {
-    let numbers = [&run.to_le_bytes()[..], &message_bytes.to_le_bytes(), &[0; 4]].concat();
+    let numbers = [&run.to_le_bytes()[..], &message_bytes.to_le_bytes(), &[0; 12]].concat();
     [b"LSNB\x01", &[mode, 0, 0][..], &numbers].concat()
 }
 
