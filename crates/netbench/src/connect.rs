@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::connection::buffer;
+use crate::connection::{BUFFER_BYTES, buffer};
 use crate::error::Fault;
 use crate::wire::{ANSWER_BYTES, Header, Mode, READING_BYTES, Reading, TALLY_BYTES, Tally, parse_answer};
 
@@ -168,13 +168,20 @@ pub(crate) struct Flooding {
 impl Flooding {
     /// Sends messages, with a pause after each, until it fails or is dropped.
     pub(crate) async fn flood(&mut self, delay: Duration) -> Fault {
+        let mut turn = 0;
         loop {
             let mut left = self.message_bytes as usize;
             while left > 0 {
                 let part = left.min(self.buffer.len());
                 match self.stream.write(&self.buffer[..part]).await {
-                    Ok(count) => (left, self.sent) = (left - count, self.sent + count as u64),
+                    Ok(count) => {
+                        (left, self.sent, turn) = (left - count, self.sent + count as u64, turn + count)
+                    }
                     Err(error) => return Fault::Broke(error),
+                }
+                if turn >= BUFFER_BYTES {
+                    turn = 0;
+                    tokio::task::yield_now().await;
                 }
             }
             if !delay.is_zero() {

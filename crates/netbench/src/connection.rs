@@ -15,8 +15,9 @@ use crate::wire::{
     Answer, BEGIN, END, HEADER_BYTES, Header, HeaderError, Mode, Reading, Refusal, Tally, answer_to_bytes,
 };
 
-/// Of a connection, at both ends: what is read or written at once, at most.
-const BUFFER_BYTES: usize = 64 << 10;
+/// Of a connection, at both ends: what is read or written at once, at most. After so many bytes the
+/// others have their turn: among thousands of connections one would wait for seconds otherwise.
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 /// A run is quiet while it is measured: longer than any measurement.
 const RUN_IDLE: Duration = Duration::from_secs(1200);
 /// A peer that vanished is noticed by these.
@@ -134,7 +135,7 @@ async fn swallow(
 ) -> Result<(), Ended> {
     // However small messages are, many are read at once: it is the sender that writes each.
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut bytes = 0;
+    let (mut bytes, mut turn) = (0, 0);
     loop {
         let count = timeout(shared.config.idle, stream.read(&mut buffer)).await?? as u64;
         if count == 0 {
@@ -143,6 +144,11 @@ async fn swallow(
         bytes += count;
         run_bytes.fetch_add(count, Ordering::Relaxed);
         shared.counters.bytes.fetch_add(count, Ordering::Relaxed);
+        turn += count;
+        if turn >= BUFFER_BYTES as u64 {
+            turn = 0;
+            tokio::task::yield_now().await;
+        }
     }
     let tally = Tally { bytes, messages: bytes / u64::from(message_bytes) };
     timeout(shared.config.idle, stream.write_all(&tally.to_bytes())).await??;

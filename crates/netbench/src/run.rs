@@ -16,8 +16,8 @@ use crate::row::{Cell, Row, Settings};
 use crate::stats::{Latency, Recorder};
 use crate::wire::{BEGIN, END, Mode, Reading, Tally};
 
-/// Of a phase, before what counts: connections open their windows.
-const WARM_UP: f64 = 0.1;
+/// Of a phase, before what counts: connections open their windows, and buffers fill.
+const WARM_UP: f64 = 0.2;
 
 /// Connections that failed, and why the first did.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Failures {
 
 /// Measures a cell: first the latency of messages there and back, one at a time on each
 /// connection; then throughput, with all connections full, and latency beside it. Each takes
-/// [`Settings::seconds`] and a tenth more.
+/// [`Settings::seconds`] and a fifth more.
 ///
 /// Whatever fails is in the row. Dropped, it closes its connections.
 pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row {
@@ -77,7 +77,8 @@ impl Span {
 }
 
 /// Sends one message after the other, each once the last came back, and times those that begin
-/// within the span; their answers may come later.
+/// within the span, one at least; their answers may come later. Where the network is so slow that
+/// the first one takes longer than the span, the second is the one.
 async fn ping(
     mut connection: Pinging,
     delay: Duration,
@@ -85,14 +86,16 @@ async fn ping(
     recorder: Arc<Recorder>,
 ) -> Result<(), Fault> {
     let mut times = recorder.times();
+    let mut is_timed = false;
     loop {
         let began = Instant::now();
-        if began >= span.to {
+        if is_timed && began >= span.to {
             break;
         }
         connection.ping().await?;
         if began >= span.from {
             times.record(began.elapsed());
+            is_timed = true;
         }
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
@@ -218,14 +221,17 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
         cpu = sampled(meter, span.to) => flood.client_cpu = cpu,
     }
     let after = readings(&mut controls, END).await;
+    // The last probes come back under load, as they went.
+    let mut probed = Ended::none();
+    tokio::select! {
+        () = ended.all(&mut tasks) => {}
+        () = probed.all(&mut probing) => {}
+    }
     // All of the receivers are in the tasks; whether there are any is no matter.
     let _ = stop.send(true);
     ended.all(&mut tasks).await;
-    // Without connections a probe has nothing to see, and need not go on until the end.
-    if ended.values.is_empty() {
-        probing.abort_all();
-    }
-    Ended::none().all(&mut probing).await;
+    // Without connections a probe has nothing to see.
+    probing.shutdown().await;
     join_all(controls.into_iter().flatten().map(Opened::close)).await;
 
     flood.bytes = ended.values.iter().map(|tally| tally.bytes).sum();

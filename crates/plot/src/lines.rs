@@ -67,6 +67,7 @@ impl Lines {
         let count = |panels: usize| i32::try_from(panels).unwrap_or(1);
         let (beside, above) = match self.panels.len() {
             0 | 1 => (1, 1),
+            4 => (2, 2),
             panels => (panels.min(PANELS_BESIDE), panels.div_ceil(PANELS_BESIDE)),
         };
         // A single panel has the room of a page.

@@ -27,7 +27,7 @@ use crate::error::CliError;
 #[derive(Args, Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 #[command(after_long_help = "Examples:
-  lightship netbench sweep db.example                                   143 pairs, about 6 minutes
+  lightship netbench sweep db.example                                   143 pairs, about 7 minutes
   lightship netbench sweep db.example --connections 2,4,8 --message-bytes 256..1MiB --seconds 0.5
   lightship netbench sweep 10.2.1.1 10.2.1.2 --output two-hosts --keep
   lightship netbench sweep --config grid.toml
