@@ -28,8 +28,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How a server behaves.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Connections at once; each has a buffer of 64 KiB or of a message, where that is less. One
-    /// more is told that there are too many.
+    /// Connections at once, each with a buffer of at most 64 KiB. One more is told that there are
+    /// too many.
     pub connections_max: usize,
     /// A connection over which nothing comes or goes for so long is closed.
     pub idle: Duration,

@@ -24,7 +24,7 @@ pub(super) struct ServeArgs {
     /// Address to listen on, HOST[:PORT] or [IPV6]:PORT; port 0 is one that is free.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4271")]
     listen: String,
-    /// Connections at once. Each has a buffer of 64 KiB, or of a message where that is less.
+    /// Connections at once, each with a buffer of at most 64 KiB.
     #[arg(long, value_name = "N", default_value_t = ServerConfig::default().connections_max)]
     connections_max: usize,
     /// Seconds after which a connection is closed over which nothing comes or goes.
