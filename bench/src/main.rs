@@ -17,7 +17,6 @@ mod links;
 mod parts;
 mod peers;
 mod places;
-mod plot;
 mod process;
 mod report;
 mod results;
@@ -28,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use lightship_plot as plot;
 use settings::Settings;
 
 /// Whatever went wrong, for a person to read.

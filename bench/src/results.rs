@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(crate) use lightship_plot::Summary;
+
 use crate::{Error, Result};
 
 /// What is measured of every run.
@@ -43,24 +45,6 @@ pub(crate) struct Run {
     pub(crate) round: u32,
     /// One a figure.
     pub(crate) values: Vec<f64>,
-}
-
-/// Median, least and most.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Summary {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Summary {
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values.collect();
-        sorted.sort_by(f64::total_cmp);
-        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
-        let last = sorted.len().saturating_sub(1);
-        Self { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
-    }
 }
 
 /// All runs of a benchmark, of this call and of earlier ones.
@@ -230,14 +214,6 @@ pub(crate) mod tests {
 
     pub(crate) fn open(folder: &Path) -> Results {
         Results::open(folder, "trial", &["link"], FIGURES).expect("readable")
-    }
-
-    #[test]
-    fn summaries_are_medians_with_their_range() {
-        let of = |values: &[f64]| Summary::of(values.iter().copied());
-        assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, min: 1.0, max: 3.0 });
-        assert_eq!(of(&[4.0, 1.0]), Summary { median: 2.5, min: 1.0, max: 4.0 });
-        assert!(of(&[]).median.is_nan());
     }
 
     #[test]

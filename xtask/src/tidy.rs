@@ -10,14 +10,16 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. The same table
 /// stands in ARCHITECTURE.md.
-const LEVELS: [(&str, u8); 13] = [
+const LEVELS: [(&str, u8); 15] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
     ("lightship-overlay", 0),
+    ("lightship-plot", 0),
     ("lightship-transport", 1),
     ("lightship-relay", 1),
     ("lightship-session", 2),
     ("lightship-sources", 2),
+    ("lightship-netbench", 3),
     ("lightship-engine", 4),
     ("lightship-cli", 5),
     ("lightship-testkit", DEV),
@@ -28,15 +30,16 @@ const LEVELS: [(&str, u8); 13] = [
 const DEV: u8 = u8::MAX;
 
 /// What only one crate may see.
-const OWNED: [(&str, &str); 4] = [
+const OWNED: [(&str, &str); 5] = [
     ("datafusion", "lightship-engine"),
     ("clap_mangen", "lightship-cli"),
+    ("plotters", "lightship-plot"),
     ("rusqlite", "lightship-sources"),
     ("mysql_async", "lightship-sources"),
 ];
 
 /// Crates without I/O, clock and threads.
-const PURE: [&str; 3] = ["lightship-wire", "lightship-tuner", "lightship-overlay"];
+const PURE: [&str; 4] = ["lightship-wire", "lightship-tuner", "lightship-overlay", "lightship-plot"];
 const IMPURE: [&str; 4] = ["tokio", "socket2", "rustls", "std::time"];
 
 const LINES_MAX: usize = 800;

@@ -148,5 +148,5 @@ fn plot(sweep: &Sweep, results: &Results) -> Result<String> {
     };
     let series = names.into_iter().map(series).collect();
     let panel = LinesPanel { title: sweep.title.into(), y: Axis::log("seconds"), series };
-    Lines { x: Axis::log(sweep.dimension[0]), panels: vec![panel] }.svg()
+    Ok(Lines::new(Axis::log(sweep.dimension[0]), vec![panel]).svg()?)
 }

@@ -80,7 +80,7 @@ fn plot(results: &Results) -> Result<String> {
         LinesPanel { title: format!("{data}, {link}"), y: Axis::log("MB of Arrow buffers a second"), series }
     };
     let panels = panels(results).into_iter().map(panel).collect();
-    Lines { x: Axis::log("largest message").bytes(), panels }.svg()
+    Ok(Lines::new(Axis::log("largest message").bytes(), panels).svg()?)
 }
 
 fn report(results: &Results) -> Vec<String> {

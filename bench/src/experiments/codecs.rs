@@ -59,7 +59,7 @@ fn plot(results: &Results) -> Result<String> {
         DotsPanel { title: (*link).to_owned(), rows: codecs().map(row).collect() }
     };
     let panels = results.values(0).iter().map(panel).collect();
-    Dots { x: Axis::log("MB of Arrow buffers a second"), panels }.svg()
+    Ok(Dots { x: Axis::log("MB of Arrow buffers a second"), panels }.svg()?)
 }
 
 fn report(results: &Results) -> Vec<String> {

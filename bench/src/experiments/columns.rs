@@ -83,7 +83,7 @@ fn plot(results: &Results, columns: &[&str]) -> Result<String> {
         };
         DotsPanel { title: (*name).to_owned(), rows: columns.iter().map(row).collect() }
     });
-    Dots { x: Axis::log(""), panels: panels.collect() }.svg()
+    Ok(Dots { x: Axis::log(""), panels: panels.collect() }.svg()?)
 }
 
 fn report(results: &Results) -> Vec<String> {

@@ -89,6 +89,6 @@ impl<L: Copy + Debug> Study<L> {
             LinesPanel { title: figure.name.into(), y: Axis::log(figure.name), series }
         };
         let panels = FIGURES.iter().enumerate().map(panel).collect();
-        Lines { x: self.axis.clone(), panels }.svg()
+        Ok(Lines::new(self.axis.clone(), panels).svg()?)
     }
 }

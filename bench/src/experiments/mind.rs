@@ -358,7 +358,8 @@ fn plot(results: &Results) -> Result<String> {
             series: MESSAGE_BYTES.into_iter().map(series).collect(),
         }
     };
-    Lines { x: Axis::log("rows of a batch"), panels: results.places().into_iter().map(panel).collect() }.svg()
+    let panels = results.places().into_iter().map(panel).collect();
+    Ok(Lines::new(Axis::log("rows of a batch"), panels).svg()?)
 }
 
 /// Predicted seconds of the cells over measured ones, by the model of each query.

@@ -41,7 +41,7 @@ fn side_by_side(results: &Results, x: &str) -> crate::Result<String> {
         let scale = results.notes(place).into_iter().next().unwrap_or_default();
         DotsPanel { title: format!("{} ({scale})", place.join(", ")), rows: rows.collect() }
     });
-    Dots { x: Axis::log(x), panels: panels.collect() }.svg()
+    Ok(Dots { x: Axis::log(x), panels: panels.collect() }.svg()?)
 }
 
 /// Adds the version of what took part, once.

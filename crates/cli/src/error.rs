@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use lightship_engine::EngineError;
+use lightship_netbench::{Fault, NetbenchError};
 use lightship_overlay::OverlayError;
 use lightship_session::{ErrorCode, Failure, ProfileError, TransportError};
 use lightship_sources::SourceError;
@@ -229,6 +230,48 @@ impl From<ProfileError> for CliError {
                 this.hint("measure the link again: lightship calibrate URI")
             }
             _ => this,
+        }
+    }
+}
+
+impl From<NetbenchError> for CliError {
+    fn from(error: NetbenchError) -> Self {
+        let message = error.to_string();
+        match error {
+            NetbenchError::Listen { source, .. } => {
+                let this = Self::new(Kind::Network, message);
+                match source.kind() {
+                    ErrorKind::AddrInUse => this
+                        .hint("is another one running? --listen HOST:PORT takes another port, 0 a free one"),
+                    ErrorKind::PermissionDenied => this.hint("ports below 1024 are the system's"),
+                    ErrorKind::AddrNotAvailable => this.hint("--listen takes an address of this host"),
+                    _ => this,
+                }
+            }
+            NetbenchError::Host { fault, .. } if fault.is_too_many_files() => {
+                Self::new(Kind::Limits, message)
+                    .hint("`ulimit -n 65536` allows more, in this shell; where it is refused, ask root")
+            }
+            NetbenchError::Host { fault, .. } => {
+                let this = Self::new(Kind::Network, message);
+                match fault {
+                    Fault::Connect(_) | Fault::NoAnswer(_) => this.hint(
+                        "is a server there? start one with `lightship netbench serve --listen 0.0.0.0`",
+                    ),
+                    Fault::Foreign | Fault::HungUp | Fault::Broke(_) => {
+                        this.hint("a node is no server for this: start `lightship netbench serve` beside it")
+                    }
+                    _ => this,
+                }
+            }
+            NetbenchError::Io { source, .. } if source.kind() == ErrorKind::StorageFull => {
+                Self::new(Kind::Limits, message)
+                    .hint("nothing was left half written; make room and try again")
+            }
+            NetbenchError::Io { .. } => Self::new(Kind::Source, message),
+            NetbenchError::Damaged { .. } => Self::new(Kind::Source, message)
+                .hint("it is left as it is: move it away, or write to another folder with --output"),
+            _ => Self::internal(message),
         }
     }
 }

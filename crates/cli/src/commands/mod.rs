@@ -4,6 +4,7 @@ mod calibrate;
 mod copy;
 mod fetch;
 mod manual;
+mod netbench;
 mod node;
 mod overlay;
 mod tune;
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Calibrate(calibrate::CalibrateArgs),
     Tune(Box<tune::TuneArgs>),
     Overlay(Box<overlay::OverlayArgs>),
+    Netbench(netbench::NetbenchArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -34,6 +36,7 @@ impl Command {
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Tune(args) => tune::cmd_tune(&args, json).await,
             Self::Overlay(args) => overlay::cmd_overlay(&args, json).await,
+            Self::Netbench(args) => netbench::cmd_netbench(args, json, stop).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }
@@ -41,7 +44,11 @@ impl Command {
 
     /// Whether it runs until it is told to stop, and then ends by itself.
     pub(crate) fn is_service(&self) -> bool {
-        matches!(self, Self::Node(_))
+        match self {
+            Self::Node(_) => true,
+            Self::Netbench(args) => args.is_service(),
+            _ => false,
+        }
     }
 
     pub(crate) fn default_log(&self) -> &'static str {

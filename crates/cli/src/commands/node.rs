@@ -184,7 +184,7 @@ impl NodeArgs {
 }
 
 /// Where the file is wrong and why, without its values: there may be tokens and passwords among them.
-fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
+pub(super) fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start.min(text.len()));
     let line = text[..start].matches('\n').count();
     let key = text.lines().nth(line).and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());

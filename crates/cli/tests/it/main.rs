@@ -12,6 +12,7 @@ mod hostile;
 mod large;
 mod manual;
 mod many;
+mod netbench;
 mod node;
 mod output;
 mod overlay;

@@ -5,7 +5,7 @@ use crate::support::*;
 #[test]
 fn every_subcommand_has_help() {
     let top = lightship(&["--help"]).succeeds();
-    for command in ["node", "fetch", "copy", "tune", "overlay", "completions", "man"] {
+    for command in ["node", "fetch", "copy", "tune", "netbench", "overlay", "completions", "man"] {
         assert!(top.text().contains(command), "{command} is missing in:\n{}", top.text());
         let long = lightship(&[command, "--help"]).succeeds();
         let short = lightship(&[command, "-h"]).succeeds();
@@ -17,7 +17,12 @@ fn every_subcommand_has_help() {
     for command in ["show", "simulate", "run"] {
         assert!(lightship(&["overlay", command, "--help"]).succeeds().text().contains("Examples:"));
     }
-    for command in ["node", "fetch", "copy", "tune"] {
+    for command in ["serve", "run", "sweep"] {
+        let long = lightship(&["netbench", command, "--help"]).succeeds();
+        assert!(long.text().contains("Examples:"), "{command}");
+        assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
+    }
+    for command in ["node", "fetch", "copy", "tune", "netbench"] {
         assert!(lightship(&[command, "--help"]).text().contains("Examples:"), "{command}");
     }
     assert!(lightship(&["--version"]).succeeds().text().starts_with("lightship "));

@@ -1,22 +1,75 @@
-//! Results as pictures (SVG): lines over a quantity, dots beside names.
+//! Measurements as pictures (SVG): data in, text out. No files, no clock.
 //!
-//! Every value is a median with a bar from least to most. Series differ in
-//! colour, in shape, and in name; the colours are those of Okabe and Ito, which
-//! stay apart for the colour-blind.
+//! - [`Lines`]: values over a quantity, a line a series, in panels side by side.
+//! - [`Dots`]: values beside the names of what has them.
+//! - [`Heat`]: a value for each pair of two quantities.
+//! - [`Axis`]: a quantity with its unit, linear or logarithmic.
+//! - [`Summary`]: what is drawn of several measurements: the median, with a bar from
+//!   least to most.
+//!
+//! Series differ in colour, in shape, and in name; the colours are those of Okabe and
+//! Ito, which stay apart for the colour-blind, or, where series have an order, a ramp
+//! from dark to light. Values that are not a number are gaps.
+//!
+//! ```
+//! use lightship_plot::{Axis, Lines, LinesPanel, Series, Summary};
+//!
+//! let points = vec![(1.0, Summary::single(3.0)), (10.0, Summary::of([7.0, 8.0, 12.0].into_iter()))];
+//! let series = vec![Series { name: "ours".into(), points }];
+//! let panel = LinesPanel { title: "over wan".into(), y: Axis::linear("seconds"), series };
+//! let svg = Lines::new(Axis::log("round trip, ms"), vec![panel]).svg()?;
+//! assert!(svg.starts_with("<svg"));
+//! # Ok::<(), lightship_plot::PlotError>(())
+//! ```
 
 mod axis;
 mod dots;
+mod heat;
 mod lines;
 
-pub(crate) use axis::Axis;
-pub(crate) use dots::{Dots, DotsPanel};
-pub(crate) use lines::{Lines, LinesPanel, Series};
+pub use axis::{Axis, binary_bytes};
+pub use dots::{Dots, DotsPanel};
+pub use heat::{Heat, HeatCell};
+pub use lines::{Lines, LinesPanel, Series};
 
 use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::Result;
+/// A picture that can't be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("can't draw: {0}")]
+pub struct PlotError(#[from] DrawingAreaErrorKind<std::io::Error>);
+
+type Result<T, E = PlotError> = std::result::Result<T, E>;
+
+/// Median, least and most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// Half are no larger. Not a number where there are no values.
+    pub median: f64,
+    /// Least.
+    pub min: f64,
+    /// Most.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of any number of values.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = values.collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        let last = sorted.len().saturating_sub(1);
+        Self { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
+    }
+
+    /// Of one value; a gap where it is not a number.
+    pub fn single(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+}
 
 /// Where all of it is drawn.
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -39,12 +92,43 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
 ];
 
-fn colour(series: usize) -> RGBColor {
-    COLOURS[series % COLOURS.len()]
+/// From dark to light, without what is too light for a white page.
+const RAMP: [RGBColor; 5] = [
+    RGBColor(68, 1, 84),
+    RGBColor(59, 82, 139),
+    RGBColor(33, 145, 140),
+    RGBColor(94, 190, 80),
+    RGBColor(235, 190, 20),
+];
+
+/// The colours of series.
+#[derive(Debug, Clone, Copy)]
+enum Palette {
+    /// As different as can be.
+    Distinct,
+    /// In order, for so many.
+    Ramp(usize),
+}
+
+impl Palette {
+    fn colour(self, series: usize) -> RGBColor {
+        match self {
+            Self::Distinct => COLOURS[series % COLOURS.len()],
+            Self::Ramp(count) => ramp(series as f64 / count.saturating_sub(1).max(1) as f64),
+        }
+    }
+}
+
+/// The colour at a part of the ramp, from 0 to 1.
+fn ramp(part: f64) -> RGBColor {
+    let at = part.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
+    let (from, to) = (RAMP[at.floor() as usize], RAMP[at.ceil() as usize]);
+    let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * at.fract()).round() as u8;
+    RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
 }
 
 /// The shape of a series' values, around a pixel.
-fn marker(series: usize, at: (i32, i32)) -> Polygon<(i32, i32)> {
+fn marker(palette: Palette, series: usize, at: (i32, i32)) -> Polygon<(i32, i32)> {
     const ROUND: [(f64, f64); 8] = [
         (1.0, 0.0),
         (0.7, 0.7),
@@ -66,7 +150,7 @@ fn marker(series: usize, at: (i32, i32)) -> Polygon<(i32, i32)> {
     };
     let scaled = |value: f64| (value * f64::from(MARKER_PIXELS)).round() as i32;
     let points: Vec<_> = outline.iter().map(|(x, y)| (at.0 + scaled(*x), at.1 + scaled(*y))).collect();
-    Polygon::new(points, colour(series).filled())
+    Polygon::new(points, palette.colour(series).filled())
 }
 
 fn text(pixels: i32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
@@ -108,13 +192,14 @@ fn legend(names: &[String], width_max: i32) -> (Vec<(i32, i32)>, i32) {
 
 fn draw_legend(
     canvas: &Canvas<'_>,
+    palette: Palette,
     names: &[String],
     places: &[(i32, i32)],
     origin: (i32, i32),
 ) -> Result<()> {
     for (series, (name, at)) in names.iter().zip(places).enumerate() {
         let (x, y) = (origin.0 + at.0, origin.1 + at.1 + ROW_PIXELS / 2);
-        canvas.draw(&marker(series, (x + 6, y)))?;
+        canvas.draw(&marker(palette, series, (x + 6, y)))?;
         canvas.draw(&Text::new(name.clone(), (x + 16, y), text(TEXT_PIXELS, HPos::Left, VPos::Center)))?;
     }
     Ok(())
@@ -123,7 +208,6 @@ fn draw_legend(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Summary;
 
     fn value(median: f64) -> Summary {
         Summary { median, min: median * 0.9, max: median * 1.2 }
@@ -140,7 +224,7 @@ mod tests {
             y: Axis::log("seconds"),
             series: vec![series("ours", 1.0), series("theirs", 3.0)],
         };
-        let lines = Lines { x: Axis::log("round trip, ms"), panels: vec![panel("left"), panel("right")] };
+        let lines = Lines::new(Axis::log("round trip, ms"), vec![panel("left"), panel("right")]);
         let svg = lines.svg().expect("drawn");
         for word in ["ours", "theirs", "seconds", "round trip, ms", "left", "right"] {
             assert!(svg.contains(word), "{word}");
@@ -166,8 +250,34 @@ mod tests {
     }
 
     #[test]
+    fn series_in_order_have_colours_in_order() {
+        let series = |n: u32| Series { name: format!("{n}"), points: vec![(1.0, value(f64::from(n)))] };
+        let series = (1..=11).map(series).collect();
+        let panel = LinesPanel { title: String::new(), y: Axis::log("s"), series };
+        let lines = Lines::new(Axis::doubling("x"), vec![panel]).in_order();
+        let svg = lines.svg().expect("drawn");
+        let colours: std::collections::BTreeSet<_> =
+            svg.lines().filter(|line| line.contains("<polygon")).filter_map(fill).collect();
+        assert_eq!(colours.len(), 11, "{colours:?}");
+        assert_eq!((ramp(0.0), ramp(1.0), ramp(7.0)), (RAMP[0], RAMP[4], RAMP[4]));
+    }
+
+    fn fill(line: &str) -> Option<&str> {
+        line.split("fill=\"").nth(1)?.split('"').next()
+    }
+
+    #[test]
+    fn summaries_are_medians_with_their_range() {
+        let of = |values: &[f64]| Summary::of(values.iter().copied());
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(of(&[4.0, 1.0]), Summary { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(of(&[4.0]), Summary::single(4.0));
+        assert!(of(&[]).median.is_nan());
+    }
+
+    #[test]
     fn nothing_measured_is_an_empty_picture() {
-        let empty = Lines { x: Axis::linear("x"), panels: vec![] };
+        let empty = Lines::new(Axis::linear("x"), vec![]);
         assert!(empty.svg().expect("drawn").contains("<svg"));
         assert!(Dots { x: Axis::log("s"), panels: vec![] }.svg().expect("drawn").contains("<svg"));
     }

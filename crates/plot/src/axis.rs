@@ -6,41 +6,67 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 
 /// A quantity with its unit, linear or logarithmic.
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
+pub struct Axis {
     pub(crate) label: String,
     log: bool,
+    /// Of a logarithm: ticks are powers of two, not of ten.
+    by_two: bool,
     shown: fn(f64) -> String,
 }
 
 impl Axis {
     /// From zero.
-    pub(crate) fn linear(label: &str) -> Self {
-        Self { label: label.into(), log: false, shown: plain }
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.into(), log: false, by_two: false, shown: plain }
     }
 
     /// Equal ratios are equal distances.
-    pub(crate) fn log(label: &str) -> Self {
+    pub fn log(label: &str) -> Self {
         Self { log: true, ..Self::linear(label) }
     }
 
+    /// Logarithmic, of values that double: ticks are powers of two.
+    pub fn doubling(label: &str) -> Self {
+        Self { by_two: true, ..Self::log(label) }
+    }
+
+    /// Ticks as bytes in units of 1024.
+    pub fn binary_bytes(self) -> Self {
+        Self { shown: binary_bytes, ..self }
+    }
+
+    /// Ticks in thousands and millions: 1k, 1M.
+    pub fn thousands(self) -> Self {
+        Self { shown: thousands, ..self }
+    }
+
+    /// Ticks of seconds with the unit that suits them.
+    pub fn seconds(self) -> Self {
+        Self { shown: seconds, ..self }
+    }
+
     /// Ticks as bytes with their unit.
-    pub(crate) fn bytes(self) -> Self {
+    pub fn bytes(self) -> Self {
         Self { shown: bytes, ..self }
     }
 
     /// The part of it that holds all values with some room.
-    pub(super) fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
+    pub(crate) fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
         let known = values.filter(|value| value.is_finite() && (!self.log || *value > 0.0));
         let (low, high) = known.fold((f64::INFINITY, 0f64), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
-        let (span, ticks) = if self.log { log_span(low, high) } else { linear_span(high) };
+        let (span, ticks) = match (self.log, self.by_two) {
+            (true, true) => doubling_span(low, high),
+            (true, false) => log_span(low, high),
+            (false, _) => linear_span(high),
+        };
         Scale { axis: self.clone(), span, ticks }
     }
 }
 
 /// A part of an axis with its ticks: a coordinate of a chart.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     axis: Axis,
     span: Range<f64>,
     ticks: Vec<f64>,
@@ -98,6 +124,17 @@ fn log_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
     (span, ticks)
 }
 
+/// Ticks at every power of two, or every other one, as many as can be read.
+fn doubling_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
+    const TICKS_MAX: i32 = 8;
+    let (first, last) = (low.log2().floor() as i32, high.log2().ceil() as i32);
+    let step = (last - first + 1).div_euclid(TICKS_MAX) + 1;
+    let span = low / 1.2..high * 1.2;
+    let ticks = (first..=last).step_by(step.unsigned_abs() as usize).map(|power| 2f64.powi(power));
+    let ticks = ticks.filter(|tick| span.contains(tick)).collect();
+    (span, ticks)
+}
+
 /// As few digits as say it.
 fn plain(value: f64) -> String {
     let rounded = format!("{value:.3}");
@@ -108,6 +145,25 @@ fn bytes(value: f64) -> String {
     let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "KB")];
     let fitting = units.into_iter().find(|(unit, _)| value >= unit * 0.999);
     fitting.map_or(format!("{} B", plain(value)), |(unit, name)| format!("{} {name}", plain(value / unit)))
+}
+
+/// Bytes in units of 1024: 1 KiB.
+pub fn binary_bytes(value: f64) -> String {
+    in_units(value, &[(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")])
+}
+
+fn thousands(value: f64) -> String {
+    in_units(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]).replace(' ', "")
+}
+
+fn seconds(value: f64) -> String {
+    in_units(value, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")])
+}
+
+/// In the largest of the units that it has one of.
+fn in_units(value: f64, units: &[(f64, &str)]) -> String {
+    let fitting = units.iter().find(|(unit, _)| value >= unit * 0.999).or(units.last());
+    fitting.map_or(String::new(), |(unit, name)| format!("{} {name}", plain(value / unit)))
 }
 
 #[cfg(test)]
@@ -129,6 +185,13 @@ mod tests {
             ticks(Axis::log("x").bytes(), &[2e3, 1e8]),
             ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB"]
         );
+        assert_eq!(
+            ticks(Axis::doubling("x").binary_bytes(), &[256.0, 1_048_576.0]),
+            ["256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB"]
+        );
+        assert_eq!(ticks(Axis::doubling("x"), &[2.0, 16.0]), ["2", "4", "8", "16"]);
+        assert_eq!(ticks(Axis::log("x").seconds(), &[2e-5, 2e-2]), ["100 us", "1 ms", "10 ms"]);
+        assert!(!ticks(Axis::doubling("x"), &[]).is_empty());
         assert!(!ticks(Axis::log("x"), &[]).is_empty());
     }
 }

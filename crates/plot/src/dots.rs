@@ -4,12 +4,11 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{
-    Axis, Canvas, INK, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, colour, draw, draw_legend, legend,
+use crate::{
+    Axis, Canvas, INK, Palette, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, draw, draw_legend, legend,
     marker, text, width,
 };
-use crate::Result;
-use crate::results::Summary;
+use crate::{Result, Summary};
 
 const WIDTH: i32 = 900;
 const MARGIN: i32 = 12;
@@ -18,16 +17,21 @@ const TITLE_HEIGHT: i32 = 26;
 const AXIS_HEIGHT: i32 = 46;
 
 /// Panels below each other, with one axis to all.
-pub(crate) struct Dots {
-    pub(crate) x: Axis,
-    pub(crate) panels: Vec<DotsPanel>,
+#[derive(Debug, Clone)]
+pub struct Dots {
+    /// To the right.
+    pub x: Axis,
+    /// From the top.
+    pub panels: Vec<DotsPanel>,
 }
 
 /// Rows of one place.
-pub(crate) struct DotsPanel {
-    pub(crate) title: String,
+#[derive(Debug, Clone)]
+pub struct DotsPanel {
+    /// Above it.
+    pub title: String,
     /// By name, its values by series. Series may have gaps (not a number).
-    pub(crate) rows: Vec<(String, Vec<(String, Summary)>)>,
+    pub rows: Vec<(String, Vec<(String, Summary)>)>,
 }
 
 impl DotsPanel {
@@ -40,8 +44,8 @@ impl Dots {
     /// The picture.
     ///
     /// # Errors
-    /// When it can't be drawn.
-    pub(crate) fn svg(&self) -> Result<String> {
+    /// [`PlotError`](crate::PlotError).
+    pub fn svg(&self) -> Result<String> {
         let rows = || self.panels.iter().flat_map(|panel| &panel.rows);
         let mut names: Vec<String> = Vec::new();
         for (name, _) in rows().flat_map(|(_, values)| values) {
@@ -58,7 +62,7 @@ impl Dots {
         let legend_height = if names.is_empty() { 0 } else { legend_height };
         let height = self.panels.iter().map(DotsPanel::height).sum::<i32>() + legend_height + 2 * MARGIN;
         draw((WIDTH, height), |canvas| {
-            draw_legend(canvas, &names, &places, (MARGIN, MARGIN))?;
+            draw_legend(canvas, Palette::Distinct, &names, &places, (MARGIN, MARGIN))?;
             let mut top = MARGIN + legend_height;
             for panel in &self.panels {
                 self.panel(panel, &names, canvas, (labels, top))?;
@@ -97,9 +101,12 @@ impl Dots {
             for (series, value) in values.iter().filter(|(_, value)| value.median.is_finite()) {
                 let number = names.iter().position(|name| name == series).unwrap_or(0);
                 let at = |value: f64| (column(value), y);
-                let bar = PathElement::new([at(value.min), at(value.max)], colour(number).stroke_width(2));
+                let bar = PathElement::new(
+                    [at(value.min), at(value.max)],
+                    Palette::Distinct.colour(number).stroke_width(2),
+                );
                 canvas.draw(&bar)?;
-                canvas.draw(&marker(number, at(value.median)))?;
+                canvas.draw(&marker(Palette::Distinct, number, at(value.median)))?;
             }
         }
         canvas.draw(&PathElement::new([(left, first), (left, last)], INK))?;

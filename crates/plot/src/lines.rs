@@ -3,51 +3,71 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{
-    Axis, Canvas, INK, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, colour, draw, draw_legend, legend,
+use crate::{
+    Axis, Canvas, INK, Palette, ROW_PIXELS, RULE, TEXT_PIXELS, TITLE_PIXELS, draw, draw_legend, legend,
     marker, text,
 };
-use crate::Result;
-use crate::results::Summary;
+use crate::{Result, Summary};
 
 const PANEL: (i32, i32) = (430, 330);
 const PANELS_BESIDE: usize = 3;
 const MARGIN: i32 = 12;
 
 /// Panels side by side, with one legend.
-pub(crate) struct Lines {
-    pub(crate) x: Axis,
-    pub(crate) panels: Vec<LinesPanel>,
+#[derive(Debug, Clone)]
+pub struct Lines {
+    x: Axis,
+    panels: Vec<LinesPanel>,
+    in_order: bool,
 }
 
 /// One coordinate system.
-pub(crate) struct LinesPanel {
-    pub(crate) title: String,
-    pub(crate) y: Axis,
-    pub(crate) series: Vec<Series>,
+#[derive(Debug, Clone)]
+pub struct LinesPanel {
+    /// Above it.
+    pub title: String,
+    /// Upwards.
+    pub y: Axis,
+    /// Its lines. Of the same name in several panels they have the same colour.
+    pub series: Vec<Series>,
 }
 
 /// One contender.
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, Summary)>,
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// In the legend.
+    pub name: String,
+    /// Values by place on the x axis.
+    pub points: Vec<(f64, Summary)>,
 }
 
 impl Lines {
+    /// Panels over one quantity, whose series have no order.
+    pub fn new(x: Axis, panels: Vec<LinesPanel>) -> Self {
+        Self { x, panels, in_order: false }
+    }
+
+    /// The series are in order, of a second quantity: their colours are too.
+    pub fn in_order(self) -> Self {
+        Self { in_order: true, ..self }
+    }
+
     /// The picture.
     ///
     /// # Errors
-    /// When it can't be drawn.
-    pub(crate) fn svg(&self) -> Result<String> {
+    /// [`PlotError`](crate::PlotError).
+    pub fn svg(&self) -> Result<String> {
         let mut names: Vec<String> = Vec::new();
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
             if !names.contains(&series.name) {
                 names.push(series.name.clone());
             }
         }
+        let palette = if self.in_order { Palette::Ramp(names.len()) } else { Palette::Distinct };
         let count = |panels: usize| i32::try_from(panels).unwrap_or(1);
         let (beside, above) = match self.panels.len() {
             0 | 1 => (1, 1),
+            4 => (2, 2),
             panels => (panels.min(PANELS_BESIDE), panels.div_ceil(PANELS_BESIDE)),
         };
         // A single panel has the room of a page.
@@ -56,17 +76,17 @@ impl Lines {
         let (places, legend_height) = legend(&names, width - 2 * MARGIN);
         let height = PANEL.1 * count(above) + legend_height + 2 * MARGIN;
         draw((width, height), |canvas| {
-            draw_legend(canvas, &names, &places, (MARGIN, MARGIN))?;
+            draw_legend(canvas, palette, &names, &places, (MARGIN, MARGIN))?;
             let (_, rest) = canvas.split_vertically(legend_height + MARGIN);
             let areas = rest.margin(0, MARGIN, MARGIN, MARGIN).split_evenly((above, beside));
             for (panel, area) in self.panels.iter().zip(&areas) {
-                self.panel(panel, &names, area)?;
+                self.panel(panel, palette, &names, area)?;
             }
             Ok(())
         })
     }
 
-    fn panel(&self, panel: &LinesPanel, names: &[String], area: &Canvas<'_>) -> Result<()> {
+    fn panel(&self, panel: &LinesPanel, palette: Palette, names: &[String], area: &Canvas<'_>) -> Result<()> {
         let points = || panel.series.iter().flat_map(|series| &series.points);
         let x = self.x.scale(points().map(|(x, _)| *x));
         let y = panel.y.scale(points().flat_map(|(_, y)| [y.min, y.max]));
@@ -95,12 +115,12 @@ impl Lines {
             let inside = |(x, y): (i32, i32)| (x - origin.0, y - origin.1);
             area.draw(&PathElement::new(
                 line.iter().copied().map(inside).collect::<Vec<_>>(),
-                colour(number).stroke_width(2),
+                palette.colour(number).stroke_width(2),
             ))?;
             for ((x, y), at) in known.iter().zip(line) {
                 let bar = [inside(pixel(*x, y.min)), inside(pixel(*x, y.max))];
-                area.draw(&PathElement::new(bar, colour(number).stroke_width(1)))?;
-                area.draw(&marker(number, inside(at)))?;
+                area.draw(&PathElement::new(bar, palette.colour(number).stroke_width(1)))?;
+                area.draw(&marker(palette, number, inside(at)))?;
             }
         }
         Ok(())

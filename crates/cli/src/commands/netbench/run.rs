@@ -1,0 +1,59 @@
+//! `lightship netbench run`: one number of connections, one message size.
+
+use clap::Args;
+use lightship_netbench::{CONNECTIONS_MAX, Cell, Host, measure};
+
+use super::{delay_ms, find, message_bytes, phase_seconds, settings, warn_of_open_files};
+use crate::commands::manual::print;
+use crate::error::{CliError, Kind};
+
+/// Measure one number of connections with one message size
+///
+/// First latency, with one message at a time on each connection; then throughput, with all
+/// connections full, and latency beside it. Connections that can't be made, or break, are counted
+/// and said.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship netbench run db.example
+  lightship netbench run 10.2.1.1 10.2.1.2:9000 --connections 64 --message-bytes 8KiB --seconds 5
+  lightship netbench run db.example --message-bytes 256 --nagle     what Nagle's algorithm does
+  lightship --json netbench run db.example > row.json")]
+pub(super) struct RunArgs {
+    /// Servers; connections are dealt to them round robin.
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    hosts: Vec<Host>,
+    /// Connections at once, over all hosts.
+    #[arg(short, long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    connections: u32,
+    /// Bytes of a message: each is one write.
+    #[arg(short, long, value_name = "SIZE", default_value = "64KiB", value_parser = message_bytes)]
+    message_bytes: u32,
+    /// How long to measure, in each of the two phases.
+    #[arg(short, long, default_value = "2", value_parser = phase_seconds)]
+    seconds: f64,
+    /// Pause after each message, as 10ms. [default: none]
+    #[arg(long, value_name = "TIME", value_parser = delay_ms)]
+    delay: Option<f64>,
+    /// Leave Nagle's algorithm on: small messages wait for the acknowledgement of earlier ones.
+    #[arg(long)]
+    nagle: bool,
+}
+
+pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> {
+    let targets = find(&args.hosts).await?;
+    warn_of_open_files(args.connections, targets.len());
+    let settings = settings(Some(args.seconds), args.delay, args.nagle);
+    let cell = Cell { connections: args.connections, message_bytes: args.message_bytes };
+    let row = measure(&targets, &settings, cell).await;
+    let text = match json {
+        true => serde_json::to_string_pretty(&row).map_err(|e| CliError::internal(e.to_string()))?,
+        false => super::print::row(&row),
+    };
+    print((text + "\n").as_bytes())?;
+    if row.latency.is_none() && row.throughput_bytes_per_second.is_none() {
+        let why = row.failure.unwrap_or_else(|| "no message came back".into());
+        return Err(CliError::new(Kind::Network, format!("nothing could be measured: {why}")));
+    }
+    Ok(())
+}

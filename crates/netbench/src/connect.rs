@@ -1,0 +1,210 @@
+//! Connections of a client: made, a message there and back, bytes without end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::connection::{BUFFER_BYTES, buffer};
+use crate::error::Fault;
+use crate::wire::{ANSWER_BYTES, Header, Mode, READING_BYTES, Reading, TALLY_BYTES, Tally, parse_answer};
+
+/// A connection that is not made by then is not made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A message that is not answered by then is lost. Long: thousands of large ones share a link.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Connections that are being made at once: more than fit a server's backlog would wait for the
+/// system to try again.
+const AT_ONCE: usize = 64;
+
+/// A connection that the server has taken.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    stream: TcpStream,
+    /// Of a control connection.
+    pub(crate) run: u64,
+}
+
+/// Waits, and gives up.
+async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, Fault> {
+    match timeout(PATIENCE, work).await {
+        Ok(done) => done.map_err(Fault::Broke),
+        Err(_) => Err(Fault::NoAnswer(PATIENCE)),
+    }
+}
+
+impl Opened {
+    /// Connects, and waits until the server agrees.
+    pub(crate) async fn to(
+        address: SocketAddr,
+        mode: Mode,
+        run: u64,
+        message_bytes: u32,
+        nodelay: bool,
+    ) -> Result<Self, Fault> {
+        let agreed = async {
+            let mut stream = TcpStream::connect(address).await.map_err(Fault::Connect)?;
+            stream.set_nodelay(nodelay).map_err(Fault::Broke)?;
+            let header = Header { mode, nagle: !nodelay, run, message_bytes };
+            stream.write_all(&header.to_bytes()).await.map_err(Fault::Broke)?;
+            let mut answer = [0; ANSWER_BYTES];
+            stream.read_exact(&mut answer).await.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => Fault::HungUp,
+                _ => Fault::Broke(error),
+            })?;
+            let run = parse_answer(&answer).ok_or(Fault::Foreign)??;
+            Ok(Self { stream, run })
+        };
+        timeout(CONNECT_TIMEOUT, agreed).await.unwrap_or(Err(Fault::NoAnswer(CONNECT_TIMEOUT)))
+    }
+
+    /// Makes many, each for a run, some at a time; each answer stands in its place.
+    pub(crate) async fn all(
+        wanted: Vec<(SocketAddr, u64)>,
+        mode: Mode,
+        message_bytes: u32,
+        nodelay: bool,
+    ) -> Vec<Result<Self, Fault>> {
+        let open = move |(address, run)| Self::to(address, mode, run, message_bytes, nodelay);
+        stream::iter(wanted).map(open).buffered(AT_ONCE).collect().await
+    }
+
+    /// As one over which messages go there and back.
+    pub(crate) fn pinging(self, message_bytes: u32) -> Pinging {
+        Pinging { stream: self.stream, buffer: buffer(message_bytes), message_bytes, number: 0 }
+    }
+
+    /// As one over which messages go without end.
+    pub(crate) fn flooding(self, message_bytes: u32) -> Flooding {
+        Flooding { stream: self.stream, buffer: buffer(message_bytes), message_bytes, sent: 0 }
+    }
+
+    /// Closes it, and waits until the server has let go of it: the next ones have its place.
+    pub(crate) async fn close(mut self) {
+        close(&mut self.stream).await;
+    }
+
+    /// Asks how far a run has come.
+    pub(crate) async fn reading(&mut self, asked: u8) -> Result<Reading, Fault> {
+        patient(async {
+            self.stream.write_all(&[asked]).await?;
+            let mut bytes = [0; READING_BYTES];
+            self.stream.read_exact(&mut bytes).await?;
+            Ok(Reading::parse(&bytes))
+        })
+        .await
+    }
+}
+
+async fn close(stream: &mut TcpStream) {
+    let closed = async {
+        stream.shutdown().await?;
+        let mut rest = [0; 64];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whether it ends well is no matter any more.
+    let _ = timeout(CONNECT_TIMEOUT, closed).await;
+}
+
+/// One message at a time.
+pub(crate) struct Pinging {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    message_bytes: u32,
+    number: u64,
+}
+
+impl Pinging {
+    /// As [`Opened::close`].
+    pub(crate) async fn close(mut self) {
+        close(&mut self.stream).await;
+    }
+
+    /// Sends a message, and waits until all of the answer is there.
+    pub(crate) async fn ping(&mut self) -> Result<(), Fault> {
+        self.number += 1;
+        let number = self.number.to_le_bytes();
+        // Of a message that is smaller, as much as it holds.
+        let marked = number.len().min(self.buffer.len());
+        self.buffer[..marked].copy_from_slice(&number[..marked]);
+        let (size, buffer, stream) = (self.message_bytes as usize, &mut self.buffer, &mut self.stream);
+        patient(async {
+            let mut left = size;
+            while left > 0 {
+                let part = left.min(buffer.len());
+                stream.write_all(&buffer[..part]).await?;
+                left -= part;
+            }
+            let mut read = 0;
+            while read < size {
+                let from = if read < buffer.len() { read } else { buffer.len() / 2 };
+                let most = (size - read).min(buffer.len() - from);
+                match stream.read(&mut buffer[from..from + most]).await? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    count => read += count,
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        if self.buffer[..marked] == number[..marked] { Ok(()) } else { Err(Fault::Mixed) }
+    }
+}
+
+/// Messages without an answer.
+pub(crate) struct Flooding {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    message_bytes: u32,
+    /// Bytes.
+    sent: u64,
+}
+
+impl Flooding {
+    /// Sends messages, with a pause after each, until it fails or is dropped.
+    pub(crate) async fn flood(&mut self, delay: Duration) -> Fault {
+        let mut turn = 0;
+        loop {
+            let mut left = self.message_bytes as usize;
+            while left > 0 {
+                let part = left.min(self.buffer.len());
+                match self.stream.write(&self.buffer[..part]).await {
+                    Ok(count) => {
+                        (left, self.sent, turn) = (left - count, self.sent + count as u64, turn + count)
+                    }
+                    Err(error) => return Fault::Broke(error),
+                }
+                if turn >= BUFFER_BYTES {
+                    turn = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+        }
+    }
+
+    /// Ends, and compares what arrived with what was sent. Answers what arrived.
+    pub(crate) async fn settle(mut self) -> Result<Tally, Fault> {
+        let tally = patient(async {
+            self.stream.shutdown().await?;
+            let mut bytes = [0; TALLY_BYTES];
+            self.stream.read_exact(&mut bytes).await?;
+            Ok(Tally::parse(&bytes))
+        })
+        .await?;
+        close(&mut self.stream).await;
+        let expected = Tally { bytes: self.sent, messages: self.sent / u64::from(self.message_bytes) };
+        if tally == expected {
+            Ok(tally)
+        } else {
+            Err(Fault::Short { sent: self.sent, arrived: tally.bytes })
+        }
+    }
+}

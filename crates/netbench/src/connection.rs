@@ -1,0 +1,195 @@
+//! One connection of a server, from its header to its end.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::cpu::{Cpu, EVERY, Sampler};
+use crate::server::Shared;
+use crate::wire::{
+    Answer, BEGIN, END, HEADER_BYTES, Header, HeaderError, Mode, Reading, Refusal, Tally, answer_to_bytes,
+};
+
+/// Of a connection, at both ends: what is read or written at once, at most. After so many bytes the
+/// others have their turn: among thousands of connections one would wait for seconds otherwise.
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+/// A run is quiet while it is measured: longer than any measurement.
+const RUN_IDLE: Duration = Duration::from_secs(1200);
+/// A peer that vanished is noticed by these.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Why a connection ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("what came is no header of ours")]
+    Foreign,
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    #[error("nothing came or went for too long")]
+    Idle,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<tokio::time::error::Elapsed> for Ended {
+    fn from(_: tokio::time::error::Elapsed) -> Self {
+        Self::Idle
+    }
+}
+
+/// A buffer for messages of a size.
+pub(crate) fn buffer(message_bytes: u32) -> Vec<u8> {
+    vec![0; BUFFER_BYTES.min(message_bytes as usize)]
+}
+
+/// Serves a connection to its end; tells one that is not admitted that there are too many.
+pub(crate) async fn serve(stream: &mut TcpStream, shared: &Shared, is_admitted: bool) -> Result<(), Ended> {
+    let header = match header(stream, shared).await {
+        Ok(_) if !is_admitted => Err(Ended::Refused(Refusal::Full)),
+        other => other,
+    };
+    let served = match header {
+        Ok(header) => dispatch(stream, shared, header).await,
+        Err(error) => Err(error),
+    };
+    if let Err(Ended::Foreign | Ended::Refused(_)) = served {
+        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Err(Ended::Refused(why)) = served {
+        answer(stream, shared, Err(why)).await?;
+    }
+    served
+}
+
+async fn header(stream: &mut TcpStream, shared: &Shared) -> Result<Header, Ended> {
+    let mut bytes = [0; HEADER_BYTES];
+    timeout(shared.config.header_timeout, stream.read_exact(&mut bytes)).await??;
+    Header::parse(&bytes).map_err(|error| match error {
+        HeaderError::Foreign => Ended::Foreign,
+        HeaderError::Refused(why) => Ended::Refused(why),
+    })
+}
+
+async fn answer(stream: &mut TcpStream, shared: &Shared, answer: Answer) -> Result<(), Ended> {
+    timeout(shared.config.header_timeout, stream.write_all(&answer_to_bytes(answer))).await??;
+    Ok(())
+}
+
+async fn dispatch(stream: &mut TcpStream, shared: &Shared, header: Header) -> Result<(), Ended> {
+    stream.set_nodelay(!header.nagle)?;
+    let counted = match header.mode {
+        Mode::Swallow => Some(shared.bytes_of(header.run).ok_or(Ended::Refused(Refusal::Run))?),
+        Mode::Control | Mode::Echo => None,
+    };
+    shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+    match (header.mode, counted) {
+        (Mode::Control, _) => control(stream, shared).await,
+        (_, Some(counted)) => {
+            answer(stream, shared, Ok(0)).await?;
+            swallow(stream, shared, header.message_bytes, &counted).await
+        }
+        (_, None) => {
+            answer(stream, shared, Ok(0)).await?;
+            echo(stream, shared, header.message_bytes).await
+        }
+    }
+}
+
+/// Answers each message, once it is there, with one as large that begins as it did.
+async fn echo(stream: &mut TcpStream, shared: &Shared, message_bytes: u32) -> Result<(), Ended> {
+    let (mut buffer, size, idle) = (buffer(message_bytes), message_bytes as usize, shared.config.idle);
+    loop {
+        let mut read = 0;
+        while read < size {
+            // What does not fit goes over what came before, but for the beginning.
+            let from = if read < buffer.len() { read } else { buffer.len() / 2 };
+            let most = (size - read).min(buffer.len() - from);
+            let count = timeout(idle, stream.read(&mut buffer[from..from + most])).await??;
+            match (count, read) {
+                (0, 0) => return Ok(()),
+                (0, _) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                _ => read += count,
+            }
+        }
+        shared.counters.bytes.fetch_add(u64::from(message_bytes), Ordering::Relaxed);
+        let mut left = size;
+        while left > 0 {
+            let part = left.min(buffer.len());
+            timeout(idle, stream.write_all(&buffer[..part])).await??;
+            left -= part;
+        }
+    }
+}
+
+/// Takes messages until there are no more, and says what came.
+async fn swallow(
+    stream: &mut TcpStream,
+    shared: &Shared,
+    message_bytes: u32,
+    run_bytes: &AtomicU64,
+) -> Result<(), Ended> {
+    // However small messages are, many are read at once: it is the sender that writes each.
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let (mut bytes, mut turn) = (0, 0);
+    loop {
+        let count = timeout(shared.config.idle, stream.read(&mut buffer)).await?? as u64;
+        if count == 0 {
+            break;
+        }
+        bytes += count;
+        run_bytes.fetch_add(count, Ordering::Relaxed);
+        shared.counters.bytes.fetch_add(count, Ordering::Relaxed);
+        turn += count;
+        if turn >= BUFFER_BYTES as u64 {
+            turn = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+    let tally = Tally { bytes, messages: bytes / u64::from(message_bytes) };
+    timeout(shared.config.idle, stream.write_all(&tally.to_bytes())).await??;
+    Ok(())
+}
+
+/// Says how far a run has come when it is asked, and how busy this host is in between.
+async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    SockRef::from(&*stream).set_tcp_keepalive(&keepalive)?;
+    let run = shared.begin_run();
+    answer(stream, shared, Ok(run.number)).await?;
+    let mut sampler: Option<Sampler<'_>> = None;
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut deadline = Instant::now() + RUN_IDLE;
+    let mut asked = [0];
+    loop {
+        tokio::select! {
+            read = stream.read(&mut asked) => if read? == 0 { return Ok(()) },
+            _ = ticks.tick(), if sampler.is_some() => {
+                if let Some(sampler) = &mut sampler {
+                    sampler.sample();
+                }
+                continue;
+            }
+            () = tokio::time::sleep_until(deadline) => return Err(Ended::Idle),
+        }
+        deadline = Instant::now() + RUN_IDLE;
+        let bytes = run.bytes.load(Ordering::Relaxed);
+        let nanoseconds = u64::try_from(shared.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let cpu = match asked {
+            [BEGIN] => {
+                sampler = Some(Sampler::start(&shared.meter));
+                Cpu::default()
+            }
+            [END] => sampler.take().map(Sampler::finish).unwrap_or_default(),
+            _ => return Err(Ended::Refused(Refusal::Malformed)),
+        };
+        let Cpu { process_percent, system_percent } = cpu;
+        let reading = Reading { nanoseconds, bytes, process_percent, system_percent };
+        timeout(shared.config.header_timeout, stream.write_all(&reading.to_bytes())).await??;
+    }
+}

@@ -1,0 +1,115 @@
+//! Servers by name.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use tokio::net::lookup_host;
+
+use crate::connect::Opened;
+use crate::error::{Fault, HostError, NetbenchError};
+use crate::wire::Mode;
+
+/// Where a server listens unless it is said otherwise.
+pub const PORT: u16 = 4271;
+
+/// A server by its name and port, as `db.example`, `10.2.1.1:4271` or `[::1]:4271`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Host {
+    name: String,
+    port: u16,
+}
+
+impl FromStr for Host {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Self, HostError> {
+        let error = || HostError { text: text.to_owned() };
+        let is_address = |name: &str| name.parse::<std::net::Ipv6Addr>().is_ok();
+        let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((name, rest)) if is_address(name) => match rest.strip_prefix(':') {
+                Some(port) => (name, Some(port)),
+                None if rest.is_empty() => (name, None),
+                None => return Err(error()),
+            },
+            Some(_) => return Err(error()),
+            None if is_address(text) => (text, None),
+            None => match text.split_once(':') {
+                Some((name, port)) => (name, Some(port)),
+                None => (text, None),
+            },
+        };
+        let port = port.map_or(Ok(PORT), str::parse).map_err(|_| error())?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let fits = !name.is_empty() && (is_address(name) || name.chars().all(is_name));
+        if fits && port > 0 { Ok(Self { name: name.to_owned(), port }) } else { Err(error()) }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.contains(':') {
+            true => write!(f, "[{}]:{}", self.name, self.port),
+            false => write!(f, "{}:{}", self.name, self.port),
+        }
+    }
+}
+
+/// A host with its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// As it was named.
+    pub host: Host,
+    /// As it was found.
+    pub address: SocketAddr,
+}
+
+impl Target {
+    /// Finds the host, and sees whether a server answers there.
+    ///
+    /// # Errors
+    /// [`NetbenchError::Host`].
+    pub async fn find(host: &Host) -> Result<Self, NetbenchError> {
+        let fail = |fault| NetbenchError::Host { host: host.to_string(), fault };
+        let found =
+            lookup_host((host.name.as_str(), host.port)).await.map_err(|e| fail(Fault::Resolve(e)))?;
+        let mut failed = None;
+        // A name may have an address that nobody listens on, as localhost has ::1.
+        for address in found {
+            match Opened::to(address, Mode::Control, 0, 0, true).await {
+                Ok(opened) => {
+                    opened.close().await;
+                    return Ok(Self { host: host.clone(), address });
+                }
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        let nothing = || Fault::Resolve(std::io::Error::from(std::io::ErrorKind::NotFound));
+        Err(fail(failed.unwrap_or_else(nothing)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_as_they_are_written() {
+        for (text, shown) in [
+            ("db.example", "db.example:4271"),
+            ("10.2.1.1:99", "10.2.1.1:99"),
+            ("[::1]:99", "[::1]:99"),
+            ("::1", "[::1]:4271"),
+            ("[fe80::1]", "[fe80::1]:4271"),
+        ] {
+            let host: Host = text.parse().expect(text);
+            assert_eq!(host.to_string(), shown);
+            assert_eq!(host.to_string().parse(), Ok(host));
+        }
+        for text in
+            ["", ":1", "a:", "a:0", "a:b", "a:1:2", "a b", "lightship://a", "[a]:1", "[::1]x", "a:70000"]
+        {
+            assert!(text.parse::<Host>().is_err(), "{text}");
+        }
+    }
+}

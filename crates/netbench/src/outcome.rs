@@ -1,0 +1,213 @@
+//! What a sweep says about a network, in three numbers; kept on disk for whoever plans with it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::NetbenchError;
+use crate::host::Host;
+use crate::row::{Row, Settings};
+use crate::whole;
+
+/// Of the file. Another one is not read.
+const VERSION: u32 = 1;
+/// So much of the best throughput is as good as the best: runs differ by as much.
+pub const NEARLY: f64 = 0.95;
+
+/// The least that is nearly as fast as anything: on a plateau, where it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Plateau {
+    /// Fewest connections.
+    pub connections: u32,
+    /// Smallest message over so few connections.
+    pub message_bytes: u32,
+    /// Throughput there.
+    pub bytes_per_second: f64,
+    /// Throughput of the best cell.
+    pub best_bytes_per_second: f64,
+}
+
+impl Plateau {
+    /// Fewest connections, and then the smallest message, within 5 % of the best throughput.
+    /// Cells in which connections failed don't count: nobody can rely on them. Nothing where none
+    /// is left.
+    pub fn of(rows: &[Row]) -> Option<Self> {
+        let known = || {
+            let whole = rows.iter().filter(|row| row.is_whole());
+            whole.filter_map(|row| Some((row.cell, row.throughput_bytes_per_second.filter(|r| *r > 0.0)?)))
+        };
+        let best = known().map(|(_, rate)| rate).reduce(f64::max)?;
+        let near = known().filter(|(_, rate)| *rate >= best * NEARLY);
+        let (cell, rate) = near.min_by_key(|(cell, _)| *cell)?;
+        Some(Self {
+            connections: cell.connections,
+            message_bytes: cell.message_bytes,
+            bytes_per_second: rate,
+            best_bytes_per_second: best,
+        })
+    }
+}
+
+/// What was found of a host, by a sweep in which it took part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    version: u32,
+    /// The server.
+    pub host: String,
+    /// All servers of the sweep, with a blank between them; throughput is that of all.
+    pub hosts: String,
+    /// Seconds since 1970.
+    pub measured_at: u64,
+    /// Cells that were measured.
+    pub cells: usize,
+    /// How.
+    pub settings: Settings,
+    /// What was found.
+    #[serde(flatten)]
+    pub plateau: Plateau,
+}
+
+impl Outcome {
+    /// Of the rows of a sweep. Nothing where there is no [`Plateau`].
+    pub fn of(host: &Host, settings: &Settings, rows: &[Row], now: SystemTime) -> Option<Self> {
+        let plateau = Plateau::of(rows)?;
+        Some(Self {
+            version: VERSION,
+            host: host.to_string(),
+            hosts: rows.first().map(|row| row.hosts.clone()).unwrap_or_default(),
+            measured_at: now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            cells: rows.len(),
+            settings: *settings,
+            plateau,
+        })
+    }
+
+    /// Where the outcome of a host is, in a folder that link profiles are kept in too.
+    pub fn path(folder: &Path, host: &str) -> PathBuf {
+        let letter = |c: char| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
+            c => format!("_{:x}_", u32::from(c)),
+        };
+        // No link profile has this name: theirs are URIs.
+        folder.join(format!("netbench_{}.json", host.chars().map(letter).collect::<String>()))
+    }
+
+    /// Keeps it in the place of an earlier one. Answers where.
+    ///
+    /// # Errors
+    /// [`NetbenchError::Io`].
+    pub fn keep(&self, folder: &Path) -> Result<PathBuf, NetbenchError> {
+        let path = Self::path(folder, &self.host);
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| NetbenchError::Io { path: path.clone(), source: error.into() })?;
+        whole::write(&path, (text + "\n").as_bytes())?;
+        Ok(path)
+    }
+
+    /// What was kept of a host, where there is something.
+    ///
+    /// # Errors
+    /// [`NetbenchError`] when there is something that can't be read.
+    pub fn find(folder: &Path, host: &Host) -> Result<Option<Self>, NetbenchError> {
+        let path = Self::path(folder, &host.to_string());
+        let damaged = |why| NetbenchError::Damaged { path: path.clone(), why };
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(NetbenchError::Io { path, source }),
+        };
+        let outcome: Self = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        let Plateau { connections, message_bytes, bytes_per_second, best_bytes_per_second } = outcome.plateau;
+        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
+        if outcome.version != VERSION {
+            Err(damaged(format!("it is of version {}, and {VERSION} is read", outcome.version)))
+        } else if connections == 0
+            || message_bytes == 0
+            || !is_rate(bytes_per_second)
+            || !is_rate(best_bytes_per_second)
+        {
+            Err(damaged("its numbers make no sense".into()))
+        } else {
+            Ok(Some(outcome))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::table::tests::some_row;
+
+    #[test]
+    fn the_plateau_begins_with_the_fewest_connections() {
+        let rows = [
+            some_row(2, 256, 1e6),
+            some_row(2, 65_536, 94e6),
+            some_row(4, 256, 2e6),
+            some_row(4, 8192, 95e6),
+            some_row(4, 65_536, 97e6),
+            some_row(8, 4096, 100e6),
+            // Fast, but not with all of its connections.
+            Row { flood_failures: 1, ..some_row(16, 65_536, 900e6) },
+            Row { throughput_bytes_per_second: None, ..some_row(1, 65_536, 0.0) },
+        ];
+        let found = Plateau::of(&rows).expect("one");
+        assert_eq!((found.connections, found.message_bytes), (4, 8192));
+        assert_eq!((found.bytes_per_second, found.best_bytes_per_second), (95e6, 100e6));
+        assert_eq!(Plateau::of(&rows[6..]), None);
+        assert_eq!(Plateau::of(&[]), None);
+    }
+
+    #[test]
+    fn outcomes_are_found_as_they_were_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("not/there/yet");
+        let host: Host = "[::1]:99".parse().expect("a host");
+        assert_eq!(Outcome::find(&folder, &host).expect("none"), None);
+        let rows = [some_row(2, 256, 1e6)];
+        let now = UNIX_EPOCH + std::time::Duration::from_secs(5);
+        let outcome = Outcome::of(&host, &Settings::default(), &rows, now).expect("a plateau");
+        let path = outcome.keep(&folder).expect("kept");
+        assert_eq!(Outcome::find(&folder, &host).expect("read"), Some(outcome));
+        assert_eq!(fs::read_dir(&folder).expect("there").count(), 1);
+
+        let text = fs::read_to_string(&path).expect("there");
+        for spoilt in [
+            text[..text.len() / 2].to_owned(),
+            text.replace("\"version\": 1", "\"version\": 2"),
+            text.replace("\"connections\": 2", "\"connections\": 0"),
+            text.replace("\"bytes_per_second\": 1000000.0", "\"bytes_per_second\": -1.0"),
+        ] {
+            assert_ne!(spoilt, text);
+            fs::write(&path, &spoilt).expect("written");
+            assert!(matches!(Outcome::find(&folder, &host), Err(NetbenchError::Damaged { .. })), "{spoilt}");
+        }
+        fs::remove_file(&path).and_then(|()| fs::create_dir(&path)).expect("a folder in its place");
+        assert!(matches!(Outcome::find(&folder, &host), Err(NetbenchError::Io { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_cell_with_fewer_connections_is_nearly_as_fast(
+            cells in prop::collection::vec((1u32..20, 1u32..20, 1.0f64..100.0), 1..40)
+        ) {
+            let rows: Vec<_> = cells.iter().map(|(c, s, rate)| some_row(*c, *s, *rate)).collect();
+            let found = Plateau::of(&rows).expect("one");
+            prop_assert!(found.bytes_per_second >= NEARLY * found.best_bytes_per_second);
+            for row in rows {
+                let rate = row.throughput_bytes_per_second.expect("known");
+                prop_assert!(rate <= found.best_bytes_per_second);
+                let key = (row.cell.connections, row.cell.message_bytes);
+                prop_assert!(
+                    key >= (found.connections, found.message_bytes)
+                        || rate < NEARLY * found.best_bytes_per_second
+                );
+            }
+        }
+    }
+}

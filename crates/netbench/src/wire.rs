@@ -1,0 +1,302 @@
+//! What both ends say to each other besides messages. Bytes in, values out: no I/O.
+//!
+//! A connection begins with a header of the client, which the server answers:
+//!
+//! | offset | header | offset | answer |
+//! |---|---|---|---|
+//! | 0 | `LSNB` | 0 | `LSNB` |
+//! | 4 | version | 4 | version |
+//! | 5 | mode: 0 control, 1 swallow, 2 echo | 5 | 0 taken, else why it is refused |
+//! | 6 | 1: Nagle's algorithm stays on | 6 | zeros |
+//! | 7 | 0 | 8 | the run (u64), of a control connection |
+//! | 8 | the run that bytes are counted for (u64) | | |
+//! | 16 | bytes of a message (u32) | | |
+//! | 20 | zeros | | |
+//!
+//! Numbers are little-endian. Then, by mode:
+//!
+//! - *echo*: messages of that size; each is answered with one as large, once all of it has arrived,
+//!   that begins as it did.
+//! - *swallow*: messages until the client shuts down its side, then a [`Tally`] from the server.
+//! - *control*: a byte from the client, 1 when it begins to measure and 2 when it ends; each is
+//!   answered with a [`Reading`].
+
+/// The first bytes of both.
+const MAGIC: [u8; 4] = *b"LSNB";
+const VERSION: u8 = 1;
+const NAGLE: u8 = 1;
+
+/// As many as a frame of Lightship's protocol begins with: a node that gets one sees at once that
+/// it is none.
+pub(crate) const HEADER_BYTES: usize = 32;
+pub(crate) const ANSWER_BYTES: usize = 16;
+pub(crate) const TALLY_BYTES: usize = 16;
+pub(crate) const READING_BYTES: usize = 32;
+
+/// Largest message that is sent and taken.
+pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Control,
+    Swallow,
+    Echo,
+}
+
+/// How a connection begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) mode: Mode,
+    /// Without `TCP_NODELAY`, at both ends.
+    pub(crate) nagle: bool,
+    /// Of a control connection's answer; 0 where nothing is counted.
+    pub(crate) run: u64,
+    pub(crate) message_bytes: u32,
+}
+
+/// Why a connection is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Another version of this protocol.
+    #[error("the server speaks another version")]
+    Version,
+    /// As many connections as it takes at once.
+    #[error("the server has as many connections as it takes (--connections-max)")]
+    Full,
+    /// No message, or one larger than [`MESSAGE_BYTES_MAX`].
+    #[error("the server takes messages of 1 byte to 64 MiB")]
+    Size,
+    /// The run is not, or no longer, under way.
+    #[error("the server does not know the run")]
+    Run,
+    /// The header makes no sense.
+    #[error("the server does not understand the header")]
+    Malformed,
+}
+
+const REFUSALS: [Refusal; 5] =
+    [Refusal::Version, Refusal::Full, Refusal::Size, Refusal::Run, Refusal::Malformed];
+
+/// What came is no header of ours, or one that is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    /// Whoever sent it speaks something else: it gets no answer.
+    Foreign,
+    Refused(Refusal),
+}
+
+impl Header {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = match self.mode {
+            Mode::Control => 0,
+            Mode::Swallow => 1,
+            Mode::Echo => 2,
+        };
+        bytes[6] = if self.nagle { NAGLE } else { 0 };
+        bytes[8..16].copy_from_slice(&self.run.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.message_bytes.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
+        let refused = |why| Err(HeaderError::Refused(why));
+        if bytes[..4] != MAGIC {
+            return Err(HeaderError::Foreign);
+        }
+        if bytes[4] != VERSION {
+            return refused(Refusal::Version);
+        }
+        let mode = match bytes[5] {
+            0 => Mode::Control,
+            1 => Mode::Swallow,
+            2 => Mode::Echo,
+            _ => return refused(Refusal::Malformed),
+        };
+        if bytes[6] & !NAGLE != 0 || bytes[7] != 0 || bytes[20..] != [0; 12] {
+            return refused(Refusal::Malformed);
+        }
+        let header =
+            Self { mode, nagle: bytes[6] == NAGLE, run: u64_at(bytes, 8), message_bytes: u32_at(bytes, 16) };
+        if mode != Mode::Control && !(1..=MESSAGE_BYTES_MAX).contains(&header.message_bytes) {
+            return refused(Refusal::Size);
+        }
+        Ok(header)
+    }
+}
+
+/// What a server says to a header: the run of a control connection, or why not.
+pub(crate) type Answer = Result<u64, Refusal>;
+
+pub(crate) fn answer_to_bytes(answer: Answer) -> [u8; ANSWER_BYTES] {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    match answer {
+        Ok(run) => bytes[8..].copy_from_slice(&run.to_le_bytes()),
+        Err(why) => {
+            let place = REFUSALS.iter().zip(1..).find(|(refusal, _)| **refusal == why);
+            bytes[5] = place.map_or(u8::MAX, |(_, code)| code);
+        }
+    }
+    bytes
+}
+
+/// Nothing where it is no answer of ours.
+pub(crate) fn parse_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
+    if bytes[..4] != MAGIC {
+        return None;
+    }
+    Some(match bytes[5] {
+        _ if bytes[4] != VERSION => Err(Refusal::Version),
+        0 => Ok(u64_at(bytes, 8)),
+        code => Err(REFUSALS.get(usize::from(code) - 1).copied().unwrap_or(Refusal::Malformed)),
+    })
+}
+
+/// What arrived over one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) bytes: u64,
+    /// Whole ones.
+    pub(crate) messages: u64,
+}
+
+impl Tally {
+    pub(crate) fn to_bytes(self) -> [u8; TALLY_BYTES] {
+        let mut bytes = [0; TALLY_BYTES];
+        bytes[..8].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.messages.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8; TALLY_BYTES]) -> Self {
+        Self { bytes: u64_at(bytes, 0), messages: u64_at(bytes, 8) }
+    }
+}
+
+/// What a client asks over a control connection.
+pub(crate) const BEGIN: u8 = 1;
+pub(crate) const END: u8 = 2;
+
+/// How far a run has come, by the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reading {
+    /// Since the server began.
+    pub(crate) nanoseconds: u64,
+    /// That arrived for the run, over all its connections.
+    pub(crate) bytes: u64,
+    /// Of one core, since [`BEGIN`].
+    pub(crate) process_percent: Option<f64>,
+    /// Of all cores, since [`BEGIN`].
+    pub(crate) system_percent: Option<f64>,
+}
+
+impl Reading {
+    pub(crate) fn to_bytes(self) -> [u8; READING_BYTES] {
+        let mut bytes = [0; READING_BYTES];
+        bytes[..8].copy_from_slice(&self.nanoseconds.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.process_percent.unwrap_or(f64::NAN).to_le_bytes());
+        bytes[24..].copy_from_slice(&self.system_percent.unwrap_or(f64::NAN).to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn parse(bytes: &[u8; READING_BYTES]) -> Self {
+        let percent = |at| {
+            let percent = f64::from_bits(u64_at(bytes, at));
+            (percent.is_finite() && percent >= 0.0).then_some(percent)
+        };
+        Self {
+            nanoseconds: u64_at(bytes, 0),
+            bytes: u64_at(bytes, 8),
+            process_percent: percent(16),
+            system_percent: percent(24),
+        }
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn header(mode: Mode) -> Header {
+        Header { mode, nagle: true, run: 7, message_bytes: 1024 }
+    }
+
+    #[test]
+    fn headers_that_are_wrong_are_refused() {
+        let check = |at: usize, byte: u8, error: HeaderError| {
+            let mut bytes = header(Mode::Echo).to_bytes();
+            bytes[at] = byte;
+            assert_eq!(Header::parse(&bytes), Err(error), "{at}: {byte}");
+        };
+        check(0, b'G', HeaderError::Foreign);
+        check(4, 2, HeaderError::Refused(Refusal::Version));
+        check(5, 3, HeaderError::Refused(Refusal::Malformed));
+        check(6, 2, HeaderError::Refused(Refusal::Malformed));
+        check(7, 1, HeaderError::Refused(Refusal::Malformed));
+        check(31, 1, HeaderError::Refused(Refusal::Malformed));
+        check(19, 0x40, HeaderError::Refused(Refusal::Size));
+        let none = Header { message_bytes: 0, ..header(Mode::Swallow) };
+        assert_eq!(Header::parse(&none.to_bytes()), Err(HeaderError::Refused(Refusal::Size)));
+    }
+
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        for answer in REFUSALS.map(Err).into_iter().chain([Ok(0), Ok(u64::MAX)]) {
+            assert_eq!(parse_answer(&answer_to_bytes(answer)), Some(answer));
+        }
+        assert_eq!(parse_answer(b"HTTP/1.1 400 Bad"), None);
+        let mut odd = answer_to_bytes(Ok(1));
+        odd[5] = 200;
+        assert_eq!(parse_answer(&odd), Some(Err(Refusal::Malformed)));
+    }
+
+    #[test]
+    fn a_reading_of_a_hostile_server_has_no_odd_numbers() {
+        let reading = Reading {
+            nanoseconds: 5,
+            bytes: 6,
+            process_percent: Some(f64::INFINITY),
+            system_percent: Some(-1.0),
+        };
+        let read = Reading::parse(&reading.to_bytes());
+        assert_eq!(read, Reading { process_percent: None, system_percent: None, ..reading });
+        let sane = Reading { process_percent: Some(99.5), system_percent: None, ..reading };
+        assert_eq!(Reading::parse(&sane.to_bytes()), sane);
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_is_read_as_it_was_written(mode in 0..3, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
+            let mode = [Mode::Control, Mode::Swallow, Mode::Echo][mode as usize];
+            let header = Header { mode, nagle, run, message_bytes: size };
+            prop_assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
+        }
+
+        #[test]
+        fn any_bytes_are_a_header_or_an_error(mut bytes: [u8; HEADER_BYTES], ours: bool) {
+            if ours {
+                bytes[..5].copy_from_slice(b"LSNB\x01");
+            }
+            if let Ok(header) = Header::parse(&bytes) {
+                prop_assert_eq!(header.to_bytes(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Client and server over loopback.
+
+mod cells;
+mod hostile;
+mod support;
+mod sweeps;
