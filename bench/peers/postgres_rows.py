@@ -1,4 +1,4 @@
-"""Reads a table as rows of Python through a server-side cursor: postgres_rows.py URI TABLE."""
+"""Reads a table as rows of Python through a server-side cursor: postgres_rows.py URI TABLE [ROWS]."""
 
 import sys
 
@@ -12,7 +12,7 @@ connection = psycopg.connect(sys.argv[1])
 def work():
     rows = 0
     with connection.cursor("rows", binary=True) as cursor:
-        cursor.itersize = 50_000
+        cursor.itersize = int(sys.argv[3]) if len(sys.argv) > 3 else 50_000
         cursor.execute(f"select * from {sys.argv[2]}")
         for _ in cursor:
             rows += 1

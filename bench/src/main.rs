@@ -91,6 +91,8 @@ enum Command {
     Mind(Settings),
     /// Over a link whose bandwidth changes halfway, beside an oracle
     BandwidthCut(Settings),
+    /// Links measured from another host, and a driver with a tuned fetch size
+    Calibrate(Settings),
     /// Transfers with and without anything known of the link
     ColdStart(Settings),
     /// The first four: the page docs/results/transfer.md
@@ -102,7 +104,7 @@ enum Command {
 
 fn run(command: Command) -> Result<()> {
     use experiments::{
-        bandwidth_and_latency, bandwidth_cut, chunk_size, codecs, cold_start, columns, databases,
+        bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns, databases,
         fetch_memory, memory_to_arrow, mind, nulls, peers, postgres_to_arrow, protobuf, round_trip, strings,
     };
     match command {
@@ -123,6 +125,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
         Command::Mind(settings) => mind::run(&settings),
         Command::BandwidthCut(settings) => bandwidth_cut::run(&settings),
+        Command::Calibrate(settings) => calibrate::run(&settings),
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;

@@ -1,7 +1,7 @@
 //! Processes that end with us, whatever happens, on hosts of the lab or here.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
@@ -52,6 +52,17 @@ impl Process {
         Ok(serde_json::from_str(&line)?)
     }
 
+    /// All the JSON that it prints, once it has ended well.
+    pub(crate) fn output(mut self) -> Result<serde_json::Value> {
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text)?;
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(format!("{} ended: {status}", self.name).into());
+        }
+        Ok(serde_json::from_str(&text)?)
+    }
+
     /// A figure of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub(crate) fn memory_bytes(&self, field: &str) -> Result<u64> {
         memory_bytes(&self.child.id().to_string(), field)
@@ -93,6 +104,8 @@ fn command<A: AsRef<OsStr>>(
 ) -> Command {
     let mut command = host.map_or_else(|| Command::new("setpriv"), |host| host.command("setpriv"));
     command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
+    // What this machine's user knows of links is no part of it, nor is what is found his.
+    command.env("LIGHTSHIP_PROFILES", places::data().join("profiles"));
     command
 }
 

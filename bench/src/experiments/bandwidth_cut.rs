@@ -130,7 +130,7 @@ fn plot(results: &Results) -> Result<String> {
         });
         DotsPanel { title: place.join(", "), rows: rows.collect() }
     });
-    Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()
+    Ok(Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()?)
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {

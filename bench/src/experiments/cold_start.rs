@@ -65,7 +65,7 @@ fn plot(results: &Results) -> Result<String> {
             |name: &str| (name.to_owned(), vec![("seconds".to_owned(), results.summary(place, name, 0))]);
         DotsPanel { title: place.join(", "), rows: [COLD, WARM].map(row).into() }
     });
-    Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()
+    Ok(Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()?)
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {

@@ -383,7 +383,7 @@ fn prediction_plot(results: &Results) -> Result<String> {
             ],
         }
     };
-    Lines { x: Axis::log("measured seconds of a cell"), panels: places.map(panel).collect() }.svg()
+    Ok(Lines::new(Axis::log("measured seconds of a cell"), places.map(panel).collect()).svg()?)
 }
 
 /// What the plans and the strategies take.
@@ -397,7 +397,7 @@ fn strategies_plot(results: &Results) -> Result<String> {
         });
         DotsPanel { title: place.join(", "), rows: rows.collect() }
     });
-    Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()
+    Ok(Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()?)
 }
 
 fn report(results: &Results) -> Vec<String> {

@@ -9,7 +9,7 @@ use lightship_wire::control::{ErrorCode, Failure, Plan};
 use lightship_wire::tuning::Sizes;
 use lightship_wire::{Cutter, WireError, message_bytes};
 
-use crate::proto::BATCH_MESSAGES_MAX;
+use crate::proto::batch_messages_max;
 
 /// Rows on their way into messages, and the batch that is open.
 pub(super) struct Packer {
@@ -85,7 +85,7 @@ impl Packer {
     pub(super) fn next(&mut self) -> Result<Packed, Failure> {
         let Some((rows, bytes)) = self.message()? else { return Ok(Packed::Empty) };
         let full = rows.num_rows() == 0
-            || self.batch_messages == BATCH_MESSAGES_MAX
+            || self.batch_messages == batch_messages_max(self.plan.batch_bytes)
             || (self.batch_bytes > 0 && self.batch_bytes + bytes > self.plan.batch_bytes.into());
         if full {
             (self.batch_rows, self.batch_bytes, self.batch_messages) = (0, 0, 0);

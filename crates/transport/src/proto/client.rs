@@ -15,7 +15,7 @@ use lightship_wire::{Codec, WireError, peek};
 use super::liveness::Liveness;
 use super::message::{Awaited, Message};
 use super::outbox::{Frame, Inbox, Outbox};
-use super::{BATCH_MESSAGES_MAX, RETUNES_MAX};
+use super::{RETUNES_MAX, batch_messages_max};
 use crate::{Result, TransportError};
 
 /// What a result came to, as the consumer counted it.
@@ -511,10 +511,9 @@ impl Receiving {
             return Err(TransportError::Protocol("a message before its codec was chosen".into()));
         };
         self.batch_messages += 1;
-        if self.batch_messages > BATCH_MESSAGES_MAX {
-            return Err(TransportError::Protocol(format!(
-                "a batch of more than {BATCH_MESSAGES_MAX} messages"
-            )));
+        let messages_max = batch_messages_max(self.plan.batch_bytes);
+        if self.batch_messages > messages_max {
+            return Err(TransportError::Protocol(format!("a batch of more than {messages_max} messages")));
         }
         self.totals.messages += 1;
         let bytes_wire = HEADER_BYTES as u64 + bytes;

@@ -19,9 +19,16 @@ pub use message::{Awaited, Message};
 pub use outbox::{Frame, Payload};
 pub use server::{Server, ServerEvent};
 
-/// A batch has at most this many messages, so that messages waiting to be
-/// consumed are bounded in number as well as in bytes.
-pub const BATCH_MESSAGES_MAX: u32 = 256;
+/// A batch may have this many messages, however small it is.
+const BATCH_MESSAGES: u32 = 256;
+/// A larger one has a message for so many bytes.
+const BATCH_BYTES_PER_MESSAGE: u32 = 1024;
+
+/// Most messages of a batch of at most so many bytes, so that messages waiting to be consumed are
+/// bounded in number as well as in bytes.
+pub fn batch_messages_max(batch_bytes: u32) -> u32 {
+    (batch_bytes / BATCH_BYTES_PER_MESSAGE).max(BATCH_MESSAGES)
+}
 /// So many changes of the codec, and of the sizes, are reported of a result.
 pub const RETUNES_MAX: usize = 256;
 /// Largest window a server grants.

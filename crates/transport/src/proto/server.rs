@@ -11,7 +11,7 @@ use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Sizes};
 
 use super::liveness::Liveness;
 use super::outbox::{Frame, Inbox, Outbox};
-use super::{BATCH_MESSAGES_MAX, WINDOW_BATCHES_MAX};
+use super::{WINDOW_BATCHES_MAX, batch_messages_max};
 use crate::{Result, TransportError};
 
 /// Something the service has to act on.
@@ -364,7 +364,7 @@ impl Sending {
         self.end.rows += u64::from(message.rows());
         self.end.messages += 1;
         self.batch_messages += 1;
-        self.batch_messages == BATCH_MESSAGES_MAX
+        self.batch_messages == batch_messages_max(self.batch_bytes)
     }
 
     fn is_oversize(&self, message: &EncodedMessage) -> bool {

@@ -309,11 +309,12 @@ fn a_server_that_sends_more_than_it_may_is_refused() {
     assert!(error.contains("more than 1000 bytes"), "{error}");
 
     let mut pair = Pair::accepted(window(1));
-    for _ in 0..BATCH_MESSAGES_MAX {
+    let most = batch_messages_max(Plan::default().batch_bytes);
+    for _ in 0..most {
         pair.send(0);
     }
     pair.deliver_to_client();
-    let error = pair.forge(Kind::Message, 0, 1, 1 + u64::from(BATCH_MESSAGES_MAX), message(1)).to_string();
+    let error = pair.forge(Kind::Message, 0, 1, 1 + u64::from(most), message(1)).to_string();
     assert!(error.contains("messages"), "{error}");
 }
 
