@@ -116,7 +116,7 @@ impl Feed {
         if let Answer::Node(transfer) = &answer {
             let node = transfer.report();
             report.bytes_wire = Some(node.bytes_wire);
-            report.plan = Some(PlanReport::new(&node.plan, node.predicted_seconds));
+            report.plan = Some(PlanReport::new(&node));
             report.carrier = Some(node.carrier.to_string());
             report.messages = Some(node.messages);
             report.messages_joined = Some(node.messages_joined);
@@ -128,7 +128,7 @@ impl Feed {
             report.codecs = node.codecs.iter().map(CodecReport::from).collect();
             report.retunes = RetuneReport::all(&node);
             if let Some(name) = &name {
-                keep(name, Fact::of(sql, &node));
+                keep(name, Fact::of(sql, &options.transfer, &node));
             }
         }
         Ok(report)
@@ -152,7 +152,7 @@ impl Feed {
 
 /// What is known of a link and a query. What can't be read, or is in doubt, is nothing known: the transfer finds
 /// out.
-fn known(name: &str, sql: &str, carrier: &str) -> Known {
+pub(crate) fn known(name: &str, sql: &str, carrier: &str) -> Known {
     let Ok(profiles) = Profiles::of_user() else { return Known::default() };
     let unread = |error| tracing::warn!(%error, "going on without what was known of the link");
     let profile = profiles.find(name).map_err(unread).ok().flatten();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lightship_session::{Plan, Resized, Retuned};
+use lightship_session::{Resized, Retuned};
 use serde::Serialize;
 
 use crate::error::{CliError, Kind};
@@ -51,7 +51,7 @@ pub(crate) struct PlanReport {
     pub(crate) codec: String,
     pub(crate) streams: u32,
     pub(crate) memory_bytes: u64,
-    /// Most bytes of rows on their way, but for a row that is larger than a message: W batches.
+    /// Most bytes of rows on their way at any time, but for a row that is larger than a message: W batches.
     pub(crate) in_flight_bytes: u64,
     /// What it was to take, where something was known of the link and of the result's size.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +136,10 @@ impl From<&Retuned> for RetuneReport {
 }
 
 impl PlanReport {
-    pub(crate) fn new(plan: &Plan, predicted_seconds: Option<f64>) -> Self {
+    pub(crate) fn new(report: &lightship_session::Report) -> Self {
+        let plan = &report.plan;
+        let began_with = u64::from(plan.window_batches) * u64::from(plan.batch_bytes);
+        let later = report.resizes.iter().map(|resized| resized.to.memory_bytes());
         Self {
             batch_rows: Some(plan.batch_rows).filter(|&rows| rows > 0),
             batch_bytes: plan.batch_bytes,
@@ -146,8 +149,8 @@ impl PlanReport {
             codec: plan.codec.map_or_else(|| "auto".to_owned(), |codec| codec.to_string()),
             streams: plan.streams,
             memory_bytes: plan.memory_bytes(),
-            in_flight_bytes: u64::from(plan.window_batches) * u64::from(plan.batch_bytes),
-            predicted_seconds,
+            in_flight_bytes: later.fold(began_with, u64::max),
+            predicted_seconds: report.predicted_seconds,
         }
     }
 }

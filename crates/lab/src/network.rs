@@ -159,8 +159,12 @@ impl Pair {
     /// [`LabError::Tool`] when the system refuses.
     pub fn reshape(&self, link: &Link) -> Result<(), LabError> {
         let refused = || LabError::Reshape { from: self.a.link().to_string(), to: link.to_string() };
-        let (Link::Wire(shape), Shaper::Tbf) = (link, self.a.shaper()) else { return Err(refused()) };
-        let words = shape.qdisc(Shaper::Tbf).ok_or_else(refused)?;
+        let (Link::Wire(shape), Link::Wire(made), Shaper::Tbf) = (link, self.a.link(), self.a.shaper())
+        else {
+            return Err(refused());
+        };
+        // Frames that wait in the bucket are not cut any more: one that is larger than it would wait for ever.
+        let words = shape.bucket(made.burst_bytes().unwrap_or(0)).ok_or_else(refused)?;
         for host in [&self.a, &self.b] {
             let namespace = host.namespace.as_ref().ok_or_else(refused)?;
             namespace.tool(&format!("tc qdisc change dev eth0 root {words}"))?;

@@ -97,13 +97,7 @@ impl Shape {
     /// nothing to do.
     pub(crate) fn qdisc(&self, shaper: Shaper) -> Option<String> {
         match shaper {
-            Shaper::Tbf => {
-                let bits = self.bandwidth_bits_per_s?;
-                // Larger frames of the kernel's are cut by the bucket itself.
-                let burst = bytes_in(bits, BURST_US).max(2 * FRAME_BYTES);
-                let limit = self.queue_bytes()?;
-                Some(format!("tbf rate {bits}bit burst {burst}b limit {limit}b"))
-            }
+            Shaper::Tbf => self.bucket(0),
             Shaper::Netem => {
                 // Packets on their way count against the limit as those that wait do.
                 let queued = self.queue_bytes().unwrap_or_default() / FRAME_BYTES;
@@ -124,6 +118,20 @@ impl Shape {
             }
             Shaper::None | Shaper::Rattan => None,
         }
+    }
+
+    /// A token bucket that holds so many bytes at least.
+    pub(crate) fn bucket(&self, burst_bytes_min: u64) -> Option<String> {
+        let bits = self.bandwidth_bits_per_s?;
+        let burst = self.burst_bytes()?.max(burst_bytes_min);
+        let limit = self.queue_bytes()?.max(burst_bytes_min);
+        Some(format!("tbf rate {bits}bit burst {burst}b limit {limit}b"))
+    }
+
+    /// What a token bucket sends at once. Larger frames of the kernel's are cut by the bucket itself, when they
+    /// come to it.
+    pub(crate) fn burst_bytes(&self) -> Option<u64> {
+        Some(bytes_in(self.bandwidth_bits_per_s?, BURST_US).max(2 * FRAME_BYTES))
     }
 
     /// Arguments of `rattan link` for one direction, `uplink` or `downlink`.

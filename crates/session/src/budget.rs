@@ -31,22 +31,26 @@ impl Budget {
         OF_PROCESS.clone()
     }
 
-    /// As much as is wanted, or as there is; at least a megabyte: who is let in at all can move.
+    /// As much as is wanted, but no more than half of what is free: others may come. At least a megabyte, whether
+    /// it is there or not: who is let in at all can move.
     pub(crate) fn lease(&self, wanted: u64) -> Lease {
         let mut leased = self.0.leased.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.0.bytes_max.saturating_sub(*leased);
-        let bytes = wanted.min(free).max(MEMORY_BYTES_MIN);
+        let bytes = wanted.min(free / 2).max(MEMORY_BYTES_MIN);
         *leased += bytes;
         Lease { budget: self.clone(), bytes }
     }
 }
 
+/// What a control group leaves this process, or the host has.
 fn host_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     // As wide as the system's words.
     #[allow(clippy::useless_conversion)]
     let bytes = u64::from(info.totalram).saturating_mul(info.mem_unit.into());
-    if bytes > 0 { bytes } else { BYTES_DEFAULT * PART_OF_HOST }
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+    if bytes > 0 { bytes.min(limit) } else { BYTES_DEFAULT * PART_OF_HOST }
 }
 
 /// A part of a budget, given back when it is dropped.
@@ -71,11 +75,12 @@ mod tests {
         let budget = Budget::new(10 << 20);
         let one = budget.lease(8 << 20);
         let two = budget.clone().lease(8 << 20);
+        assert_eq!([one.bytes, two.bytes], [5 << 20, 5 << 19]);
+        let more: Vec<_> = (0..3).map(|_| budget.lease(2 << 20)).collect();
         // Nothing is left, and still one more may begin.
-        let three = budget.lease(8 << 20);
-        assert_eq!([one.bytes, two.bytes, three.bytes], [8 << 20, 2 << 20, 1 << 20]);
-        drop((one, two, three));
-        assert_eq!(budget.lease(u64::MAX).bytes, 10 << 20);
-        assert!(Budget::of_process().lease(u64::MAX).bytes > 64 << 20);
+        let last = budget.lease(8 << 20);
+        assert_eq!((more[2].bytes, last.bytes), (1 << 20, 1 << 20));
+        drop((one, two, more, last));
+        assert_eq!(budget.lease(u64::MAX).bytes, 5 << 20);
     }
 }

@@ -2,14 +2,15 @@
 //! its profile.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Report;
 use crate::profile::{ProfileError, Profiles, unix_seconds};
+use crate::{Options, Report};
 
 /// A file that is larger is cut to its latest half.
 const BYTES_MAX: u64 = 256 << 10;
@@ -38,11 +39,13 @@ pub struct Fact {
     pub window_batches: u64,
     /// What carried the rows.
     pub carrier: String,
+    /// Whether all that could be was left to us.
+    pub ours: bool,
 }
 
 impl Fact {
     /// Of a transfer of a statement's result that has come to its end.
-    pub fn of(sql: &str, report: &Report) -> Self {
+    pub fn of(sql: &str, options: &Options, report: &Report) -> Self {
         Self {
             at: 0,
             query: Self::fingerprint(sql),
@@ -54,10 +57,12 @@ impl Fact {
             message_bytes: report.plan.message_bytes.into(),
             window_batches: report.plan.window_batches.into(),
             carrier: report.carrier.to_string(),
+            ours: options.are_ours(),
         }
     }
 
-    /// What a statement is told by.
+    /// What a statement is told by: no text, but whoever knows all of it but a number can find that out. Files of
+    /// facts are their owner's alone.
     pub fn fingerprint(sql: &str) -> String {
         format!("{:08x}-{}", lightship_wire::frame::crc32c(sql.as_bytes()), sql.len())
     }
@@ -85,19 +90,26 @@ impl Profiles {
         let path = self.history_path(endpoint);
         let written = || -> io::Result<()> {
             let fact = Fact { at: unix_seconds(SystemTime::now()), ..fact };
-            // One write, so that lines of two processes don't mix.
             let line = serde_json::to_string(&fact)? + "\n";
             fs::create_dir_all(self.folder())?;
-            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+            let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path)?;
+            let bytes = file.metadata()?.len();
+            // A line that a full disk cut short must not take this one along.
+            let whole = bytes == 0 || {
+                let mut last = [0];
+                file.seek(SeekFrom::Start(bytes - 1))?;
+                file.read_exact(&mut last)?;
+                last == *b"\n"
+            };
+            let line = if whole { line } else { format!("\n{line}") };
+            // One write, so that lines of two processes don't mix.
             file.write_all(line.as_bytes())?;
-            if file.metadata()?.len() > BYTES_MAX {
-                let text = fs::read_to_string(&path)?;
-                let half = text.len() / 2;
-                // From the next line on; what is no text from any byte is no history.
-                let rest = text.as_bytes()[half..]
-                    .iter()
-                    .position(|&byte| byte == b'\n')
-                    .map_or(text.len(), |at| half + at + 1);
+            if bytes > BYTES_MAX {
+                let mut text = Vec::new();
+                file.seek(SeekFrom::End(-((BYTES_MAX / 2) as i64)))?;
+                file.take(BYTES_MAX).read_to_end(&mut text)?;
+                // From the next line on.
+                let rest = text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |at| at + 1);
                 self.replace(&path, &text[rest..])?;
             }
             Ok(())
@@ -111,11 +123,18 @@ impl Profiles {
     /// [`ProfileError::Io`] when there is a file that can't be read.
     pub fn facts(&self, endpoint: &str) -> Result<Vec<Fact>, ProfileError> {
         let path = self.history_path(endpoint);
-        match File::open(&path).and_then(|file| io::read_to_string(io::Read::take(file, 2 * BYTES_MAX))) {
-            Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
-                Ok(Vec::new())
+        let read = || {
+            let mut text = Vec::new();
+            File::open(&path)?.take(2 * BYTES_MAX).read_to_end(&mut text)?;
+            Ok(text)
+        };
+        let read: io::Result<Vec<u8>> = read();
+        match read {
+            Ok(text) => {
+                let lines = text.split(|&byte| byte == b'\n');
+                Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(ProfileError::Io { path, source }),
         }
     }
@@ -180,7 +199,8 @@ mod tests {
             profiles.record(ENDPOINT, fact(rows)).expect("kept");
         }
         let facts = profiles.facts(ENDPOINT).expect("read");
-        assert!(fs::metadata(profiles.history_path(ENDPOINT)).expect("there").len() <= BYTES_MAX);
+        let bytes = fs::metadata(profiles.history_path(ENDPOINT)).expect("there").len();
+        assert!(bytes <= BYTES_MAX + line, "{bytes}");
         let rows: Vec<u64> = facts.iter().map(|fact| fact.rows).collect();
         assert_eq!(rows, ((many - rows.len() as u64)..many).collect::<Vec<_>>());
         assert!(rows.len() > 500, "{}", rows.len());
@@ -196,8 +216,24 @@ mod tests {
         text.push_str("{\"rows\": 7, \"sec");
         fs::write(&path, &text).expect("written");
         assert_eq!(profiles.facts(ENDPOINT).expect("read").len(), 1);
+        // The next one stands by itself.
+        profiles.record(ENDPOINT, fact(2)).expect("kept");
+        let rows = |profiles: &Profiles| -> Vec<u64> {
+            profiles.facts(ENDPOINT).expect("read").iter().map(|fact| fact.rows).collect()
+        };
+        assert_eq!(rows(&profiles), [1, 2]);
         fs::write(&path, [0xff, 0xfe]).expect("written");
-        assert_eq!(profiles.facts(ENDPOINT).expect("read"), []);
+        profiles.record(ENDPOINT, fact(3)).expect("kept");
+        assert_eq!(rows(&profiles), [3]);
+        // However much of it there is.
+        fs::write(&path, vec![0xff; 2 * BYTES_MAX as usize]).expect("written");
+        for row in 0..3 {
+            profiles.record(ENDPOINT, fact(row)).expect("kept");
+        }
+        assert!(fs::metadata(&path).expect("there").len() <= BYTES_MAX);
+        assert_eq!(rows(&profiles), [0, 1, 2]);
+        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&path).expect("there"));
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
         fs::remove_file(&path).and_then(|()| fs::create_dir(&path)).expect("a folder in its place");
         assert!(profiles.record(ENDPOINT, fact(2)).is_err());
     }

@@ -7,8 +7,10 @@ use crate::profile::Profile;
 
 /// Of the latest facts of a kind, so many count.
 const FACTS_MAX: usize = 9;
-/// What took less says more about its query than about the link.
+/// What took less is not measured well.
 const SECONDS_MIN: f64 = 0.1;
+/// Of another statement a result of less says more about that statement than about the link.
+const BYTES_MIN: u64 = 8 << 20;
 
 /// What is known of a transfer before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -30,11 +32,13 @@ impl Known {
             median(facts.iter().rev().filter(|fact| wanted(fact)).take(FACTS_MAX).map(of).collect())
         };
         let same = |fact: &Fact| fact.query == query;
-        let long = |fact: &Fact| fact.seconds >= SECONDS_MIN;
+        // What a user fixed is no measure of what there is.
+        let fair = |fact: &Fact| fact.ours && fact.seconds >= SECONDS_MIN && fact.volume_bytes > 0;
+        let large = |fact: &Fact| fair(fact) && fact.volume_bytes >= BYTES_MIN;
         let pace = |fact: &Fact| fact.volume_bytes as f64 / fact.seconds;
         let measured = profile.and_then(|profile| profile.bytes_per_second);
         let bytes_per_second =
-            latest(&|fact| same(fact) && long(fact), &pace).or_else(|| latest(&long, &pace));
+            latest(&|fact| same(fact) && fair(fact), &pace).or_else(|| latest(&large, &pace));
         Self {
             bytes_per_second: bytes_per_second.or(measured).filter(|pace| pace.is_finite() && *pace > 0.0),
             rtt_seconds: profile.map(|profile| profile.rtt_seconds),
@@ -49,10 +53,11 @@ impl Known {
         let next = Plane::new(0.0, 1.0 / self.bytes_per_second?, 0.0);
         let model = LinkModel { first: Plane { constant: rtt_seconds, ..next }, next };
         let link = Link { model, rtt_seconds, rates: Rates::default() };
-        let message = sizes.message_bytes as f64;
+        // A result that is smaller than a message is one.
+        let message = (sizes.message_bytes.min(volume_bytes) as f64).max(1.0);
         let query = Query { volume_bytes, row_bytes: 1.0 };
         let cost = WindowCost::new(&link, &query).ok()?;
-        Some(cost.seconds(message, message, sizes.window_batches))
+        Some(cost.seconds(message, message, sizes.window_batches).max(rtt_seconds))
     }
 }
 
@@ -66,7 +71,7 @@ mod tests {
     use super::*;
 
     fn fact(sql: &str, volume_bytes: u64, seconds: f64) -> Fact {
-        Fact { query: Fact::fingerprint(sql), volume_bytes, seconds, ..Fact::default() }
+        Fact { query: Fact::fingerprint(sql), volume_bytes, seconds, ours: true, ..Fact::default() }
     }
 
     #[test]
@@ -74,10 +79,20 @@ mod tests {
         let nothing = Known::of(None, &[], "a");
         assert_eq!(nothing, Known::default());
         assert_eq!(nothing.predict(1 << 30, Sizes { message_bytes: 1, window_batches: 1 }), None);
-        let mut facts =
-            vec![fact("b", 100, 1.0), fact("b", 300, 1.0), fact("b", 200, 1.0), fact("b", 9000, 0.01)];
+        let mb = |n: u64| n << 20;
+        // Of the last, one was too short, one too small, and one a user's own settings'.
+        let mut facts = vec![
+            fact("b", mb(10), 1.0),
+            fact("b", mb(30), 1.0),
+            fact("b", mb(20), 1.0),
+            fact("b", mb(90), 0.01),
+        ];
+        facts.extend([fact("count", 8, 10.0), Fact { ours: false, ..fact("b", mb(9), 100.0) }]);
         let others = Known::of(None, &facts, "a");
-        assert_eq!((others.bytes_per_second, others.volume_bytes), (Some(200.0), None));
+        assert_eq!((others.bytes_per_second, others.volume_bytes), (Some(mb(20) as f64), None));
+        facts.push(fact("a", 0, 1.0));
+        assert_eq!(Known::of(None, &facts, "a").bytes_per_second, Some(mb(20) as f64));
+        facts.pop();
         facts.push(fact("a", 50, 0.5));
         let own = Known::of(None, &facts, "a");
         assert_eq!((own.bytes_per_second, own.volume_bytes), (Some(100.0), Some(50)));
@@ -100,6 +115,9 @@ mod tests {
         let sizes = Sizes { message_bytes: 100_000, window_batches: 10 };
         let seconds = known.predict(10_000_000, sizes).expect("a pace");
         assert!((seconds - 10.5).abs() < 1e-6, "{seconds}");
-        assert_eq!(known.predict(0, sizes), Some(0.0));
+        // One round trip and its own time, not that of a whole message.
+        let small = known.predict(1_000, sizes).expect("a pace");
+        assert!((small - 0.501).abs() < 1e-6, "{small}");
+        assert_eq!(known.predict(0, sizes), Some(0.5));
     }
 }

@@ -102,9 +102,9 @@ impl Options {
 
     fn sizes_within(&self, on_the_way: u64) -> Sizes {
         let bounds = self.bounds(on_the_way);
-        match (self.window_batches, self.known.bytes_per_second) {
-            (None, Some(pace)) => bounds.sizes(pace, self.known.rtt_seconds.unwrap_or(0.0)),
-            (window, _) => {
+        match (self.window_batches, self.known.bytes_per_second, self.known.rtt_seconds) {
+            (None, Some(pace), Some(rtt)) if self.batch_rows.is_none() => bounds.sizes(pace, rtt),
+            (window, ..) => {
                 // Large messages that the user asked for leave room for fewer of them.
                 let message_bytes = bounds.message_bytes_max;
                 let fitting = (on_the_way / message_bytes).clamp(1, WINDOW_BATCHES_DEFAULT);
@@ -113,18 +113,27 @@ impl Options {
         }
     }
 
+    /// Whether nothing of how rows travel is the user's.
+    pub fn are_ours(&self) -> bool {
+        let sizes = [self.batch_rows, self.message_bytes, self.window_batches];
+        sizes.iter().all(Option::is_none) && self.codec.is_none() && self.memory.0 >= MEMORY_BYTES_DEFAULT / 2
+    }
+
     /// The plan for a link, with so many bytes on the way. Where both ends share a host nothing is
     /// compressed; elsewhere the producer chooses the codec by what it measures.
     pub(crate) fn plan(&self, same_host: bool, on_the_way: u64) -> Plan {
         let Sizes { message_bytes, window_batches } = self.sizes_within(on_the_way);
-        // Memory that is not on the way can hold one row that is larger than a message.
-        let row = self.message_bytes_max.map_or(on_the_way, u64::from).max(message_bytes);
+        // Memory that is not on the way can hold one row that is larger than a message: whatever others
+        // have on their way, lest a result depend on them.
+        let row = self.message_bytes_max.map_or(self.on_the_way_bytes(), u64::from).max(message_bytes);
         let capped = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).max(1);
         Plan {
             batch_rows: self.batch_rows.unwrap_or(0),
-            batch_bytes: capped(match self.window_batches {
-                Some(window) => (on_the_way / u64::from(window.max(1))).max(message_bytes),
-                None => message_bytes,
+            // A batch of so many rows, or one of so many in flight, is as large as there is room for.
+            batch_bytes: capped(if self.window_batches.is_some() || self.batch_rows.is_some() {
+                (on_the_way / window_batches).max(message_bytes)
+            } else {
+                message_bytes
             }),
             message_bytes: capped(message_bytes),
             message_bytes_max: capped(row),
@@ -135,10 +144,9 @@ impl Options {
     }
 
     /// Who follows the transfer of a plan; nobody where the user fixed what there is to change.
-    pub(crate) fn flight(&self, plan: &Plan, on_the_way: u64, rtt_seconds: f64) -> Option<Flight> {
-        if self.window_batches.is_some() || self.batch_rows.is_some() {
-            return None;
-        }
+    pub(crate) fn flight(&self, plan: &Plan, on_the_way: u64) -> Option<Flight> {
+        let rtt_seconds =
+            self.known.rtt_seconds.filter(|_| self.window_batches.is_none() && self.batch_rows.is_none())?;
         let sizes =
             Sizes { message_bytes: plan.message_bytes.into(), window_batches: plan.window_batches.into() };
         Flight::new(self.bounds(on_the_way), rtt_seconds, sizes).ok()
@@ -198,7 +206,7 @@ mod tests {
         let plan = planned(&options);
         assert_eq!((plan.batch_rows, plan.message_bytes, plan.window_batches), (100, 5000, 2));
         assert_eq!((plan.codec, plan.streams), (Some(Codec::Zstd), 3));
-        assert!(options.flight(&plan, 1 << 20, 0.0).is_none());
+        assert!(options.flight(&plan, 1 << 20).is_none());
         let messages = Options { message_bytes: Some(5000), known, ..Options::default() };
         assert_eq!(planned(&messages).message_bytes, 5000);
         let default = Options::default();

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -226,14 +227,21 @@ impl Profiles {
         };
         fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
         let text = serde_json::to_string_pretty(profile).map_err(|e| io(&path)(e.into()))?;
-        self.replace(&path, &(text + "\n")).map_err(io(&path))?;
+        self.replace(&path, (text + "\n").as_bytes()).map_err(io(&path))?;
         Ok(path)
     }
 
     /// Whole or not at all: another process may be reading.
-    pub(crate) fn replace(&self, path: &Path, text: &str) -> io::Result<()> {
-        let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-        let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        // Processes of several containers can have one number.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let unfinished = path.with_extension(format!("{}-{now}.part", std::process::id()));
+        let write = || {
+            let mut file =
+                fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&unfinished)?;
+            file.write_all(bytes)
+        };
+        let written = write().and_then(|()| fs::rename(&unfinished, path));
         if written.is_err() {
             // On a full disk it is in the way; where it is not there, nothing is.
             let _ = fs::remove_file(&unfinished);

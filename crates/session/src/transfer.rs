@@ -60,18 +60,16 @@ impl Client {
     /// When the node refuses the query or is lost.
     pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
         let lease = self.budget.lease(options.on_the_way_bytes());
-        // The handshake's is younger than any that was kept.
-        let rtt_seconds = self.connection.rtt().map(|rtt| rtt.as_secs_f64());
-        let known = Known { rtt_seconds: rtt_seconds.or(options.known.rtt_seconds), ..options.known };
+        // That of the hellos is younger than any that was kept.
+        let known = Known { rtt_seconds: Some(self.connection.rtt().as_secs_f64()), ..options.known };
         let mut options = Options { known, ..*options };
-        let by_tcp = self.carrier() == Carrier::Tcp;
-        if !by_tcp {
-            // What is lent lies in segments of a fixed size, and no link is to be covered.
+        let follows = self.carrier() == Carrier::Tcp && self.connection.can_resize();
+        if !follows {
+            // What could not be corrected begins with what is right for most.
             options.known.bytes_per_second = None;
         }
         let plan = self.connection.settle(options.plan(self.same_host(), lease.bytes))?;
-        let flight = || options.flight(&plan, lease.bytes, known.rtt_seconds.unwrap_or(0.0));
-        let flight = by_tcp.then(flight).flatten();
+        let flight = if follows { options.flight(&plan, lease.bytes) } else { None };
         let began = Instant::now();
         let query = Query { sql: sql.to_owned(), plan };
         let (schema, rows_estimate) = self.connection.query(&query).await?;
@@ -90,7 +88,8 @@ impl Client {
             known,
             predicted_seconds: None,
             flight,
-            _lease: lease,
+            asked: false,
+            lease: Some(lease),
         })
     }
 }
@@ -111,7 +110,10 @@ pub struct Transfer<'a> {
     predicted_seconds: Option<f64>,
     /// Who follows it, where its sizes are left to us and can be changed.
     flight: Option<Flight>,
-    _lease: Lease,
+    /// Other sizes were asked for.
+    asked: bool,
+    /// Given back at the end.
+    lease: Option<Lease>,
 }
 
 /// Where the time of a transfer went, in seconds. Stages overlap: they need not
@@ -201,10 +203,11 @@ impl Transfer<'_> {
         let waiting = Instant::now();
         let incoming = self.connection.next().await;
         if incoming.is_err() {
-            self.ended = Some(Instant::now());
+            self.end();
         }
         let incoming = incoming?;
-        self.receive += waiting.elapsed();
+        let waited = waiting.elapsed();
+        self.receive += waited;
         match incoming {
             Incoming::Rows(batch) => {
                 let bytes = rows_bytes(&batch);
@@ -213,11 +216,11 @@ impl Transfer<'_> {
                 }
                 self.rows += batch.num_rows() as u64;
                 self.bytes_arrow += bytes;
-                self.follow(bytes);
+                self.follow(bytes, waited);
                 Ok(Some(batch))
             }
             Incoming::Finished(totals) => {
-                self.ended = Some(Instant::now());
+                self.end();
                 self.totals = totals;
                 Ok(None)
             }
@@ -236,15 +239,28 @@ impl Transfer<'_> {
     }
 
     /// Asks for other sizes where the link would have them.
-    fn follow(&mut self, bytes: u64) {
+    fn follow(&mut self, bytes: u64, waited: Duration) {
         let Some(flight) = &mut self.flight else { return };
-        let Some(wanted) = flight.arrived(self.began.elapsed().as_secs_f64(), bytes) else { return };
+        if self.asked {
+            let Some(granted) = self.connection.sizes() else { return };
+            flight.follow(lightship_tuner::Sizes {
+                message_bytes: granted.message_bytes.into(),
+                window_batches: granted.window_batches.into(),
+            });
+            self.asked = false;
+        }
+        let arrived = flight.arrived(self.began.elapsed().as_secs_f64(), bytes, waited.as_secs_f64());
+        let Some(wanted) = arrived else { return };
         let capped = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
         let message_bytes = capped(wanted.message_bytes);
         let window_batches = capped(wanted.window_batches);
-        if self.connection.resize(Sizes { batch_bytes: message_bytes, message_bytes, window_batches }) {
-            flight.follow(wanted);
-        }
+        self.asked =
+            self.connection.resize(Sizes { batch_bytes: message_bytes, message_bytes, window_batches });
+    }
+
+    fn end(&mut self) {
+        self.ended = Some(Instant::now());
+        self.lease = None;
     }
 
     /// Mean bytes of a row, plain, by the next rows that come; nothing where none do.

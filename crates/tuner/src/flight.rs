@@ -110,6 +110,12 @@ impl Bounds {
     }
 }
 
+impl Epoch {
+    fn at(began: f64) -> Self {
+        Self { began, bytes: 0, batches: 0 }
+    }
+}
+
 /// Follows a transfer. It is told of each batch that came, and says when its sizes should change.
 #[derive(Debug, Clone)]
 pub struct Flight {
@@ -117,6 +123,10 @@ pub struct Flight {
     rtt_seconds: f64,
     sizes: Sizes,
     epoch: Option<Epoch>,
+    /// When the last batch was taken, in seconds.
+    last: f64,
+    /// Batches that may have been there before they were asked for.
+    gathered: u64,
     /// The paces of the last epochs, in bytes a second, the latest last.
     paces: VecDeque<f64>,
 }
@@ -139,7 +149,15 @@ impl Flight {
     pub fn new(bounds: Bounds, rtt_seconds: f64, sizes: Sizes) -> Result<Self> {
         bounds.check()?;
         within("round trip in seconds", rtt_seconds, 0.0, 1e6)?;
-        Ok(Self { bounds, rtt_seconds, sizes, epoch: None, paces: VecDeque::new() })
+        Ok(Self {
+            bounds,
+            rtt_seconds,
+            sizes,
+            epoch: None,
+            last: f64::INFINITY,
+            gathered: 0,
+            paces: VecDeque::new(),
+        })
     }
 
     /// The sizes it thinks there are.
@@ -147,31 +165,41 @@ impl Flight {
         self.sizes
     }
 
-    /// A batch of so many bytes of rows came at a time in seconds since any moment. Answers the sizes that
-    /// there should be from now on, if others than there are: whoever can't have them need not say so, as
-    /// they are asked for again.
-    pub fn arrived(&mut self, at_seconds: f64, bytes: u64) -> Option<Sizes> {
+    /// A batch of so many bytes of rows was taken at a time in seconds since any moment, after so long a wait for
+    /// it. Answers the sizes that there should be from now on, if others than there are: whoever can't have
+    /// them need not say so, as they are asked for again.
+    pub fn arrived(&mut self, at_seconds: f64, bytes: u64, waited_seconds: f64) -> Option<Sizes> {
+        let enough = (self.rtt_seconds * EPOCH_ROUND_TRIPS).max(EPOCH_SECONDS_MIN);
+        // While the application was busy a window has gathered: how fast it takes that is not the link's pace.
+        let busy = at_seconds - self.last - waited_seconds;
+        self.last = at_seconds;
+        if busy >= enough {
+            (self.gathered, self.epoch) = (self.sizes.window_batches, None);
+        }
+        if self.gathered > 0 {
+            self.gathered -= 1;
+            return None;
+        }
         let epoch = match &mut self.epoch {
             Some(epoch) if at_seconds >= epoch.began => epoch,
             // The first batch only begins the count. So does one that comes before the last.
             epoch => {
-                *epoch = at_seconds.is_finite().then_some(Epoch { began: at_seconds, bytes: 0, batches: 0 });
+                *epoch = at_seconds.is_finite().then_some(Epoch::at(at_seconds));
                 return None;
             }
         };
         epoch.bytes = epoch.bytes.saturating_add(bytes);
         epoch.batches += 1;
         let seconds = at_seconds - epoch.began;
-        let enough = (self.rtt_seconds * EPOCH_ROUND_TRIPS).max(EPOCH_SECONDS_MIN);
         if epoch.batches < EPOCH_BATCHES_MIN || seconds < enough {
             return None;
         }
         let pace = epoch.bytes as f64 / seconds;
-        self.epoch = Some(Epoch { began: at_seconds, bytes: 0, batches: 0 });
+        self.epoch = Some(Epoch::at(at_seconds));
         self.judge(pace)
     }
 
-    /// The wish was granted, or some of it.
+    /// The wish was granted, or some of it: these are the sizes from now on.
     pub fn follow(&mut self, sizes: Sizes) {
         self.sizes = sizes;
         self.epoch = None;

@@ -54,6 +54,20 @@ fn a_link_can_become_another_one() {
     let cut = measured(&pair);
     assert!(cut.mbit_per_s.a_to_b < 22.0 && cut.mbit_per_s.b_to_a < 22.0, "{cut}");
     pair.reshape(&fast).unwrap();
+    // While it is full, too: what waits must come through.
+    let listener = pair.b.run(|| TcpListener::bind((pair.b.address(), 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut ours = pair.a.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+    let sending = std::thread::spawn(move || ours.write_all(&vec![7; 8 << 20]));
+    let (mut theirs, _) = listener.accept().unwrap();
+    theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut first = vec![0; 2 << 20];
+    theirs.read_exact(&mut first).unwrap();
+    pair.reshape(&slow).unwrap();
+    let mut rest = Vec::new();
+    assert_eq!(theirs.read_to_end(&mut rest).unwrap(), 6 << 20);
+    sending.join().unwrap().unwrap();
+    pair.reshape(&fast).unwrap();
     let back = measured(&pair);
     assert!(back.mbit_per_s.a_to_b > 100.0, "{back}");
     let local = lab.pair(&Link::local()).unwrap();

@@ -203,7 +203,10 @@ impl<'a> Answering<'a> {
             Step::Message(encoded) => self.send(encoded).await?,
             Step::BatchEnd => lock(&self.link.shared).proto.end_batch(),
             Step::Retune(retune) => lock(&self.link.shared).proto.retune(&retune),
-            Step::Resize(sizes) => lock(&self.link.shared).proto.resize(&sizes),
+            Step::Resize(sizes) => {
+                self.credit(Proto::may_resize).await?;
+                lock(&self.link.shared).proto.resize(&sizes);
+            }
         }
         Ok(())
     }

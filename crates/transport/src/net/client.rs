@@ -132,8 +132,8 @@ pub struct Connection {
     link: Arc<Link>,
     task: JoinHandle<()>,
     same_host: bool,
-    /// Of the handshake.
-    rtt: Option<Duration>,
+    /// From our hello to the server's.
+    rtt: Duration,
     /// What was measured of the running result.
     progress: Progress,
     /// Bytes of the rows that the application is busy with, and since when.
@@ -193,7 +193,7 @@ impl Connection {
         endpoint: &Endpoint,
         config: &ClientConfig,
     ) -> Result<Self> {
-        let Socket { read, write, segments, is_tcp, same_host, rtt } = socket;
+        let Socket { read, write, segments, is_tcp, same_host } = socket;
         let ledger = match &segments {
             Segments::Borrowed(borrower) => Some(borrower.ledger()),
             _ => None,
@@ -221,7 +221,7 @@ impl Connection {
             link,
             task,
             same_host,
-            rtt,
+            rtt: Duration::ZERO,
             progress,
             handed,
             carrier: Carrier::Tcp,
@@ -230,8 +230,9 @@ impl Connection {
             config: ClientConfig { shared_memory: false, ..config.clone() },
             joined: JoinSet::new(),
         };
+        let greeted = Instant::now();
         match connection.told().await? {
-            ClientEvent::Ready => {}
+            ClientEvent::Ready => connection.rtt = greeted.elapsed(),
             other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
         }
         let agreed = lock(&connection.link.shared).client.server().capabilities;
@@ -264,19 +265,31 @@ impl Connection {
         self.same_host
     }
 
-    /// The round trip, as the handshake showed it; nothing where the system does not say, or on one host
-    /// by other ways than TCP.
-    pub fn rtt(&self) -> Option<Duration> {
+    /// The round trip, as the hellos showed it: whatever stands between the two ends is in it, and that
+    /// the server was busy.
+    pub fn rtt(&self) -> Duration {
         self.rtt
+    }
+
+    /// Whether sizes can change while a result is on its way.
+    pub fn can_resize(&self) -> bool {
+        lock(&self.link.shared).client.server().capabilities & CAPABILITY_RESIZE != 0
+    }
+
+    /// The sizes of the running result; nothing while others were asked for and not begun.
+    pub fn sizes(&self) -> Option<Sizes> {
+        lock(&self.link.shared).client.sizes()
     }
 
     /// Asks for other sizes of what is still to come of the running result, and answers whether that was
     /// possible: by TCP, of a server that knows of it, and not before an earlier request was met.
     pub fn resize(&mut self, sizes: Sizes) -> bool {
         let mut shared = lock(&self.link.shared);
+        let before = shared.client.sizes().map_or(0, |sizes| sizes.memory_bytes());
         let asked = shared.client.resize(sizes);
         if let Some(arrivals) = shared.arrivals.as_mut().filter(|_| asked) {
-            arrivals.allow(sizes.memory_bytes());
+            // What flies under the old sizes comes as well.
+            arrivals.allow(before + sizes.memory_bytes());
         }
         drop(shared);
         self.link.outgoing.notify_one();

@@ -2,10 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
@@ -13,7 +11,6 @@ use tokio_rustls::TlsConnector;
 
 use super::frames::Segments;
 use super::shm;
-use super::tcp_info::TcpInfo;
 use super::{ReadHalf, WriteHalf};
 use crate::{Result, TransportError};
 
@@ -72,13 +69,11 @@ pub(super) struct Socket {
     pub(super) is_tcp: bool,
     /// Whether the peer is on this host, as far as addresses tell.
     pub(super) same_host: bool,
-    /// The round trip of the handshake, where the system says.
-    pub(super) rtt: Option<Duration>,
 }
 
 impl Socket {
-    fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool, rtt: Option<Duration>) -> Self {
-        Self { read, write, segments: Segments::None, is_tcp: true, same_host, rtt }
+    fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool) -> Self {
+        Self { read, write, segments: Segments::None, is_tcp: true, same_host }
     }
 
     /// A client's end of a Unix socket.
@@ -90,7 +85,7 @@ impl Socket {
             let (read, write) = stream.into_split();
             (Box::new(read), Box::new(write), Segments::None)
         };
-        Self { read, write, segments, is_tcp: false, same_host: true, rtt: None }
+        Self { read, write, segments, is_tcp: false, same_host: true }
     }
 }
 
@@ -116,17 +111,16 @@ impl Endpoint {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(fail)?;
                 stream.set_nodelay(true).map_err(fail)?;
                 let same_host = is_same_host(&stream);
-                let rtt = TcpInfo::of(stream.as_fd()).map(|info| info.rtt());
                 let Some(tls) = tls else {
                     let (read, write) = stream.into_split();
-                    return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, rtt));
+                    return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host));
                 };
                 let name = ServerName::try_from(host.clone())
                     .map_err(|e| TransportError::Tls(format!("`{host}` is no server name: {e}")))?;
                 let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
                 let stream = stream.map_err(|error| fail(explain(error)))?;
                 let (read, write) = tokio::io::split(stream);
-                Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, rtt))
+                Ok(Socket::tcp(Box::new(read), Box::new(write), same_host))
             }
         }
     }

@@ -144,6 +144,8 @@ struct Receiving {
     credit: i64,
     /// What was asked for and not yet answered.
     asked: Option<Sizes>,
+    /// A message larger than a batch has the whole window.
+    oversize_out: bool,
 }
 
 /// The consumer's end of a connection.
@@ -254,6 +256,7 @@ impl Client {
     pub fn consumed(&mut self, credit: u32, progress: &Progress) {
         if let State::Receiving(receiving) = &mut self.state {
             receiving.credit += i64::from(credit);
+            receiving.oversize_out &= receiving.credit < i64::from(receiving.plan.window_batches);
             if receiving.plan.codec.is_none() {
                 self.outbox.push(Kind::Progress, 0, self.stream, progress.encode());
             }
@@ -272,6 +275,14 @@ impl Client {
         receiving.asked = Some(sizes);
         self.outbox.push(Kind::Resize, 0, self.stream, sizes.encode());
         true
+    }
+
+    /// The sizes there are; nothing while no result is on its way, or others were asked for.
+    pub fn sizes(&self) -> Option<Sizes> {
+        match &self.state {
+            State::Receiving(receiving) if receiving.asked.is_none() => Some(sizes_of(&receiving.plan)),
+            _ => None,
+        }
     }
 
     /// The application wants no more of this result. The stream ends with [`ClientEvent::Failed`]
@@ -375,6 +386,7 @@ impl Client {
                     batch_bytes: 0,
                     credit: plan.window_batches.into(),
                     asked: None,
+                    oversize_out: false,
                 }));
                 Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
             }
@@ -448,6 +460,14 @@ impl Client {
     }
 }
 
+fn sizes_of(plan: &Plan) -> Sizes {
+    Sizes {
+        batch_bytes: plan.batch_bytes,
+        message_bytes: plan.message_bytes,
+        window_batches: plan.window_batches,
+    }
+}
+
 impl Receiving {
     fn retune(&mut self, retune: &Retune) -> Result<()> {
         if self.plan.codec.is_some() || self.batch_messages > 0 {
@@ -464,14 +484,10 @@ impl Receiving {
 
     fn resize(&mut self, to: &Sizes) -> Result<()> {
         let asked = self.asked.take().is_some_and(|asked| to.are_within(&asked));
-        if !asked || self.batch_messages > 0 {
-            return Err(TransportError::Protocol("sizes that were not asked for, or within a batch".into()));
+        if !asked || self.batch_messages > 0 || self.oversize_out {
+            return Err(TransportError::Protocol("sizes that were not asked for, or out of place".into()));
         }
-        let from = Sizes {
-            batch_bytes: self.plan.batch_bytes,
-            message_bytes: self.plan.message_bytes,
-            window_batches: self.plan.window_batches,
-        };
+        let from = sizes_of(&self.plan);
         self.credit += i64::from(to.window_batches) - i64::from(from.window_batches);
         (self.plan.batch_bytes, self.plan.message_bytes, self.plan.window_batches) =
             (to.batch_bytes, to.message_bytes, to.window_batches);
@@ -556,8 +572,9 @@ impl Receiving {
         let mut taken = 0;
         if self.batch_messages > 0 {
             // That there is so much was seen at its first message.
-            taken =
-                if self.batch_bytes > self.plan.batch_bytes.into() { self.plan.window_batches } else { 1 };
+            let oversize = self.batch_bytes > self.plan.batch_bytes.into();
+            self.oversize_out |= oversize;
+            taken = if oversize { self.plan.window_batches } else { 1 };
             self.credit -= i64::from(taken);
             self.totals.batches += 1;
         } else if !last {

@@ -7,7 +7,7 @@ use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Que
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
 use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
-use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, Progress, Retune, Sizes};
+use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, CAPABILITY_RESIZE, Progress, Retune, Sizes};
 
 use super::liveness::Liveness;
 use super::outbox::{Frame, Inbox, Outbox};
@@ -54,6 +54,8 @@ struct Sending {
     adaptive: bool,
     /// The open batch is one message larger than a batch may be.
     oversize: bool,
+    /// Such a batch has the whole window, and is not home yet.
+    oversize_out: bool,
     end: BatchEnd,
     batch_messages: u32,
 }
@@ -67,6 +69,10 @@ pub struct Server {
     inbox: Inbox,
     liveness: Liveness,
     ping_interval: Duration,
+    /// What the client can do; once it is welcome, of that what we offer.
+    capabilities: u64,
+    /// The client has asked for other sizes and was not answered.
+    wished: bool,
 }
 
 impl Server {
@@ -79,6 +85,8 @@ impl Server {
             inbox: Inbox::default(),
             liveness: Liveness::new(now, ping_interval),
             ping_interval,
+            capabilities: 0,
+            wished: false,
         }
     }
 
@@ -90,10 +98,12 @@ impl Server {
     /// The client may ask now, or come to the meeting if there is one. `token` is empty but in an
     /// answer to a client that has come.
     pub fn welcome(&mut self, token: String, capabilities: u64, meeting: Option<&Meeting>) {
+        let capabilities = CAPABILITY_ADAPTIVE | capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING);
+        self.capabilities &= capabilities;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
-            capabilities: CAPABILITY_ADAPTIVE | capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING),
+            capabilities,
             ping_interval_ms: u32::try_from(self.ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
         self.outbox.push(Kind::Hello, 0, 0, hello.encode());
@@ -123,6 +133,7 @@ impl Server {
             batch_bytes,
             adaptive,
             oversize: false,
+            oversize_out: false,
             end: BatchEnd::default(),
             batch_messages: 0,
         });
@@ -194,11 +205,18 @@ impl Server {
         }
     }
 
-    /// Says that what follows has these sizes. Only where the client has asked for them or more, and between
-    /// batches.
+    /// Whether sizes may change now: not while a message larger than a batch is with the consumer, for there
+    /// is no room beside it.
+    pub fn may_resize(&self) -> bool {
+        matches!(&self.state, State::Sending(sending) if !sending.oversize_out)
+    }
+
+    /// Says that what follows has these sizes. Only where the client has asked for them or more, between
+    /// batches, and when they may change.
     pub fn resize(&mut self, sizes: &Sizes) {
+        self.wished = false;
         if let State::Sending(sending) = &mut self.state {
-            debug_assert!(sending.batch_messages == 0, "a resize within a batch");
+            debug_assert!(sending.batch_messages == 0 && !sending.oversize_out, "a resize out of place");
             sending.credit += i64::from(sizes.window_batches) - i64::from(sending.window_batches);
             sending.window_batches = sizes.window_batches;
             sending.batch_bytes = sizes.batch_bytes;
@@ -213,7 +231,7 @@ impl Server {
         {
             let taken = if sending.oversize { sending.window_batches } else { 1 };
             sending.credit -= i64::from(taken);
-            sending.oversize = false;
+            sending.oversize_out |= std::mem::take(&mut sending.oversize);
             sending.batch_messages = 0;
             self.outbox.push(Kind::BatchEnd, 0, self.stream, sending.end.encode());
         }
@@ -291,6 +309,7 @@ impl Server {
             (Kind::Release, _) => Ok(None),
             (Kind::Hello, state @ State::Greeting) => {
                 let hello = Hello::decode(payload)?;
+                self.capabilities = hello.capabilities;
                 *state = State::Introduced;
                 Ok(Some(ServerEvent::Hello(hello)))
             }
@@ -298,6 +317,7 @@ impl Server {
                 let mut query = Query::decode(payload)?;
                 query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
                 *state = State::Asked(query.clone());
+                self.wished = false;
                 Ok(Some(ServerEvent::Query(query)))
             }
             (Kind::Join, state @ State::Idle) => {
@@ -308,12 +328,16 @@ impl Server {
             (Kind::Credit, State::Sending(sending)) => {
                 let credit = sending.credit + i64::from(decode_credit(payload)?);
                 sending.credit = credit.min(sending.window_batches.into());
+                sending.oversize_out &= sending.credit < i64::from(sending.window_batches);
                 Ok(None)
             }
             (Kind::Progress, State::Sending(sending)) if sending.adaptive => {
                 Ok(Some(ServerEvent::Progress(Progress::decode(payload)?)))
             }
-            (Kind::Resize, State::Asked(_) | State::Sending(_)) => {
+            (Kind::Resize, State::Asked(_) | State::Sending(_))
+                if self.capabilities & CAPABILITY_RESIZE != 0 && !self.wished =>
+            {
+                self.wished = true;
                 let mut sizes = Sizes::decode(payload)?;
                 sizes.window_batches = sizes.window_batches.min(WINDOW_BATCHES_MAX);
                 Ok(Some(ServerEvent::Resize(sizes)))

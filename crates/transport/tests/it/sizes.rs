@@ -28,9 +28,9 @@ fn wishes() -> impl Iterator<Item = Sizes> {
         .cycle()
 }
 
-/// Takes the whole result, wishing for other sizes whenever it may. Answers the largest batch that came under
-/// each, and how often they changed.
-async fn wishing(connection: &mut Connection) -> usize {
+/// Takes the whole result, wishing for other sizes whenever it may. Answers how often they changed, and how many
+/// messages came by joined connections.
+async fn wishing(connection: &mut Connection) -> (usize, u64) {
     let (mut rows, mut wishes) = (0, wishes());
     let mut next = wishes.next().expect("endless");
     loop {
@@ -49,7 +49,7 @@ async fn wishing(connection: &mut Connection) -> usize {
                     );
                     before = Some(resized.to);
                 }
-                return totals.resizes.len();
+                return (totals.resizes.len(), totals.messages_joined);
             }
         }
     }
@@ -64,7 +64,7 @@ async fn the_result_is_whole_whatever_is_wished_for() {
             ask(&mut connection, &BATCHES.to_string(), Plan { codec, ..plan(window) })
                 .await
                 .expect("an answer");
-            let changes = wishing(&mut connection).await;
+            let (changes, _) = wishing(&mut connection).await;
             assert!(changes > 2, "{changes} with {codec:?}");
         }
     }
@@ -76,7 +76,8 @@ async fn over_several_connections_as_well() {
     let mut connection = by_tcp(&server).await;
     let plan = Plan { streams: 3, codec: Some(Codec::LightLz4), ..plan(4) };
     ask(&mut connection, &BATCHES.to_string(), plan).await.expect("an answer");
-    wishing(&mut connection).await;
+    let (changes, joined) = wishing(&mut connection).await;
+    assert!(changes > 2 && joined > 2, "{changes} changes, {joined} messages joined");
 }
 
 #[tokio::test]

@@ -68,12 +68,12 @@ fn run(rtt: f64, start: Sizes, bounds: Bounds, bytes: u64, rate: impl Fn(usize, 
     let (mut ran, mut left) = (Ran { seconds: 0.0, changes: Vec::new(), sizes: start, most_bytes: 0 }, bytes);
     for i in 0.. {
         let (at, came) = wire.batch(rate(i, wire.free));
-        ran.seconds = at;
+        let last = std::mem::replace(&mut ran.seconds, at);
         left = left.saturating_sub(came);
         if left == 0 {
             break;
         }
-        if let Some(sizes) = flight.arrived(at, came) {
+        if let Some(sizes) = flight.arrived(at, came, at - last) {
             // With what was in flight under the old ones.
             let more = sizes.window_batches.saturating_sub(wire.sizes.window_batches) * sizes.message_bytes;
             ran.most_bytes = ran.most_bytes.max(wire.sizes.memory_bytes() + more).max(sizes.memory_bytes());
@@ -150,10 +150,28 @@ fn messages_are_small_on_a_link_where_large_ones_take_seconds() {
 }
 
 #[test]
+fn rows_that_were_there_already_are_no_fast_link() {
+    let settled = Sizes { message_bytes: MB, window_batches: 8 };
+    let mut flight = Flight::new(BOUNDS, 0.1, settled).expect("bounds that make sense");
+    let mut at = 0.0;
+    flight.arrived(at, MB, 0.1);
+    for _ in 0..100 {
+        // The application is busy for a second; then it takes a window at once, and some that it waits for.
+        at += 1.0;
+        for i in 0..16 {
+            let waited = if i < 8 { 0.0 } else { 0.08 };
+            at += waited + 1e-5;
+            let wanted = flight.arrived(at, MB, waited);
+            assert!(wanted.is_none_or(|sizes| sizes.window_batches <= 10), "{wanted:?}");
+        }
+    }
+}
+
+#[test]
 fn clocks_that_jump_and_numbers_that_are_none() {
     let mut flight = Flight::new(BOUNDS, 0.01, START).expect("bounds that make sense");
     for at in [0.0, 5.0, -100.0, -99.0, f64::NAN, 3.0, f64::INFINITY, 4.0, 4.0, 4.0, 4.0, 4.0, 1e300, 1.0] {
-        let wanted = flight.arrived(at, u64::MAX / 4);
+        let wanted = flight.arrived(at, u64::MAX / 4, at);
         assert!(wanted.is_none_or(|sizes| sizes.memory_bytes() <= BOUNDS.memory_bytes_max), "{wanted:?}");
     }
     for (pace, rtt) in [(f64::NAN, 1.0), (1e300, 1e300), (-1.0, -1.0), (0.0, f64::NAN), (f64::INFINITY, 0.0)]

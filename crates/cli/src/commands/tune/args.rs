@@ -184,6 +184,11 @@ impl TuneArgs {
         self.uri.as_deref().map(|uri| (uri, self.sql.as_deref()))
     }
 
+    /// Most bytes of rows in flight, where that is said.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        self.memory.map(|memory| memory.0)
+    }
+
     /// Whether it is about what was.
     pub(super) fn wants_history(&self) -> bool {
         self.history

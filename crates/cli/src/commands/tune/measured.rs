@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use lightship_session::{Client, Known, Options, Profile, Profiles};
+use lightship_session::{Client, Known, Memory, Options, Profile, Profiles};
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
 use lightship_sources::{Cursors, Location};
@@ -42,7 +42,12 @@ pub(super) struct Tried {
     pub(super) fetch: Option<Sizes>,
 }
 
-pub(super) fn tried(location: &Location, profile: &Profile) -> Tried {
+pub(super) fn tried(
+    location: &Location,
+    profile: &Profile,
+    known: Option<Known>,
+    memory: Option<u64>,
+) -> Tried {
     let most = |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(1.0, f64::max);
     let least =
         |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
@@ -53,9 +58,11 @@ pub(super) fn tried(location: &Location, profile: &Profile) -> Tried {
     } else {
         (batch_bytes_max, batch_bytes_max)
     };
-    let of_node = matches!(location, Location::Node { .. } | Location::NodeUnix { .. });
-    let known = Known::of(Some(profile), &[], "");
-    let fetch = of_node.then(|| Options { known, ..Options::default() }.sizes());
+    // Half of what a transfer may hold is on its way.
+    let default = Options::default();
+    let memory = memory.map_or(default.memory, |bytes| Memory(bytes.saturating_mul(2)));
+    let fetch = known.filter(|_| matches!(location, Location::Node { .. }));
+    let fetch = fetch.map(|known| Options { known, memory, ..default }.sizes());
     Tried { limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max }, messages, fetch }
 }
 

@@ -14,6 +14,7 @@ pub(crate) use args::TuneArgs;
 
 use self::measured::Estimate;
 use crate::error::CliError;
+use crate::feed::known;
 
 pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
     if args.wants_history() {
@@ -28,7 +29,16 @@ pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError
                 Some(sql) => measured::estimate(&location, sql).await?,
                 None => Estimate::default(),
             };
-            (args.query(&estimate)?, profile.link(), Some(measured::tried(&location, &profile)))
+            (
+                args.query(&estimate)?,
+                profile.link(),
+                Some(measured::tried(
+                    &location,
+                    &profile,
+                    Some(known(&location.to_string(), sql.unwrap_or_default(), "tcp")),
+                    args.memory_bytes(),
+                )),
+            )
         }
     };
     let (limits, ask) = args.ask(tried)?;
