@@ -72,7 +72,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
-    for link in settings.links(&["lan", "wan", "700mbit,50ms"]) {
+    for link in settings.links(&["lan", "wan", "200mbit,50ms"]) {
         let course = Course::open(&lab, &link)?;
         for data in Data::ALL {
             measure(settings, &course, data, &mut results)?;
