@@ -1,5 +1,7 @@
 //! What a plan itself takes: `cargo run --release -p lightship-tuner --example plan_time`.
 
+#![allow(clippy::print_stdout)]
+
 use std::hint::black_box;
 use std::time::Instant;
 

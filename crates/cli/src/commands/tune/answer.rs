@@ -146,7 +146,7 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
     let fixed =
         |strategy: &Strategy| ask.messages || matches!(strategy, Strategy::Default | Strategy::LargestBatch);
     let strategies = Strategy::ALL.into_iter().filter(fixed).map(|strategy| {
-        let plan = timed(strategy.plan(&link.model, query, limits)?);
+        let plan = timed(strategy.plan(&link.model, query, &ask.compared)?);
         Ok(StrategyReport { strategy, plan, ratio: plan.predicted_seconds / found.predicted_seconds })
     });
     let iterations = if ask.trace {

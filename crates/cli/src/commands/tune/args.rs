@@ -174,6 +174,8 @@ pub(super) struct Ask {
     pub(super) rules: Rules,
     pub(super) trace: bool,
     pub(super) drivers: Vec<Driver>,
+    /// Within what the strategies are that the plan is compared with.
+    pub(super) compared: Limits,
     /// Whether batches come as messages whose size can be chosen.
     pub(super) messages: bool,
 }
@@ -313,6 +315,7 @@ impl TuneArgs {
             && !self.drivers.iter().any(|driver| driver.has_one_batch());
         let fetch = tried.and_then(|tried| tried.fetch).filter(|_| own);
         let exactly = |size| Between { min: size, max: size };
+        let compared = (sizes, batch_max);
         let sizes = fetch.map_or(sizes, |fetch| exactly(fetch.message_bytes));
         let batch_max = fetch.map_or(batch_max, |fetch| Some(fetch.message_bytes));
         let window = self.window.given().or(fetch.map(|fetch| exactly(fetch.window_batches)));
@@ -323,13 +326,14 @@ impl TuneArgs {
             return Err(CliError::usage("--memory and --batch-bytes-max: a row is to fit into them"));
         }
         let budget = Budget { memory_bytes_max: memory, ..self.window(method, window)? };
-        let limits = Limits {
+        let limits = |sizes: Between, batch_max: Option<u64>| Limits {
             message_bytes_min: sizes.min,
             message_bytes_max: sizes.max,
             batch_bytes_max: batch_max.unwrap_or(memory).min(memory),
         };
+        let (compared, limits) = (limits(compared.0, compared.1), limits(sizes, batch_max));
         let (rules, trace, drivers) = (self.halt.unwrap_or_default(), self.trace, self.drivers.clone());
-        Ok((limits, Ask { budget, method, rules, trace, drivers, messages }))
+        Ok((limits, Ask { budget, method, rules, trace, drivers, messages, compared }))
     }
 
     /// The windows that are possible.
