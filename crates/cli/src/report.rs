@@ -185,7 +185,7 @@ impl PlanReport {
     }
 }
 
-/// Seconds by stage. Stages overlap.
+/// Seconds by stage. Stages overlap; those of several nodes are added up.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct StagesReport {
     #[serde(skip_serializing_if = "Option::is_none")]
