@@ -26,8 +26,8 @@ use crate::size::Size;
   lightship fetch postgresql://me@db/shop 'select * from orders' -o orders.parquet --stats stats.json
   lightship fetch sales.csv 'select region, sum(amount) from sales group by region'
   lightship fetch lightship://localhost 'select * from t' -o - --format arrow | consumer
-  lightship fetch lightship://a 'select * from sales' --also lightship://b --also postgresql://me@db/shop \\
-      -o sales.parquet
+  lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
+      --also lightship://b --also postgresql://me@db/shop
 
 A file or folder is a table of its own name: sales.csv is `sales`.")]
 pub(crate) struct FetchArgs {

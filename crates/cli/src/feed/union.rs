@@ -76,7 +76,9 @@ impl Feeds {
         ended.sort_by_key(|ended| ended.number);
         for Ended { place, node, .. } in &ended {
             if let Some(node) = node {
-                keep(place, Fact::of(sql, &options.transfer, node));
+                let fact = Fact::of(sql, &options.transfer, node);
+                // How fast one among others was says little of its link.
+                keep(place, Fact { ours: fact.ours && places == 1, ..fact });
             }
         }
         Ok(report(ended, began.elapsed(), receive, written.bytes))
