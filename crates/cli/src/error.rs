@@ -49,6 +49,9 @@ impl Kind {
 pub(crate) struct CliError {
     pub(crate) kind: Kind,
     pub(crate) message: String,
+    /// Where it happened, of several places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +89,15 @@ impl Position {
 
 impl CliError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, position: None, needed_bytes: None, rows: None }
+        Self {
+            kind,
+            message: message.into(),
+            place: None,
+            hint: None,
+            position: None,
+            needed_bytes: None,
+            rows: None,
+        }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -103,6 +114,12 @@ impl CliError {
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says at which of several places it happened.
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        self.place = Some(place.to_owned());
         self
     }
 
@@ -135,7 +152,10 @@ impl CliError {
         } else {
             let far = self.rows.map(|rows| format!(" (after {rows} rows)")).unwrap_or_default();
             let hint = self.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-            format!("error: {}{far}{hint}", self.message)
+            // Errors of files begin with the path as it is.
+            let place = self.place.filter(|place| !self.message.starts_with(place.as_str()));
+            let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+            format!("error: {place}{}{far}{hint}", self.message)
         };
         text.push('\n');
         // There is no one left to tell if stderr is closed.

@@ -14,7 +14,7 @@ pub(crate) struct Report {
     pub(crate) rows: u64,
     /// Bytes of the rows as Arrow buffers.
     pub(crate) bytes_arrow: u64,
-    /// Bytes on the wire; nothing where there was no wire of ours.
+    /// Bytes on the wire; nothing where there was no wire of ours. Of several places: those of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_wire: Option<u64>,
     /// Bytes that the destination wrote.
@@ -23,7 +23,7 @@ pub(crate) struct Report {
     pub(crate) rows_per_second: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) plan: Option<PlanReport>,
-    /// What carried the rows from a node: `tcp`, `unix` or `shared memory`.
+    /// What carried the rows from a node: `tcp`, `unix` or `shared memory`. Of several nodes: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) carrier: Option<String>,
     /// Messages, and those of them that came over connections beside the first.
@@ -37,8 +37,31 @@ pub(crate) struct Report {
     pub(crate) codecs: Vec<CodecReport>,
     /// Changes of the plan during the transfer.
     pub(crate) retunes: Vec<RetuneReport>,
+    /// The places that were asked, in their order.
+    pub(crate) sources: Vec<SourceReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peak_memory_bytes: Option<u64>,
+}
+
+/// What one place had to give.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SourceReport {
+    /// Without password or token.
+    pub(crate) uri: String,
+    pub(crate) rows: u64,
+    /// As they came, before they were made to fit the rows of others.
+    pub(crate) bytes_arrow: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes_wire: Option<u64>,
+    /// From the question to its last row.
+    pub(crate) seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) carrier: Option<String>,
+    /// Of one node among others; of one alone they are those of the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<PlanReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) retunes: Vec<RetuneReport>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -67,14 +90,21 @@ pub(crate) struct CodecReport {
     pub(crate) bytes_wire: u64,
 }
 
-impl From<&lightship_session::CodecReport> for CodecReport {
-    fn from(codec: &lightship_session::CodecReport) -> Self {
-        Self {
-            codec: codec.codec.to_string(),
-            messages: codec.messages,
-            bytes_body: codec.bytes_body,
-            bytes_wire: codec.bytes_wire,
+impl CodecReport {
+    /// Of all these transfers together.
+    pub(crate) fn all<'a>(reports: impl Iterator<Item = &'a lightship_session::Report>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for one in reports.flat_map(|report| &report.codecs) {
+            let codec = one.codec.to_string();
+            let at = all.iter().position(|known| known.codec == codec).unwrap_or_else(|| {
+                all.push(Self { codec, messages: 0, bytes_body: 0, bytes_wire: 0 });
+                all.len() - 1
+            });
+            all[at].messages += one.messages;
+            all[at].bytes_body += one.bytes_body;
+            all[at].bytes_wire += one.bytes_wire;
         }
+        all
     }
 }
 
@@ -155,7 +185,7 @@ impl PlanReport {
     }
 }
 
-/// Seconds by stage. Stages overlap.
+/// Seconds by stage. Stages overlap; those of several nodes are added up.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct StagesReport {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,13 +206,19 @@ impl Report {
     /// One line for a person.
     pub(crate) fn summary(&self) -> String {
         let rate = if self.seconds > 0.0 { (self.bytes_arrow as f64 / self.seconds) as u64 } else { 0 };
-        // Shared memory is no wire.
-        let by = self.carrier.as_deref().filter(|&carrier| carrier != "tcp" && carrier != "unix");
-        let way = by.map_or("on the wire".to_owned(), |carrier| format!("through {carrier}"));
-        let wire = self.bytes_wire.map(|b| format!(", {} {way}", Size(b))).unwrap_or_default();
+        // Shared memory is no wire; nor is it said what came partly through one and partly by the other.
+        let by = self.carrier.as_deref().map(|carrier| match carrier {
+            "tcp" | "unix" => "on the wire".to_owned(),
+            other => format!("through {other}"),
+        });
+        let wire = self.bytes_wire.zip(by).map(|(b, by)| format!(", {} {by}", Size(b))).unwrap_or_default();
+        let from = match self.sources.len() {
+            0 | 1 => String::new(),
+            places => format!(" from {places} places"),
+        };
         let peak = self.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
         format!(
-            "{} {}, {} in {:.2} s ({}/s){wire}{peak}",
+            "{} {}{from}, {} in {:.2} s ({}/s){wire}{peak}",
             grouped(self.rows),
             if self.rows == 1 { "row" } else { "rows" },
             Size(self.bytes_arrow),

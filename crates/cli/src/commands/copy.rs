@@ -7,9 +7,9 @@ use lightship_sources::postgres::PostgresDestination;
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
 use lightship_sources::{Location, TableName, WriteMode};
 
-use super::fetch::{TransferArgs, finish};
+use super::fetch::{AlsoArgs, TransferArgs, finish};
 use crate::error::CliError;
-use crate::feed::Feed;
+use crate::feed::Feeds;
 
 /// Copy a result into a table of another database, or into a file
 ///
@@ -27,6 +27,8 @@ pub(crate) struct CopyArgs {
     /// The query.
     #[arg(value_name = "SQL")]
     sql: String,
+    #[command(flatten)]
+    also: AlsoArgs,
     /// Where the rows go: postgresql://…, or a file.
     #[arg(value_name = "URI")]
     to: String,
@@ -65,8 +67,8 @@ pub(crate) fn table_name(text: &str) -> TableName {
 }
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
-    let (from, to) = (Location::parse(&args.from)?, Location::parse(&args.to)?);
-    let options = args.transfer.options()?;
+    let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
+    let options = args.transfer.options(from.len())?;
     // What can't be written is said before anything is read.
     let table = match (&to, &args.table) {
         (Location::Postgres(_), None) => {
@@ -83,9 +85,9 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
         memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
         ..WriteOptions::default()
     };
-    let mut feed = Feed::open(&from, &options).await?;
+    let mut feeds = Feeds::open(&from, &options).await?;
     let mode = args.mode;
-    let report = feed
+    let report = feeds
         .pump(&args.sql, &options, args.quiet || json, async |schema| match &to {
             Location::Postgres(uri) => {
                 Ok(Box::new(PostgresDestination::create(uri, &table, &schema, mode).await?) as _)

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use lightship_engine::EngineConfig;
 use lightship_session::{Codec, Memory, Options};
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
 use lightship_sources::{Location, NumericRule, ReadOptions};
 
 use crate::error::CliError;
-use crate::feed::{Feed, FeedOptions};
+use crate::feed::{FeedOptions, Feeds};
 use crate::size::Size;
 
 /// Run a query and bring its result here
@@ -25,6 +26,8 @@ use crate::size::Size;
   lightship fetch postgresql://me@db/shop 'select * from orders' -o orders.parquet --stats stats.json
   lightship fetch sales.csv 'select region, sum(amount) from sales group by region'
   lightship fetch lightship://localhost 'select * from t' -o - --format arrow | consumer
+  lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
+      --also lightship://b --also postgresql://me@db/shop
 
 A file or folder is a table of its own name: sales.csv is `sales`.")]
 pub(crate) struct FetchArgs {
@@ -35,6 +38,8 @@ pub(crate) struct FetchArgs {
     /// The query.
     #[arg(value_name = "SQL")]
     sql: String,
+    #[command(flatten)]
+    also: AlsoArgs,
     /// File to write; `-` is stdout.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -53,6 +58,29 @@ pub(crate) struct FetchArgs {
     quiet: bool,
     #[command(flatten)]
     transfer: TransferArgs,
+}
+
+/// Places beside the first.
+#[derive(Args)]
+pub(crate) struct AlsoArgs {
+    /// Another place to ask the same, whose rows are added to the result (UNION ALL).
+    /// Repeat it for more places.
+    ///
+    /// All are asked at once, and rows are taken from whoever has some: their order
+    /// stays within a place, and there is none between places. All have to answer columns
+    /// of the same names, and of types that one type can hold without loss, as Int32 and
+    /// Int64. An error of one is the end of all. The memory is divided between them, and
+    /// each needs 4MiB.
+    #[arg(long, value_name = "URI")]
+    also: Vec<String>,
+}
+
+impl AlsoArgs {
+    /// All places, the first one first.
+    pub(crate) fn locations(&self, first: &str) -> Result<Vec<Location>, CliError> {
+        let places = std::iter::once(first).chain(self.also.iter().map(String::as_str));
+        Ok(places.map(Location::parse).collect::<Result<_, _>>()?)
+    }
 }
 
 /// How rows travel. `auto` everywhere is the default and rarely wrong.
@@ -98,6 +126,8 @@ pub(crate) struct TransferArgs {
 }
 
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
+/// Of each place that is asked.
+const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
 /// A setting that may be left to us.
 #[derive(Debug, Clone, Copy)]
@@ -138,17 +168,25 @@ impl TransferArgs {
         self.memory.map_or(MEMORY_BYTES_DEFAULT, |size| size.0)
     }
 
-    pub(crate) fn options(&self) -> Result<FeedOptions, CliError> {
-        let memory = self.memory_bytes();
-        if memory < 4 << 20 {
-            return Err(CliError::usage("--memory: less than 4MiB is too little for anything"));
+    /// Of each of so many places.
+    pub(crate) fn options(&self, places: usize) -> Result<FeedOptions, CliError> {
+        let memory = self.memory_bytes() / places.max(1) as u64;
+        if memory < MEMORY_BYTES_MIN {
+            return Err(match places {
+                ..=1 => CliError::usage("--memory: less than 4MiB is too little for anything"),
+                _ => CliError::usage(format!(
+                    "--memory: {} is too little for {places} places, each of which needs 4MiB",
+                    Size(self.memory_bytes())
+                ))
+                .hint(format!("--memory {}MiB, or fewer places", 4 * places)),
+            });
         }
         let capped_count = |count: NonZeroUsize| NonZeroU32::try_from(count).unwrap_or(NonZeroU32::MAX);
         let capped = |size: Size| u32::try_from(size.0.max(1)).unwrap_or(u32::MAX);
         let mut read = ReadOptions { numeric: self.numeric, ..ReadOptions::default() };
-        if let Some(streams) = self.streams.0 {
-            read.streams = streams;
-        }
+        // Places that are read at once keep the processors busy between them.
+        let streams = NonZeroUsize::new(read.streams.get() / places.max(1)).unwrap_or(NonZeroUsize::MIN);
+        read.streams = self.streams.0.unwrap_or(streams);
         if let Some(rows) = self.batch_rows.0 {
             read.batch_rows = (rows as usize).max(1);
         }
@@ -168,23 +206,26 @@ impl TransferArgs {
                 ..Options::default()
             },
             read,
-            query_memory_bytes: self.memory.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX)),
+            query_memory_bytes: match self.memory {
+                Some(_) => usize::try_from(memory).unwrap_or(usize::MAX),
+                None => EngineConfig::default().query_memory_bytes / places.max(1),
+            },
         })
     }
 }
 
 pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
-    let location = Location::parse(&args.uri)?;
-    let options = args.transfer.options()?;
+    let locations = args.also.locations(&args.uri)?;
+    let options = args.transfer.options(locations.len())?;
     let (target, format) = destination(&args, json)?;
     let write = WriteOptions {
         memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
         table_rows: args.table_rows,
         ..WriteOptions::default()
     };
-    let mut feed = Feed::open(&location, &options).await?;
+    let mut feeds = Feeds::open(&locations, &options).await?;
     let quiet = args.quiet || json;
-    let report = feed
+    let report = feeds
         .pump(&args.sql, &options, quiet, async |schema| Ok(writers::create(target, format, schema, write)?))
         .await?;
     if let Some(path) = &args.stats {

@@ -20,3 +20,4 @@ mod security;
 mod support;
 mod tune;
 mod types;
+mod union;
