@@ -184,13 +184,15 @@ impl Size {
         self.node(list, len);
         self.buffer(len * size_of::<O>());
         self.buffer(len * size_of::<O>());
+        let runs = has_runs(list.values().data_type());
         let mut values = Self::default();
         for row in (start..start + len).filter(|&row| list.is_valid(row)) {
-            values.array(
-                list.values(),
-                list.value_offsets()[row].as_usize(),
-                list.value_sizes()[row].as_usize(),
-            );
+            let (first, count) = (list.value_offsets()[row].as_usize(), list.value_sizes()[row].as_usize());
+            // Picked one by one, runs end where a value does.
+            let step = if runs { 1 } else { count.max(1) };
+            for first in (first..first + count).step_by(step) {
+                values.array(list.values(), first, step);
+            }
         }
         // The rows' values travel as one array: its tables count once.
         let mut tables = Self::default();
@@ -263,6 +265,23 @@ impl Size {
         };
         self.buffer(count * size_of::<R::Native>());
         self.array(runs.values(), first, count);
+    }
+}
+
+fn has_runs(data_type: &DataType) -> bool {
+    use DataType::*;
+    match data_type {
+        RunEndEncoded(_, _) => true,
+        List(item)
+        | LargeList(item)
+        | ListView(item)
+        | LargeListView(item)
+        | FixedSizeList(item, _)
+        | Map(item, _) => has_runs(item.data_type()),
+        Struct(fields) => fields.iter().any(|field| has_runs(field.data_type())),
+        Union(fields, _) => fields.iter().any(|(_, field)| has_runs(field.data_type())),
+        Dictionary(_, values) => has_runs(values),
+        _ => false,
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int32Array, RecordBatch, RecordBatchOptions, StringArray,
+    Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, ListArray, ListViewArray, RecordBatch,
+    RecordBatchOptions, RunArray, StringArray,
 };
-use arrow_buffer::Buffer;
-use arrow_schema::Schema;
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_schema::{Field, Schema};
 use lightship_testkit::arrays;
 use lightship_wire::{Codec, Cutter, Encoder, WireError, decode, message_bytes, schema};
 use proptest::prelude::*;
@@ -186,4 +187,21 @@ fn lists_of_nothing_come_back_or_are_refused() {
     let views = ListViewArray::try_new(item, offsets, sizes, Arc::new(lists), None).unwrap();
     let error = Encoder::new(Codec::None).encode(&one(Arc::new(views))).unwrap_err().to_string();
     assert!(error.contains("fixed-size values of 0"), "{error}");
+}
+
+#[test]
+fn runs_below_lists_that_are_picked_end_with_them() {
+    let ends = Int32Array::from(vec![100]);
+    let runs = RunArray::<Int32Type>::try_new(&ends, &Int64Array::from(vec![7])).unwrap();
+    let item = Arc::new(Field::new("item", runs.data_type().clone(), true));
+    let offsets = OffsetBuffer::new((0..=100).collect::<Vec<i32>>().into());
+    let lists = ListArray::try_new(item, offsets, Arc::new(runs), None).unwrap();
+    let item = Arc::new(Field::new("item", lists.data_type().clone(), true));
+    let (starts, sizes) = (vec![0], vec![100]);
+    let views = ListViewArray::try_new(item, starts.into(), sizes.into(), Arc::new(lists), None).unwrap();
+    let batch = RecordBatch::try_from_iter([("c", Arc::new(views) as _)]).unwrap();
+    let message = Encoder::new(Codec::None).encode(&batch).unwrap();
+    let (found, most) = (u64::from(message.payload_bytes()), message_bytes(&batch, 0, 1));
+    assert!(found <= most, "{found} bytes, at most {most} were expected");
+    assert_eq!(travel(&batch, Codec::None), batch);
 }
