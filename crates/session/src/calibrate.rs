@@ -18,7 +18,7 @@ const PAIR_ENOUGH: Duration = Duration::from_millis(150);
 /// Fewer pairs than this tell nothing of the planes.
 const PAIRS_MIN: usize = 6;
 /// The rate is measured in this part of the time,
-const RATE_SHARE: u32 = 4;
+const RATE_SHARE: u32 = 2;
 /// or in so much.
 const RATE_WITHIN_MAX: Duration = Duration::from_secs(2);
 /// Half of what may be held is for rows on their way; and a batch is a little more than its rows.
@@ -164,7 +164,11 @@ pub async fn calibrate<P: Probe>(
     let began = Instant::now();
     let none = CalibrateError::TooFewRows { batch_rows: 1, row_bytes: 0.0 };
     let row_bytes = probe.row_bytes().await.map_err(CalibrateError::Probe)?.ok_or(none)?;
-    let share = effort.budget.map_or(PAIR_ENOUGH, |budget| budget / effort.pairs.len().max(1) as u32);
+    // First, for it also opens TCP's window: pairs on a connection that is still slow would not fit any plane.
+    let within = effort.budget.map_or(RATE_WITHIN_MAX, |budget| budget / RATE_SHARE);
+    let bytes_per_second = probe.rate(within).await.map_err(CalibrateError::Probe)?;
+    let left = effort.budget.map(|budget| budget.saturating_sub(began.elapsed()));
+    let share = left.map_or(PAIR_ENOUGH, |left| left / effort.pairs.len().max(1) as u32);
     let batches = Batches { min: effort.batches_min, enough: share };
     let mut samples = Vec::new();
     for (done, &(batch, message_bytes)) in effort.pairs.iter().enumerate() {
@@ -187,9 +191,6 @@ pub async fn calibrate<P: Probe>(
     let calibration: Calibration = lightship_tuner::calibrate(&samples)?;
     let firsts = samples.iter().map(|sample| sample.first_seconds);
     let rtt_seconds = firsts.fold(f64::INFINITY, f64::min);
-    // Batches after a pause come as a burst, which a link may carry faster than what follows.
-    let within = effort.budget.map_or(RATE_WITHIN_MAX, |budget| budget / RATE_SHARE);
-    let bytes_per_second = probe.rate(within).await.map_err(CalibrateError::Probe)?;
     Ok(Profile::new(
         endpoint.into(),
         sql.into(),

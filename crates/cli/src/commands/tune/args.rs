@@ -318,7 +318,9 @@ impl TuneArgs {
         let compared = (sizes, batch_max);
         let sizes = fetch.map_or(sizes, |fetch| exactly(fetch.message_bytes));
         let batch_max = fetch.map_or(batch_max, |fetch| Some(fetch.message_bytes));
-        let window = self.window.given().or(fetch.map(|fetch| exactly(fetch.window_batches)));
+        // A cursor of a database brings one batch at a time.
+        let one = (!messages).then(|| exactly(1));
+        let window = self.window.given().or(fetch.map(|fetch| exactly(fetch.window_batches))).or(one);
         let memory = self
             .memory
             .map_or_else(|| default.memory_bytes_max.max(batch_max.unwrap_or(0)), |memory| memory.0);
