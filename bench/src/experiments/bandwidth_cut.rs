@@ -5,12 +5,11 @@ use std::time::Duration;
 use lab::Lab;
 
 use super::servers::Memory;
-use super::under;
+use super::{by_place, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
 use crate::links::Course;
-use crate::plot::{Axis, Dots, DotsPanel};
 use crate::report::{self, Page, Report};
 use crate::results::{Figure, Place, Results};
 use crate::settings::{Settings, codecs};
@@ -122,17 +121,6 @@ fn report(results: &Results) -> Vec<String> {
     std::iter::once(summary).chain(all).collect()
 }
 
-fn plot(results: &Results) -> Result<String> {
-    let panels = results.places().into_iter().map(|place| {
-        let rows = codecs().map(|codec| {
-            let summary = results.summary(place, &codec, 0);
-            (codec, vec![("seconds".to_owned(), summary)])
-        });
-        DotsPanel { title: place.join(", "), rows: rows.collect() }
-    });
-    Ok(Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()?)
-}
-
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
@@ -150,7 +138,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                throughout, with the sizes that follow the link."
             .into(),
         tables: report(&results),
-        plots: vec![(plot(&results)?, "Seconds by codec, link and data")],
+        plots: vec![(by_place(&results, "seconds")?, "Seconds by codec, link and data")],
         versions: Vec::new(),
         load,
         settings,

@@ -3,13 +3,12 @@
 use lab::Lab;
 
 use super::servers::Memory;
-use super::under;
+use super::{by_place, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
 use crate::links::Course;
 use crate::parts::Transferred;
-use crate::plot::{Axis, Dots, DotsPanel};
 use crate::report::{self, Page, Report};
 use crate::results::{Figure, Place, Results};
 use crate::settings::Settings;
@@ -59,15 +58,6 @@ fn report(results: &Results) -> Vec<String> {
     std::iter::once(summary).chain(all).collect()
 }
 
-fn plot(results: &Results) -> Result<String> {
-    let panels = results.places().into_iter().map(|place| {
-        let row =
-            |name: &str| (name.to_owned(), vec![("seconds".to_owned(), results.summary(place, name, 0))]);
-        DotsPanel { title: place.join(", "), rows: [COLD, WARM].map(row).into() }
-    });
-    Ok(Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()?)
-}
-
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
@@ -87,7 +77,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
                the first plan lets be in flight."
             .into(),
         tables: report(&results),
-        plots: vec![(plot(&results)?, "Seconds by link and data")],
+        plots: vec![(by_place(&results, "seconds")?, "Seconds by link and data")],
         versions: Vec::new(),
         load,
         settings,

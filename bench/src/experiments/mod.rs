@@ -32,6 +32,15 @@ const OVER_A_LINK: &[Figure] = &[
     Figure { name: "wire MB", digits: 1, range: false },
 ];
 
+/// The first figure of all contenders, a panel a place.
+fn by_place(results: &Results, x: &str) -> crate::Result<String> {
+    let panels = results.places().into_iter().map(|place| {
+        let row = |name: &str| (name.to_owned(), vec![(x.to_owned(), results.summary(place, name, 0))]);
+        DotsPanel { title: place.join(", "), rows: results.contenders(place).into_iter().map(row).collect() }
+    });
+    Ok(Dots { x: Axis::log(x), panels: panels.collect() }.svg()?)
+}
+
 /// The first figure of all contenders, a panel a place, ours in a colour of its own.
 fn side_by_side(results: &Results, x: &str) -> crate::Result<String> {
     let panels = results.places().into_iter().map(|place| {
