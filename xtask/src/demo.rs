@@ -25,31 +25,8 @@ pub(crate) struct DemoArgs {
     lightship: PathBuf,
 }
 
-const QUERIES: [(&str, &str); 3] = [
-    (
-        "TPC-H 1",
-        "select l_returnflag, l_linestatus, sum(l_quantity) as sum_qty, sum(l_extendedprice) as sum_base_price,
-           sum(l_extendedprice * (1 - l_discount)) as sum_disc_price,
-           sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)) as sum_charge, avg(l_quantity) as avg_qty,
-           avg(l_extendedprice) as avg_price, avg(l_discount) as avg_disc, count(*) as count_order
-         from lineitem where l_shipdate <= date '1998-09-02'
-         group by l_returnflag, l_linestatus order by l_returnflag, l_linestatus",
-    ),
-    (
-        "TPC-H 3",
-        "select l_orderkey, sum(l_extendedprice * (1 - l_discount)) as revenue, o_orderdate, o_shippriority
-         from customer, orders, lineitem
-         where c_mktsegment = 'BUILDING' and c_custkey = o_custkey and l_orderkey = o_orderkey
-           and o_orderdate < date '1995-03-15' and l_shipdate > date '1995-03-15'
-         group by l_orderkey, o_orderdate, o_shippriority order by revenue desc, o_orderdate limit 10",
-    ),
-    (
-        "TPC-H 6",
-        "select sum(l_extendedprice * l_discount) as revenue from lineitem
-         where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01'
-           and l_discount between 0.05 and 0.07 and l_quantity < 24",
-    ),
-];
+/// Numbers of queries of TPC-H.
+const QUERIES: [usize; 3] = [1, 3, 6];
 
 /// A node that is stopped whatever happens.
 struct Node(Child);
@@ -78,8 +55,10 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     let mut table = vec![["", "rows", "Arrow", "wire", "seconds", "rate", "peak memory"].map(String::from)];
     let lineitem = args.folder.join("lineitem.parquet");
     table.push(fetch(args, &uri, "lineitem to Parquet", "select * from lineitem", &lineitem)?);
-    for (name, sql) in QUERIES {
-        table.push(fetch(args, &uri, name, sql, &args.folder.join("result.arrow"))?);
+    let queries = tpch::queries(args.scale);
+    for number in QUERIES {
+        let (name, sql) = (format!("TPC-H {number}"), &queries[number - 1]);
+        table.push(fetch(args, &uri, &name, sql, &args.folder.join("result.arrow"))?);
     }
     print(&table);
 

@@ -1,8 +1,9 @@
-//! Generators and real servers for tests and benchmarks.
+//! Generators, real servers, and results compared, for tests and benchmarks.
 
 pub mod arrays;
 pub mod mariadb;
 pub mod postgres;
+pub mod results;
 mod rng;
 pub mod tpch;
 pub mod wide;

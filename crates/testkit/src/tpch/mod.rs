@@ -1,24 +1,27 @@
-//! TPC-H: its eight tables as Arrow batches, or as Parquet files.
+//! TPC-H: its eight tables as Arrow batches, or as Parquet files, of one node or divided among many; its
+//! queries.
 //!
 //! Scale 1 is about 6 million rows of `lineitem` and 1 GB of text in all. Text
 //! columns are `Utf8`, as the readers of Lightship return them.
 
-use std::fs::File;
+mod file;
+mod queries;
+mod shards;
+
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
 use tpchgen::generators as rows;
 use tpchgen_arrow as arrow;
 use tpchgen_arrow::arrow::compute::cast;
+
+use self::file::TableFile;
+pub use self::queries::queries;
+pub use self::shards::write_shards;
 
 /// The batches of one table.
 pub type Batches = Box<dyn Iterator<Item = RecordBatch> + Send>;
@@ -29,10 +32,6 @@ pub const TABLES: [&str; 8] =
 
 /// Rows in a batch.
 const BATCH_ROWS: usize = 8192;
-/// Rows in a row group of a file: 15 batches, some 10 MB of `lineitem`.
-const ROW_GROUP_ROWS: usize = 15 * BATCH_ROWS;
-/// Name of the entry in a file's metadata that says it is whole, and of which scale.
-const SCALE_KEY: &str = "tpch.scale";
 
 /// The rows of `lineitem`, 8192 a batch.
 pub fn lineitem(scale: f64) -> impl Iterator<Item = RecordBatch> + Send {
@@ -81,7 +80,7 @@ pub fn write_parquet(
     let wanted: Vec<&str> = TABLES
         .iter()
         .copied()
-        .filter(|name| !is_whole(&folder.join(format!("{name}.parquet")), scale))
+        .filter(|name| !file::is_whole(&file::path(folder, name), &scale.to_string()))
         .collect();
     // The largest tables stand last; `lineitem` is as much work as the rest together.
     let left = Mutex::new(wanted);
@@ -100,15 +99,6 @@ pub fn write_parquet(
     })
 }
 
-fn is_whole(path: &Path, scale: f64) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    let Ok(footer) = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()) else { return false };
-    let entries = footer.metadata().file_metadata().key_value_metadata();
-    entries.is_some_and(|entries| {
-        entries.iter().any(|e| e.key == SCALE_KEY && e.value.as_deref() == Some(&scale.to_string()))
-    })
-}
-
 /// Generates on one thread and encodes on this one. The file gets its name once whole.
 fn write_table(
     name: &'static str,
@@ -118,13 +108,7 @@ fn write_table(
 ) -> Result<(), ParquetError> {
     let Some(mut batches) = table(name, scale) else { return Ok(()) };
     let Some(first) = batches.next() else { return Ok(()) };
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_key_value_metadata(Some(vec![KeyValue::new(SCALE_KEY.into(), scale.to_string())]))
-        .build();
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    let mut writer = ArrowWriter::try_new(file.as_file_mut(), first.schema(), Some(properties))?;
+    let mut file = TableFile::create(folder, &first.schema(), scale.to_string())?;
     std::thread::scope(|threads| {
         let (send, receive) = sync_channel(2);
         threads.spawn(move || {
@@ -133,15 +117,13 @@ fn write_table(
         });
         let mut rows = 0;
         for batch in receive {
-            writer.write(&batch)?;
+            file.write(&batch)?;
             rows += batch.num_rows() as u64;
             progress(name, rows);
         }
         Ok::<(), ParquetError>(())
     })?;
-    writer.close()?;
-    file.persist(folder.join(format!("{name}.parquet"))).map_err(|e| e.error)?;
-    Ok(())
+    file.finish(&file::path(folder, name))
 }
 
 /// Text as `Utf8` instead of the generator's views.
@@ -188,9 +170,9 @@ mod tests {
         write_parquet(0.01, folder.path(), progress).expect("written");
         assert!(seen.lock().expect("lock").contains(&("lineitem".into(), 60175)));
         for name in TABLES {
-            assert!(is_whole(&folder.path().join(format!("{name}.parquet")), 0.01), "{name}");
+            assert!(file::is_whole(&file::path(folder.path(), name), "0.01"), "{name}");
         }
         write_parquet(0.01, folder.path(), |name, _| panic!("{name} again")).expect("nothing to do");
-        assert!(!is_whole(&folder.path().join("lineitem.parquet"), 0.02));
+        assert!(!file::is_whole(&file::path(folder.path(), "lineitem"), "0.02"));
     }
 }
