@@ -2,6 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Stats, decode_credit};
 use lightship_wire::frame::{HEADER_BYTES, Header};
 use lightship_wire::join::{Dealt, Join, Ticket};
@@ -25,6 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Meeting::decode(bytes);
     let _ = Place::decode(bytes);
     let _ = decode_release(bytes);
+    let _ = Task::decode(bytes);
     let _ = Ticket::decode(bytes);
     let _ = Join::decode(bytes);
     let _ = Dealt::decode(bytes);

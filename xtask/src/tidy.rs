@@ -30,8 +30,10 @@ const LEVELS: [(&str, u8); 15] = [
 const DEV: u8 = u8::MAX;
 
 /// What only one crate may see.
-const OWNED: [(&str, &str); 5] = [
+const OWNED: [(&str, &str); 7] = [
     ("datafusion", "lightship-engine"),
+    ("datafusion-distributed", "lightship-engine"),
+    ("datafusion-proto", "lightship-engine"),
     ("clap_mangen", "lightship-cli"),
     ("plotters", "lightship-plot"),
     ("rusqlite", "lightship-sources"),

@@ -205,9 +205,11 @@ impl From<Failure> for CliError {
     fn from(failure: Failure) -> Self {
         let kind = match failure.code {
             ErrorCode::Internal | ErrorCode::Cancelled => Kind::Internal,
-            ErrorCode::Protocol | ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost => {
-                Kind::Network
-            }
+            ErrorCode::Protocol
+            | ErrorCode::Busy
+            | ErrorCode::ShuttingDown
+            | ErrorCode::Lost
+            | ErrorCode::Peer => Kind::Network,
             ErrorCode::RowTooLarge | ErrorCode::Limit => Kind::Limits,
             ErrorCode::Data => Kind::Data,
             _ => Kind::Source,

@@ -43,6 +43,9 @@ pub enum EngineError {
         /// How much was needed, where known.
         needed_bytes: Option<u64>,
     },
+    /// Another node of the cluster has failed, or the way to it.
+    #[error("{0}")]
+    Remote(Failure),
     /// Settings that contradict each other.
     #[error("{0}")]
     Config(String),
@@ -58,6 +61,7 @@ impl EngineError {
             Self::Sql { .. } => ErrorCode::Sql,
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
+            Self::Remote(failure) => return failure.clone(),
             Self::Data(_) => ErrorCode::Data,
             Self::Limit { .. } => ErrorCode::Limit,
             Self::Config(_) | Self::Internal(_) => ErrorCode::Internal,
@@ -105,13 +109,19 @@ impl From<DataFusionError> for EngineError {
                 Err(shared) => Self::of_shared(&shared),
             },
             E::Collection(mut errors) if !errors.is_empty() => Self::from(errors.swap_remove(0)),
-            E::External(inner) => match inner.downcast::<SourceError>() {
-                Ok(source) => Self::Source(*source),
-                Err(other) => match other.downcast::<DataFusionError>() {
-                    Ok(inner) => Self::from(*inner),
-                    Err(other) => Self::Internal(other.to_string()),
-                },
-            },
+            E::External(inner) => {
+                let inner = match inner.downcast::<Self>() {
+                    Ok(own) => return *own,
+                    Err(other) => other,
+                };
+                match inner.downcast::<SourceError>() {
+                    Ok(source) => Self::Source(*source),
+                    Err(other) => match other.downcast::<DataFusionError>() {
+                        Ok(inner) => Self::from(*inner),
+                        Err(other) => Self::Internal(other.to_string()),
+                    },
+                }
+            }
             E::ArrowError(inner, context) => match *inner {
                 arrow_schema::ArrowError::ExternalError(inner) => Self::from(E::External(inner)),
                 inner => Self::of_shared(&E::ArrowError(Box::new(inner), context)),
@@ -143,12 +153,52 @@ impl EngineError {
             E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),
             E::Context(_, inner) | E::Diagnostic(_, inner) => Self::of_shared(inner),
             E::Shared(inner) => Self::of_shared(inner),
-            E::External(inner) => match inner.downcast_ref::<SourceError>() {
-                Some(source) => Self::File(source.to_string()),
-                None => Self::Internal(message),
+            E::External(inner) => match inner.downcast_ref::<Self>() {
+                Some(own) => own.of_same(),
+                None => match inner.downcast_ref::<SourceError>() {
+                    Some(source) => Self::File(source.to_string()),
+                    None => match inner.downcast_ref::<DataFusionError>() {
+                        Some(inner) => Self::of_shared(inner),
+                        None => Self::Internal(message),
+                    },
+                },
             },
             _ => Self::Internal(message),
         }
+    }
+}
+
+impl EngineError {
+    /// A node that has gone since the query was planned.
+    pub(crate) fn gone(name: &str) -> Self {
+        let failure =
+            Failure::new(ErrorCode::Peer, format!("node {name} has gone since the query was planned"));
+        Self::Remote(Failure { retryable: true, ..failure })
+    }
+
+    /// The same once more: many may wait for what has failed once.
+    fn of_same(&self) -> Self {
+        match self {
+            Self::Sql { message, position, hint } => {
+                Self::Sql { message: message.clone(), position: *position, hint: hint.clone() }
+            }
+            Self::Forbidden(message) => Self::Forbidden(message.clone()),
+            Self::Source(source) => Self::File(source.to_string()),
+            Self::File(message) => Self::File(message.clone()),
+            Self::Data(message) => Self::Data(message.clone()),
+            Self::Limit { message, needed_bytes } => {
+                Self::Limit { message: message.clone(), needed_bytes: *needed_bytes }
+            }
+            Self::Remote(failure) => Self::Remote(failure.clone()),
+            Self::Config(message) => Self::Config(message.clone()),
+            Self::Internal(message) => Self::Internal(message.clone()),
+        }
+    }
+}
+
+impl From<EngineError> for DataFusionError {
+    fn from(error: EngineError) -> Self {
+        Self::External(Box::new(error))
     }
 }
 

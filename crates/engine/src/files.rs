@@ -1,8 +1,10 @@
 //! Files and folders as tables.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::datasource::file_format::FileFormat;
@@ -103,6 +105,44 @@ fn look(folder: &Path, depth: usize, found: &mut BTreeSet<(Kind, String)>) -> st
             }
         } else {
             found.extend(Kind::of(&path));
+        }
+    }
+    Ok(())
+}
+
+/// What tells two states of a file or folder apart: names, sizes and times of its files. Never 0.
+///
+/// # Errors
+/// When it can't be looked at.
+pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
+    let mut files = Vec::new();
+    list(path, Path::new(""), DEPTH_MAX, &mut files)
+        .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
+    files.sort();
+    let mut text = String::new();
+    for (name, bytes, changed) in files {
+        let _ = writeln!(text, "{name}\0{bytes}\0{changed}");
+    }
+    // FNV-1a: the same on all nodes, whatever their version of anything.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Ok(hash.max(1))
+}
+
+fn list(path: &Path, name: &Path, depth: usize, found: &mut Vec<(String, u64, i128)>) -> std::io::Result<()> {
+    let metadata = path.metadata()?;
+    if !metadata.is_dir() {
+        let changed = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH);
+        let changed = changed.map_or(-1, |since| since.as_nanos() as i128);
+        found.push((name.display().to_string(), metadata.len(), changed));
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && depth > 0 {
+            list(&entry.path(), &name.join(entry.file_name()), depth - 1, found)?;
         }
     }
     Ok(())

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 
 use lightship_transport::net::{Answer, Service};
-use lightship_wire::control::{Failure, Query};
+use lightship_wire::cluster::Task;
+use lightship_wire::control::{ErrorCode, Failure, Query};
 
 use crate::Engine;
 
@@ -19,6 +20,18 @@ impl Service for Engine {
                 rows_estimate: running.rows_estimate(),
                 rows: running.into_rows(),
             })
+        })
+    }
+
+    fn task<'a>(
+        &'a self,
+        task: &'a Task,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            match &self.cluster {
+                Some(cluster) => cluster.answer(task).await,
+                None => Err(Failure::new(ErrorCode::Forbidden, "this node is in no cluster")),
+            }
         })
     }
 }

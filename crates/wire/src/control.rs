@@ -100,7 +100,7 @@ impl Plan {
         (u64::from(self.window_batches) * u64::from(self.batch_bytes)).max(self.message_bytes_max.into())
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.batch_rows);
         out.put_u32(self.batch_bytes);
         out.put_u32(self.message_bytes);
@@ -109,7 +109,7 @@ impl Plan {
         out.put_u8(self.codec.map_or(CODEC_AUTO, |codec| codec as u8));
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let plan = Self {
             batch_rows: reader.u32()?,
             batch_bytes: reader.u32()?,
@@ -327,6 +327,8 @@ pub enum ErrorCode {
     Data = 12,
     /// A connection that joined the result was lost, with messages on it.
     Lost = 13,
+    /// Another node of the cluster, which the message names, has failed or can't be reached.
+    Peer = 14,
 }
 
 impl ErrorCode {
@@ -346,6 +348,7 @@ impl ErrorCode {
             ShuttingDown,
             Data,
             Lost,
+            Peer,
         ]
         .into_iter()
         .find(|&known| known as u16 == code)

@@ -1,6 +1,7 @@
 //! The header before everything that is sent (`docs/format.md`, section 2).
 
 use crate::bytes::{Put, Reader};
+use crate::cluster::TASK_BYTES_MAX;
 use crate::error::{Result, WireError, malformed};
 
 /// First bytes of every frame.
@@ -9,7 +10,7 @@ pub const MAGIC: [u8; 4] = *b"LSHP";
 pub const VERSION: u8 = 1;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
-/// Largest payload of any frame but schema and message.
+/// Largest payload of any frame but schema, message and task.
 pub const CONTROL_BYTES_MAX: u32 = 1 << 20;
 /// Largest payload of a schema frame.
 pub const SCHEMA_BYTES_MAX: u32 = 16 << 20;
@@ -66,6 +67,8 @@ pub enum Kind {
     Release = 17,
     /// How much is to travel at once: asked for, and begun.
     Resize = 18,
+    /// What a node asks another one of its cluster for, and the plan of its transfer.
+    Task = 19,
 }
 
 impl Kind {
@@ -88,6 +91,7 @@ impl Kind {
             16 => Self::Meeting,
             17 => Self::Release,
             18 => Self::Resize,
+            19 => Self::Task,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }
@@ -97,6 +101,7 @@ impl Kind {
         match self {
             Self::Message => message_bytes_max,
             Self::Schema => SCHEMA_BYTES_MAX,
+            Self::Task => TASK_BYTES_MAX,
             _ => CONTROL_BYTES_MAX,
         }
     }

@@ -11,7 +11,7 @@
 //! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
 //!   say so that the producer can choose the codec; [`local`]: what is said only
 //!   where both are on one host; [`join`]: what is said of a result that comes over
-//!   several connections.
+//!   several connections; [`cluster`]: what nodes ask each other for.
 //!
 //! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
 //! checked before memory is taken, and every failure is a [`WireError`].
@@ -30,6 +30,7 @@
 //! ```
 
 mod bytes;
+pub mod cluster;
 mod codec;
 pub mod control;
 mod cut;

@@ -1,11 +1,12 @@
 //! `lightship node`: serves tables.
 
+use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lightship_engine::{Engine, EngineConfig};
+use lightship_engine::{ClusterConfig, Engine, EngineConfig};
 use lightship_sources::location::{NODE_PORT, redact};
 use lightship_sources::{Location, ReadOptions, TableName};
 use lightship_transport::net::{Listen, Server, ServerConfig, tls};
@@ -17,11 +18,18 @@ use crate::error::{CliError, Kind};
 use crate::feed::{open_shared, table_name};
 use crate::size::{Size, grouped};
 
+/// Connections of other nodes that are taken beside the clients'.
+const NODE_PLACES: usize = 4096;
+
 /// Serve tables: files, folders and tables of databases
 ///
 /// Clients run SQL over the tables named here and over nothing else; no
 /// statement opens a file or writes. Beyond this host a node listens only with
 /// TLS and a token.
+///
+/// With --join, or --advertise for the first one, it is a node of a cluster: a
+/// query to any of them is answered by all. A table may be in parts, each node
+/// with rows of its own, or shared, in files that all nodes can read.
 #[derive(Args, Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 #[command(after_long_help = "Examples:
@@ -29,6 +37,7 @@ use crate::size::{Size, grouped};
   lightship node --data warehouse/ --in-memory
   lightship node --table 'orders=postgresql://me@db/shop?table=public.orders'
   lightship node --listen 0.0.0.0:4270 --tls-cert cert.pem --tls-key key.pem --token-file tokens --data warehouse/
+  lightship node --listen 10.0.0.2:4270 --join 10.0.0.1:4270 --data part2/ --cluster-token-file secret ...
 
 Each flag can stand in the file of --config, as TOML: listen = [\"127.0.0.1:4270\"],
 table = [\"lineitem=lineitem.parquet\"], in-memory = true, query-memory = \"2GiB\".
@@ -78,6 +87,29 @@ pub(crate) struct NodeArgs {
     /// Listen beyond this host without TLS and token. Whoever reaches the port reads the tables.
     #[arg(long)]
     insecure: bool,
+    /// Other nodes of the cluster; one is enough to get to know all. A host's name may
+    /// stand for several addresses.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    join: Vec<String>,
+    /// The address by which other nodes reach this one. [default: that of --listen]
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// A table in files that all nodes of the cluster can read; each reads a share of them.
+    #[arg(long, value_name = "NAME=PATH")]
+    shared_table: Vec<String>,
+    /// Each file and folder in this folder as a shared table of its name.
+    #[arg(long, value_name = "DIR")]
+    shared_data: Option<PathBuf>,
+    /// File with the token by which nodes know each other; clients have tokens of their own.
+    #[arg(long, value_name = "FILE")]
+    cluster_token_file: Option<PathBuf>,
+    /// Authority that has signed the nodes' certificates (PEM).
+    #[arg(long, value_name = "FILE")]
+    cluster_ca: Option<PathBuf>,
+    /// Memory for rows on their way from other nodes, of all queries together; each stream
+    /// beyond it still has 128 KiB. [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    exchange_memory: Option<Size>,
     /// Settings from a TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -107,6 +139,13 @@ impl NodeArgs {
             token: either(self.token, file.token),
             token_file: self.token_file.or(file.token_file),
             insecure: self.insecure || file.insecure,
+            join: either(self.join, file.join),
+            advertise: self.advertise.or(file.advertise),
+            shared_table: [file.shared_table, self.shared_table].concat(),
+            shared_data: self.shared_data.or(file.shared_data),
+            cluster_token_file: self.cluster_token_file.or(file.cluster_token_file),
+            cluster_ca: self.cluster_ca.or(file.cluster_ca),
+            exchange_memory: self.exchange_memory.or(file.exchange_memory),
             config: self.config,
         })
     }
@@ -133,7 +172,76 @@ impl NodeArgs {
         if let Some(connections) = self.connections_max {
             config.connections_max = connections;
         }
+        if self.is_clustered() {
+            config.peer_token = Some(self.cluster_token()?);
+            // Nodes have places beside the clients'.
+            config.connections_max += NODE_PLACES;
+        }
         Ok(config)
+    }
+
+    /// Whether it is a node of a cluster.
+    fn is_clustered(&self) -> bool {
+        !self.join.is_empty() || self.advertise.is_some()
+    }
+
+    fn cluster_token(&self) -> Result<String, CliError> {
+        let Some(path) = &self.cluster_token_file else {
+            let far = self.addresses()?.into_iter().find(|listen| !listen.is_local());
+            return match far.filter(|_| !self.insecure) {
+                Some(listen) => Err(CliError::usage(format!(
+                    "{listen} can be reached from other hosts, which takes a token of the cluster"
+                ))
+                .hint("give all nodes the same file with --cluster-token-file")),
+                None => Ok(String::new()),
+            };
+        };
+        let text =
+            std::fs::read_to_string(path).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
+        match text.trim() {
+            "" => Err(CliError::usage(format!("{}: no token in it", path.display()))),
+            token => Ok(token.to_owned()),
+        }
+    }
+
+    /// How this node takes part in the cluster, when it listens at these addresses.
+    fn cluster(&self, listening: &[Listen]) -> Result<ClusterConfig, CliError> {
+        let specific = listening.iter().find_map(|listen| match listen {
+            Listen::Tcp(address) if !address.ip().is_unspecified() => Some(address.to_string()),
+            _ => None,
+        });
+        let name = match (&self.advertise, specific) {
+            (Some(name), _) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
+                name.clone()
+            }
+            (Some(name), _) => format!("{name}:{NODE_PORT}"),
+            (None, Some(address)) => address,
+            (None, None) => {
+                return Err(CliError::usage("other nodes can't reach this one by the address of --listen")
+                    .hint("say by which they can: --advertise HOST[:PORT]"));
+            }
+        };
+        let tls = match (&self.tls_cert, &self.cluster_ca) {
+            (Some(_), Some(path)) => Some(tls::client_with_authority(path)?),
+            (Some(_), None) => {
+                return Err(CliError::usage("the certificates of other nodes can't be verified")
+                    .hint("say who has signed them: --cluster-ca FILE"));
+            }
+            (None, _) => None,
+        };
+        let port = |text: &String| match text.rsplit_once(':') {
+            Some((_, port)) if port.parse::<u16>().is_ok() => text.clone(),
+            _ => format!("{text}:{NODE_PORT}"),
+        };
+        let defaults = ClusterConfig::default();
+        Ok(ClusterConfig {
+            name,
+            join: self.join.iter().map(port).collect(),
+            token: self.cluster_token()?,
+            tls,
+            exchange_bytes: self.exchange_memory.map_or(defaults.exchange_bytes, |size| size.0),
+            ..defaults
+        })
     }
 
     fn engine(&self) -> EngineConfig {
@@ -155,32 +263,47 @@ impl NodeArgs {
 
     /// Names and places of all tables.
     fn tables(&self) -> Result<Vec<(String, String)>, CliError> {
-        let mut tables = Vec::new();
-        if let Some(folder) = &self.data {
-            let fail = |e: std::io::Error| CliError::new(Kind::Source, format!("{}: {e}", folder.display()));
-            for entry in std::fs::read_dir(folder).map_err(fail)? {
-                let path = entry.map_err(fail)?.path();
-                let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-                if !hidden {
-                    tables.push((table_name(&path), path.display().to_string()));
-                }
-            }
-            tables.sort();
-        }
+        let mut tables = self.data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
         for given in &self.table {
-            let (name, place) = given.split_once('=').ok_or_else(|| {
-                CliError::usage(format!("--table {}: NAME=PATH or NAME=URI belongs there", redact(given)))
-            })?;
-            if name.contains("://") {
-                return Err(CliError::usage(format!(
-                    "--table {}: the name is missing: NAME=URI",
-                    redact(given)
-                )));
-            }
-            tables.push((name.to_owned(), place.to_owned()));
+            tables.push(named("--table", given)?);
         }
         Ok(tables)
     }
+
+    /// Names and paths of tables that all nodes can read.
+    fn shared_tables(&self) -> Result<Vec<(String, String)>, CliError> {
+        let mut tables = self.shared_data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
+        for given in &self.shared_table {
+            tables.push(named("--shared-table", given)?);
+        }
+        Ok(tables)
+    }
+}
+
+/// A table for each file and folder in a folder.
+fn tables_in(folder: &Path) -> Result<Vec<(String, String)>, CliError> {
+    let fail = |e: std::io::Error| CliError::new(Kind::Source, format!("{}: {e}", folder.display()));
+    let mut tables = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden {
+            tables.push((table_name(&path), path.display().to_string()));
+        }
+    }
+    tables.sort();
+    Ok(tables)
+}
+
+/// A table and its place, as they were given.
+fn named(flag: &str, given: &str) -> Result<(String, String), CliError> {
+    let (name, place) = given.split_once('=').ok_or_else(|| {
+        CliError::usage(format!("{flag} {}: NAME=PATH or NAME=URI belongs there", redact(given)))
+    })?;
+    if name.contains("://") {
+        return Err(CliError::usage(format!("{flag} {}: the name is missing: NAME=URI", redact(given))));
+    }
+    Ok((name.to_owned(), place.to_owned()))
 }
 
 /// Where the file is wrong and why, without its values: there may be tokens and passwords among them.
@@ -257,7 +380,18 @@ pub(crate) async fn cmd_node(
             _ = interrupted.wait_for(|&asked| asked) => return Err(CliError::interrupted()),
         }
     }
-    let listening: Vec<String> = server.local()?.iter().map(ToString::to_string).collect();
+    for (name, path) in args.shared_tables()? {
+        let registered = engine.register_shared_path(&name, Path::new(&path)).await.map_err(CliError::from);
+        registered.map_err(|e| CliError { message: format!("table {name}: {}", e.message), ..e })?;
+    }
+    let addresses = server.local()?;
+    if args.is_clustered() {
+        engine.join(args.cluster(&addresses)?).await?;
+    } else if !args.shared_table.is_empty() || args.shared_data.is_some() {
+        return Err(CliError::usage("tables are shared among nodes of a cluster")
+            .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
+    }
+    let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
         let tables: Vec<_> = engine
             .tables()
@@ -280,6 +414,40 @@ pub(crate) async fn cmd_node(
         }
         listening.iter().for_each(|address| crate::say!("listening on {address}"));
     }
-    server.run(Arc::new(engine), stop).await?;
-    Ok(())
+    let engine = Arc::new(engine);
+    let follow = tokio::spawn(follow(engine.clone(), stop.clone()));
+    let ended = server.run(engine, stop).await;
+    follow.abort();
+    Ok(ended?)
+}
+
+/// Says who comes and goes, and to all that this node leaves when it is asked to stop.
+async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
+    let Some(mut changes) = engine.watch_cluster() else { return };
+    let mut told = BTreeMap::new();
+    loop {
+        let now: BTreeMap<String, Option<String>> = engine
+            .cluster_nodes()
+            .into_iter()
+            .filter(|node| !node.is_self)
+            .map(|node| (node.name, node.absent))
+            .collect();
+        for (name, absent) in &now {
+            if told.get(name) != Some(absent) {
+                match absent {
+                    None => crate::say!("node {name} takes part"),
+                    Some(why) => crate::say!("{why}"),
+                }
+            }
+        }
+        told.keys()
+            .filter(|name| !now.contains_key(*name))
+            .for_each(|name| crate::say!("node {name} has left"));
+        told = now;
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            // A sender that is gone will never ask for more: that is a stop too.
+            _ = stop.wait_for(|&asked| asked) => return engine.leave(),
+        }
+    }
 }

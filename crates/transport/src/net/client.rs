@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
 use lightship_wire::control::{Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
@@ -44,6 +45,9 @@ pub struct ClientConfig {
     /// Whether rows of a server on this host may come through shared memory. They then lie
     /// there until they are dropped; what is held beyond the window comes by the socket.
     pub shared_memory: bool,
+    /// Whether to introduce oneself as a node of the server's cluster, by whose token. A node has no
+    /// shared memory with another one.
+    pub peer: bool,
 }
 
 impl Default for ClientConfig {
@@ -53,6 +57,7 @@ impl Default for ClientConfig {
             connect_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
             shared_memory: true,
+            peer: false,
         }
     }
 }
@@ -199,6 +204,7 @@ impl Connection {
             _ => None,
         };
         let capabilities = match (is_tcp, &ledger) {
+            (true, _) if config.peer => CAPABILITY_CLUSTER | CAPABILITY_RESIZE,
             (true, _) if same_host && config.shared_memory => {
                 CAPABILITY_JOIN | CAPABILITY_RESIZE | CAPABILITY_MEETING
             }
@@ -253,6 +259,11 @@ impl Connection {
         } else {
             Err(TransportError::Protocol("another server came to the meeting".into()))
         }
+    }
+
+    /// Whether it could be asked: it has not ended, as far as is known.
+    pub fn is_open(&self) -> bool {
+        lock(&self.link.shared).ended.is_none() && !self.task.is_finished()
     }
 
     /// What carries the rows.
@@ -315,21 +326,37 @@ impl Connection {
     /// # Errors
     /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
     pub async fn query(&mut self, query: &Query) -> Result<(SchemaRef, Option<u64>)> {
+        self.ask(&query.plan, |client| client.query(query)).await
+    }
+
+    /// As [`Connection::query`], of a node of the same cluster.
+    ///
+    /// # Errors
+    /// As of a query, and [`TransportError::Config`] where the server takes this side for no node.
+    pub async fn task(&mut self, task: &Task) -> Result<SchemaRef> {
+        Ok(self.ask(&task.plan, |client| client.task(task)).await?.0)
+    }
+
+    async fn ask(
+        &mut self,
+        plan: &Plan,
+        ask: impl FnOnce(&mut Client) -> Result<()>,
+    ) -> Result<(SchemaRef, Option<u64>)> {
         self.discard().await?;
         (self.progress, self.handed) =
             (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
         {
             let mut shared = lock(&self.link.shared);
             if let Some(ledger) = &self.link.ledger {
-                ledger.set_segment_bytes_max(query.plan.memory_bytes());
+                ledger.set_segment_bytes_max(plan.memory_bytes());
             }
             self.link.release(&mut shared.client);
-            shared.client.query(query)?;
+            ask(&mut shared.client)?;
         }
         self.link.outgoing.notify_one();
         loop {
             match self.told().await? {
-                ClientEvent::Ticket(ticket) => self.widen(&ticket, &query.plan),
+                ClientEvent::Ticket(ticket) => self.widen(&ticket, plan),
                 ClientEvent::Accepted { schema, rows_estimate } => return Ok((schema, rows_estimate)),
                 ClientEvent::Failed(failure) => {
                     self.narrow();

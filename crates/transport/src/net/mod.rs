@@ -28,7 +28,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::Stream;
-use lightship_wire::control::{Failure, Query};
+use lightship_wire::cluster::Task;
+use lightship_wire::control::{ErrorCode, Failure, Query};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
@@ -57,6 +58,17 @@ pub trait Service: Send + Sync + 'static {
         &'a self,
         query: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+
+    /// Does what another node of the cluster asks for. Called only for those that have shown its token.
+    ///
+    /// # Errors
+    /// What the node is told; always, where a service does not say otherwise.
+    fn task<'a>(
+        &'a self,
+        _task: &'a Task,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this node does no tasks of others")) })
+    }
 }
 
 /// Locks what one task's own futures share; a panic elsewhere does not spoil it.

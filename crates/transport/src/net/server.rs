@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::OptionFuture;
-use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Query};
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
+use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
@@ -37,6 +38,9 @@ pub struct ServerConfig {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Bearer tokens that are let in; none lets everybody in.
     pub tokens: Vec<String>,
+    /// The token by which nodes of the same cluster are let in, besides clients; empty lets in every
+    /// node. None: this is no node of a cluster.
+    pub peer_token: Option<String>,
     /// Allows listening beyond this host without TLS and tokens.
     pub insecure: bool,
     /// Connections at once; one more is told to come later. Each may hold a
@@ -58,6 +62,7 @@ impl Default for ServerConfig {
         Self {
             tls: None,
             tokens: Vec::new(),
+            peer_token: None,
             insecure: false,
             connections_max: 256,
             message_bytes_max: 32 << 20,
@@ -178,13 +183,35 @@ pub(super) struct Link {
 pub(super) struct Shared {
     pub(super) proto: Proto,
     hello: Option<Hello>,
-    query: Option<Query>,
+    asked: Option<Asked>,
     join: Option<Join>,
     pub(super) cancelled: bool,
     /// What the consumer measured, when it last said so.
     pub(super) progress: Option<Progress>,
     /// The sizes that the consumer asks for.
     pub(super) resize: Option<Sizes>,
+}
+
+impl Shared {
+    fn ask(&mut self, asked: Asked) {
+        (self.asked, self.cancelled) = (Some(asked), false);
+        (self.progress, self.resize) = (None, None);
+    }
+}
+
+/// What is to be answered.
+enum Asked {
+    Query(Query),
+    Task(Task),
+}
+
+impl Asked {
+    fn plan_mut(&mut self) -> &mut Plan {
+        match self {
+            Self::Query(query) => &mut query.plan,
+            Self::Task(task) => &mut task.plan,
+        }
+    }
 }
 
 /// Why the answer to a query ends early.
@@ -238,7 +265,7 @@ impl Session {
         let shared = Shared {
             proto,
             hello: None,
-            query: None,
+            asked: None,
             join: None,
             cancelled: false,
             progress: None,
@@ -346,6 +373,7 @@ impl Handler {
             return Err(refusal.into());
         }
         let (capabilities, place) = match &way {
+            Way::Tcp { .. } if self.is_peer(&hello) => (CAPABILITY_CLUSTER | CAPABILITY_RESIZE, None),
             Way::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_MEETING != 0 => {
                 (CAPABILITY_JOIN | CAPABILITY_RESIZE, MeetingPlace::open())
             }
@@ -362,11 +390,11 @@ impl Handler {
         let mut shutdown = self.shutdown.clone();
         loop {
             flush(link, writer).await?;
-            let query = lock(&link.shared).query.take();
-            if let Some(query) = query {
+            let asked = lock(&link.shared).asked.take();
+            if let Some(asked) = asked {
                 // A client that asks here has not gone there, and will not.
                 meeting.set(None.into());
-                match self.answer(query, link, writer, &mut meter).await {
+                match self.answer(asked, link, writer, &mut meter).await {
                     Ok(()) => {}
                     Err(Stop::Failed(failure)) => {
                         tracing::info!(code = ?failure.code, error = %failure, "query failed");
@@ -398,6 +426,14 @@ impl Handler {
         }
     }
 
+    /// Whether it is a node of this cluster that says so.
+    fn is_peer(&self, hello: &Hello) -> bool {
+        let token = self.config.peer_token.as_deref();
+        let known = token
+            .is_some_and(|token| token.is_empty() || token.as_bytes().ct_eq(hello.token.as_bytes()).into());
+        known && hello.capabilities & CAPABILITY_CLUSTER != 0
+    }
+
     fn refusal(&self, hello: &Hello, way: &Way) -> Option<Failure> {
         if matches!(way, Way::Met { .. }) {
             // Its token and its place were looked at when it came by TCP.
@@ -406,7 +442,15 @@ impl Handler {
         let known = self.config.tokens.iter().fold(subtle::Choice::from(0), |known, token| {
             known | token.as_bytes().ct_eq(hello.token.as_bytes())
         });
-        if !self.config.tokens.is_empty() && !bool::from(known) {
+        let a_node = hello.capabilities & CAPABILITY_CLUSTER != 0;
+        if a_node && !self.is_peer(hello) {
+            let what = match self.config.peer_token {
+                Some(_) => "the token is not that of the cluster",
+                None => "this node is in no cluster",
+            };
+            return Some(Failure::new(ErrorCode::Unauthenticated, what));
+        }
+        if !a_node && !self.config.tokens.is_empty() && !bool::from(known) {
             let what = if hello.token.is_empty() { "a token is needed" } else { "the token is not known" };
             return Some(
                 Failure::new(ErrorCode::Unauthenticated, what)
@@ -421,12 +465,12 @@ impl Handler {
 
     async fn answer(
         &self,
-        mut query: Query,
+        mut asked: Asked,
         link: &Link,
         writer: &mut FrameWriter,
         meter: &mut Meter,
     ) -> Result<(), Stop> {
-        let plan = &mut query.plan;
+        let plan = asked.plan_mut();
         plan.message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
         let mut striping = None;
         if plan.streams > 1
@@ -437,7 +481,11 @@ impl Handler {
             flush(link, writer).await?;
             striping = Some(open);
         }
-        let planning = attended(self.service.query(&query), link, writer).await?;
+        let plan = *plan;
+        let planning = match &asked {
+            Asked::Query(query) => attended(self.service.query(query), link, writer).await?,
+            Asked::Task(task) => attended(self.service.task(task), link, writer).await?,
+        };
         let Answer { schema, rows_estimate, rows } = planning?;
         let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
         lock(&link.shared)
@@ -445,9 +493,9 @@ impl Handler {
             .accept(&accepted)
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
 
-        writer.begin(&query.plan);
+        writer.begin(&plan);
         let message_bytes_max = self.config.message_bytes_max;
-        Answering::new(link, writer, meter, query.plan, message_bytes_max, schema, striping).run(rows).await
+        Answering::new(link, writer, meter, plan, message_bytes_max, schema, striping).run(rows).await
     }
 }
 
@@ -503,10 +551,8 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
     let mut shared = lock(&link.shared);
     match shared.proto.handle(Instant::now(), &header, &payload)? {
         Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
-        Some(ServerEvent::Query(query)) => {
-            (shared.query, shared.cancelled) = (Some(query), false);
-            (shared.progress, shared.resize) = (None, None);
-        }
+        Some(ServerEvent::Query(query)) => shared.ask(Asked::Query(query)),
+        Some(ServerEvent::Task(task)) => shared.ask(Asked::Task(task)),
         Some(ServerEvent::Join(join)) => shared.join = Some(join),
         Some(ServerEvent::Cancel) => shared.cancelled = true,
         Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
 use lightship_wire::frame::{FLAG_DEALT, FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
 use lightship_wire::join::{CAPABILITY_JOIN, Dealt, Join, Ticket};
@@ -221,17 +222,39 @@ impl Client {
     /// # Errors
     /// [`TransportError::Protocol`] when one is, and what [`Client::settle`] says.
     pub fn query(&mut self, query: &Query) -> Result<()> {
+        let query = Query { plan: self.settle(query.plan)?, sql: query.sql.clone() };
+        self.ask(Kind::Query, query.plan, query.encode())
+    }
+
+    /// Asks a node of the cluster for what only nodes ask each other. Only when no result is on its way.
+    ///
+    /// # Errors
+    /// [`TransportError::Protocol`] when one is, [`TransportError::Config`] when the server does not take
+    /// this side for a node of its cluster.
+    pub fn task(&mut self, task: &Task) -> Result<()> {
+        if self.server.capabilities & CAPABILITY_CLUSTER == 0 {
+            return Err(TransportError::Config("the server is no node of this cluster".into()));
+        }
+        self.ask(Kind::Task, task.plan, task.encode())
+    }
+
+    fn ask(&mut self, kind: Kind, plan: Plan, payload: Vec<u8>) -> Result<()> {
         if !matches!(self.state, State::Idle) {
             return Err(TransportError::Protocol(
                 "a query while another is running on this connection".into(),
             ));
         }
-        let query = Query { plan: self.settle(query.plan)?, sql: query.sql.clone() };
+        // What the server would refuse ends a query, not the connection.
+        let limit = kind.payload_bytes_max(0);
+        if payload.len() > limit as usize {
+            let (bytes, limit) = (payload.len() as u64, limit.into());
+            return Err(WireError::TooLarge { what: "query", bytes, limit }.into());
+        }
         self.stream += 1;
         self.cancelled = false;
         self.inbox.open(self.stream);
-        self.outbox.push(Kind::Query, 0, self.stream, query.encode());
-        self.state = State::Asked { plan: query.plan, joined: 0 };
+        self.outbox.push(kind, 0, self.stream, payload);
+        self.state = State::Asked { plan, joined: 0 };
         Ok(())
     }
 

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lightship_wire::EncodedMessage;
-use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Failure, Hello, Query, Stats, decode_credit};
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
+use lightship_wire::control::{
+    Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, decode_credit,
+};
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
 use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
@@ -21,6 +24,8 @@ pub enum ServerEvent {
     Hello(Hello),
     /// A query: answer with [`Server::accept`] or [`Server::fail`].
     Query(Query),
+    /// A task of another node of the cluster: to be answered as a query.
+    Task(Task),
     /// The client wants no more of the result: stop, and [`Server::fail`] it.
     Cancel,
     /// What the client has measured so far, where the codec is the server's to choose.
@@ -38,7 +43,7 @@ enum State {
     /// The client has introduced itself and waits for an answer.
     Introduced,
     Idle,
-    Asked(Query),
+    Asked(Plan),
     Sending(Sending),
     /// Asks to join a result of another connection, or brings its messages.
     Joining,
@@ -123,9 +128,9 @@ impl Server {
     /// # Errors
     /// When the schema can't be written.
     pub fn accept(&mut self, accepted: &Accepted) -> Result<()> {
-        let State::Asked(query) = &self.state else { return Ok(()) };
-        let (window_batches, batch_bytes) = (query.plan.window_batches, query.plan.batch_bytes);
-        let adaptive = query.plan.codec.is_none();
+        let State::Asked(plan) = &self.state else { return Ok(()) };
+        let (window_batches, batch_bytes) = (plan.window_batches, plan.batch_bytes);
+        let adaptive = plan.codec.is_none();
         self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
         self.state = State::Sending(Sending {
             credit: window_batches.into(),
@@ -142,7 +147,7 @@ impl Server {
 
     /// Lets other connections join the result. Only where its plan asks for that, and before it is accepted.
     pub fn ticket(&mut self, ticket: &Ticket) {
-        debug_assert!(matches!(&self.state, State::Asked(query) if query.plan.streams > 1));
+        debug_assert!(matches!(&self.state, State::Asked(plan) if plan.streams > 1));
         self.outbox.push(Kind::Ticket, 0, self.stream, ticket.encode());
     }
 
@@ -269,10 +274,16 @@ impl Server {
         !matches!(self.state, State::Greeting | State::Introduced)
     }
 
+    /// Whether the client is welcome as a node of the cluster.
+    fn is_peer(&self) -> bool {
+        self.is_welcome() && self.capabilities & CAPABILITY_CLUSTER != 0
+    }
+
     /// The largest payload to accept for a frame of this kind: clients send no rows.
     pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Message | Kind::Schema => 0,
+            Kind::Task if !self.is_peer() => 0,
             kind => kind.payload_bytes_max(0),
         }
     }
@@ -287,7 +298,7 @@ impl Server {
         let late = matches!(header.kind, Kind::Credit | Kind::Progress | Kind::Resize | Kind::Cancel)
             && header.stream == self.stream
             && matches!(self.state, State::Idle);
-        if matches!(header.kind, Kind::Query | Kind::Join) && matches!(self.state, State::Idle) {
+        if matches!(header.kind, Kind::Query | Kind::Task | Kind::Join) && matches!(self.state, State::Idle) {
             if header.stream != self.stream.wrapping_add(1) || header.stream == 0 {
                 return Err(TransportError::Protocol(format!("stream {} out of order", header.stream)));
             }
@@ -316,9 +327,16 @@ impl Server {
             (Kind::Query, state @ State::Idle) => {
                 let mut query = Query::decode(payload)?;
                 query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
-                *state = State::Asked(query.clone());
+                *state = State::Asked(query.plan);
                 self.wished = false;
                 Ok(Some(ServerEvent::Query(query)))
+            }
+            (Kind::Task, state @ State::Idle) if self.capabilities & CAPABILITY_CLUSTER != 0 => {
+                let mut task = Task::decode(payload)?;
+                task.plan.window_batches = task.plan.window_batches.min(WINDOW_BATCHES_MAX);
+                *state = State::Asked(task.plan);
+                self.wished = false;
+                Ok(Some(ServerEvent::Task(task)))
             }
             (Kind::Join, state @ State::Idle) => {
                 let join = Join::decode(payload)?;

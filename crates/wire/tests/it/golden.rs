@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
+use lightship_wire::cluster::Task;
 use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
 };
@@ -101,6 +102,11 @@ fn frames_about_several_connections() {
     check("dealt.bin", &Dealt { connection: 2, bytes: 77, rows: 33, body_bytes: 1 << 20 }.encode());
     let plan = Plan { streams: 3, ..Plan::default() };
     check("query.streams.bin", &Query { sql: "select 1".into(), plan }.encode());
+}
+
+#[test]
+fn frames_between_nodes() {
+    check("task.bin", &Task { body: b"scan".to_vec(), plan: Plan::default() }.encode());
 }
 
 #[test]

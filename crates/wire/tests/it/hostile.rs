@@ -4,6 +4,7 @@
 use arrow_array::Array;
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
+use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
 use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
@@ -64,6 +65,7 @@ proptest! {
         if let Ok(query) = Query::decode(&bytes) {
             prop_assert_eq!(Query::decode(&query.encode()).unwrap(), query);
         }
+        let _ = Task::decode(&bytes);
         let _ = Ticket::decode(&bytes);
         let _ = Join::decode(&bytes);
         let _ = Dealt::decode(&bytes);

@@ -1,0 +1,227 @@
+//! datafusion-distributed's way to a worker, over our own wire.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use arrow_array::RecordBatch;
+use async_trait::async_trait;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Label, MetricBuilder, MetricValue, Time};
+use datafusion_distributed::{
+    BytesMetricExt, ChannelResolver, CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoRequest,
+    GetWorkerInfoResponse, ProducerHead, SetPlanRequest, WorkerChannel, WorkerToCoordinatorMsg,
+};
+use futures::future::try_join_all;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use http::HeaderMap;
+use lightship_wire::control::Plan;
+use prost::Message as _;
+use url::Url;
+
+use super::ask::{Ask, Execute, Head, Header, SetPlan, malformed};
+use super::metrics::TaskReport;
+use super::peer::{Peer, Reply};
+use super::reply::first_binary;
+use super::{Cluster, VERSION, explain};
+use crate::error::EngineError;
+
+/// Finds the way to a node.
+pub(crate) struct Channels(pub(crate) Weak<Cluster>);
+
+#[async_trait]
+impl ChannelResolver for Channels {
+    async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>> {
+        let name = url.authority();
+        let cluster = self.0.upgrade().ok_or_else(|| EngineError::gone(name))?;
+        if name == cluster.name() {
+            return Ok(Box::new(OwnChannel(cluster)));
+        }
+        let peer = cluster.peer(name)?;
+        Ok(Box::new(PeerChannel { peer, cluster }))
+    }
+}
+
+/// The way to this node itself.
+struct OwnChannel(Arc<Cluster>);
+
+#[async_trait]
+impl WorkerChannel for OwnChannel {
+    async fn coordinator_channel(
+        &mut self,
+        headers: HeaderMap,
+        set: SetPlanRequest,
+        to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
+        _: ExecutionPlanMetricsSet,
+        _: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
+        let (part, _) = self.0.queries.begin(set.task_key);
+        let reports = self.0.worker().coordinator_channel(headers, set, to_worker.map(Ok).boxed()).await?;
+        Ok(with(part, reports))
+    }
+
+    async fn execute_task(
+        &mut self,
+        _: HeaderMap,
+        request: ExecuteTaskRequest,
+        _: ExecutionPlanMetricsSet,
+        _: &Arc<TaskContext>,
+    ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
+        let (streams, _) = self.0.worker().execute_task(request).await?;
+        Ok(streams.into_iter().map(|stream| stream.boxed()).collect())
+    }
+
+    async fn get_worker_info(&mut self, _: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
+        Ok(GetWorkerInfoResponse { version: VERSION.into() })
+    }
+}
+
+/// A stream that keeps something to its end.
+fn with<K: Send + 'static, T: 'static>(kept: K, stream: BoxStream<'static, T>) -> BoxStream<'static, T> {
+    stream
+        .map(move |item| {
+            let _ = &kept;
+            item
+        })
+        .boxed()
+}
+
+/// The way to another node.
+struct PeerChannel {
+    peer: Arc<Peer>,
+    cluster: Arc<Cluster>,
+}
+
+/// The plan of transfers that are no rows of tables.
+fn small() -> Plan {
+    Plan { codec: None, ..Plan::default() }
+}
+
+#[async_trait]
+impl WorkerChannel for PeerChannel {
+    /// Sends a part of a plan. The answer stays open until the query ends, so the node knows if we are lost.
+    async fn coordinator_channel(
+        &mut self,
+        headers: HeaderMap,
+        set: SetPlanRequest,
+        to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
+        _: ExecutionPlanMetricsSet,
+        context: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
+        if !set.work_unit_feed_declarations.is_empty() {
+            return Err(DataFusionError::NotImplemented("feeds of work to other nodes".into()));
+        }
+        let (part, _) = self.cluster.queries.begin(set.task_key);
+        let ask = Ask::SetPlan(SetPlan {
+            key: set.task_key.into(),
+            tasks: set.task_count as u64,
+            plan: set.plan.encode(context)?,
+            url: set.target_worker_url.into(),
+            query_start_ns: set.query_start_time_ns as u64,
+            headers: headers
+                .iter()
+                .map(|(name, value)| Header { name: name.to_string(), value: value.as_bytes().to_vec() })
+                .collect(),
+        });
+        let reply = self.peer.ask(ask, small(), None).await?;
+        let finish = finish(self.peer.clone(), Ask::Finish(set.task_key.into()), to_worker);
+        let reports = futures::stream::try_unfold((reply, 0, None), |(mut reply, row, rows)| async move {
+            let (row, rows): (usize, Option<RecordBatch>) = match rows {
+                Some(_) => (row, rows),
+                None => (0, reply.next().await?),
+            };
+            let Some(rows) = rows else { return Ok(None) };
+            let report =
+                TaskReport::decode(first_binary(&rows, row)?).map_err(|e| malformed(&e.to_string()))?;
+            let rest = (row + 1 < rows.num_rows()).then_some(rows);
+            Ok::<_, DataFusionError>(Some((
+                WorkerToCoordinatorMsg::TaskMetrics(report.to_metrics()),
+                (reply, row + 1, rest),
+            )))
+        });
+        // Both go on beside each other; the answer ends when the node has been told of the end.
+        let told = futures::stream::once(finish).filter_map(|told| async { told.err().map(Err) });
+        // Others break off when the query ends here: they are told why.
+        let (queries, key) = (self.cluster.queries.clone(), set.task_key);
+        let reports = futures::stream::select(reports, told).map_err(move |error: DataFusionError| {
+            let error = EngineError::from(error);
+            queries.end_with(&key, error.to_failure());
+            error.into()
+        });
+        Ok(with(part, reports.boxed()))
+    }
+
+    async fn execute_task(
+        &mut self,
+        _: HeaderMap,
+        request: ExecuteTaskRequest,
+        metrics: ExecutionPlanMetricsSet,
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
+        let head = match request.producer_head {
+            ProducerHead::None => None,
+            ProducerHead::BroadcastExec { output_partitions } => {
+                Some(Head::Broadcast(output_partitions as u64))
+            }
+            ProducerHead::RepartitionExec { partitioning } => {
+                Some(Head::Repartition(partitioning.encode(context)?))
+            }
+        };
+        let partitions = request.target_partition_start..request.target_partition_end;
+        let (plan, leases) = self.cluster.exchange().leases(partitions.len());
+        let node = Label::new("node", self.peer.name.clone());
+        let measure = || MetricBuilder::new(&metrics).with_label(node.clone());
+        let bytes = measure().bytes_counter(explain::BYTES);
+        let rows_read = measure().global_counter(explain::ROWS);
+        let wait = Time::new();
+        measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
+        // Each partition has a way of its own: who reads one need not make room for another.
+        let replies = partitions.zip(leases).map(|(partition, lease)| {
+            let (key, partition) = (request.task_key.into(), partition as u64);
+            let ask = Ask::Execute(Execute { key, partition, head: head.clone() });
+            self.peer.ask(ask, plan, Some(lease))
+        });
+        let replies: Vec<Reply> = try_join_all(replies).await?;
+        let streams = replies.into_iter().map(|reply| {
+            let measured = (bytes.clone(), rows_read.clone(), wait.clone());
+            let (queries, query) = (self.cluster.queries.clone(), request.task_key.query_id);
+            let slot = self.cluster.queries.keep(&request.task_key.query_id, reply);
+            futures::stream::try_unfold(slot, move |slot| {
+                let ((bytes, rows_read, wait), queries) = (measured.clone(), queries.clone());
+                async move {
+                    let mut reply = slot.take().ok_or_else(|| queries.why(&query))?;
+                    let waiting = Instant::now();
+                    let rows = reply.next().await?;
+                    wait.add_elapsed(waiting);
+                    let Some(rows) = rows else {
+                        bytes.add_bytes(reply.bytes_wire as usize);
+                        return Ok(None);
+                    };
+                    rows_read.add(rows.num_rows());
+                    slot.put(reply);
+                    Ok::<_, DataFusionError>(Some((rows, slot)))
+                }
+            })
+            .boxed()
+        });
+        Ok(streams.collect())
+    }
+
+    async fn get_worker_info(&mut self, _: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
+        // Others were not let in.
+        Ok(GetWorkerInfoResponse { version: VERSION.into() })
+    }
+}
+
+/// Waits for the end of the query, and tells the node.
+async fn finish(
+    peer: Arc<Peer>,
+    ask: Ask,
+    to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
+) -> Result<()> {
+    to_worker.for_each(|_| futures::future::ready(())).await;
+    let mut reply = peer.ask(ask, small(), None).await?;
+    while reply.next().await?.is_some() {}
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Memory for rows on their way between nodes, shared by all queries of a node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lightship_wire::control::Plan;
+
+/// Batches of a stream that may be on their way or unconsumed: one travels while one is read.
+const WINDOW_BATCHES: u32 = 2;
+/// A message is never smaller: less memory than for two of them no stream can do with.
+const MESSAGE_BYTES_MIN: u64 = 64 << 10;
+/// Beyond this, larger messages win nothing.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+
+/// What streams from other nodes may hold here.
+///
+/// A stream gets the more, the more is free, and always something: were it to wait for others, which may wait
+/// for it, the query could lock up. So at most `limit_bytes` are held, and 128 KiB for each stream beyond.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    limit_bytes: u64,
+    held_bytes: AtomicU64,
+}
+
+/// A stream's part of an [`Exchange`], returned when dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    exchange: Arc<Exchange>,
+    bytes: u64,
+}
+
+impl Exchange {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { limit_bytes, held_bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes that streams hold, or may come to hold.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Parts for streams that begin together, and the plan of their transfers.
+    pub(crate) fn leases(self: &Arc<Self>, streams: usize) -> (Plan, Vec<Lease>) {
+        let window = u64::from(WINDOW_BATCHES);
+        // Half of what is free: others will come.
+        let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2;
+        let message_bytes =
+            (free / (streams.max(1) as u64 * window)).clamp(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX);
+        let plan = Plan {
+            batch_bytes: message_bytes as u32,
+            message_bytes: message_bytes as u32,
+            window_batches: WINDOW_BATCHES,
+            codec: None,
+            ..Plan::default()
+        };
+        let bytes = window * message_bytes;
+        let lease = || {
+            self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+            Lease { exchange: self.clone(), bytes }
+        };
+        (plan, std::iter::repeat_with(lease).take(streams).collect())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.exchange.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_share_what_is_free_and_none_waits() {
+        let exchange = Arc::new(Exchange::new(8 << 20));
+        let (plan, first) = exchange.leases(2);
+        assert_eq!((plan.message_bytes, plan.window_batches), (1 << 20, 2));
+        assert_eq!(exchange.held_bytes(), 4 << 20);
+        let (plan, second) = exchange.leases(4);
+        assert_eq!(plan.message_bytes, 256 << 10);
+        assert_eq!(exchange.held_bytes(), 6 << 20);
+        let (plan, many) = exchange.leases(100);
+        assert_eq!(plan.message_bytes, 64 << 10);
+        assert!(exchange.held_bytes() <= (8 << 20) + 100 * (128 << 10));
+        drop((first, second, many));
+        assert_eq!(exchange.held_bytes(), 0);
+    }
+}

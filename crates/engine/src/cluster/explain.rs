@@ -1,0 +1,236 @@
+//! What a query over several nodes does, and did: stages, nodes, and what went between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::common::Result;
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion_distributed::{
+    BytesCounterMetric, DISTRIBUTED_DATAFUSION_TASK_ID_LABEL, DistributedExec, DistributedMetricsFormat,
+    NetworkBoundaryExt, Stage, display_plan_ascii, rewrite_distributed_plan_with_metrics,
+};
+use futures::StreamExt;
+use serde::Serialize;
+
+use super::Cluster;
+use super::members::Snapshot;
+use super::route;
+
+/// Nodes that have ended a query tell what they measured at once; one that is lost never does.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A query, explained.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explained {
+    /// From the first request to the last row, where it was run.
+    pub(crate) seconds: Option<f64>,
+    pub(crate) rows: Option<u64>,
+    /// The last is that of the node that was asked.
+    pub(crate) stages: Vec<StageExplained>,
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) plan: String,
+}
+
+/// A part of the plan that runs on several nodes at once.
+#[derive(Debug, Serialize)]
+pub(crate) struct StageExplained {
+    pub(crate) stage: usize,
+    /// Stages whose rows it reads.
+    pub(crate) reads: Vec<usize>,
+    pub(crate) tasks: Vec<TaskExplained>,
+    /// Its operators, from the root, one a line.
+    pub(crate) operators: Vec<String>,
+}
+
+/// A stage on one node.
+#[derive(Debug, Serialize)]
+pub(crate) struct TaskExplained {
+    pub(crate) node: String,
+    /// Rows that it gave, where it was run.
+    pub(crate) rows: Option<u64>,
+    /// Processor time of its operators, of all threads together.
+    pub(crate) cpu_seconds: Option<f64>,
+}
+
+/// What went from one node's task to another's.
+#[derive(Debug, Serialize)]
+pub(crate) struct Edge {
+    pub(crate) from_stage: usize,
+    pub(crate) to_stage: usize,
+    pub(crate) from_node: String,
+    pub(crate) to_node: String,
+    pub(crate) rows: u64,
+    /// With headers, as encoded.
+    pub(crate) bytes_wire: u64,
+    /// The reader waited so long for these rows, of all its partitions together.
+    pub(crate) wait_seconds: f64,
+}
+
+/// Explains a plan; with `run`, after all of it was run.
+pub(crate) async fn explain(
+    cluster: &Arc<Cluster>,
+    snapshot: &Snapshot,
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<datafusion::execution::TaskContext>,
+    run: bool,
+) -> Result<Explained> {
+    let (mut seconds, mut count) = (None, None);
+    let mut shown = plan.clone();
+    if run {
+        let began = Instant::now();
+        let mut rows = execute_stream(plan.clone(), context)?;
+        let mut sum = 0;
+        while let Some(batch) = rows.next().await {
+            sum += batch?.num_rows() as u64;
+        }
+        (seconds, count) = (Some(began.elapsed().as_secs_f64()), Some(sum));
+        let measured = rewrite_distributed_plan_with_metrics(plan.clone(), DistributedMetricsFormat::PerTask);
+        match tokio::time::timeout(METRICS_TIMEOUT, measured).await {
+            Ok(measured) => shown = measured?,
+            Err(_) => tracing::warn!("some nodes did not tell what they measured"),
+        }
+    }
+    let mut found = Explained {
+        seconds,
+        rows: count,
+        stages: Vec::new(),
+        edges: Vec::new(),
+        plan: match plan.downcast_ref::<DistributedExec>() {
+            Some(_) => display_plan_ascii(shown.as_ref(), run),
+            None => displayable(plan.as_ref()).indent(false).to_string(),
+        },
+    };
+    let root = shown
+        .downcast_ref::<DistributedExec>()
+        .and_then(|root| root.children().first().map(|c| (*c).clone()));
+    stage(&root.unwrap_or(shown), 0, &[cluster.name().to_owned()], snapshot, run, &mut found)?;
+    Ok(found)
+}
+
+/// Explains a stage and those below it, the lowest first.
+fn stage(
+    plan: &Arc<dyn ExecutionPlan>,
+    number: usize,
+    nodes: &[String],
+    snapshot: &Snapshot,
+    run: bool,
+    found: &mut Explained,
+) -> Result<()> {
+    let (mut reads, mut operators) = (Vec::new(), Vec::new());
+    let mut cpu_ns = vec![0; nodes.len()];
+    let mut given = vec![None; nodes.len()];
+    let mut below = Vec::new();
+    walk(plan, 0, &mut |node, depth| {
+        let text = displayable(node.as_ref()).one_line().to_string();
+        operators.push(format!("{}{}", "  ".repeat(depth), text.trim_end()));
+        let metrics = node.metrics().unwrap_or_default();
+        for (task, measured) in by_task(&metrics) {
+            let Some(place) = cpu_ns.get_mut(task) else { continue };
+            *place += measured.cpu_ns;
+            if depth == 0 && measured.has_rows {
+                given[task] = Some(measured.rows);
+            }
+        }
+        let Some(boundary) = node.as_network_boundary() else { return };
+        let input = boundary.input_stage();
+        reads.push(input.num());
+        if let Stage::Local(input) = input {
+            below.push((input.num, input.plan.clone(), input.tasks));
+        }
+        for ((task, from), sent) in by_edge(&metrics) {
+            let Some(to) = nodes.get(task) else { continue };
+            found.edges.push(Edge {
+                from_stage: input.num(),
+                to_stage: number,
+                from_node: from,
+                to_node: to.clone(),
+                rows: sent.rows,
+                bytes_wire: sent.bytes,
+                wait_seconds: sent.wait_ns as f64 / 1e9,
+            });
+        }
+    });
+    for (number, plan, tasks) in below {
+        let nodes = route::nodes(&plan, tasks, snapshot)?;
+        stage(&plan, number, &nodes, snapshot, run, found)?;
+    }
+    let tasks = nodes.iter().zip(&cpu_ns).zip(&given).map(|((node, cpu_ns), rows)| TaskExplained {
+        node: node.clone(),
+        rows: rows.filter(|_| run),
+        cpu_seconds: run.then_some(*cpu_ns as f64 / 1e9),
+    });
+    found.stages.push(StageExplained { stage: number, reads, tasks: tasks.collect(), operators });
+    Ok(())
+}
+
+/// Calls for each operator of a stage, from the root.
+fn walk(plan: &Arc<dyn ExecutionPlan>, depth: usize, visit: &mut impl FnMut(&Arc<dyn ExecutionPlan>, usize)) {
+    visit(plan, depth);
+    if plan.as_network_boundary().is_none() {
+        plan.children().into_iter().for_each(|child| walk(child, depth + 1, visit));
+    }
+}
+
+#[derive(Default)]
+struct Measured {
+    rows: u64,
+    has_rows: bool,
+    cpu_ns: u64,
+}
+
+/// What an operator's tasks measured; without labels, all is the first's.
+fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
+    let mut tasks = BTreeMap::<usize, Measured>::new();
+    for metric in metrics.iter() {
+        let label = |name: &str| metric.labels().iter().find(|label| label.name() == name);
+        if label("node").is_some() {
+            continue;
+        }
+        let task = label(DISTRIBUTED_DATAFUSION_TASK_ID_LABEL).and_then(|label| label.value().parse().ok());
+        let measured = tasks.entry(task.unwrap_or(0)).or_default();
+        match metric.value() {
+            MetricValue::OutputRows(rows) => {
+                measured.rows += rows.value() as u64;
+                measured.has_rows = true;
+            }
+            MetricValue::ElapsedCompute(time) => measured.cpu_ns += time.value() as u64,
+            _ => {}
+        }
+    }
+    tasks
+}
+
+#[derive(Default)]
+struct Sent {
+    rows: u64,
+    bytes: u64,
+    wait_ns: u64,
+}
+
+/// Names of what [`super::channel`] measures of each node that it reads from.
+pub(crate) const BYTES: &str = "bytes_transferred";
+pub(crate) const ROWS: &str = "rows_transferred";
+pub(crate) const WAIT: &str = "wait_time";
+
+/// What a boundary's tasks read from each node.
+fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
+    let mut edges = BTreeMap::<(usize, String), Sent>::new();
+    for metric in metrics.iter() {
+        let label = |name: &str| metric.labels().iter().find(|label| label.name() == name);
+        let Some(node) = label("node") else { continue };
+        let task = label(DISTRIBUTED_DATAFUSION_TASK_ID_LABEL).and_then(|label| label.value().parse().ok());
+        let sent = edges.entry((task.unwrap_or(0), node.value().to_owned())).or_default();
+        match metric.value() {
+            MetricValue::Count { name, count } if name == ROWS => sent.rows += count.value() as u64,
+            MetricValue::Time { name, time } if name == WAIT => sent.wait_ns += time.value() as u64,
+            MetricValue::Custom { name, value } if name == BYTES => {
+                let bytes = value.as_any().downcast_ref::<BytesCounterMetric>();
+                sent.bytes += bytes.map_or(0, |bytes| bytes.value() as u64);
+            }
+            _ => {}
+        }
+    }
+    edges
+}

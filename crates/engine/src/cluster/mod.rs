@@ -1,0 +1,396 @@
+//! Several nodes that answer one query.
+//!
+//! The plan is datafusion-distributed's (`datafusion-distributed` 4.0): it cuts a query into stages, and
+//! stages into tasks. What is here: who takes part ([`members`]), which rows each node has ([`table`],
+//! [`shard`]), which node does what ([`route`]), and the way of plans, rows and measurements between them
+//! ([`channel`], [`work`]), which is Lightship's own wire.
+
+mod ask;
+mod channel;
+mod exchange;
+pub(crate) mod explain;
+mod members;
+mod metrics;
+mod peer;
+mod queries;
+mod reply;
+mod route;
+mod shard;
+mod table;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_schema::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_distributed::{DistributedExt, SessionStateBuilderExt, Worker, WorkerQueryContext};
+use lightship_transport::net::{Answer, ClientConfig};
+use lightship_wire::cluster::Task;
+use lightship_wire::control::Failure;
+use tokio::sync::{OnceCell, Semaphore};
+
+use self::ask::Table;
+use self::channel::Channels;
+use self::exchange::Exchange;
+use self::members::{Dial, Members};
+use self::peer::Peer;
+use self::queries::Queries;
+use self::shard::ShardCodec;
+use self::table::ClusterSchema;
+use crate::error::{EngineError, Result};
+
+/// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
+pub(crate) const VERSION: &str =
+    concat!("lightship ", env!("CARGO_PKG_VERSION"), ", datafusion 55.2, datafusion-distributed 4.0");
+
+/// A quiet node is lost after three times this.
+const PING_INTERVAL: Duration = Duration::from_secs(3);
+/// A node that takes no connection in this time is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a node takes part in a cluster.
+#[derive(Clone)]
+pub struct ClusterConfig {
+    /// This node's address as others reach it, HOST:PORT; also its name.
+    pub name: String,
+    /// Addresses of other nodes; one is enough, if it is there. A node's own is passed over.
+    pub join: Vec<String>,
+    /// The token by which nodes know each other; empty for none.
+    pub token: String,
+    /// How to verify other nodes; none is plain TCP.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Memory for rows on their way from other nodes, in bytes, of all queries together; each
+    /// stream beyond it still has 128 KiB.
+    pub exchange_bytes: u64,
+    /// Connections to one node at most; what needs more fails.
+    pub connections_per_node_max: usize,
+    /// Queries that this node plans and runs at once; others wait.
+    pub queries_max: usize,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            join: Vec::new(),
+            token: String::new(),
+            tls: None,
+            exchange_bytes: 256 << 20,
+            connections_per_node_max: 512,
+            queries_max: 16,
+        }
+    }
+}
+
+/// A node as another one sees it.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// HOST:PORT.
+    pub name: String,
+    /// It is the one that was asked.
+    pub is_self: bool,
+    /// Tables that it has, or had.
+    pub tables: Vec<String>,
+    /// Why it does not take part, if it does not.
+    pub absent: Option<String>,
+}
+
+impl Member {
+    /// Whether it takes part, and is another node.
+    pub fn is_met(&self) -> bool {
+        !self.is_self && self.absent.is_none()
+    }
+}
+
+/// What a node holds for the queries of a cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClusterLoad {
+    /// Parts of other nodes' plans.
+    pub parts: usize,
+    /// Memory for rows on their way here.
+    pub exchange_bytes: u64,
+}
+
+/// A node's part in a cluster.
+pub(crate) struct Cluster {
+    members: Arc<Members>,
+    exchange: Arc<Exchange>,
+    queries: Arc<Queries>,
+    /// Places for queries that are planned here.
+    pub(crate) places: Arc<Semaphore>,
+    local: Local,
+    worker: OnceCell<Worker>,
+}
+
+/// The tables that this node has.
+pub(crate) struct Local {
+    pub(crate) context: SessionContext,
+    /// By name: columns, and files whose state is compared.
+    pub(crate) tables: Vec<LocalTable>,
+}
+
+pub(crate) struct LocalTable {
+    pub(crate) name: String,
+    pub(crate) schema: SchemaRef,
+    pub(crate) path: Option<std::path::PathBuf>,
+    pub(crate) shared: bool,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cluster").field(&self.members.me).finish()
+    }
+}
+
+impl Cluster {
+    /// Begins to take part.
+    ///
+    /// # Errors
+    /// When the name is no address, or a table's size can't be found out.
+    pub(crate) async fn join(config: ClusterConfig, local: Local) -> Result<Arc<Self>> {
+        let mut tables = Vec::new();
+        for table in &local.tables {
+            tables.push(describe(&local.context, table).await?);
+        }
+        let client = ClientConfig {
+            token: config.token.clone(),
+            connect_timeout: CONNECT_TIMEOUT,
+            ping_interval: PING_INTERVAL,
+            shared_memory: false,
+            peer: true,
+        };
+        let connections_max = config.connections_per_node_max;
+        let members = Members::new(config.name, tables, Dial { tls: config.tls, client, connections_max })?;
+        let cluster = Arc::new(Self {
+            members: members.clone(),
+            exchange: Arc::new(Exchange::new(config.exchange_bytes)),
+            queries: Arc::default(),
+            places: Arc::new(Semaphore::new(config.queries_max.max(1))),
+            local,
+            worker: OnceCell::new(),
+        });
+        members.join(&config.join);
+        Ok(cluster)
+    }
+
+    /// The cluster that runs a plan.
+    pub(crate) fn of(context: &TaskContext) -> DataFusionResult<Arc<Self>> {
+        context
+            .session_config()
+            .get_extension::<Self>()
+            .ok_or_else(|| DataFusionError::Internal("a plan for a cluster, without one".into()))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.members.me
+    }
+
+    pub(crate) fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    pub(crate) fn exchange(&self) -> &Arc<Exchange> {
+        &self.exchange
+    }
+
+    /// The nodes, this one among them, by name.
+    pub(crate) fn nodes(&self) -> Vec<Member> {
+        let members::Snapshot { nodes, absent } = self.members.snapshot();
+        let tables = |tables: Vec<Table>| tables.into_iter().map(|table| table.name).collect();
+        let here = nodes.into_iter().map(|node| Member {
+            is_self: node.name == self.members.me,
+            name: node.name,
+            tables: tables(node.tables),
+            absent: None,
+        });
+        let gone = absent.into_iter().map(|absent| Member {
+            is_self: false,
+            name: absent.name,
+            tables: tables(absent.tables.unwrap_or_default()),
+            absent: Some(absent.why),
+        });
+        let mut all: Vec<Member> = here.chain(gone).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// What is held for queries now.
+    pub(crate) fn load(&self) -> ClusterLoad {
+        ClusterLoad { parts: self.queries.parts(), exchange_bytes: self.exchange.held_bytes() }
+    }
+
+    fn peer(&self, name: &str) -> DataFusionResult<Arc<Peer>> {
+        self.members.peer(name).ok_or_else(|| EngineError::gone(name).into())
+    }
+
+    fn find(&self, table: &str) -> Option<&LocalTable> {
+        self.local.tables.iter().find(|local| local.name == table)
+    }
+
+    /// Whether this node has the table, or a part of it.
+    fn has(&self, table: &str) -> bool {
+        self.find(table).is_some()
+    }
+
+    /// Columns of a table that any node has.
+    fn schema_of(&self, table: &str) -> DataFusionResult<SchemaRef> {
+        if let Some(local) = self.find(table) {
+            return Ok(local.schema.clone());
+        }
+        let snapshot = self.members.snapshot();
+        let found = snapshot.nodes.iter().flat_map(|node| &node.tables).find(|other| other.name == table);
+        match found {
+            Some(table) => table::read_schema(table),
+            None => Err(DataFusionError::Plan(format!("no node has a table `{table}`"))),
+        }
+    }
+
+    /// Makes sure that a shared table's files are those that the query was planned for.
+    fn check_files(&self, table: &str, fingerprint: u64) -> DataFusionResult<()> {
+        let path = self.find(table).and_then(|local| local.path.as_deref());
+        let found = path.map_or(Ok(0), crate::files::fingerprint)?;
+        if found == fingerprint {
+            return Ok(());
+        }
+        let message = format!(
+            "node {} finds other files of `{table}` than the node that planned the query",
+            self.name()
+        );
+        Err(EngineError::File(message).into())
+    }
+
+    /// This node's part of a table, and a state to plan its scan in.
+    async fn local_table(
+        &self,
+        table: &str,
+        partitions: usize,
+    ) -> DataFusionResult<(SessionState, Arc<dyn TableProvider>)> {
+        let provider = self.local.context.table_provider(table).await?;
+        let mut state = self.local.context.state();
+        let options = state.config_mut().options_mut();
+        options.execution.target_partitions = partitions;
+        // Only some partitions of a plan may be read: none may depend on others being read.
+        options.optimizer.enable_round_robin_repartition = false;
+        Ok((state, provider))
+    }
+
+    /// A context for what is run for another node.
+    fn task_context(self: &Arc<Self>) -> Arc<TaskContext> {
+        let mut state = self.local.context.state();
+        state.config_mut().set_extension(self.clone());
+        state.task_ctx()
+    }
+
+    /// A state in which a query over all nodes is planned.
+    pub(crate) fn state(self: &Arc<Self>) -> Result<SessionState> {
+        let base = self.local.context.state();
+        let mut config = base.config().clone();
+        // With one partition nothing would be worth a second node.
+        let partitions = config.target_partitions().max(2);
+        config.options_mut().execution.target_partitions = partitions;
+        config.options_mut().catalog.create_default_catalog_and_schema = true;
+        let snapshot = Arc::new(self.members.snapshot());
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_runtime_env(base.runtime_env().clone())
+            .with_config(config.with_extension(self.clone()).with_extension(snapshot.clone()))
+            .with_distributed_worker_resolver(Nodes(snapshot))
+            .with_distributed_channel_resolver(Channels(Arc::downgrade(self)))
+            .with_distributed_user_codec(ShardCodec)
+            .with_distributed_desired_task_count_handler(route::desired_tasks)
+            .with_distributed_scale_up_leaf_node_handler(route::scale_up)
+            .with_distributed_route_tasks_handler(route::route)
+            .with_distributed_children_isolator_unions(false)?
+            .with_distributed_planner()
+            .build();
+        let catalog = datafusion::catalog::MemoryCatalogProvider::new();
+        use datafusion::catalog::CatalogProvider as _;
+        catalog.register_schema("public", Arc::new(ClusterSchema(self.members.clone())))?;
+        state.catalog_list().register_catalog("datafusion".into(), Arc::new(catalog));
+        Ok(state)
+    }
+
+    /// What runs tasks here, for this node's queries and others'.
+    fn worker(self: &Arc<Self>) -> Worker {
+        if let Some(worker) = self.worker.get() {
+            return worker.clone();
+        }
+        let base = self.local.context.state().config().clone();
+        let cluster = Arc::downgrade(self);
+        let build = move |mut context: WorkerQueryContext| {
+            let (base, cluster) = (base.clone(), cluster.clone());
+            async move {
+                let cluster =
+                    cluster.upgrade().ok_or_else(|| DataFusionError::Internal("the node ends".into()))?;
+                let config = context.builder.config().get_or_insert_default();
+                adopt(config, &base);
+                config.set_extension(cluster.clone());
+                Ok(context
+                    .builder
+                    .with_distributed_user_codec(ShardCodec)
+                    .with_distributed_channel_resolver(Channels(Arc::downgrade(&cluster)))
+                    .with_distributed_worker_plan_rewrite_handler(route::only_known_leaves)
+                    .build())
+            }
+        };
+        let worker = Worker::from_session_builder(build)
+            .with_runtime_env(self.local.context.runtime_env())
+            .with_version(VERSION);
+        // Were two made at once, either would do: plans are set before this is asked a second time.
+        let _ = self.worker.set(worker.clone());
+        self.worker.get().cloned().unwrap_or(worker)
+    }
+
+    /// Does what another node asks for.
+    ///
+    /// # Errors
+    /// What the node is told.
+    pub(crate) async fn answer(self: &Arc<Self>, task: &Task) -> Result<Answer, Failure> {
+        work::answer(self, &self.worker(), task).await
+    }
+}
+
+/// The nodes that a state was made for.
+pub(crate) fn snapshot_of(state: &SessionState) -> Result<Arc<members::Snapshot>> {
+    state.config().get_extension().ok_or_else(|| EngineError::Internal("a state for no cluster".into()))
+}
+
+/// The nodes of one query, as datafusion-distributed asks for them.
+struct Nodes(Arc<members::Snapshot>);
+
+impl datafusion_distributed::WorkerResolver for Nodes {
+    fn get_urls(&self) -> DataFusionResult<Vec<url::Url>> {
+        Ok(self.0.nodes.iter().map(|node| node.url.clone()).collect())
+    }
+}
+
+/// A task runs by this node's own settings, but for those that came with it.
+fn adopt(config: &mut SessionConfig, base: &SessionConfig) {
+    let (options, own) = (config.options_mut(), base.options());
+    let batch_size = options.execution.batch_size;
+    options.execution = own.execution.clone();
+    options.execution.batch_size = batch_size;
+    options.sql_parser = own.sql_parser.clone();
+}
+
+/// What other nodes need to know of a table.
+async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table> {
+    let plan = context.table(table.name.as_str()).await?.create_physical_plan().await?;
+    let (rows, bytes) = crate::size_of(plan.as_ref());
+    let encoded = lightship_wire::schema::encode(&table.schema);
+    Ok(Table {
+        name: table.name.clone(),
+        schema: encoded.map_err(|e| EngineError::Config(format!("table `{}`: {e}", table.name)))?,
+        rows,
+        bytes,
+        shared: table.shared,
+        fingerprint: match &table.path {
+            Some(path) => crate::files::fingerprint(path)?,
+            None => 0,
+        },
+    })
+}

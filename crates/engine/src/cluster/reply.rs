@@ -1,0 +1,37 @@
+//! Answers that are no rows of a table: blobs, as rows of one binary column.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::cast::AsArray;
+use arrow_array::{BinaryArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use futures::{Stream, StreamExt};
+use lightship_transport::net::Answer;
+use lightship_wire::control::{ErrorCode, Failure};
+
+use crate::error::{EngineError, Result};
+
+static SCHEMA: LazyLock<SchemaRef> =
+    LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("reply", DataType::Binary, false)])));
+
+/// An answer of blobs.
+pub(crate) fn blobs(blobs: impl Stream<Item = Result<Vec<u8>, Failure>> + Send + 'static) -> Answer {
+    let rows = blobs.map(|blob| {
+        let column = BinaryArray::from_vec(vec![blob?.as_slice()]);
+        RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(column)])
+            .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
+    });
+    Answer { schema: SCHEMA.clone(), rows_estimate: None, rows: Box::pin(rows) }
+}
+
+/// A blob of an answer.
+///
+/// # Errors
+/// When the answer has none.
+pub(crate) fn first_binary(rows: &RecordBatch, row: usize) -> Result<&[u8]> {
+    match rows.columns() {
+        [column] => column.as_binary_opt::<i32>().map(|column| column.value(row)),
+        _ => None,
+    }
+    .ok_or_else(|| EngineError::Internal("another node's answer has other columns than it should".into()))
+}

@@ -1,0 +1,388 @@
+//! Scans of tables whose rows lie on several nodes.
+//!
+//! A scan says which table, not which files: each node looks the table up among its own, so no path
+//! travels, and a part that another node has is asked for there. Where a scan runs thus decides how fast it is,
+//! never what it answers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, ColumnStatistics, Statistics};
+use datafusion::datasource::memory::DataSourceExec;
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileGroupPartitioner, FileScanConfig, FileScanConfigBuilder,
+};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ReplaceChildrenOptions, StatisticsArgs,
+};
+use datafusion_proto::bytes::Serializeable;
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use futures::{StreamExt, TryStreamExt};
+use prost::Message as _;
+use tokio::sync::OnceCell;
+
+use super::Cluster;
+use super::ask::{Ask, Scan, Shards, Share, malformed};
+
+/// Reads a table's rows from the nodes that have them.
+pub(crate) struct ShardScanExec {
+    table: String,
+    /// Columns of the table that are read.
+    projection: Vec<usize>,
+    filters: Vec<Expr>,
+    fetch: Option<usize>,
+    shards: Shards,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    /// The plan over what this node has, made when the first partition is asked for.
+    local: Arc<OnceCell<Arc<dyn ExecutionPlan>>>,
+}
+
+impl ShardScanExec {
+    /// A scan of some columns of a table of this schema; every filter is applied to all rows.
+    pub(crate) fn new(
+        table: String,
+        schema: &SchemaRef,
+        projection: Vec<usize>,
+        filters: Vec<Expr>,
+        fetch: Option<usize>,
+        shards: Shards,
+        partitions: usize,
+    ) -> Result<Self> {
+        let schema = Arc::new(schema.project(&projection)?);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(partitions.max(1)),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self {
+            table,
+            projection,
+            filters,
+            fetch,
+            shards,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            local: Arc::default(),
+        })
+    }
+
+    /// The same scan of other rows.
+    pub(crate) fn with_shards(&self, shards: Shards) -> Self {
+        Self {
+            table: self.table.clone(),
+            projection: self.projection.clone(),
+            filters: self.filters.clone(),
+            fetch: self.fetch,
+            shards,
+            properties: self.properties.clone(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            local: Arc::default(),
+        }
+    }
+
+    pub(crate) fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// As it travels.
+    pub(crate) fn to_message(&self) -> Result<Scan> {
+        let filters = self.filters.iter().map(|filter| Ok(filter.to_bytes()?.to_vec()));
+        Ok(Scan {
+            table: self.table.clone(),
+            projection: self.projection.iter().map(|&column| column as u32).collect(),
+            filters: filters.collect::<Result<_>>()?,
+            fetch: self.fetch.map(|rows| rows as u64),
+            shards: Some(self.shards.clone()),
+            partitions: self.properties.partitioning.partition_count() as u64,
+        })
+    }
+
+    /// A scan that came from another node.
+    pub(crate) fn from_message(scan: Scan, cluster: &Cluster, context: &TaskContext) -> Result<Self> {
+        let schema = cluster.schema_of(&scan.table)?;
+        let projection: Vec<usize> = scan.projection.iter().map(|&column| column as usize).collect();
+        if projection.iter().any(|&column| column >= schema.fields().len()) {
+            return Err(malformed("a column that the table does not have"));
+        }
+        let filters = scan.filters.iter().map(|filter| Expr::from_bytes_with_ctx(filter, context));
+        let filters = filters.collect::<Result<Vec<_>>>()?;
+        let shards = scan.shards.ok_or_else(|| malformed("a scan of no rows"))?;
+        let partitions = usize::try_from(scan.partitions).unwrap_or(usize::MAX).min(PARTITIONS_MAX);
+        let fetch = scan.fetch.map(|rows| rows as usize);
+        Self::new(scan.table, &schema, projection, filters, fetch, shards, partitions)
+    }
+
+    /// Nodes besides this one whose rows are wanted.
+    fn others<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = &'a String> {
+        // Files that all can read are read here.
+        let elsewhere = self.shards.share.is_none() || !cluster.has(&self.table);
+        let nodes = if self.shards.share.is_some() {
+            &self.shards.nodes[..1.min(self.shards.nodes.len())]
+        } else {
+            &self.shards.nodes
+        };
+        nodes.iter().filter(move |node| elsewhere && **node != cluster.name())
+    }
+
+    /// Whether this node has some of the rows.
+    fn is_here(&self, cluster: &Cluster) -> bool {
+        if self.shards.share.is_some() {
+            cluster.has(&self.table)
+        } else {
+            self.shards.nodes.iter().any(|node| *node == cluster.name())
+        }
+    }
+
+    /// The plan over this node's rows.
+    async fn plan_local(&self, cluster: &Cluster) -> Result<Arc<dyn ExecutionPlan>> {
+        let partitions = self.properties.partitioning.partition_count();
+        if let Some(share) = self.shards.share {
+            cluster.check_files(&self.table, share.fingerprint)?;
+        }
+        let (state, table) = cluster.local_table(&self.table, partitions).await?;
+        let mut builder = datafusion::logical_expr::LogicalPlanBuilder::scan(
+            "t",
+            datafusion::datasource::provider_as_source(table),
+            None,
+        )?;
+        if let Some(filter) = self.filters.iter().cloned().reduce(Expr::and) {
+            builder = builder.filter(filter)?;
+        }
+        let schema = cluster.schema_of(&self.table)?;
+        let columns = self
+            .projection
+            .iter()
+            .map(|&column| Expr::Column(Column::new_unqualified(schema.field(column).name())));
+        builder = builder.project(columns)?;
+        if let Some(rows) = self.fetch {
+            builder = builder.limit(0, Some(rows))?;
+        }
+        let plan = state.create_physical_plan(&builder.build()?).await?;
+        let share = self.shards.share.map_or((0, 1), |share| (share.part as usize, share.of as usize));
+        Ok(plan.transform_up(|leaf| cut_files(leaf, share, partitions))?.data)
+    }
+
+    /// Rows of one partition: of this node, then of others.
+    async fn rows(
+        self: Arc<Self>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let cluster = Cluster::of(&context)?;
+        let partitions = self.properties.partitioning.partition_count();
+        let mut streams = Vec::new();
+        if self.is_here(&cluster) {
+            let plan = self.local.get_or_try_init(|| self.plan_local(&cluster)).await?;
+            let count = plan.output_partitioning().partition_count();
+            for inner in (partition..count).step_by(partitions) {
+                streams.push(plan.execute(inner, context.clone())?);
+            }
+        }
+        for (place, node) in self.others(&cluster).enumerate() {
+            if place % partitions == partition {
+                streams.push(self.remote(&cluster, node).await?);
+            }
+        }
+        let schema = self.schema();
+        let renamed = schema.clone();
+        let rows = futures::stream::iter(streams).flatten().map(move |batch| {
+            let batch = batch?;
+            // Nodes may differ in what they know of NULLs.
+            Ok(if batch.schema_ref() == &renamed { batch } else { batch.with_schema(renamed.clone())? })
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    /// Rows that another node has.
+    async fn remote(&self, cluster: &Arc<Cluster>, node: &str) -> Result<SendableRecordBatchStream> {
+        let mut scan = self.to_message()?;
+        scan.shards = Some(Shards { nodes: vec![node.to_owned()], ..self.shards.clone() });
+        scan.partitions = 1;
+        let peer = cluster.peer(node)?;
+        let (plan, mut leases) = cluster.exchange().leases(1);
+        let reply = peer.ask(Ask::Scan(scan), plan, leases.pop()).await?;
+        let schema = reply.schema.clone();
+        let rows = futures::stream::try_unfold(reply, |mut reply| async move {
+            Ok::<_, DataFusionError>(reply.next().await?.map(|rows| (rows, reply)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+/// Files are not cut into smaller pieces.
+const PIECE_BYTES_MIN: usize = 1 << 20;
+
+/// Where a plan reads files, has it read one of `of` parts of them, in so many partitions.
+///
+/// Who reads the other parts cuts the same files alike: sizes are all that is looked at. Partitions of one plan
+/// may take files from each other, so each part is a plan of its own.
+fn cut_files(
+    leaf: Arc<dyn ExecutionPlan>,
+    (part, of): (usize, usize),
+    partitions: usize,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(source) = leaf.downcast_ref::<DataSourceExec>() else { return Ok(Transformed::no(leaf)) };
+    let Some(scan) = source.data_source().downcast_ref::<FileScanConfig>() else {
+        return Ok(Transformed::no(leaf));
+    };
+    let cut = FileGroupPartitioner::new()
+        .with_target_partitions(of * partitions)
+        .with_repartition_file_min_size(PIECE_BYTES_MIN)
+        .repartition_file_groups(&scan.file_groups);
+    let groups = cut.unwrap_or_else(|| scan.file_groups.clone());
+    // Dealt in turn, so that the parts differ by one at most.
+    let mut own: Vec<FileGroup> = groups.into_iter().skip(part).step_by(of).collect();
+    if own.is_empty() {
+        own.push(FileGroup::default());
+    }
+    let scan = FileScanConfigBuilder::from(scan.clone()).with_file_groups(own).build();
+    Ok(Transformed::yes(DataSourceExec::from_data_source(scan)))
+}
+
+/// More partitions than any plan has.
+const PARTITIONS_MAX: usize = 4096;
+
+impl fmt::Debug for ShardScanExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardScanExec").field("table", &self.table).field("shards", &self.shards).finish()
+    }
+}
+
+impl DisplayAs for ShardScanExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schema = self.schema();
+        let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, "ShardScanExec: table={}, columns=[{}]", self.table, columns.join(", "))?;
+        match self.shards.share {
+            Some(Share { part, of, .. }) if of > 1 => write!(f, ", part {} of {of}", part + 1)?,
+            Some(_) => write!(f, ", shared")?,
+            None => write!(f, ", nodes=[{}]", self.shards.nodes.join(", "))?,
+        }
+        if !self.filters.is_empty() {
+            let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
+            write!(f, ", filter={}", filters.join(" AND "))?;
+        }
+        if let Some(rows) = self.fetch {
+            write!(f, ", fetch={rows}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for ShardScanExec {
+    fn name(&self) -> &'static str {
+        "ShardScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let measured = BaselineMetrics::new(&self.metrics, partition);
+        // The plan of this node's rows is one for all partitions.
+        let scan = Self { local: self.local.clone(), ..self.with_shards(self.shards.clone()) };
+        let rows = futures::stream::once(Arc::new(scan).rows(partition, context)).try_flatten();
+        let rows = rows.map(move |batch| batch.record_output(&measured));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        let parts = match args.partition() {
+            Some(_) => self.properties.partitioning.partition_count().max(1) as u64,
+            None => 1,
+        };
+        let part = |whole: Option<u64>| match whole {
+            Some(whole) if self.filters.is_empty() => Precision::Inexact((whole / parts) as usize),
+            // As the planner assumes of conditions that it knows nothing about.
+            Some(whole) => Precision::Inexact((whole / parts / 5) as usize),
+            None => Precision::Absent,
+        };
+        let rows = part(self.shards.rows);
+        let columns = self.schema().fields().len();
+        Ok(Arc::new(Statistics {
+            num_rows: rows,
+            total_byte_size: part(self.shards.bytes),
+            column_statistics: vec![ColumnStatistics::new_unknown(); columns],
+        }))
+    }
+}
+
+/// Scans as bytes in a plan.
+#[derive(Debug)]
+pub(crate) struct ShardCodec;
+
+impl PhysicalExtensionCodec for ShardCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        _: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let scan = Scan::decode(bytes).map_err(|e| malformed(&e.to_string()))?;
+        Ok(Arc::new(ShardScanExec::from_message(scan, &*Cluster::of(context)?, context)?))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(scan) = node.downcast_ref::<ShardScanExec>() else {
+            return Err(DataFusionError::NotImplemented(format!(
+                "{} can't be sent to another node",
+                node.name()
+            )));
+        };
+        scan.to_message()?.encode(bytes).map_err(|e| malformed(&e.to_string()))
+    }
+}

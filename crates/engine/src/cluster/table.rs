@@ -1,0 +1,222 @@
+//! The tables of all nodes under one name each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::bytes::Serializeable;
+
+use super::ask::{Shards, Share, Table};
+use super::members::{Absent, Members, Node, Snapshot};
+use super::shard::ShardScanExec;
+use crate::error::EngineError;
+
+/// What statements can name.
+#[derive(Debug)]
+pub(crate) struct ClusterSchema(pub(crate) Arc<Members>);
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Members").field(&self.me).finish()
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for ClusterSchema {
+    fn table_names(&self) -> Vec<String> {
+        let snapshot = self.0.snapshot();
+        let names: BTreeSet<String> =
+            snapshot.nodes.iter().flat_map(|node| &node.tables).map(|table| table.name.clone()).collect();
+        names.into_iter().collect()
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.0.snapshot().nodes.iter().any(|node| node.tables.iter().any(|table| table.name == name))
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let table = ClusterTable::open(name, &self.0.snapshot())?;
+        Ok(table.map(|table| Arc::new(table) as _))
+    }
+}
+
+/// A table, wherever its rows are.
+#[derive(Debug)]
+struct ClusterTable {
+    name: String,
+    schema: SchemaRef,
+    shards: Shards,
+}
+
+impl ClusterTable {
+    /// Nothing where no node has it.
+    fn open(name: &str, snapshot: &Snapshot) -> Result<Option<Self>> {
+        let find = |tables: &[Table]| tables.iter().find(|table| table.name == name).cloned();
+        let parts: Vec<(&Node, Table)> =
+            snapshot.nodes.iter().filter_map(|node| Some((node, find(&node.tables)?))).collect();
+        let Some((first, table)) = parts.first() else {
+            // The table may be on a node that is not there.
+            return match snapshot.absent.iter().find(|absent| may_have(absent, name)) {
+                Some(absent) => Err(missing(name, absent)),
+                None => Ok(None),
+            };
+        };
+        let mut schema = read_schema(table)?;
+        for (node, other) in &parts[1..] {
+            schema = common(name, (&first.name, &schema), (&node.name, &read_schema(other)?))?;
+            if other.shared != table.shared {
+                return Err(config(format!(
+                    "table `{name}` is shared on node {} and not on node {}",
+                    if table.shared { &first.name } else { &node.name },
+                    if table.shared { &node.name } else { &first.name },
+                )));
+            }
+        }
+        let nodes = parts.iter().map(|(node, _)| node.name.clone()).collect();
+        let shards = if table.shared {
+            if let Some((node, _)) = parts.iter().find(|(_, other)| other.fingerprint != table.fingerprint) {
+                return Err(config(format!(
+                    "table `{name}` is shared, but nodes {} and {} find other files, or files of other times",
+                    first.name, node.name
+                )));
+            }
+            let share = Share { part: 0, of: 1, fingerprint: table.fingerprint };
+            Shards { nodes, share: Some(share), rows: table.rows, bytes: table.bytes }
+        } else {
+            same_files(name, &parts)?;
+            if let Some(absent) = snapshot.absent.iter().find(|absent| may_have(absent, name)) {
+                return Err(missing(name, absent));
+            }
+            let sum = |of: fn(&Table) -> Option<u64>| parts.iter().map(|(_, table)| of(table)).sum();
+            Shards { nodes, share: None, rows: sum(|t| t.rows), bytes: sum(|t| t.bytes) }
+        };
+        Ok(Some(Self { name: name.into(), schema, shards }))
+    }
+}
+
+/// Whether rows of the table could be on a node that is not there.
+fn may_have(absent: &Absent, name: &str) -> bool {
+    absent.tables.as_ref().is_none_or(|tables| tables.iter().any(|table| table.name == name))
+}
+
+fn missing(name: &str, absent: &Absent) -> DataFusionError {
+    use lightship_wire::control::{ErrorCode, Failure};
+    let message = format!("rows of `{name}` may be missing: {}", absent.why);
+    let failure = Failure { retryable: true, ..Failure::new(ErrorCode::Peer, message) };
+    EngineError::Remote(
+        failure.hint(format!("start node {}, or take it off --join and begin the others anew", absent.name)),
+    )
+    .into()
+}
+
+fn config(message: String) -> DataFusionError {
+    EngineError::Config(message).into()
+}
+
+/// Own parts that are the same files would give each row as often as there are nodes.
+fn same_files(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for (node, table) in parts {
+        if table.fingerprint != 0
+            && let Some(other) = seen.insert(table.fingerprint, &node.name)
+        {
+            return Err(config(format!(
+                "nodes {other} and {} have the same files for `{name}`: rows would come twice. \
+                 If all nodes read one storage, give it with --shared-table or --shared-data",
+                node.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_schema(table: &Table) -> Result<SchemaRef> {
+    let schema = lightship_wire::schema::decode(&table.schema);
+    Ok(Arc::new(schema.map_err(|e| config(format!("columns of `{}`: {e}", table.name)))?))
+}
+
+/// The columns of both parts: of one name and type each; NULL where either may be.
+fn common(name: &str, one: (&str, &SchemaRef), other: (&str, &SchemaRef)) -> Result<SchemaRef> {
+    let show = |schema: &Schema| {
+        let fields: Vec<String> =
+            schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
+        fields.join(", ")
+    };
+    let of = |schema: &Schema| -> Vec<(String, DataType)> {
+        schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect()
+    };
+    if of(one.1) != of(other.1) {
+        return Err(config(format!(
+            "table `{name}` has other columns on node {} ({}) than on node {} ({})",
+            one.0,
+            show(one.1),
+            other.0,
+            show(other.1)
+        )));
+    }
+    let fields = one
+        .1
+        .fields()
+        .iter()
+        .zip(other.1.fields())
+        .map(|(a, b)| a.as_ref().clone().with_nullable(a.is_nullable() || b.is_nullable()));
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+}
+
+#[async_trait]
+impl TableProvider for ClusterTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        let inexact =
+            |count: Option<u64>| count.map_or(Precision::Absent, |n| Precision::Inexact(n as usize));
+        Some(Statistics {
+            num_rows: inexact(self.shards.rows),
+            total_byte_size: inexact(self.shards.bytes),
+            column_statistics: vec![ColumnStatistics::new_unknown(); self.schema.fields().len()],
+        })
+    }
+
+    /// A condition that can travel is applied where the rows are.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| match !filter.is_volatile() && filter.to_bytes().is_ok() {
+                true => TableProviderFilterPushDown::Exact,
+                false => TableProviderFilterPushDown::Unsupported,
+            })
+            .collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let projection = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        Ok(Arc::new(ShardScanExec::new(
+            self.name.clone(),
+            &self.schema,
+            projection,
+            filters.to_vec(),
+            limit,
+            self.shards.clone(),
+            state.config().target_partitions(),
+        )?))
+    }
+}

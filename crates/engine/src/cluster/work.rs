@@ -1,0 +1,142 @@
+//! What this node does for others.
+
+use std::sync::Arc;
+
+use arrow_schema::Schema;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_distributed::{
+    CoordinatorToWorkerMsg, ExecuteTaskRequest, MaybeEncoded, ProducerHead, SetPlanRequest, Worker,
+    WorkerToCoordinatorMsg,
+};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use lightship_transport::net::Answer;
+use lightship_wire::cluster::Task;
+use lightship_wire::control::{ErrorCode, Failure};
+use prost::Message as _;
+use url::Url;
+
+use super::Cluster;
+use super::ask::{Ask, Execute, Head, Key, Request, Scan, SetPlan, Watch, malformed};
+use super::metrics::TaskReport;
+use super::reply::blobs;
+use super::shard::ShardScanExec;
+use crate::error::{EngineError, Result};
+
+/// Does what another node asks for.
+///
+/// # Errors
+/// What the node is told.
+pub(crate) async fn answer(cluster: &Arc<Cluster>, worker: &Worker, task: &Task) -> Result<Answer, Failure> {
+    let request = Request::decode(task.body.as_slice())
+        .map_err(|e| Failure::new(ErrorCode::Protocol, malformed(&e.to_string()).to_string()))?;
+    let answered = match request.ask {
+        Some(Ask::Watch(watch)) => return watched(cluster, &watch),
+        Some(Ask::SetPlan(set)) => set_plan(cluster, worker, set).await,
+        Some(Ask::Finish(key)) => finish(cluster, &key),
+        Some(Ask::Execute(execute)) => self::execute(cluster, worker, execute).await,
+        Some(Ask::Scan(scan)) => self::scan(cluster, scan),
+        None => return Err(Failure::new(ErrorCode::Protocol, "nothing is asked for")),
+    };
+    answered.map_err(|error| error.to_failure())
+}
+
+fn watched(cluster: &Arc<Cluster>, watch: &Watch) -> Result<Answer, Failure> {
+    let watched = cluster.members().watched(watch)?;
+    Ok(blobs(futures::stream::unfold(watched, |mut watched| async move {
+        let description = watched.next().await?;
+        Some((Ok(description.encode_to_vec()), watched))
+    })))
+}
+
+async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Result<Answer> {
+    let key = set.key.to_task()?;
+    let mut headers = HeaderMap::with_capacity(set.headers.len());
+    for header in &set.headers {
+        let fail = |e: http::Error| EngineError::from(malformed(&e.to_string()));
+        headers.insert(
+            HeaderName::from_bytes(header.name.as_bytes()).map_err(|e| fail(e.into()))?,
+            HeaderValue::from_bytes(&header.value).map_err(|e| fail(e.into()))?,
+        );
+    }
+    let request = SetPlanRequest {
+        task_key: key,
+        task_count: set.tasks as usize,
+        plan: MaybeEncoded::Encoded(set.plan),
+        work_unit_feed_declarations: Vec::new(),
+        target_worker_url: Url::parse(&set.url).map_err(|e| malformed(&e.to_string()))?,
+        query_start_time_ns: set.query_start_ns as usize,
+    };
+    let (part, finished) = cluster.queries.begin(key);
+    // Ends when it is said, or with this answer.
+    let until_finished =
+        finished.into_stream().filter_map(|_| async { None::<DataFusionResult<CoordinatorToWorkerMsg>> });
+    let from_worker = worker.coordinator_channel(headers, request, until_finished.boxed()).await?;
+    let reports = from_worker.filter_map(move |message| {
+        let _ = &part;
+        async move {
+            match message {
+                Ok(WorkerToCoordinatorMsg::TaskMetrics(metrics)) => {
+                    Some(Ok(TaskReport::from(&metrics).encode_to_vec()))
+                }
+                Ok(_) => None,
+                Err(error) => Some(Err(EngineError::from(error).to_failure())),
+            }
+        }
+    });
+    Ok(blobs(reports))
+}
+
+fn finish(cluster: &Cluster, key: &Key) -> Result<Answer> {
+    cluster.queries.end(&key.to_task()?);
+    Ok(blobs(futures::stream::empty()))
+}
+
+async fn execute(cluster: &Cluster, worker: &Worker, execute: Execute) -> Result<Answer> {
+    let partition = execute.partition as usize;
+    let producer_head = match execute.head {
+        None => ProducerHead::None,
+        Some(Head::Broadcast(partitions)) => {
+            ProducerHead::BroadcastExec { output_partitions: partitions as usize }
+        }
+        Some(Head::Repartition(bytes)) => {
+            ProducerHead::RepartitionExec { partitioning: MaybeEncoded::Encoded(bytes) }
+        }
+    };
+    let task_key = execute.key.to_task()?;
+    let request = ExecuteTaskRequest {
+        task_key,
+        target_partition_start: partition,
+        target_partition_end: partition + 1,
+        producer_head,
+    };
+    // A part may be asked for before it is set, but not once it has ended.
+    let (mut streams, _) = tokio::select! {
+        streams = worker.execute_task(request) => streams?,
+        why = cluster.queries.ended(&task_key.query_id) => return Err(why),
+    };
+    let rows = streams.pop().ok_or_else(|| malformed("no partition"))?;
+    Ok(rows_of(rows))
+}
+
+fn scan(cluster: &Arc<Cluster>, scan: Scan) -> Result<Answer> {
+    if scan.partitions != 1 {
+        return Err(malformed("a scan of several partitions").into());
+    }
+    let context = cluster.task_context();
+    let plan = ShardScanExec::from_message(scan, cluster, &context)?;
+    Ok(rows_of(plan.execute(0, context)?))
+}
+
+fn rows_of(rows: SendableRecordBatchStream) -> Answer {
+    // Metadata is no part of a column, and would have to be the same in each batch.
+    let schema = Arc::new(Schema::new(rows.schema().fields().clone()));
+    let renamed = schema.clone();
+    let rows = rows.map_err(|error| EngineError::from(error).to_failure()).and_then(move |batch| {
+        let batch = batch.with_schema(renamed.clone());
+        futures::future::ready(batch.map_err(|e| Failure::new(ErrorCode::Internal, e.to_string())))
+    });
+    Answer { schema, rows_estimate: None, rows: Box::pin(rows) }
+}

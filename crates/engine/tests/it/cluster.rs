@@ -1,0 +1,291 @@
+//! Queries over several nodes answer what one node answers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use futures::StreamExt;
+use lightship_engine::{ClusterConfig, ClusterLoad};
+use lightship_testkit::results::{Order, difference};
+use lightship_testkit::tpch;
+use lightship_wire::control::ErrorCode;
+use tempfile::TempDir;
+
+use crate::support::{Node, Storage, engine, free, met, run};
+
+const SCALE: f64 = 0.01;
+
+/// Nodes that all know each other, each with the tables of its folder.
+async fn cluster(folders: &[&Path], storage: Storage, partitions: usize) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for folder in folders {
+        let engine = engine(folder, storage, partitions).await;
+        let first: Vec<&Node> = nodes.iter().take(1).collect();
+        nodes.push(Node::start(engine, &first, ClusterConfig::default()).await);
+    }
+    for node in &nodes {
+        met(node, nodes.len() - 1).await;
+    }
+    nodes
+}
+
+async fn compare(folders: &[&Path], storage: Storage, partitions: usize, whole: &Path) {
+    let alone = engine(whole, Storage::Own, 2).await;
+    let nodes = cluster(folders, storage, partitions).await;
+    for (place, sql) in tpch::queries(SCALE).iter().enumerate() {
+        let expected = run(&alone, sql).await.unwrap();
+        let got = nodes[place % nodes.len()].query(sql).await;
+        let got = got.unwrap_or_else(|failure| panic!("query {}: {failure:?}", place + 1));
+        let order = if sql.contains("\norder by") { Order::Kept } else { Order::Any };
+        if let Some(difference) = difference(&expected, &got, order) {
+            panic!("query {}: {difference}", place + 1);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tpch_over_tables_in_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
+    // One node has no rows, another most.
+    let shards = tpch::write_shards(SCALE, &folder.path().join("parts"), &[1, 0, 5, 2]).unwrap();
+    let shards: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
+    compare(&shards, Storage::Own, 2, &whole).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tpch_over_shared_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    compare(&[folder.path(); 3], Storage::Shared, 3, folder.path()).await;
+}
+
+/// Three nodes with a part each of TPC-H's tables.
+async fn three() -> (TempDir, Vec<PathBuf>, Vec<Node>) {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).unwrap();
+    let paths: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
+    let nodes = cluster(&paths, Storage::Own, 2).await;
+    (folder, shards, nodes)
+}
+
+fn count(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+/// Every part is sent to a node of its own: by which many bytes are on their way when it is stopped.
+const LARGE: &str =
+    "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_is_given_up_leaves_nothing_behind() {
+    let (_folder, _, nodes) = three().await;
+    for sql in [LARGE, "select * from lineitem order by l_comment"] {
+        let mut rows = nodes[0].engine.query(sql).await.unwrap().into_rows();
+        assert!(rows.next().await.unwrap().unwrap().num_rows() > 0);
+        drop(rows);
+        free(&nodes).await;
+    }
+    // A limit gives up most of what was begun.
+    assert_eq!(count(&nodes[1].query(&format!("{LARGE} limit 3")).await.unwrap()), 3);
+    free(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_lost_halfway_is_named_and_the_others_are_free_within_a_second() {
+    let (_folder, _, mut nodes) = three().await;
+    let mut rows = nodes[0].engine.query(LARGE).await.unwrap().into_rows();
+    assert!(rows.next().await.unwrap().unwrap().num_rows() > 0);
+    let lost = nodes.pop().unwrap();
+    let name = lost.name.clone();
+    lost.kill();
+    let failure = loop {
+        match rows.next().await.expect("an error, not a short result") {
+            Ok(_) => {}
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
+    assert!(failure.message.contains(&name) && failure.retryable, "{failure:?}");
+    tokio::time::timeout(Duration::from_secs(1), free(&nodes)).await.unwrap();
+    // What was there is missed, not left out.
+    let failure = nodes[1].query("select count(*) from lineitem").await.unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Peer);
+    assert!(failure.message.contains(&name), "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_takes_its_rows_along_and_a_new_one_brings_its_own() {
+    let (_folder, shards, mut nodes) = three().await;
+    let sql = "select * from orders";
+    let all = count(&nodes[0].query(sql).await.unwrap());
+    nodes.pop().unwrap().leave().await;
+    for node in &nodes {
+        met(node, 1).await;
+    }
+    let fewer = count(&nodes[0].query(sql).await.unwrap());
+    assert_eq!(fewer, all * 2 / 3);
+    // It knows one of them, and so all.
+    let engine = engine(&shards[2], Storage::Own, 2).await;
+    let new = Node::start(engine, &[&nodes[1]], ClusterConfig::default()).await;
+    met(&new, 2).await;
+    met(&nodes[0], 2).await;
+    assert_eq!(count(&new.query(sql).await.unwrap()), all);
+    assert_eq!(count(&nodes[0].query(sql).await.unwrap()), all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_in_the_list_where_nobody_is() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    // A port that was free a moment ago.
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let config = || ClusterConfig { join: vec![dead.clone()], ..ClusterConfig::default() };
+    let own = Node::start(engine(folder.path(), Storage::Own, 2).await, &[], config()).await;
+    let failure = own.query("select count(*) from nation").await.unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Peer);
+    assert!(failure.message.contains(&dead) && failure.hint.is_some(), "{failure:?}");
+    // Files that all can read need nobody in particular.
+    let shared = Node::start(engine(folder.path(), Storage::Shared, 2).await, &[], config()).await;
+    assert_eq!(count(&shared.query("select * from nation").await.unwrap()), 25);
+    // What no node that is there has could be on the one that is not.
+    let failure = shared.query("select * from elsewhere").await.unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_named_twice_and_by_itself_is_one() {
+    let (_folder, _, nodes) = three().await;
+    let sql = "select count(*) as n from orders";
+    let before = nodes[0].query(sql).await.unwrap();
+    let port = nodes[0].name.rsplit_once(':').unwrap().1.to_owned();
+    let alias = vec![format!("localhost:{port}"), nodes[0].name.clone()];
+    let empty = tempfile::tempdir().unwrap();
+    let engine = engine(empty.path(), Storage::Own, 2).await;
+    let new = Node::start(engine, &[], ClusterConfig { join: alias, ..ClusterConfig::default() }).await;
+    met(&new, 3).await;
+    assert_eq!(difference(&before, &new.query(sql).await.unwrap(), Order::Kept), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_files_as_parts_of_two_nodes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    let nodes = cluster(&[folder.path(); 2], Storage::Own, 2).await;
+    let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
+    assert!(failure.message.contains("rows would come twice"), "{failure:?}");
+    assert!(failure.message.contains("--shared-table"), "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_files_that_differ_are_refused() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for (folder, scale) in folders.iter().zip([0.001, 0.002]) {
+        tpch::write_parquet(scale, folder.path(), |_, _| {}).unwrap();
+    }
+    let nodes = cluster(&[folders[0].path(), folders[1].path()], Storage::Shared, 2).await;
+    let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
+    assert!(failure.message.contains("find other files"), "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_token_and_no_cluster_are_told_apart() {
+    let (_folder, _, nodes) = three().await;
+    let empty = tempfile::tempdir().unwrap();
+    let config = ClusterConfig { token: "another".into(), ..ClusterConfig::default() };
+    // The others let in everybody; this one does not.
+    let strict = Node::start(engine(empty.path(), Storage::Own, 2).await, &[], config).await;
+    let config = ClusterConfig { join: vec![strict.name.clone()], ..ClusterConfig::default() };
+    let outside = Node::start(engine(empty.path(), Storage::Own, 2).await, &[], config).await;
+    let failure = outside.query("select count(*) from orders").await.unwrap_err();
+    assert!(failure.message.contains("the token is not that of the cluster"), "{failure:?}");
+    drop(nodes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_another_nodes_rows_keep_their_kind() {
+    let (_folder, _, nodes) = three().await;
+    let failure = nodes[0]
+        .query("select 1 / (l_linenumber - l_linenumber) as x, count(*) from lineitem group by 1")
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Data, "{failure:?}");
+    let failure = nodes[0].query("select nothing from orders").await.unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Sql, "{failure:?}");
+    free(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_rows_to_one_node_and_many_small_parts() {
+    let (_folder, _, nodes) = three().await;
+    let got =
+        nodes[0].query("select o_shippriority as p, count(distinct o_orderkey) as n from orders group by 1");
+    assert_eq!(count(&got.await.unwrap()), 1);
+    // 700 groups on either side, each of a few rows.
+    let sql = "select a.l_shipdate, count(*) as n from lineitem a join (select distinct l_shipdate as d from lineitem) b
+        on a.l_shipdate = b.d group by 1 union all select l_shipdate, 1 from lineitem limit 100000";
+    let rows = count(&nodes[2].query(sql).await.unwrap());
+    assert!(rows > 60_000, "{rows}");
+    free(&nodes).await;
+}
+
+/// With next to no memory for what is on its way, streams get small and none waits for another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hardly_any_memory_for_exchanges() {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1]).unwrap();
+    let mut nodes: Vec<Node> = Vec::new();
+    for shard in &shards {
+        let first: Vec<&Node> = nodes.iter().take(1).collect();
+        let config = ClusterConfig { exchange_bytes: 1, ..ClusterConfig::default() };
+        nodes.push(Node::start(engine(shard, Storage::Own, 2).await, &first, config).await);
+    }
+    for node in &nodes {
+        met(node, 1).await;
+    }
+    for number in [18, 21] {
+        let sql = &tpch::queries(SCALE)[number - 1];
+        let expected = nodes[0].query(sql).await.unwrap();
+        assert_eq!(difference(&expected, &nodes[1].query(sql).await.unwrap(), Order::Kept), None);
+    }
+    free(&nodes).await;
+    assert_eq!(nodes[0].engine.cluster_load(), ClusterLoad::default());
+}
+
+/// The second row of an EXPLAIN.
+fn explained(rows: &[RecordBatch]) -> serde_json::Value {
+    let texts = rows[0].column(1).as_string::<i32>();
+    serde_json::from_str(texts.value(1)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_shows_stages_nodes_and_what_went_between_them() {
+    let (_folder, _, nodes) = three().await;
+    let sql = "select l_partkey, count(*) as n from lineitem group by l_partkey";
+    let plan = explained(&nodes[0].query(&format!("explain {sql}")).await.unwrap());
+    assert!(plan["seconds"].is_null() && plan["edges"].as_array().unwrap().is_empty(), "{plan:#}");
+    let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    names.sort_unstable();
+    let scans = &plan["stages"][0];
+    let tasks: Vec<&str> =
+        scans["tasks"].as_array().unwrap().iter().map(|t| t["node"].as_str().unwrap()).collect();
+    assert_eq!(tasks, names, "each node reads its own rows");
+
+    let run = explained(&nodes[0].query(&format!("explain analyze {sql}")).await.unwrap());
+    let rows = count(&nodes[0].query(sql).await.unwrap()) as u64;
+    assert_eq!(run["rows"], rows);
+    let edges = run["edges"].as_array().unwrap();
+    assert!(edges.iter().all(|edge| edge["from_node"] != edge["to_node"]), "{run:#}");
+    assert!(edges.iter().all(|edge| edge["bytes_wire"].as_u64().unwrap() > 0), "{run:#}");
+    // Each of three nodes sends to both others, and two to the one that was asked.
+    assert_eq!(edges.len(), 3 * 2 + 2, "{run:#}");
+    let to_root: u64 = edges.iter().filter(|e| e["to_stage"] == 0).map(|e| e["rows"].as_u64().unwrap()).sum();
+    assert!(to_root > rows / 2 && to_root < rows, "{run:#}");
+    let last = run["stages"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (last["stage"].as_u64(), last["tasks"][0]["node"].as_str()),
+        (Some(0), Some(nodes[0].name.as_str()))
+    );
+}
