@@ -95,6 +95,8 @@ enum Command {
     Calibrate(Settings),
     /// Transfers with and without anything known of the link
     ColdStart(Settings),
+    /// Shuffles over overlays: forwards, time, policies, simulated and over sockets
+    Overlay(Settings),
     /// The first four: the page docs/results/transfer.md
     Transfer(Settings),
     /// One process of a benchmark
@@ -105,7 +107,8 @@ enum Command {
 fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns, databases,
-        fetch_memory, memory_to_arrow, mind, nulls, peers, postgres_to_arrow, protobuf, round_trip, strings,
+        fetch_memory, memory_to_arrow, mind, nulls, overlay, peers, postgres_to_arrow, protobuf, round_trip,
+        strings,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -127,6 +130,7 @@ fn run(command: Command) -> Result<()> {
         Command::BandwidthCut(settings) => bandwidth_cut::run(&settings),
         Command::Calibrate(settings) => calibrate::run(&settings),
         Command::ColdStart(settings) => cold_start::run(&settings),
+        Command::Overlay(settings) => overlay::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

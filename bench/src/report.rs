@@ -15,6 +15,8 @@ pub(crate) enum Page {
     ColumnarProtocol,
     /// Those of the thesis on fetch sizes.
     Mind,
+    /// Shuffles between many nodes.
+    Shuffle,
 }
 
 impl Page {
@@ -23,6 +25,7 @@ impl Page {
             Self::Transfer => "transfer.md",
             Self::ColumnarProtocol => "columnar-protocol.md",
             Self::Mind => "mind.md",
+            Self::Shuffle => "shuffle.md",
         }
     }
 
@@ -31,6 +34,7 @@ impl Page {
             Self::Transfer => "# Transfers, side by side\n",
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
             Self::Mind => "# Nobody sets a fetch size\n",
+            Self::Shuffle => "# Shuffles between many nodes\n",
         }
     }
 }

@@ -13,6 +13,7 @@ mod layouts;
 pub(crate) mod memory_to_arrow;
 pub(crate) mod mind;
 pub(crate) mod nulls;
+pub(crate) mod overlay;
 pub(crate) mod peers;
 pub(crate) mod postgres_to_arrow;
 pub(crate) mod protobuf;

@@ -5,7 +5,8 @@
 //!   message at a time on each connection; then throughput with all of them full, counted where it
 //!   arrives, latency beside it, and how busy both ends are.
 //! - [`Sweep`]: a whole grid, into a [`Table`] that is a CSV file and can be gone on with.
-//! - [`figures`]: its plots. [`Plateau`], [`Outcome`]: what it says, kept for each host.
+//! - [`figures`]: its plots. [`Plateau`], [`Outcome`]: what it says, kept for each host. [`Limits`]: what a
+//!   node of a cluster makes of it.
 //!
 //! This is the benchmark of S. Samson, "Improving Data-Shuffle Performance in Data-Parallel
 //! Distributed Systems", MSc thesis, Illinois Institute of Technology, 2018, chapter 3, but for what
@@ -34,6 +35,7 @@ mod error;
 mod figures;
 mod grid;
 mod host;
+mod limits;
 mod outcome;
 mod row;
 mod run;
@@ -49,6 +51,7 @@ pub use error::{Fault, GridError, HostError, NetbenchError};
 pub use figures::{Figure, figures};
 pub use grid::{CONNECTIONS, CONNECTIONS_MAX, MESSAGE_BYTES, parse_values};
 pub use host::{Host, PORT, Target};
+pub use limits::{Bounds, Limits};
 pub use outcome::{NEARLY, Outcome, Plateau};
 pub use row::{Cell, DELAY_MS_MAX, Row, SECONDS_MAX, Settings, hosts_text};
 pub use run::measure;

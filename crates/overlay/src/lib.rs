@@ -13,7 +13,7 @@
 //! - [`Forwarder`](forwarder::Forwarder): a node that forwards, without its sockets.
 //! - [`Pool`]: who gets direct connections after what [`Traffic`]; [`Reserve`]: how many sockets to keep for
 //!   them.
-//! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report); [`plot()`]: its picture.
+//! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report).
 //!
 //! No I/O, no clock, no threads; randomness by seeds. It does not send anything, and does not route
 //! around nodes that fail.
@@ -41,7 +41,6 @@ mod figures;
 pub mod forwarder;
 pub mod forwarding;
 mod latency;
-mod plot;
 mod reserve;
 mod routes;
 pub mod simulate;
@@ -57,7 +56,6 @@ pub use draw::draw;
 pub use error::{OverlayError, Result};
 pub use figures::{Figures, Least, moore_mean_hops};
 pub use latency::{Histogram, Latencies};
-pub use plot::plot;
 pub use reserve::{Expected, Reserve, Split};
 pub use routes::Routes;
 pub use simulate::Simulation;

@@ -3,6 +3,7 @@
 //! - [`Lines`]: values over a quantity, a line a series, in panels side by side.
 //! - [`Dots`]: values beside the names of what has them.
 //! - [`Heat`]: a value for each pair of two quantities.
+//! - [`Bars`]: parts upon each other, a bar for each of many.
 //! - [`Axis`]: a quantity with its unit, linear or logarithmic.
 //! - [`Summary`]: what is drawn of several measurements: the median, with a bar from
 //!   least to most.
@@ -23,11 +24,13 @@
 //! ```
 
 mod axis;
+mod bars;
 mod dots;
 mod heat;
 mod lines;
 
 pub use axis::{Axis, binary_bytes};
+pub use bars::{Bars, BarsPanel};
 pub use dots::{Dots, DotsPanel};
 pub use heat::{Heat, HeatCell};
 pub use lines::{Lines, LinesPanel, Series};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lightship_overlay::Routes;
 
 use crate::error::{RelayError, Result};
+use crate::security::Security;
 
 /// A node of an overlay. All but `node` and `accepted_max` is to be the same for all nodes; those that have
 /// another topology, other queues or larger messages refuse each other.
@@ -31,12 +32,15 @@ pub struct Config {
     pub direct_both_ways: bool,
     /// How long the topology's connections may take to be there, and a stranger to say who it is.
     pub connect_timeout: Duration,
+    /// TLS and tokens: needed beyond this host.
+    pub security: Security,
     /// Of choices between ways that are alike.
     pub seed: u64,
 }
 
 impl Config {
-    /// A node with queues of 4 messages and a window of 32, that accepts any number of direct connections.
+    /// A node with queues of 4 messages and a window of 32, that accepts any number of direct connections,
+    /// on this host alone.
     pub fn new(node: u32, addresses: Vec<SocketAddr>, routes: Arc<Routes>, message_bytes_max: u32) -> Self {
         Self {
             node,
@@ -48,6 +52,7 @@ impl Config {
             accepted_max: None,
             direct_both_ways: true,
             connect_timeout: Duration::from_secs(10),
+            security: Security::default(),
             seed: 1,
         }
     }

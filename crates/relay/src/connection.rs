@@ -8,14 +8,14 @@ use bytes::{Buf, Bytes, BytesMut};
 use lightship_overlay::forwarder::{ConnectionId, Forwarder, Frame, Packet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{RelayError, Result};
-use crate::frame::{HEADER_BYTES, Header, Kind, Use};
+use crate::frame::{HEADER_BYTES, Header, Kind, TOKEN_BYTES_MAX, Use, Why, crc32c};
 use crate::relay::Message;
-use crate::state::Shared;
+use crate::socket::{Read, Socket, Write};
+use crate::state::{Body, Shared};
 
 /// Enough for headers; messages are read past it.
 const READ_BUFFER_BYTES: usize = 4 << 10;
@@ -39,18 +39,23 @@ pub(crate) async fn dial(shared: Arc<Shared>, connection: ConnectionId, peer: u3
         }
     };
     let greeted = async {
-        let mut socket = attempt.await?;
-        let accepted = greet(&shared, &mut socket, peer, Use::Topology).await?;
-        Ok::<_, io::Error>((socket, accepted))
+        let mut socket = Socket::opened(attempt.await?, &shared.config.security).await?;
+        let refused = greet(&shared, &mut socket, peer, Use::Topology).await?;
+        Ok::<_, io::Error>((socket, refused))
     };
     let done = tokio::select! {
         done = timeout(shared.config.connect_timeout, greeted) => done,
         () = shared.failed() => return Ok(()),
     };
-    let (socket, accepted) =
+    let (socket, refused) =
         done.map_err(|_| wrong("it took too long".to_owned()))?.map_err(|e| wrong(e.to_string()))?;
-    if !accepted {
-        return Err(wrong("it refuses: has it the same topology, queues and largest message?".to_owned()));
+    if let Some(why) = refused {
+        let why = match why {
+            Why::No => "it refuses",
+            Why::Overlay => "it refuses: has it the same topology, queues and largest message?",
+            Why::Token => "it refuses: it has another token",
+        };
+        return Err(wrong(why.to_owned()));
     }
     run(shared, socket, connection, peer).await
 }
@@ -59,10 +64,11 @@ pub(crate) async fn dial(shared: Arc<Shared>, connection: ConnectionId, peer: u3
 pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
     let both_ways = shared.config.direct_both_ways;
     let greeted = async {
-        let mut socket = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
+        let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
+        let mut socket = Socket::opened(tcp, &shared.config.security).await?;
         let of = if both_ways { Use::DirectBothWays } else { Use::DirectOneWay };
-        let accepted = greet(&shared, &mut socket, peer, of).await?;
-        Ok::<_, io::Error>(Some(socket).filter(|_| accepted))
+        let refused = greet(&shared, &mut socket, peer, of).await?;
+        Ok::<_, io::Error>(Some(socket).filter(|_| refused.is_none()))
     };
     // What is wrong with the peer shows on the topology's connections.
     let greeted = timeout(shared.config.connect_timeout, greeted).await.ok().and_then(Result::ok);
@@ -92,36 +98,49 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
     }
 }
 
-async fn greet(shared: &Shared, socket: &mut TcpStream, peer: u32, of: Use) -> io::Result<bool> {
-    socket.set_nodelay(true)?;
-    let hello =
-        Header { hops: of as u32, id: shared.digest, ..Header::bare(Kind::Hello, shared.config.node, peer) };
-    socket.write_all(&hello.encode()).await?;
-    match read_header(socket).await?.map(|header| header.kind) {
-        Some(Kind::Accept) => Ok(true),
-        Some(Kind::Refuse) => Ok(false),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is no node of an overlay")),
+/// Says who this is; and why it is refused, if it is.
+async fn greet(shared: &Shared, socket: &mut Socket, peer: u32, of: Use) -> io::Result<Option<Why>> {
+    let token = shared.config.security.token.as_deref().unwrap_or_default().as_bytes();
+    let hello = Header {
+        hops: of as u32,
+        id: shared.digest,
+        bytes: token.len() as u32,
+        crc: crc32c(token),
+        ..Header::bare(Kind::Hello, shared.config.node, peer)
+    };
+    socket.send(&[&hello.encode(), token].concat()).await?;
+    let stranger = || io::Error::new(io::ErrorKind::InvalidData, "it is no node of an overlay");
+    let answer = read_header(&mut socket.read).await?.map_err(|_| stranger())?;
+    match answer.kind {
+        Kind::Accept => Ok(None),
+        Kind::Refuse => Ok(Some(Why::of(answer.hops))),
+        _ => Err(stranger()),
     }
 }
 
 /// Answers whoever has connected, and runs the connection. Strangers are no error.
-pub(crate) async fn answer(shared: Arc<Shared>, mut socket: TcpStream) -> Result<()> {
-    let hello = tokio::select! {
-        hello = timeout(shared.config.connect_timeout, read_header(&mut socket)) => hello,
+pub(crate) async fn answer(shared: Arc<Shared>, tcp: TcpStream) -> Result<()> {
+    let greeted = async {
+        let mut socket = Socket::accepted(tcp, &shared.config.security).await?;
+        let hello = read_hello(&mut socket.read).await?;
+        Ok::<_, io::Error>((socket, hello))
+    };
+    let greeted = tokio::select! {
+        greeted = timeout(shared.config.connect_timeout, greeted) => greeted,
         () = shared.stopping() => return Ok(()),
     };
-    let Ok(Ok(Some(hello))) = hello else { return Ok(()) };
-    if socket.set_nodelay(true).is_err() {
-        return Ok(());
-    }
+    let Ok(Ok((mut socket, Some((hello, token))))) = greeted else { return Ok(()) };
     let (peer, me) = (hello.from, shared.config.node);
-    let connection = admit(&shared, &hello);
-    let kind = if connection.is_some() { Kind::Accept } else { Kind::Refuse };
-    let answered = socket.write_all(&Header::bare(kind, me, peer).encode()).await;
-    match (connection, answered) {
-        (None, _) => Ok(()),
-        (Some(connection), Ok(())) => run(shared, socket, connection, peer).await,
-        (Some(connection), Err(e)) => {
+    let admitted = admit(&shared, &hello, &token);
+    let answer = match admitted {
+        Ok(_) => Header::bare(Kind::Accept, me, peer),
+        Err(why) => Header { hops: why as u32, ..Header::bare(Kind::Refuse, me, peer) },
+    };
+    let answered = socket.send(&answer.encode()).await;
+    match (admitted, answered) {
+        (Err(_), _) => Ok(()),
+        (Ok(connection), Ok(())) => run(shared, socket, connection, peer).await,
+        (Ok(connection), Err(e)) => {
             // Nothing was sent yet: what waits goes another way, where there is one.
             let closed = shared.with(|state| {
                 let closed = state.forwarder.close(connection);
@@ -133,13 +152,28 @@ pub(crate) async fn answer(shared: Arc<Shared>, mut socket: TcpStream) -> Result
     }
 }
 
-/// Whether a hello may have its connection, and which that is.
-fn admit(shared: &Shared, hello: &Header) -> Option<ConnectionId> {
+/// A hello and its token; nothing when it is none.
+async fn read_hello(read: &mut Read) -> io::Result<Option<(Header, Bytes)>> {
+    let Ok(hello) = read_header(read).await? else { return Ok(None) };
+    if hello.kind != Kind::Hello || hello.bytes as usize > TOKEN_BYTES_MAX {
+        return Ok(None);
+    }
+    let token = read_body(read, hello.bytes as usize).await?;
+    Ok((crc32c(&token) == hello.crc).then_some((hello, token)))
+}
+
+/// Which connection a hello gets, or why none.
+fn admit(shared: &Shared, hello: &Header, token: &[u8]) -> Result<ConnectionId, Why> {
     let (peer, me) = (hello.from, shared.config.node);
-    let is_ours = hello.kind == Kind::Hello && hello.to == me && hello.id == shared.digest;
     let nodes = shared.config.addresses.len();
-    if !is_ours || peer == me || peer as usize >= nodes {
-        return None;
+    if !shared.config.security.admits(token) {
+        return Err(Why::Token);
+    }
+    if hello.id != shared.digest {
+        return Err(Why::Overlay);
+    }
+    if hello.to != me || peer == me || peer as usize >= nodes {
+        return Err(Why::No);
     }
     let direct = |both_ways| {
         shared.with(|state| {
@@ -153,20 +187,22 @@ fn admit(shared: &Shared, hello: &Header) -> Option<ConnectionId> {
             Some(connection)
         })
     };
-    match Use::of(hello.hops)? {
-        Use::DirectOneWay => direct(false),
-        Use::DirectBothWays => direct(true),
-        Use::Topology => {
-            let links = Forwarder::<Bytes>::topology_links(&shared.config.routes, me);
-            let link = links.into_iter().find(|link| link.peer == peer && !link.opens)?;
-            shared.with(|state| state.greeted.insert(link.id)).then_some(link.id)
+    let connection = match Use::of(hello.hops) {
+        None => None,
+        Some(Use::DirectOneWay) => direct(false),
+        Some(Use::DirectBothWays) => direct(true),
+        Some(Use::Topology) => {
+            let links = Forwarder::<Body>::topology_links(&shared.config.routes, me);
+            let link = links.into_iter().find(|link| link.peer == peer && !link.opens);
+            link.filter(|link| shared.with(|state| state.greeted.insert(link.id))).map(|link| link.id)
         }
-    }
+    };
+    connection.ok_or(Why::No)
 }
 
 /// Frames both ways, until both ends have closed.
-async fn run(shared: Arc<Shared>, socket: TcpStream, connection: ConnectionId, peer: u32) -> Result<()> {
-    let (read, write) = socket.into_split();
+async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer: u32) -> Result<()> {
+    let Socket { read, write } = socket;
     let wake = Arc::new(Notify::new());
     // What waits since before there was a socket goes out at once: the writer asks before it waits.
     shared.with(|state| {
@@ -202,12 +238,7 @@ async fn run(shared: Arc<Shared>, socket: TcpStream, connection: ConnectionId, p
 }
 
 /// Reads until the peer has closed, or has failed.
-async fn read_frames(
-    shared: &Shared,
-    read: OwnedReadHalf,
-    connection: ConnectionId,
-    peer: u32,
-) -> Result<()> {
+async fn read_frames(shared: &Shared, read: Read, connection: ConnectionId, peer: u32) -> Result<()> {
     let mut read = BufReader::with_capacity(READ_BUFFER_BYTES, read);
     let lost = |e: io::Error| RelayError::Lost { node: peer, kind: Some(e.kind()), by: None };
     let broken = |reason| RelayError::Malformed { node: peer, reason };
@@ -216,23 +247,27 @@ async fn read_frames(
         let header = match read_header(&mut read).await {
             // After a failure there is nothing more to find out.
             Err(_) if shared.error().is_some() => return Ok(()),
-            header => header.map_err(lost)?.ok_or(broken("no frame"))?,
+            header => header.map_err(lost)?.map_err(broken)?,
         };
         match header.kind {
             Kind::Message => {
-                let Header { from, to, hops, id, bytes, .. } = header;
+                let Header { from, to, hops, id, bytes, crc, .. } = header;
                 if bytes > shared.config.message_bytes_max {
                     return Err(broken("a message larger than agreed"));
                 }
                 let hops = hops as usize;
                 let place = shared.with(|state| state.forwarder.admit(connection, (from, to, hops)));
                 let place = place.map_err(rules)?;
-                let body = read_body(&mut read, bytes as usize).await.map_err(lost)?;
+                let bytes = read_body(&mut read, bytes as usize).await.map_err(lost)?;
+                let body = Body { bytes, crc };
+                if !body.is_whole() {
+                    return Err(broken("a damaged message"));
+                }
                 let packet = Packet { from, to, id, hops, body, place: Some(place) };
                 shared
                     .with(|state| {
                         if let Some(packet) = state.forwarder.received(packet)? {
-                            let message = Message { from: packet.from, bytes: packet.body, hops };
+                            let message = Message { from: packet.from, bytes: packet.body.bytes, hops };
                             state.inbox.push_back((message, place));
                             shared.arrived.notify_one();
                         }
@@ -259,7 +294,7 @@ async fn read_frames(
     }
 }
 
-async fn read_header(read: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Option<Header>> {
+async fn read_header(read: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Result<Header, &'static str>> {
     let mut bytes = [0; HEADER_BYTES];
     read.read_exact(&mut bytes).await?;
     Ok(Header::decode(&bytes))
@@ -280,7 +315,7 @@ async fn read_body(read: &mut (impl AsyncReadExt + Unpin), bytes: usize) -> io::
 }
 
 /// Writes what there is, until this end has closed or failed.
-async fn write_frames(shared: &Shared, write: OwnedWriteHalf, connection: ConnectionId, wake: &Notify) {
+async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, wake: &Notify) {
     let mut write = write;
     let written = async {
         let mut headers = BytesMut::new();
@@ -315,10 +350,11 @@ async fn write_frames(shared: &Shared, write: OwnedWriteHalf, connection: Connec
                         to: packet.to,
                         hops: packet.hops as u32,
                         id: packet.id,
-                        bytes: packet.body.len() as u32,
+                        bytes: packet.body.bytes.len() as u32,
+                        crc: packet.body.crc,
                     };
                     headers.extend_from_slice(&header.encode());
-                    write.write_all_buf(&mut headers.split().chain(packet.body)).await?;
+                    write.write_all_buf(&mut headers.split().chain(packet.body.bytes)).await?;
                     shared.with(|state| state.forwarder.left(packet.place, true));
                     if packet.place.is_none() {
                         shared.room.add_permits(1);
@@ -326,10 +362,15 @@ async fn write_frames(shared: &Shared, write: OwnedWriteHalf, connection: Connec
                 }
                 Some(Frame::Close) => {
                     headers.extend_from_slice(&Header::bare(Kind::Close, shared.config.node, 0).encode());
-                    return write.write_all_buf(&mut headers).await;
+                    write.write_all_buf(&mut headers).await?;
+                    return write.flush().await;
                 }
                 _ if !headers.is_empty() => write.write_all_buf(&mut headers).await?,
-                _ => wake.notified().await,
+                // Where it is encrypted, some may be held back until then.
+                _ => {
+                    write.flush().await?;
+                    wake.notified().await;
+                }
             }
         }
     };

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use lightship_overlay::forwarder::Forwarder;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::connection::{answer, dial, dial_direct};
 use crate::error::{RelayError, Result};
-use crate::state::Shared;
+use crate::state::{Body, Shared};
 
 /// Connections beyond those that the overlay allows: of strangers that have not said who they are.
 const STRANGERS_MAX: usize = 64;
@@ -19,7 +18,7 @@ pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let mut status = shared.status.subscribe();
     let config = &shared.config;
-    let links = Forwarder::<Bytes>::topology_links(&config.routes, config.node);
+    let links = Forwarder::<Body>::topology_links(&config.routes, config.node);
     let tasks_max = links.len() + 2 * config.addresses.len() + STRANGERS_MAX;
     for link in links.into_iter().filter(|link| link.opens) {
         tasks.spawn(dial(Arc::clone(&shared), link.id, link.peer));

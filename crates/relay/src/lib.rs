@@ -6,11 +6,13 @@
 //! ([`lightship_overlay::forwarding`]). What is sent arrives once, or every node has an error that names the
 //! one that was lost. Messages from one node to another may arrive in another order.
 //!
-//! - [`Config`]: what a node is told before it starts.
+//! - [`Config`]: what a node is told before it starts; [`Security`], of it: TLS and a token, without which it
+//!   listens on its own host only.
 //! - [`Relay`], [`Inbox`]: send, receive.
 //!
-//! The rules are [`lightship_overlay::forwarder`]'s; here are its sockets. Nodes trust their network: there is no
-//! encryption, and a node is who it says it is. Lost nodes are not routed around.
+//! The rules are [`lightship_overlay::forwarder`]'s; here are its sockets. Frames and messages have checksums
+//! (CRC-32C), the latter from end to end. Nodes that know the token trust each other: each is who it says it is.
+//! Lost nodes are not routed around.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,8 +40,8 @@
 //! b.send(2, Bytes::from_static(b"hello")).await?;
 //! let message = inbox.recv().await?.unwrap();
 //! assert_eq!((message.from, message.hops, &message.bytes[..]), (1, 2, &b"hello"[..]));
-//! assert_eq!(a.stats().counts.forwarded, 1);
 //! tokio::try_join!(a.close(), b.close(), c.close())?;
+//! assert_eq!(a.stats().counts.forwarded, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -51,9 +53,12 @@ mod driver;
 mod error;
 mod frame;
 mod relay;
+mod security;
+mod socket;
 mod state;
 
 pub use config::Config;
 pub use error::{RelayError, Result};
 pub use lightship_overlay::forwarder::{Counts, Refusal};
 pub use relay::{Inbox, Message, Relay, Stats};
+pub use security::{Security, Tls};

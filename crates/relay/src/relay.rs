@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::driver::drive;
 use crate::error::{RelayError, Result};
-use crate::state::{Shared, Wanted};
+use crate::state::{Body, Shared, Wanted};
 
 /// A message that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +58,13 @@ impl Relay {
     /// topology are there.
     ///
     /// # Errors
-    /// [`RelayError::Config`]; [`RelayError::Connect`] and [`RelayError::Missing`] when a node can't be
+    /// [`RelayError::Config`], also where it listens beyond this host without what that takes
+    /// ([`Config::security`]); [`RelayError::Connect`] and [`RelayError::Missing`] when a node can't be
     /// reached, or does not come, within [`Config::connect_timeout`].
     pub async fn start(listener: TcpListener, config: Config) -> Result<(Self, Inbox)> {
         config.check()?;
+        let listens = listener.local_addr().map_err(|e| RelayError::Config(format!("the listener: {e}")))?;
+        config.security.check(listens)?;
         let wait = config.connect_timeout;
         let nodes = config.addresses.len() as u64;
         let shared = Arc::new(Shared::new(config));
@@ -96,19 +99,21 @@ impl Relay {
         if bytes.len() > max as usize {
             return Err(RelayError::TooLarge { bytes: bytes.len(), max });
         }
+        let body = Body::new(bytes);
         let Ok(room) = self.shared.room.acquire().await else {
             return Err(self.shared.error().unwrap_or(RelayError::Closed));
         };
         self.shared
             .with(|state| {
                 let id = state.next_message;
-                let length = bytes.len() as u64;
-                state.forwarder.submit(to, id, bytes)?;
+                let length = body.bytes.len() as u64;
+                state.forwarder.submit(to, id, body)?;
                 state.next_message += 1;
                 *state.demand.entry(to).or_default() += length;
                 Ok(())
             })
-            .map_err(RelayError::Unroutable)?;
+            // After a failure there is no way to many: that is why.
+            .map_err(|refusal| self.shared.error().unwrap_or(RelayError::Unroutable(refusal)))?;
         // Given back when the message has left.
         room.forget();
         Ok(())

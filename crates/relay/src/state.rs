@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::Config;
 use crate::error::RelayError;
+use crate::frame::crc32c;
 use crate::relay::Message;
 
 /// How a node is.
@@ -33,10 +34,27 @@ pub(crate) struct Wanted {
     pub(crate) refused: BTreeSet<u32>,
 }
 
+/// A message's bytes with the checksum that they were sent with.
+#[derive(Debug, Clone)]
+pub(crate) struct Body {
+    pub(crate) bytes: Bytes,
+    pub(crate) crc: u32,
+}
+
+impl Body {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { crc: crc32c(&bytes), bytes }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        crc32c(&self.bytes) == self.crc
+    }
+}
+
 /// Behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) forwarder: Forwarder<Bytes>,
+    pub(crate) forwarder: Forwarder<Body>,
     /// Of connections that are there: wakes what writes to them.
     pub(crate) writers: BTreeMap<ConnectionId, Arc<Notify>>,
     /// For this node, and not yet taken: bounded by the queues of which they hold places.
@@ -80,7 +98,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: Config) -> Self {
-        let links = Forwarder::<Bytes>::topology_links(&config.routes, config.node);
+        let links = Forwarder::<Body>::topology_links(&config.routes, config.node);
         let missing = links.into_iter().map(|link| link.id).collect();
         let forwarder =
             Forwarder::new(Arc::clone(&config.routes), config.node, config.queue_messages, config.seed);

@@ -2,4 +2,5 @@
 
 mod messages;
 mod peers;
+mod security;
 mod support;

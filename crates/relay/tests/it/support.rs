@@ -90,3 +90,31 @@ pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     })
     .await;
 }
+
+/// A frame as `crates/relay/src/frame.rs` has it, but for the bytes that follow and their checksum.
+pub(crate) fn frame(kind: u8, from: u32, to: u32, hops: u32, id: u64, bytes: u32) -> Vec<u8> {
+    sealed(kind, [from, to, hops], id, bytes, 0)
+}
+
+/// A message from node 1 to node 0.
+pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
+    let crc = crc_fast::crc32_iscsi(bytes);
+    [&sealed(4, [1, 0, 1], 0, bytes.len() as u32, crc), bytes].concat()
+}
+
+/// With one bit changed.
+pub(crate) fn damaged(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
+    frame[at] ^= 1;
+    frame
+}
+
+fn sealed(kind: u8, numbers: [u32; 3], id: u64, bytes: u32, crc: u32) -> Vec<u8> {
+    let mut frame = vec![b'L', b'R', 1, kind];
+    numbers.into_iter().for_each(|number| frame.extend(number.to_le_bytes()));
+    frame.extend(id.to_le_bytes());
+    frame.extend(bytes.to_le_bytes());
+    frame.extend(crc.to_le_bytes());
+    let own = crc_fast::crc32_iscsi(&frame);
+    frame.extend(own.to_le_bytes());
+    frame
+}

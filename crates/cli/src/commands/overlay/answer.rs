@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lightship_overlay::simulate::{Network, NodeReport, Ties};
-use lightship_overlay::{Pool, Split, Through, Traffic, plot};
+use lightship_overlay::{Pool, Split, Through, Traffic};
+use lightship_plot::{Axis, Bars, BarsPanel};
 use serde::Serialize;
 
 use super::load::{Load, Policy};
@@ -47,6 +48,9 @@ pub(super) struct Measured {
     pub(super) refused: u64,
     /// Bytes of messages that all nodes together could hold.
     pub(super) memory_bytes_max: u64,
+    /// Most that the process held, where the system says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peak_memory_bytes: Option<u64>,
 }
 
 /// All that the figures depend on.
@@ -105,7 +109,7 @@ impl Answer {
             self.write_csv(path)?;
         }
         if let Some(path) = &files.plot {
-            super::write(path, &plot(&self.title(), &self.per_node))?;
+            super::write(path, &self.picture()?)?;
         }
         let text = if json {
             serde_json::to_string(self).map_err(|e| CliError::internal(e.to_string()))? + "\n"
@@ -126,6 +130,32 @@ impl Answer {
             "{name} of {} nodes, {} sockets{direct}: {:.2} forwards a message",
             of.nodes, of.sockets_max, self.forwards_per_message
         )
+    }
+
+    /// Messages that every node sent, received and forwarded, and the latencies of what it received, from half to
+    /// 99% of them.
+    fn picture(&self) -> Result<String, CliError> {
+        let of = |value: fn(&NodeReport) -> f64| self.per_node.iter().map(value).collect::<Vec<_>>();
+        let part = |name: &str, values| (name.to_owned(), values);
+        let messages = vec![
+            part("sent", of(|node| node.sent as f64)),
+            part("received", of(|node| node.received as f64)),
+            part("forwarded", of(|node| node.forwarded as f64)),
+        ];
+        let beyond = |node: &NodeReport| node.latency.p99_seconds - node.latency.p50_seconds;
+        let latencies = vec![
+            part("half of the messages", of(|node| node.latency.p50_seconds)),
+            part("up to 99%", of(beyond)),
+        ];
+        let bars = Bars {
+            title: self.title(),
+            x: "node".to_owned(),
+            panels: vec![
+                BarsPanel { y: Axis::linear("messages").thousands(), parts: messages },
+                BarsPanel { y: Axis::linear("latency").seconds(), parts: latencies },
+            ],
+        };
+        bars.svg().map_err(|e| CliError::internal(e.to_string()))
     }
 
     fn text(&self) -> String {

@@ -12,6 +12,7 @@ use super::shape::ShapeArgs;
 use super::show::Shown;
 use super::shuffle::{self, HEADER_BYTES, Shuffle};
 use crate::error::{self, CliError};
+use crate::report::peak_memory_bytes;
 use crate::size::{Seconds, Size, grouped};
 
 /// More nodes than these are no test of anything on one machine.
@@ -110,7 +111,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
         pairs,
         reconnections,
         sockets_max: per_node.iter().map(|node| node.sockets_max).max().unwrap_or(0),
-        measured: Some(Measured { refused, memory_bytes_max }),
+        measured: Some(Measured { refused, memory_bytes_max, peak_memory_bytes: peak_memory_bytes() }),
         per_node,
         direct,
     };

@@ -1,0 +1,365 @@
+//! Shuffles over overlays: the original's and ours, in virtual time and over sockets. All of it is what
+//! `lightship overlay` says; a round is a seed.
+
+use serde_json::Value;
+
+use crate::Result;
+use crate::places;
+use crate::plot::{Axis, Dots, DotsPanel, Lines, LinesPanel, Series};
+use crate::process::Process;
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results, Run};
+use crate::settings::Settings;
+use crate::tables::{grid, number, spread};
+
+const NAME: &str = "overlay";
+const FIGURES: &[Figure] = &[
+    Figure { name: "forwards a message", digits: 3, range: true },
+    Figure { name: "seconds", digits: 3, range: true },
+    Figure { name: "floor seconds", digits: 3, range: false },
+    Figure { name: "sockets of a node, at most", digits: 0, range: false },
+    Figure { name: "of them it opened directly", digits: 0, range: false },
+    Figure { name: "reconnections", digits: 0, range: false },
+    Figure { name: "bound of memory MB", digits: 0, range: false },
+    Figure { name: "peak memory MB", digits: 0, range: false },
+];
+const FORWARDS: usize = 0;
+const SECONDS: usize = 1;
+const FLOOR: usize = 2;
+const SOCKETS: usize = 3;
+const DIRECT: usize = 4;
+const RECONNECTIONS: usize = 5;
+const BOUND: usize = 6;
+const PEAK: usize = 7;
+
+/// Forwards a message of the source's archived run: 10 connections a node and 2 direct ones, under the skew.
+const HYBRID: f64 = 0.772;
+/// Percent of every node's messages for the first nodes, as in that run.
+const SKEW: &str = "--skew 2,7,10,4,11,6,15";
+const SIMULATE: &str = "simulate --nodes 60 --messages-per-node 5000";
+/// Over sockets of one machine.
+const RUN: &str = "run --nodes 60 --messages-per-node 1000";
+/// The same in virtual time.
+const LIKE_RUN: &str = "simulate --nodes 60 --messages-per-node 1000 --period 100ms";
+/// Ours: as many direct connections as pay, from the beginning, by what is known of all.
+const AUTO: &str = "--direct auto --policy predicted";
+
+const SIMULATED: &str = "simulated";
+const OVER_SOCKETS: &str = "over sockets";
+const ALIKE: &str = "simulated alike";
+
+/// A name, what comes after the topology, and whether traffic is skewed.
+type Row = (&'static str, &'static str, bool);
+
+const FORWARDS_ROWS: [Row; 22] = [
+    ("original 12", "--topology original --degree 12", false),
+    ("original 10", "--topology original --degree 10", false),
+    ("original 12, skewed", "--topology original --degree 12", true),
+    ("original 10 + 2, skewed", "--topology original --degree 10 --direct 2 --warm --period 350ms", true),
+    ("circulant 12", "--topology circulant --degree 12", false),
+    ("circulant 12, skewed", "--topology circulant --degree 12", true),
+    ("12 with direct ones", "--topology circulant --degree 12 {auto}", true),
+    ("12, accepting 24", "--topology circulant --degree 12 {auto} --accept 24", true),
+    ("12, accepting 12", "--topology circulant --degree 12 {auto} --accept 12", true),
+    ("12, accepting 6", "--topology circulant --degree 12 {auto} --accept 6", true),
+    ("12, through others'", "--topology circulant --degree 12 {auto} --through all", true),
+    (
+        "12, accepting 24, through others'",
+        "--topology circulant --degree 12 {auto} --accept 24 --through all",
+        true,
+    ),
+    (
+        "10 + 1, accepting 1",
+        "--topology circulant --degree 10 --direct 1 --policy predicted --accept 1",
+        true,
+    ),
+    ("8 + 2, accepting 2", "--topology circulant --degree 8 --direct 2 --policy predicted --accept 2", true),
+    ("circulant 24, skewed", "--topology circulant --degree 24", true),
+    ("24 with direct ones", "--topology circulant --degree 24 {auto}", true),
+    ("24, accepting 24", "--topology circulant --degree 24 {auto} --accept 24", true),
+    ("24, accepting 12", "--topology circulant --degree 24 {auto} --accept 12", true),
+    ("24, accepting 6", "--topology circulant --degree 24 {auto} --accept 6", true),
+    ("24, through others'", "--topology circulant --degree 24 {auto} --through all", true),
+    (
+        "24, accepting 24, through others'",
+        "--topology circulant --degree 24 {auto} --accept 24 --through all",
+        true,
+    ),
+    (
+        "16 + 4, accepting 4",
+        "--topology circulant --degree 16 --direct 4 --policy predicted --accept 4",
+        true,
+    ),
+];
+
+const POLICIES_ROWS: [Row; 12] = [
+    ("thesis", "--topology circulant --degree 7 --direct 5 --policy thesis", true),
+    ("local", "--topology circulant --degree 7 --direct 5 --policy local", true),
+    ("local, predicted", "--topology circulant --degree 7 --direct 5 --policy local --warm", true),
+    ("global", "--topology circulant --degree 7 --direct 5 --policy global", true),
+    ("global, predicted", "--topology circulant --degree 7 --direct 5 --policy predicted", true),
+    ("local, accepting 24", "--topology circulant --degree 7 --direct 5 --policy local --accept 24", true),
+    ("global, accepting 24", "--topology circulant --degree 7 --direct 5 --policy global --accept 24", true),
+    (
+        "global, predicted, accepting 24",
+        "--topology circulant --degree 7 --direct 5 --policy predicted --accept 24",
+        true,
+    ),
+    ("reserve of 2", "--topology circulant --degree 10 --direct 2 --policy predicted", true),
+    ("reserve of 4", "--topology circulant --degree 8 --direct 4 --policy predicted", true),
+    ("reserve of 6", "--topology circulant --degree 6 --direct 6 --policy predicted", true),
+    ("reserve chosen", "--topology circulant --degree 12 {auto}", true),
+];
+
+/// What a connection carries alone; a node has 10 Gbit/s.
+const LINK_RATES: [(&str, f64); 6] = [
+    ("10Gbit/s", 1.0),
+    ("2500Mbit/s", 1.0 / 4.0),
+    ("1250Mbit/s", 1.0 / 8.0),
+    ("833Mbit/s", 1.0 / 12.0),
+    ("625Mbit/s", 1.0 / 16.0),
+    ("312Mbit/s", 1.0 / 32.0),
+];
+const WITHOUT: &str = "without";
+const WITH: &str = "with direct ones";
+const WITH_24: &str = "accepting 24";
+const WITH_12: &str = "accepting 12";
+const UNIFORM: &str = "uniform, without";
+const UNIFORM_WITH: &str = "uniform, with";
+const TIME_ROWS: [Row; 6] = [
+    (WITHOUT, "--topology circulant --degree 12", true),
+    (WITH, "--topology circulant --degree 12 {auto}", true),
+    (WITH_24, "--topology circulant --degree 12 {auto} --accept 24", true),
+    (WITH_12, "--topology circulant --degree 12 {auto} --accept 12", true),
+    (UNIFORM, "--topology circulant --degree 12", false),
+    (UNIFORM_WITH, "--topology circulant --degree 12 {auto}", false),
+];
+
+const SOCKETS_ROWS: [Row; 6] = [
+    ("original 12, over sockets", "--topology original --degree 12", false),
+    ("circulant 12, over sockets", "--topology circulant --degree 12", false),
+    ("circulant 12, skewed, over sockets", "--topology circulant --degree 12", true),
+    (
+        "circulant 8 + 2, accepting 2, over sockets",
+        "--topology circulant --degree 8 --direct 2 --policy predicted --accept 2",
+        true,
+    ),
+    ("12, accepting 24, over sockets", "--topology circulant --degree 12 {auto} --accept 24", true),
+    ("12 with direct ones, over sockets", "--topology circulant --degree 12 {auto}", true),
+];
+
+/// What is typed after `lightship overlay`, but for the seed.
+fn arguments(verb: &str, (_, arguments, skewed): Row) -> String {
+    let skew = if skewed { format!(" {SKEW}") } else { String::new() };
+    format!("{verb} {}{skew}", arguments.replace("{auto}", AUTO))
+}
+
+/// The figures of one shuffle.
+fn measure(arguments: &str, seed: u32) -> Result<Vec<f64>> {
+    let seed = seed.to_string();
+    let words = ["--json", "overlay"].into_iter().chain(arguments.split_whitespace());
+    let words = words.chain(["--quiet", "--seed", &seed]);
+    let said = Process::spawn(None, places::lightship()?, words)?.output()?;
+    let figure = |pointer: &str| said.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let megabytes = |pointer: &str| figure(pointer) / 1e6;
+    Ok(vec![
+        figure("/forwards_per_message"),
+        figure("/seconds"),
+        floor_seconds(&said),
+        figure("/sockets_max"),
+        figure("/parameters/pool/opened_max"),
+        figure("/reconnections"),
+        megabytes("/memory_bytes_max"),
+        megabytes("/peak_memory_bytes"),
+    ])
+}
+
+/// What the busiest node takes for its own messages alone; nothing where that is not modelled.
+fn floor_seconds(said: &Value) -> f64 {
+    let parameter = |pointer: &str| said.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let bytes = parameter("/parameters/traffic/message_bytes");
+    let rate = parameter("/parameters/network/node_bytes_per_second");
+    let work = parameter("/parameters/network/message_seconds");
+    let own = said["per_node"].as_array().into_iter().flatten().map(|node| {
+        let count = |name: &str| node[name].as_f64().unwrap_or(f64::NAN);
+        let (sent, received) = (count("sent"), count("received"));
+        f64::max(sent.max(received) * bytes / rate, (sent + received) * work)
+    });
+    if rate.is_nan() { rate } else { own.fold(0.0, f64::max) }
+}
+
+/// Every row with every seed, in turns.
+fn run_rows(
+    settings: &Settings,
+    results: &mut Results,
+    place: [&str; 2],
+    rows: &[(&str, String)],
+) -> Result<()> {
+    let place = Place { values: place.map(ToOwned::to_owned).into(), ..Place::default() };
+    let mut runs = Vec::new();
+    for round in 1..=settings.rounds {
+        for (name, arguments) in rows.iter().filter(|(name, _)| settings.wants(name)) {
+            let values = measure(arguments, round)?;
+            eprintln!(
+                "{place}{round}/{} {name}: {:.3} forwards, {:.3} s",
+                settings.rounds, values[0], values[1]
+            );
+            runs.push(Run { place: place.clone(), contender: (*name).to_owned(), round, values });
+        }
+    }
+    results.add(runs)
+}
+
+fn measure_all(settings: &Settings, results: &mut Results) -> Result<()> {
+    let rows = |verb: &str, rows: &[Row]| -> Vec<_> {
+        rows.iter().map(|row| (row.0, arguments(verb, *row))).collect()
+    };
+    run_rows(settings, results, ["forwards", SIMULATED], &rows(SIMULATE, &FORWARDS_ROWS))?;
+    run_rows(settings, results, ["policies", SIMULATED], &rows(SIMULATE, &POLICIES_ROWS))?;
+    for (rate, _) in LINK_RATES {
+        let verb = format!("{SIMULATE} --link-rate {rate}");
+        run_rows(settings, results, ["time", rate], &rows(&verb, &TIME_ROWS))?;
+    }
+    run_rows(settings, results, ["sockets", OVER_SOCKETS], &rows(RUN, &SOCKETS_ROWS))?;
+    run_rows(settings, results, ["sockets", ALIKE], &rows(LIKE_RUN, &SOCKETS_ROWS))
+}
+
+/// Rows with their command, and columns of what came of them.
+fn table(results: &Results, place: [&str; 2], verb: &str, rows: &[Row], columns: &[&str]) -> String {
+    let names: Vec<_> = rows.iter().map(|row| row.0).collect();
+    grid("", &names, columns, |name, column| {
+        let of = |figure: usize| results.summary(&place, name, figure);
+        let whole = |figure: usize| number(of(figure).median, 0);
+        match column {
+            "forwards a message" => spread(of(FORWARDS), 3),
+            "of 0.772" => number(of(FORWARDS).median / HYBRID, 2),
+            "simulated" => spread(results.summary(&[place[0], ALIKE], name, FORWARDS), 3),
+            "seconds" => spread(of(SECONDS), 3),
+            "sockets of a node, at most" => whole(SOCKETS),
+            "direct ones it may open" => whole(DIRECT),
+            "reconnections" => whole(RECONNECTIONS),
+            "memory of messages, bound, MB" => whole(BOUND),
+            "peak memory of the process, MB" => whole(PEAK),
+            _ => rows.iter().find(|row| row.0 == name).map_or(String::new(), |row| {
+                let command = arguments("", *row);
+                format!("`{}`", command.trim().trim_start_matches(verb))
+            }),
+        }
+    })
+}
+
+fn time_table(results: &Results) -> String {
+    let rates: Vec<_> = LINK_RATES.iter().map(|(rate, _)| *rate).collect();
+    let columns = ["of a node's rate", WITHOUT, WITH, WITH_24, WITH_12, "floor", UNIFORM, UNIFORM_WITH];
+    grid("a connection", &rates, &columns, |rate, column| {
+        let seconds = |name: &str| results.summary(&["time", rate], name, SECONDS).median;
+        let changed = |without: &str| {
+            let (with, without) = (seconds(column), seconds(without));
+            if with.is_nan() {
+                String::new()
+            } else {
+                format!("{with:.3} ({:+.1}%)", 100.0 * (with / without - 1.0))
+            }
+        };
+        match column {
+            "of a node's rate" => {
+                let part =
+                    LINK_RATES.iter().find(|(known, _)| *known == rate).map_or(f64::NAN, |(_, part)| *part);
+                format!("1/{:.0}", 1.0 / part)
+            }
+            WITHOUT | UNIFORM => number(seconds(column), 3),
+            "floor" => number(results.summary(&["time", rate], WITHOUT, FLOOR).median, 3),
+            UNIFORM_WITH => changed(UNIFORM),
+            _ => changed(WITHOUT),
+        }
+    })
+}
+
+fn report(results: &Results) -> Vec<String> {
+    let columns = [
+        "forwards a message",
+        "of 0.772",
+        "seconds",
+        "direct ones it may open",
+        "sockets of a node, at most",
+        "reconnections",
+        "command",
+    ];
+    let forwards = table(results, ["forwards", SIMULATED], SIMULATE, &FORWARDS_ROWS, &columns);
+    let policies = table(results, ["policies", SIMULATED], SIMULATE, &POLICIES_ROWS, &columns);
+    let columns = [
+        "forwards a message",
+        "simulated",
+        "sockets of a node, at most",
+        "reconnections",
+        "memory of messages, bound, MB",
+        "peak memory of the process, MB",
+        "command",
+    ];
+    let sockets = table(results, ["sockets", OVER_SOCKETS], RUN, &SOCKETS_ROWS, &columns);
+    let run = format!("`lightship overlay {RUN}` and what stands in the row; `{LIKE_RUN}` beside it");
+    vec![
+        format!("### Forwards\n\nAfter `lightship overlay {SIMULATE}`.\n\n{forwards}"),
+        format!("### Who gets direct connections\n\nThe same, with 12 sockets of a node.\n\n{policies}"),
+        format!(
+            "### Time\n\n12 sockets of a node, seconds by what a connection carries alone (`--link-rate`); a node has \
+             10 Gbit/s each way. The floor is what the busiest node takes for its own messages.\n\n{}",
+            time_table(results)
+        ),
+        format!("### Over sockets\n\n60 nodes in one process: {run}.\n\n{sockets}"),
+    ]
+}
+
+fn forwards_plot(results: &Results) -> Result<String> {
+    let place = ["forwards", SIMULATED];
+    let rows = FORWARDS_ROWS.iter().filter(|row| row.2).map(|(name, ..)| {
+        let whose = if name.starts_with("original") { "the original's" } else { "ours" };
+        ((*name).to_owned(), vec![(whose.to_owned(), results.summary(&place, name, FORWARDS))])
+    });
+    let panel = DotsPanel { title: "60 nodes, skewed".into(), rows: rows.collect() };
+    Ok(Dots { x: Axis::linear("forwards a message"), panels: vec![panel] }.svg()?)
+}
+
+fn time_plot(results: &Results) -> Result<String> {
+    let panel = |title: &str, names: &[&str]| {
+        let series = names.iter().map(|name| {
+            let points = LINK_RATES
+                .iter()
+                .map(|(rate, part)| (*part, results.summary(&["time", rate], name, SECONDS)));
+            Series { name: (*name).to_owned(), points: points.collect() }
+        });
+        LinesPanel { title: title.into(), y: Axis::log("seconds"), series: series.collect() }
+    };
+    let panels =
+        vec![panel("skewed", &[WITHOUT, WITH, WITH_24, WITH_12]), panel("uniform", &[UNIFORM, UNIFORM_WITH])];
+    Ok(Lines::new(Axis::log("a connection's part of a node's rate"), panels).svg()?)
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let mut results = Results::open(&settings.results, NAME, &["what", "how"], FIGURES)?;
+    measure_all(settings, &mut results)?;
+    Report {
+        name: NAME,
+        page: Page::Shuffle,
+        title: "Which connections, and by what way",
+        text: format!(
+            "60 nodes that send each other 5000 messages of 64 KB each, in virtual time (`docs/overlay.md` says what is \
+             modelled). Skewed is `{SKEW}`: so many percent of every node's messages go to node 0, to node 1, and so on; the other 45% go \
+             to all alike. A round is a seed (`--seed`): medians, with least and most. A node's sockets are divided \
+             between the topology and direct connections, which count where they are opened; what others open to it \
+             stands under the sockets it had at most. (`10 + 1, accepting 1` and its like have 12, or 24, whoever opened them.) `{HYBRID}` is what the archived run of the original's hybrid has. \
+             `{AUTO}` divides the sockets, and has direct connections from the beginning, by the traffic of another \
+             seed."
+        ),
+        tables: report(&results),
+        plots: vec![
+            (forwards_plot(&results)?, "Forwards of a message by topology and pool"),
+            (time_plot(&results)?, "Seconds by what a connection carries"),
+        ],
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}

@@ -1,0 +1,101 @@
+//! What a node of a cluster keeps to: from what was measured of the hosts it talks to.
+
+use crate::outcome::Outcome;
+
+/// What a node may use at all, whatever was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Other nodes, each of which it needs a connection to.
+    pub peers: u32,
+    /// Connections to all of them together.
+    pub connections_max: u32,
+    /// Smallest message.
+    pub message_bytes_min: u32,
+    /// Largest message.
+    pub message_bytes_max: u32,
+}
+
+/// What it is to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections to each peer, at least one. More are no faster when all peers are busy.
+    pub connections_per_peer: u32,
+    /// Bytes of a message. Larger ones are no faster over as many connections.
+    pub message_bytes: u32,
+}
+
+impl Limits {
+    /// By the outcomes that were kept of the peers' hosts; nothing where there are none.
+    ///
+    /// A node's connections to all peers are as many as the most demanding host took to be as fast as it gets, and
+    /// messages as large. With more peers than that each has one connection: that is more than pays, and
+    /// where an overlay is worth a look.
+    pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>, bounds: &Bounds) -> Option<Self> {
+        let plateaus = outcomes.into_iter().map(|outcome| outcome.plateau);
+        let most = plateaus
+            .map(|plateau| (plateau.connections, plateau.message_bytes))
+            .reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
+        let (connections, message_bytes) = most;
+        let peers = bounds.peers.max(1);
+        let wanted = connections.div_ceil(peers);
+        Some(Self {
+            connections_per_peer: wanted.min(bounds.connections_max / peers).max(1),
+            message_bytes: message_bytes.max(bounds.message_bytes_min).min(bounds.message_bytes_max),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::row::Settings;
+    use crate::table::tests::some_row;
+
+    const BOUNDS: Bounds =
+        Bounds { peers: 3, connections_max: 64, message_bytes_min: 4096, message_bytes_max: 1 << 20 };
+
+    fn outcome(connections: u32, message_bytes: u32) -> Outcome {
+        let host = "node.test".parse().expect("a host");
+        let rows = [some_row(connections, message_bytes, 1e9)];
+        Outcome::of(&host, &Settings::default(), &rows, UNIX_EPOCH).expect("a plateau")
+    }
+
+    #[track_caller]
+    fn check(measured: &[(u32, u32)], bounds: Bounds, expected: (u32, u32)) {
+        let outcomes: Vec<_> =
+            measured.iter().map(|(connections, bytes)| outcome(*connections, *bytes)).collect();
+        let (connections_per_peer, message_bytes) = expected;
+        assert_eq!(Limits::of(&outcomes, &bounds), Some(Limits { connections_per_peer, message_bytes }));
+    }
+
+    #[test]
+    fn connections_are_divided_among_peers() {
+        check(&[(4, 8192)], Bounds { peers: 1, ..BOUNDS }, (4, 8192));
+        check(&[(4, 8192)], BOUNDS, (2, 8192));
+        check(&[(4, 8192)], Bounds { peers: 50, ..BOUNDS }, (1, 8192));
+        // A node alone needs none; that is no reason to divide by it.
+        check(&[(4, 8192)], Bounds { peers: 0, ..BOUNDS }, (4, 8192));
+    }
+
+    #[test]
+    fn the_most_demanding_host_decides() {
+        check(&[(2, 65_536), (16, 8192), (4, 256)], BOUNDS, (6, 65_536));
+    }
+
+    #[test]
+    fn inside_the_bounds() {
+        check(&[(2048, 256)], BOUNDS, (21, 4096));
+        check(&[(2048, u32::MAX)], BOUNDS, (21, 1 << 20));
+        // A peer without a connection would be none.
+        check(&[(8, 8192)], Bounds { connections_max: 2, ..BOUNDS }, (1, 8192));
+        // Contradictory bounds: the upper one, which is what there is memory for.
+        check(&[(8, 8192)], Bounds { message_bytes_max: 1024, ..BOUNDS }, (3, 1024));
+    }
+
+    #[test]
+    fn nothing_from_nothing() {
+        assert_eq!(Limits::of([], &BOUNDS), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! The bytes of a connection, plain or encrypted.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use crate::security::Security;
+
+pub(crate) type Read = Box<dyn AsyncRead + Send + Unpin>;
+pub(crate) type Write = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// A connection whose ends have agreed on encryption, or on none.
+pub(crate) struct Socket {
+    pub(crate) read: Read,
+    pub(crate) write: Write,
+}
+
+impl Socket {
+    /// The end that has opened it.
+    pub(crate) async fn opened(tcp: TcpStream, security: &Security) -> io::Result<Self> {
+        tcp.set_nodelay(true)?;
+        Ok(match &security.tls {
+            None => Self::plain(tcp),
+            Some(tls) => {
+                let connector = TlsConnector::from(tls.client.clone());
+                Self::encrypted(connector.connect(tls.name.clone(), tcp).await?.into())
+            }
+        })
+    }
+
+    /// The end that has accepted it.
+    pub(crate) async fn accepted(tcp: TcpStream, security: &Security) -> io::Result<Self> {
+        tcp.set_nodelay(true)?;
+        Ok(match &security.tls {
+            None => Self::plain(tcp),
+            Some(tls) => Self::encrypted(TlsAcceptor::from(tls.server.clone()).accept(tcp).await?.into()),
+        })
+    }
+
+    fn plain(tcp: TcpStream) -> Self {
+        let (read, write) = tcp.into_split();
+        Self { read: Box::new(read), write: Box::new(write) }
+    }
+
+    fn encrypted(tls: TlsStream<TcpStream>) -> Self {
+        let (read, write) = tokio::io::split(tls);
+        Self { read: Box::new(read), write: Box::new(write) }
+    }
+
+    /// Writes all of it, past whatever holds it back.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write.write_all(bytes).await?;
+        self.write.flush().await
+    }
+}
