@@ -1,6 +1,6 @@
-# `make demo` shows the main job, `make test` runs every test. Both work on a
-# fresh machine with Rust.
-.PHONY: demo test lint bench
+# `make demo` shows the main job, `make cluster` one query on many nodes, `make test`
+# runs every test. All work on a fresh machine with Rust.
+.PHONY: demo cluster test lint bench
 
 SCALE ?= 0.1
 
@@ -8,6 +8,10 @@ demo:
 	@test -x target/release/lightship || echo "building (the first time takes about 12 minutes on two cores, nearly all of it DataFusion)"
 	cargo build --release --locked -p lightship-cli -p xtask
 	target/release/xtask demo --scale $(SCALE)
+
+cluster:
+	cargo build --release --locked -p lightship-cli -p xtask
+	target/release/xtask cluster --scale $(SCALE)
 
 test: lint
 	./scripts/test-servers.sh

@@ -1,15 +1,14 @@
 //! `make demo`: the main job, from nothing.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
 use lightship_testkit::tpch;
 use serde_json::Value;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+use crate::node::{Node, Result};
 
 /// What to show.
 #[derive(Args)]
@@ -28,16 +27,6 @@ pub(crate) struct DemoArgs {
 /// Numbers of queries of TPC-H.
 const QUERIES: [usize; 3] = [1, 3, 6];
 
-/// A node that is stopped whatever happens.
-struct Node(Child);
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Shows the main job and prints what it came to.
 ///
 /// # Errors
@@ -49,7 +38,8 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     tpch::write_parquet(args.scale, &data, |_, _| {})?;
     println!("      ready after {:.1} s", began.elapsed().as_secs_f64());
 
-    let (_node, uri) = start(args, &data)?;
+    let node = Node::start(&args.lightship, &["--data".as_ref(), data.as_os_str()])?;
+    let uri = node.uri.clone();
     println!("node: {uri}\n");
 
     let mut table = vec![["", "rows", "Arrow", "wire", "seconds", "rate", "peak memory"].map(String::from)];
@@ -69,22 +59,6 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     println!("  {shown} fetch lightship://localhost 'select * from nation'");
     println!("  {shown} fetch postgresql://you@host/db 'select * from your_table' -o your_table.parquet");
     Ok(())
-}
-
-fn start(args: &DemoArgs, data: &Path) -> Result<(Node, String)> {
-    let child = Command::new(&args.lightship)
-        .args(["--json", "--log", "warn", "node", "--listen", "127.0.0.1:0", "--data"])
-        .arg(data)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("{}: {e}; `make demo` builds it", args.lightship.display()))?;
-    let mut node = Node(child);
-    let stdout = node.0.stdout.take().ok_or("the node has no stdout")?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
-    let ready: Value = serde_json::from_str(&line).map_err(|_| "the node did not start")?;
-    let uri = ready["listening"][0].as_str().ok_or("the node does not listen")?.to_owned();
-    Ok((node, uri))
 }
 
 fn fetch(args: &DemoArgs, uri: &str, name: &str, sql: &str, output: &Path) -> Result<[String; 7]> {
@@ -115,7 +89,7 @@ fn megabytes(bytes: f64) -> String {
     if bytes < 1e5 { format!("{:.1} KB", bytes / 1e3) } else { format!("{:.1} MB", bytes / 1e6) }
 }
 
-fn print(table: &[[String; 7]]) {
+pub(crate) fn print<const N: usize>(table: &[[String; N]]) {
     let width = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap_or(0);
     for row in table {
         let cells = row.iter().enumerate().map(|(column, cell)| match column {

@@ -1,8 +1,10 @@
-//! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`.
+//! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`, `-- cluster`.
 
 #![allow(clippy::print_stdout, reason = "chores talk on stdout")]
 
+mod cluster;
 mod demo;
+mod node;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -20,12 +22,15 @@ enum Chore {
     Tidy,
     /// Show the main job on generated TPC-H data, with the release binary.
     Demo(demo::DemoArgs),
+    /// Show queries over several nodes, with the release binary.
+    Cluster(cluster::ClusterArgs),
 }
 
 fn main() -> std::process::ExitCode {
     let done = match Xtask::parse().chore {
         Chore::Tidy => tidy::tidy(),
         Chore::Demo(args) => demo::demo(&args),
+        Chore::Cluster(args) => cluster::cluster(&args),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,

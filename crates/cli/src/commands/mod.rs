@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod copy;
+mod explain;
 mod fetch;
 mod manual;
 mod netbench;
@@ -16,9 +17,10 @@ use crate::error::CliError;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Node(node::NodeArgs),
+    Node(Box<node::NodeArgs>),
     Fetch(fetch::FetchArgs),
     Copy(copy::CopyArgs),
+    Explain(explain::ExplainArgs),
     Calibrate(calibrate::CalibrateArgs),
     Tune(Box<tune::TuneArgs>),
     Overlay(Box<overlay::OverlayArgs>),
@@ -30,9 +32,10 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) async fn run(self, json: bool, stop: watch::Receiver<bool>) -> Result<(), CliError> {
         match self {
-            Self::Node(args) => node::cmd_node(args, json, stop).await,
+            Self::Node(args) => node::cmd_node(*args, json, stop).await,
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
+            Self::Explain(args) => explain::cmd_explain(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Tune(args) => tune::cmd_tune(&args, json).await,
             Self::Overlay(args) => overlay::cmd_overlay(&args, json).await,

@@ -210,7 +210,15 @@ impl NodeArgs {
             Listen::Tcp(address) if !address.ip().is_unspecified() => Some(address.to_string()),
             _ => None,
         });
+        let port = listening.iter().find_map(|listen| match listen {
+            Listen::Tcp(address) => Some(address.port()),
+            Listen::Unix(_) => None,
+        });
         let name = match (&self.advertise, specific) {
+            // The port that was free.
+            (Some(name), _) if name.ends_with(":0") => {
+                format!("{}:{}", name.trim_end_matches(":0"), port.unwrap_or(NODE_PORT))
+            }
             (Some(name), _) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
                 name.clone()
             }
@@ -229,14 +237,14 @@ impl NodeArgs {
             }
             (None, _) => None,
         };
-        let port = |text: &String| match text.rsplit_once(':') {
+        let with_port = |text: &String| match text.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_ok() => text.clone(),
             _ => format!("{text}:{NODE_PORT}"),
         };
         let defaults = ClusterConfig::default();
         Ok(ClusterConfig {
             name,
-            join: self.join.iter().map(port).collect(),
+            join: self.join.iter().map(with_port).collect(),
             token: self.cluster_token()?,
             tls,
             exchange_bytes: self.exchange_memory.map_or(defaults.exchange_bytes, |size| size.0),

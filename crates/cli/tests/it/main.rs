@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod calibrate;
+mod cluster;
 mod copy;
 mod databases;
 mod ends;

@@ -1,0 +1,133 @@
+//! Several nodes that answer one query, as processes.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use lightship_testkit::results::{Order, difference};
+use lightship_testkit::tpch;
+
+use crate::support::*;
+
+const SCALE: f64 = 0.01;
+
+/// A node for each part of TPC-H's tables, which all know each other.
+fn cluster(parts: &[impl AsRef<Path>]) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for part in parts {
+        let data = part.as_ref().to_str().expect("UTF-8").to_owned();
+        let first = nodes.first().map(|node| node.address().to_owned());
+        nodes.push(match &first {
+            Some(first) => Node::start(&["--join", first, "--data", &data]),
+            None => Node::start(&["--advertise", "127.0.0.1:0", "--data", &data]),
+        });
+    }
+    for node in &nodes {
+        for other in nodes.iter().filter(|other| other.uri != node.uri) {
+            node.process.says(&format!("node {} takes part", other.address()));
+        }
+    }
+    nodes
+}
+
+fn answer(folder: &Folder, uri: &str, sql: &str) -> Vec<arrow_array::RecordBatch> {
+    let file = folder.arg("answer.arrow");
+    lightship(&["fetch", "--quiet", uri, sql, "-o", &file]).succeeds();
+    read_arrow_file(file.as_ref()).1
+}
+
+#[test]
+fn any_of_four_nodes_answers_as_one_would() {
+    let folder = Folder::new();
+    let whole = folder.file("whole");
+    tpch::write_parquet(SCALE, &whole, |_, _| {}).expect("written");
+    let alone = Node::start(&["--data", whole.to_str().expect("UTF-8")]);
+    let parts = tpch::write_shards(SCALE, &folder.file("parts"), &[1, 2, 1, 1]).expect("written");
+    let nodes = cluster(&parts);
+    for number in [3, 13, 18] {
+        let sql = &tpch::queries(SCALE)[number - 1];
+        let (expected, got) =
+            (answer(&folder, &alone.uri, sql), answer(&folder, &nodes[number % 4].uri, sql));
+        assert_eq!(difference(&expected, &got, Order::Kept), None, "query {number}");
+    }
+
+    let sql = "select l_suppkey, count(*) from lineitem group by l_suppkey";
+    let outcome = lightship(&["explain", &nodes[2].uri, "--analyze", sql]).succeeds();
+    for words in ["stage 1, 4 nodes", "the node that was asked", "ShardScanExec", "waited for", "rows in"] {
+        assert!(outcome.text().contains(words), "{words}: {outcome}");
+    }
+    let explained = lightship(&["--json", "explain", &nodes[2].uri, "--analyze", sql]).succeeds().json();
+    let edges = explained["edges"].as_array().expect("edges");
+    assert_eq!(edges.len(), 4 * 3 + 3, "{explained:#}");
+    // A node alone explains itself.
+    let plan = lightship(&["explain", &alone.uri, sql]).succeeds();
+    assert!(plan.text().contains("physical_plan"), "{plan}");
+
+    // Any client can write it as SQL.
+    assert!(csv(&nodes[0].uri, &format!("explain {sql}")).contains("distributed_plan"));
+    // One that leaves takes its rows along.
+    let left = nodes.into_iter().next_back().expect("a node");
+    left.process.signal("TERM");
+    left.process.end().succeeds();
+}
+
+#[test]
+fn a_node_that_is_killed_is_named_and_welcome_again() {
+    let folder = Folder::new();
+    let parts = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).expect("written");
+    let mut nodes = cluster(&parts);
+    let sql = "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
+    let mut fetch = Process::start(&["fetch", "--format", "csv", &nodes[0].uri, sql]);
+    let _rows = fetch.stuck_in_rows();
+    let mut killed = nodes.pop().expect("a node");
+    let (name, data) = (killed.address().to_owned(), parts[2].to_str().expect("UTF-8"));
+    killed.process.kill();
+    drop(_rows);
+    fetch.end().fails(NETWORK, &["node", &name]);
+    nodes[1].process.says(&format!("node {name} was lost"));
+    // Its rows are missed.
+    let count = "select count(*) as n from lineitem";
+    lightship(&["fetch", &nodes[1].uri, count]).fails(NETWORK, &["rows of `lineitem` may be missing", &name]);
+    let again = Node::start(&["--listen", &name, "--join", nodes[0].address(), "--data", data]);
+    for node in &nodes {
+        until("it is met again", || lightship(&["fetch", "--quiet", &node.uri, count]).code == Some(0));
+    }
+    assert_eq!(csv(&again.uri, count), csv(&nodes[0].uri, count));
+}
+
+#[test]
+fn what_does_not_go_together_is_said_at_once() {
+    let folder = Folder::new();
+    let table = format!("t={}", folder.write("t.csv", "a\n1\n"));
+    lightship(&["node", "--shared-table", &table])
+        .fails(USAGE, &["shared among nodes of a cluster", "--advertise"]);
+    lightship(&["node", "--listen", "0.0.0.0:0", "--join", "127.0.0.1:1", "--table", &table])
+        .fails(USAGE, &["beyond this host"]);
+    lightship(&["node", "--listen", "0.0.0.0:0", "--insecure", "--join", "127.0.0.1:1", "--table", &table])
+        .fails(USAGE, &["--advertise"]);
+    let token = folder.write("token", "\n");
+    lightship(&["node", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--cluster-token-file", &token])
+        .fails(USAGE, &["no token in it"]);
+    lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries of nodes"]);
+
+    // A list with an entry where nobody is: a shared table is read all the same, others are not.
+    let dead = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
+    let shared = Node::start(&["--join", &dead, "--shared-table", &table]);
+    assert_eq!(csv(&shared.uri, "select a from t"), "a\n1\n");
+    let own = Node::start(&["--join", &dead, "--table", &table]);
+    lightship(&["fetch", &own.uri, "select a from t"]).fails(NETWORK, &[&dead, "--join"]);
+}
+
+#[test]
+fn nodes_know_each_other_by_their_token() {
+    let folder = Folder::new();
+    let (right, wrong) = (folder.write("right", "a-long-secret\n"), folder.write("wrong", "another\n"));
+    let table = format!("t={}", folder.write("t.csv", "a\n1\n"));
+    let first =
+        Node::start(&["--advertise", "127.0.0.1:0", "--cluster-token-file", &right, "--table", &table]);
+    let member = Node::start(&["--join", first.address(), "--cluster-token-file", &right]);
+    assert_eq!(csv(&member.uri, "select a from t"), "a\n1\n");
+    let stranger = Node::start(&["--join", first.address(), "--cluster-token-file", &wrong]);
+    lightship(&["fetch", &stranger.uri, "select a from t"])
+        .fails(NETWORK, &["the token is not that of the cluster"]);
+    first.serves();
+}

@@ -1,0 +1,46 @@
+//! Nodes to show something with.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// A node on this host that is stopped whatever happens.
+pub(crate) struct Node {
+    child: Child,
+    /// Where it listens.
+    pub(crate) uri: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Node {
+    /// Starts a node on a free port, and waits until it listens.
+    ///
+    /// # Errors
+    /// When there is no such program, or the node does not start.
+    pub(crate) fn start(lightship: &Path, args: &[&OsStr]) -> Result<Self> {
+        let mut child = Command::new(lightship)
+            .args(["--json", "--log", "warn", "node", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("{}: {e}; `make demo` builds it", lightship.display()))?;
+        let mut stdout = BufReader::new(child.stdout.take().ok_or("the node has no stdout")?);
+        let mut line = String::new();
+        stdout.read_line(&mut line)?;
+        let ready: Value = serde_json::from_str(&line).map_err(|_| "the node did not start")?;
+        let uri = ready["listening"][0].as_str().ok_or("the node does not listen")?.to_owned();
+        Ok(Self { child, uri, _stdout: stdout })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
