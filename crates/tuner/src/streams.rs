@@ -12,7 +12,7 @@ const EPOCH_ROUND_TRIPS: f64 = 20.0;
 /// so long at least,
 const EPOCH_SECONDS_MIN: f64 = 0.5;
 /// and has so many batches: with loss they are not even.
-const EPOCH_BATCHES_MIN: u64 = 4;
+const EPOCH_BATCHES_MIN: u64 = 8;
 /// Rows are waited for this part of the time, or it is not the link that is slow.
 const WAITED_MIN: f64 = 0.8;
 /// This part of the segments came out of order. Reno's window has 1.2 / sqrt(p) segments where a part p is lost, and a
