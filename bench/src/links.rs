@@ -34,6 +34,15 @@ impl Course {
         Ok(self.pair.reshape(&link.parse()?)?)
     }
 
+    /// TCP's congestion control on both hosts, for connections made from now on.
+    pub(crate) fn congestion_control(&self, name: &str) -> Result<()> {
+        for host in [self.near(), self.far()] {
+            let set = host.run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name));
+            set.map_err(|error| format!("congestion control {name}: {error}"))?;
+        }
+        Ok(())
+    }
+
     /// Where the client runs.
     pub(crate) fn near(&self) -> &Host {
         &self.pair.a

@@ -91,6 +91,10 @@ enum Command {
     Mind(Settings),
     /// Over a link whose bandwidth changes halfway, beside an oracle
     BandwidthCut(Settings),
+    /// Over a link that another flow begins to share halfway, beside fixed sizes
+    CompetingFlow(Settings),
+    /// One result over 1 to 8 connections, with and without loss
+    Streams(Settings),
     /// Links measured from another host, and a driver with a tuned fetch size
     Calibrate(Settings),
     /// Transfers with and without anything known of the link
@@ -106,9 +110,9 @@ enum Command {
 
 fn run(command: Command) -> Result<()> {
     use experiments::{
-        bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns, databases,
-        fetch_memory, memory_to_arrow, mind, nulls, overlay, peers, postgres_to_arrow, protobuf, round_trip,
-        strings,
+        bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
+        competing_flow, databases, fetch_memory, memory_to_arrow, mind, nulls, overlay, peers,
+        postgres_to_arrow, protobuf, round_trip, streams, strings,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -128,6 +132,8 @@ fn run(command: Command) -> Result<()> {
         Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
         Command::Mind(settings) => mind::run(&settings),
         Command::BandwidthCut(settings) => bandwidth_cut::run(&settings),
+        Command::CompetingFlow(settings) => competing_flow::run(&settings),
+        Command::Streams(settings) => streams::run(&settings),
         Command::Calibrate(settings) => calibrate::run(&settings),
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Overlay(settings) => overlay::run(&settings),

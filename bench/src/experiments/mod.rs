@@ -7,6 +7,7 @@ pub(crate) mod chunk_size;
 pub(crate) mod codecs;
 pub(crate) mod cold_start;
 pub(crate) mod columns;
+pub(crate) mod competing_flow;
 pub(crate) mod databases;
 pub(crate) mod fetch_memory;
 mod layouts;
@@ -19,6 +20,7 @@ pub(crate) mod postgres_to_arrow;
 pub(crate) mod protobuf;
 pub(crate) mod round_trip;
 mod servers;
+pub(crate) mod streams;
 pub(crate) mod strings;
 
 use crate::plot::{Axis, Dots, DotsPanel};

@@ -1,6 +1,7 @@
 //! Our client: a result, or many small ones.
 
 use std::io::Write as _;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use clap::Args;
@@ -31,6 +32,12 @@ pub(crate) struct Fetch {
     /// Rows of a batch; one batch is then in flight
     #[arg(long)]
     batch_rows: Option<u32>,
+    /// Messages in flight; 16 MiB of them where only their size is said
+    #[arg(long, requires = "message_bytes")]
+    window: Option<u32>,
+    /// Connections that rows come over
+    #[arg(long)]
+    streams: Option<NonZeroU32>,
     /// Bytes of rows a second that the link is known for
     #[arg(long)]
     pace: Option<f64>,
@@ -47,14 +54,15 @@ pub(crate) struct Fetch {
 impl Fetch {
     fn options(&self) -> Options {
         let known = Known { bytes_per_second: self.pace, ..Known::default() };
-        let options = Options { codec: self.codec.0, known, ..Options::default() };
+        let options = Options { codec: self.codec.0, known, streams: self.streams, ..Options::default() };
         let Some(message_bytes) = self.message_bytes else { return options };
         if self.batch_rows.is_some() {
             let (batch_rows, message_bytes) = (self.batch_rows, Some(message_bytes));
             return Options { batch_rows, message_bytes, window_batches: Some(1), ..options };
         }
         let message = u64::from(message_bytes).max(1);
-        let window = (WINDOW_BYTES / message).clamp(1, WINDOW_BATCHES_MAX);
+        let usual = (WINDOW_BYTES / message).clamp(1, WINDOW_BATCHES_MAX);
+        let window = self.window.map_or(usual, u64::from);
         Options {
             memory: Memory(2 * window * message),
             message_bytes: Some(message_bytes),
@@ -75,7 +83,8 @@ impl Fetch {
         let report = transfer.report();
         let done = Transferred::since(began, report.rows, report.bytes_arrow)?;
         let plan_memory_bytes = u64::from(report.plan.window_batches) * u64::from(report.plan.batch_bytes);
-        Ok(Transferred { wire_bytes: report.bytes_wire, plan_memory_bytes, ..done })
+        let connections = report.widened.last().map_or(report.plan.streams, |last| last.to);
+        Ok(Transferred { wire_bytes: report.bytes_wire, plan_memory_bytes, connections, ..done })
     }
 }
 

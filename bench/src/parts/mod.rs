@@ -95,6 +95,9 @@ pub(crate) struct Transferred {
     /// What the first plan allows on its way, where there was one: W batches.
     #[serde(default)]
     pub(crate) plan_memory_bytes: u64,
+    /// Connections that rows came over at the end.
+    #[serde(default)]
+    pub(crate) connections: u32,
     pub(crate) peak_memory_bytes: u64,
 }
 
@@ -155,7 +158,15 @@ impl Transferred {
     fn since(began: Instant, rows: u64, bytes: u64) -> Result<Self> {
         let seconds = began.elapsed().as_secs_f64();
         let peak_memory_bytes = memory_bytes("self", "VmHWM")?;
-        Ok(Self { seconds, rows, bytes, wire_bytes: 0, plan_memory_bytes: 0, peak_memory_bytes })
+        Ok(Self {
+            seconds,
+            rows,
+            bytes,
+            wire_bytes: 0,
+            plan_memory_bytes: 0,
+            connections: 0,
+            peak_memory_bytes,
+        })
     }
 
     /// Itself, if all rows came.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lightship_session::{Resized, Retuned};
+use lightship_session::{Resized, Retuned, Widened};
 use serde::Serialize;
 
 use crate::error::{CliError, Kind};
@@ -128,17 +128,33 @@ pub(crate) enum RetuneReport {
         from_message_bytes: u32,
         from_window_batches: u32,
     },
+    Streams {
+        message: u64,
+        /// Connections that rows came over before.
+        from_streams: u32,
+        streams: u32,
+    },
 }
 
 impl RetuneReport {
-    /// Of codec and sizes, in their order.
+    /// Of codec, sizes and connections, in their order.
     pub(crate) fn all(report: &lightship_session::Report) -> Vec<Self> {
         let mut all: Vec<Self> = report.resizes.iter().map(Self::from).collect();
         all.extend(report.retunes.iter().map(Self::from));
+        all.extend(report.widened.iter().map(Self::from));
         all.sort_by_key(|retune| match retune {
-            Self::Codec { message, .. } | Self::Sizes { message, .. } => *message,
+            Self::Codec { message, .. } | Self::Sizes { message, .. } | Self::Streams { message, .. } => {
+                *message
+            }
         });
         all
+    }
+}
+
+impl From<&Widened> for RetuneReport {
+    fn from(widened: &Widened) -> Self {
+        let Widened { message, from, to } = *widened;
+        Self::Streams { message, from_streams: from, streams: to }
     }
 }
 

@@ -15,8 +15,10 @@ use crate::{Client, Memory, Options, Profile, TransportError};
 
 /// A pair is timed for as long, where there is no budget: a link lets a burst pass faster than what follows.
 const PAIR_ENOUGH: Duration = Duration::from_millis(150);
-/// Fewer pairs than this tell nothing of the planes.
+/// Fewer pairs than this tell nothing of two planes,
 const PAIRS_MIN: usize = 6;
+/// and fewer than this nothing of one over the size of batches alone.
+const PAIRS_MIN_OF_BATCHES: usize = 4;
 /// The rate is measured in this part of the time,
 const RATE_SHARE: u32 = 2;
 /// or in so much.
@@ -31,6 +33,8 @@ pub struct Effort {
     pairs: Vec<(u64, u64)>,
     /// Whether batches are given in rows, not in bytes.
     in_rows: bool,
+    /// Fewer pairs are not enough.
+    pairs_min: usize,
     /// Batches measured of each pair at least.
     batches_min: u32,
     /// No pair is begun after this, once there are enough.
@@ -46,15 +50,19 @@ impl Effort {
         Self {
             pairs: batches.into_iter().flat_map(with).collect(),
             in_rows: false,
+            pairs_min: PAIRS_MIN,
             batches_min: 2,
             budget: Some(budget),
         }
     }
 
-    /// Batches of 8 KB to 8 MB, each as one message, for what has no messages of its own.
+    /// Batches of 512 bytes to 8 MB, each as one message, for what has no messages of its own. A small one
+    /// shows what a batch costs whatever its size; steps are so large that large ones are reached
+    /// over slow links as well.
     pub fn batches(budget: Duration) -> Self {
-        let pairs = (3..14).map(|power| (1u64 << (10 + power), u64::MAX)).collect();
-        Self { pairs, in_rows: false, batches_min: 2, budget: Some(budget) }
+        let sizes = [512u64, 8 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20];
+        let pairs = sizes.map(|bytes| (bytes, u64::MAX)).into();
+        Self { pairs, in_rows: false, pairs_min: PAIRS_MIN_OF_BATCHES, batches_min: 2, budget: Some(budget) }
     }
 
     /// The thesis' 629 pairs, however long it takes.
@@ -62,12 +70,12 @@ impl Effort {
         let grid = thesis::grid();
         let of = |rows: u64| grid.message_bytes.iter().map(move |&message| (rows, message));
         let pairs = grid.batch_rows.iter().flat_map(|&rows| of(rows)).collect();
-        Self { pairs, in_rows: true, batches_min: 5, budget: None }
+        Self { pairs, in_rows: true, pairs_min: PAIRS_MIN, batches_min: 5, budget: None }
     }
 
     /// These pairs, of rows of a batch and bytes of a message, at least so many batches of each.
     pub fn exactly(pairs: Vec<(u64, u64)>, batches_min: u32) -> Self {
-        Self { pairs, in_rows: true, batches_min, budget: None }
+        Self { pairs, in_rows: true, pairs_min: PAIRS_MIN, batches_min, budget: None }
     }
 
     /// How many pairs there are.
@@ -173,7 +181,7 @@ pub async fn calibrate<P: Probe>(
     let mut samples = Vec::new();
     for (done, &(batch, message_bytes)) in effort.pairs.iter().enumerate() {
         let late = effort.budget.is_some_and(|budget| began.elapsed() >= budget);
-        if late && samples.len() >= PAIRS_MIN {
+        if late && samples.len() >= effort.pairs_min {
             break;
         }
         let rows = if effort.in_rows { batch as f64 } else { batch as f64 / row_bytes };
@@ -183,7 +191,7 @@ pub async fn calibrate<P: Probe>(
         match probe.time(&pair).await.map_err(CalibrateError::Probe)? {
             Some(sample) => samples.push(sample),
             // Larger ones have no room in it either.
-            None if samples.len() >= PAIRS_MIN => break,
+            None if samples.len() >= effort.pairs_min => break,
             None => return Err(CalibrateError::TooFewRows { batch_rows, row_bytes }),
         }
         told(done + 1, effort.pairs.len());

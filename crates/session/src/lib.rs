@@ -41,4 +41,4 @@ pub use lightship_wire::control::{ErrorCode, Failure, Plan};
 pub use lightship_wire::tuning::Stage;
 pub use plan::{Memory, Options};
 pub use profile::{Doubt, Profile, ProfileError, Profiles};
-pub use transfer::{Client, CodecReport, Report, Stages, Transfer};
+pub use transfer::{Client, CodecReport, Report, Stages, Transfer, Widened};

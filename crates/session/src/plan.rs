@@ -24,6 +24,10 @@ const WINDOW_BATCHES_DEFAULT: u64 = 16;
 /// W is never more.
 const WINDOW_BATCHES_MAX: u64 = 256;
 
+/// Connections that are tried for one result, where their number is left to us: others on the link are to
+/// have their share.
+pub(crate) const STREAMS_MAX: u32 = 4;
+
 /// Batches that the ends are busy with: each processor has one in the making, or being read, at either end;
 /// one is on the wire, one with the application. That the other end has more processors is not known.
 static BUSY_BATCHES: LazyLock<u64> = LazyLock::new(|| {
@@ -61,8 +65,8 @@ pub struct Options {
     pub codec: Option<Codec>,
     /// Connections that the rows come over, where that is TCP: with more than 1, so many beside the
     /// first. They help where one connection is held down by loss, or by a limit for each; they cost
-    /// the node a place and a handshake each, and others on the link their share. Left to us it is 1:
-    /// that one is held down can't be told from a link that is full.
+    /// the node a place and a handshake each, and others on the link their share. Left to us it is 1, and
+    /// up to [`STREAMS_MAX`] where many segments are lost and trials show that more are faster.
     pub streams: Option<NonZeroU32>,
     /// What was seen of the link before. It makes the first plan; what is seen on the way corrects it.
     pub known: Known,

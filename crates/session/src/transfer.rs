@@ -6,12 +6,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
 use lightship_transport::proto::{Resized, Retuned, Totals};
-use lightship_tuner::Flight;
+use lightship_tuner::{Flight, Segments, Streams, Taken};
 use lightship_wire::control::{Plan, Query};
 use lightship_wire::tuning::Sizes;
 use lightship_wire::{Codec, rows_bytes};
 
 use crate::budget::{Budget, Lease};
+use crate::plan::STREAMS_MAX;
 use crate::{Endpoint, Known, Options, TransportError};
 
 /// An open connection to a node.
@@ -70,9 +71,15 @@ impl Client {
         }
         let plan = self.connection.settle(options.plan(self.same_host(), lease.bytes))?;
         let flight = if follows { options.flight(&plan, lease.bytes) } else { None };
+        // Room for connections that are tried on the way.
+        let tries = flight.is_some() && options.streams.is_none() && !self.same_host();
+        let most = if tries { Plan { streams: STREAMS_MAX, ..plan } } else { plan };
+        let query = Query { sql: sql.to_owned(), plan: self.connection.settle(most)? };
+        let streams =
+            Streams::new(if tries { query.plan.streams } else { 1 }, self.connection.rtt().as_secs_f64());
         let began = Instant::now();
-        let query = Query { sql: sql.to_owned(), plan };
-        let (schema, rows_estimate) = self.connection.query(&query).await?;
+        let joining = if tries { 0 } else { plan.streams };
+        let (schema, rows_estimate) = self.connection.query(&query, joining).await?;
         let totals = Box::default();
         Ok(Transfer {
             connection: &mut self.connection,
@@ -87,8 +94,12 @@ impl Client {
             totals,
             known,
             predicted_seconds: None,
+            volume_bytes: None,
             flight,
             asked: false,
+            streams: streams.ok(),
+            messages: 0,
+            widened: Vec::new(),
             lease: Some(lease),
         })
     }
@@ -108,10 +119,17 @@ pub struct Transfer<'a> {
     totals: Box<Totals>,
     known: Known,
     predicted_seconds: Option<f64>,
+    /// What is expected to come in all.
+    volume_bytes: Option<u64>,
     /// Who follows it, where its sizes are left to us and can be changed.
     flight: Option<Flight>,
     /// Other sizes were asked for.
     asked: bool,
+    /// Who tries more connections.
+    streams: Option<Streams>,
+    /// That have come.
+    messages: u64,
+    widened: Vec<Widened>,
     /// Given back at the end.
     lease: Option<Lease>,
 }
@@ -165,6 +183,19 @@ pub struct Report {
     pub retunes: Vec<Retuned>,
     /// How the sizes changed on the way. Known at the end of the result.
     pub resizes: Vec<Resized>,
+    /// How connections were tried on the way.
+    pub widened: Vec<Widened>,
+}
+
+/// More connections on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Widened {
+    /// Messages that had come by then.
+    pub message: u64,
+    /// Connections that rows came over before.
+    pub from: u32,
+    /// Those they may come over from then on.
+    pub to: u32,
 }
 
 /// What travelled in one codec.
@@ -216,7 +247,9 @@ impl Transfer<'_> {
                 }
                 self.rows += batch.num_rows() as u64;
                 self.bytes_arrow += bytes;
+                self.messages += 1;
                 self.follow(bytes, waited);
+                self.widen(bytes, waited);
                 Ok(Some(batch))
             }
             Incoming::Finished(totals) => {
@@ -235,6 +268,7 @@ impl Transfer<'_> {
             message_bytes: self.plan.message_bytes.into(),
             window_batches: self.plan.window_batches.into(),
         };
+        self.volume_bytes = Some(volume_bytes);
         self.predicted_seconds = self.known.predict(volume_bytes, sizes);
     }
 
@@ -248,6 +282,9 @@ impl Transfer<'_> {
                 window_batches: granted.window_batches.into(),
             });
             self.asked = false;
+            if let Some(streams) = &mut self.streams {
+                streams.resized();
+            }
         }
         let arrived = flight.arrived(self.began.elapsed().as_secs_f64(), bytes, waited.as_secs_f64());
         let Some(wanted) = arrived else { return };
@@ -256,6 +293,27 @@ impl Transfer<'_> {
         let window_batches = capped(wanted.window_batches);
         self.asked =
             self.connection.resize(Sizes { batch_bytes: message_bytes, message_bytes, window_batches });
+    }
+
+    /// Lets more connections join where that is tried.
+    fn widen(&mut self, bytes: u64, waited: Duration) {
+        let Some(streams) = &mut self.streams else { return };
+        let taken = Taken {
+            at_seconds: self.began.elapsed().as_secs_f64(),
+            bytes,
+            waited_seconds: waited.as_secs_f64(),
+            left_bytes: self.volume_bytes.map(|volume| volume.saturating_sub(self.bytes_arrow)),
+        };
+        let connection = &mut self.connection;
+        let seen = || {
+            let seen = connection.segments()?;
+            Some(Segments { received: seen.received.into(), out_of_order: seen.out_of_order.into() })
+        };
+        if let Some(wanted) = streams.taken(&taken, seen) {
+            let from = self.widened.last().map_or(1, |last| last.to);
+            self.widened.push(Widened { message: self.messages, from, to: wanted });
+            self.connection.widen(wanted);
+        }
     }
 
     fn end(&mut self) {
@@ -313,6 +371,7 @@ impl Transfer<'_> {
                 .collect(),
             retunes: self.totals.retunes.clone(),
             resizes: self.totals.resizes.clone(),
+            widened: self.widened.clone(),
         }
     }
 }

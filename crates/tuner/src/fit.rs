@@ -1,4 +1,4 @@
-//! A plane through measured points by least squares, none of its coefficients negative.
+//! A plane through measured points by weighted least squares, none of its coefficients negative.
 //!
 //! Sizes reach 3e7 and coefficients 1e-14, so columns are centred and scaled before
 //! anything is solved: what is left is a system of two equations of the columns' correlation.
@@ -20,6 +20,8 @@ pub(crate) struct Measured {
     pub(crate) batch_bytes: f64,
     pub(crate) message_bytes: f64,
     pub(crate) seconds: f64,
+    /// What the square of its error counts.
+    pub(crate) weight: f64,
 }
 
 /// A coefficient of a [`Plane`].
@@ -54,11 +56,12 @@ pub struct Fit {
     /// Standard errors of the coefficients, those that were dropped at zero; `None` where there are
     /// no more samples than coefficients.
     pub standard_errors: Option<Plane>,
-    /// The part of the samples' variance that the plane explains, up to 1. Below zero where a plane
-    /// without a constant does worse than their mean.
+    /// The part of the samples' weighted variance that the plane explains, up to 1. Below zero where a
+    /// plane without a constant does worse than their mean.
     pub r_squared: f64,
-    /// Standard deviation of what is left, in seconds; `None` as for `standard_errors`.
-    pub residual_seconds: Option<f64>,
+    /// Standard deviation of what is left, of a sample of weight 1; `None` as for `standard_errors`.
+    #[serde(default)]
+    pub residual: Option<f64>,
     /// Samples used.
     pub samples: usize,
     /// Samples beyond the coefficients that were fitted.
@@ -73,14 +76,14 @@ impl Fit {
             dropped: [Term::Batch, Term::Message, Term::Constant].map(|term| (term, Why::Unvaried)).into(),
             standard_errors: None,
             r_squared: 0.0,
-            residual_seconds: None,
+            residual: None,
             samples: 0,
             degrees_of_freedom: 0,
         }
     }
 }
 
-/// Fits a plane. `what` says of which messages, in errors.
+/// Fits a plane. `what` says of which messages, in errors. Weights are positive and finite.
 ///
 /// Of all planes with non-negative coefficients it is the nearest: with three of them, every
 /// choice of which to set to zero is tried.
@@ -101,6 +104,16 @@ pub(crate) fn fit(what: &'static str, points: &[Measured]) -> Result<Fit> {
     Ok(best.report(sizes, points))
 }
 
+/// Of all points.
+fn weight(points: &[Measured]) -> f64 {
+    points.iter().map(|p| p.weight).sum()
+}
+
+/// Weighted.
+fn mean(points: &[Measured], of: fn(&Measured) -> f64) -> f64 {
+    points.iter().map(|p| p.weight * of(p)).sum::<f64>() / weight(points)
+}
+
 /// Which coefficients are fitted; the others are zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Chosen {
@@ -118,7 +131,7 @@ struct Solved {
     inverse: [[f64; 2]; 2],
     /// What columns were centred on; zero without a constant.
     means: [f64; 2],
-    /// Of residuals.
+    /// Of residuals, weighted.
     squares: f64,
 }
 
@@ -133,15 +146,12 @@ impl Chosen {
 
     /// Least squares; `None` when the columns are collinear.
     fn solve(self, points: &[Measured]) -> Option<Solved> {
-        let n = points.len() as f64;
-        let mean = |of: fn(&Measured) -> f64| {
-            if self.constant { points.iter().map(of).sum::<f64>() / n } else { 0.0 }
-        };
+        let mean = |of: fn(&Measured) -> f64| if self.constant { mean(points, of) } else { 0.0 };
         let means = [mean(|p| p.batch_bytes), mean(|p| p.message_bytes)];
         let mean_seconds = mean(|p| p.seconds);
         let column = |p: &Measured| [p.batch_bytes - means[0], p.message_bytes - means[1]];
         // Lengths of the columns, their correlation, and that of each with the times.
-        let sum = |of: &dyn Fn(&Measured) -> f64| points.iter().map(of).sum::<f64>();
+        let sum = |of: &dyn Fn(&Measured) -> f64| points.iter().map(|p| p.weight * of(p)).sum::<f64>();
         let length = [0, 1].map(|i| sum(&|p| column(p)[i].powi(2)).sqrt());
         let with_time = [0, 1].map(|i| sum(&|p| column(p)[i] / length[i] * (p.seconds - mean_seconds)));
         let mut scaled = [0.0; 2];
@@ -182,7 +192,7 @@ impl Solved {
             constant: 0.0,
             inverse: [[0.0; 2]; 2],
             means: [0.0; 2],
-            squares: points.iter().map(|p| p.seconds.powi(2)).sum(),
+            squares: points.iter().map(|p| p.weight * p.seconds.powi(2)).sum(),
         }
     }
 
@@ -203,10 +213,10 @@ impl Solved {
             .flat_map(|i| (0..2).map(move |j| (i, j)))
             .map(|(i, j)| self.means[i] * self.inverse[i][j] * self.means[j])
             .sum();
-        let of_constant = if self.chosen.constant { 1.0 / n as f64 + of_mean } else { 0.0 };
+        let of_constant = if self.chosen.constant { 1.0 / weight(points) + of_mean } else { 0.0 };
         let error = |variance: f64, part: f64| (variance * part).sqrt();
-        let mean = points.iter().map(|p| p.seconds).sum::<f64>() / n as f64;
-        let spread: f64 = points.iter().map(|p| (p.seconds - mean).powi(2)).sum();
+        let mean = mean(points, |p| p.seconds);
+        let spread: f64 = points.iter().map(|p| p.weight * (p.seconds - mean).powi(2)).sum();
         Fit {
             plane: Plane::new(self.slopes[0], self.slopes[1], self.constant),
             dropped,
@@ -215,7 +225,7 @@ impl Solved {
             }),
             // Times that don't vary at all leave nothing to explain.
             r_squared: if spread > 0.0 { 1.0 - self.squares / spread } else { 1.0 },
-            residual_seconds: variance.map(f64::sqrt),
+            residual: variance.map(f64::sqrt),
             samples: n,
             degrees_of_freedom,
         }
@@ -229,7 +239,7 @@ mod tests {
     use super::*;
 
     fn point(batch_bytes: f64, message_bytes: f64, seconds: f64) -> Measured {
-        Measured { batch_bytes, message_bytes, seconds }
+        Measured { batch_bytes, message_bytes, seconds, weight: 1.0 }
     }
 
     /// A grid of sizes, timed by a function.
@@ -250,13 +260,40 @@ mod tests {
         near(fit.plane.per_message_byte, 2.25);
         near(fit.plane.constant, 0.25);
         // Residuals are +-0.25: a variance of 0.25 over one degree of freedom.
-        near(fit.residual_seconds.unwrap_or(0.0), 0.5);
+        near(fit.residual.unwrap_or(0.0), 0.5);
         near(fit.r_squared, 1.0 - 0.25 / 26.75);
         let errors = fit.standard_errors.unwrap_or_default();
         near(errors.per_batch_byte, 0.25);
         near(errors.per_message_byte, 0.25);
         near(errors.constant, 0.75);
         assert_eq!((fit.samples, fit.degrees_of_freedom, fit.dropped), (4, 1, vec![]));
+        Ok(())
+    }
+
+    #[test]
+    fn a_weight_counts_as_so_many_points() -> Result<()> {
+        let points =
+            [(1.0, 1.0, 9.0), (1.0, 3.0, 13.0), (3.0, 1.0, 11.0), (3.0, 3.0, 16.0), (5.0, 2.0, 19.0)];
+        let points = points.map(|(x, y, t)| point(x, y, t));
+        let weighted: Vec<_> = points.iter().map(|p| Measured { weight: p.batch_bytes, ..*p }).collect();
+        let repeated: Vec<_> =
+            points.iter().flat_map(|p| std::iter::repeat_n(*p, p.batch_bytes as usize)).collect();
+        let (one, other) = (fit("first", &weighted)?, fit("first", &repeated)?);
+        let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-12, "{one} {other}");
+        near(one.plane.per_batch_byte, other.plane.per_batch_byte);
+        near(one.plane.per_message_byte, other.plane.per_message_byte);
+        near(one.plane.constant, other.plane.constant);
+        near(one.r_squared, other.r_squared);
+        // Five measurements stay five: only what a single one is off by is the same.
+        assert_eq!((one.degrees_of_freedom, other.degrees_of_freedom), (2, 10));
+        let off = |fit: &Fit| fit.residual.unwrap_or(0.0).powi(2) * fit.degrees_of_freedom as f64;
+        near(off(&one), off(&other));
+        let errors = |fit: &Fit| {
+            let Plane { per_batch_byte, per_message_byte, constant } =
+                fit.standard_errors.unwrap_or_default();
+            [per_batch_byte, per_message_byte, constant].map(|error| error / fit.residual.unwrap_or(1.0))
+        };
+        errors(&one).into_iter().zip(errors(&other)).for_each(|(one, other)| near(one, other));
         Ok(())
     }
 

@@ -15,10 +15,11 @@
 //!   its memory would do.
 //! - [`thesis`]: the links, queries and limits of the thesis.
 //!
+//! - [`Flight`] and [`Streams`]: sizes, and the number of connections, that follow a transfer on its way.
+//!
 //! No I/O, no clock, no threads, no randomness: times are `f64` seconds that others measured. It does
-//! not choose codecs or the number of connections, and does not follow a link that changes: whoever
-//! has newer samples calibrates again. Nothing it is given makes a NaN: it is refused as a
-//! [`TunerError`].
+//! not choose codecs, and a model does not follow a link that changes: whoever has newer samples
+//! calibrates again. Nothing it is given makes a NaN: it is refused as a [`TunerError`].
 //!
 //! ```
 //! use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rules, newton, plan, thesis};
@@ -52,6 +53,7 @@ mod newton;
 mod plan;
 mod stages;
 mod strategies;
+mod streams;
 #[cfg(test)]
 mod tests;
 pub mod thesis;
@@ -71,5 +73,6 @@ pub use newton::newton;
 pub use plan::{Budget, plan};
 pub use stages::{Rates, Stage};
 pub use strategies::Strategy;
+pub use streams::{Segments, Streams, Taken};
 pub use walk::{Halt, Iteration, Rules, Walk};
 pub use window::{Link, WindowCost};

@@ -55,7 +55,7 @@ pub(crate) struct CalibrateArgs {
     /// A query of many rows to measure with. [default: numbers]
     #[arg(long)]
     sql: Option<String>,
-    /// How long to measure; over a slow link it takes what six pairs of sizes take.
+    /// How long to measure; over a slow link it takes what a few pairs of sizes take.
     #[arg(long, default_value_t = 2.0, value_parser = positive_seconds, conflicts_with = "thorough")]
     seconds: f64,
     /// All 629 pairs of sizes of the thesis, however long it takes; nodes alone.

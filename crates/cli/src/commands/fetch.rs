@@ -116,8 +116,8 @@ pub(crate) struct TransferArgs {
     /// Of a database: those that one large table is read with, auto for up to 4. To a
     /// node, by TCP: more than 1 helps where loss, or a limit for each, holds one
     /// connection down; each costs a handshake and a place at the node, and takes from
-    /// others on the link. auto is 1 there: whether one is held down, or the link is
-    /// full, can't be told.
+    /// others on the link. auto is 1 there, and tries 2 and 4 on the way where many
+    /// segments are lost and much is still to come.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     streams: Auto<NonZeroUsize>,
     /// What numbers of no stated precision become: decimal, string, double.

@@ -62,9 +62,10 @@ fn the_plan_of_tune_is_the_one_of_fetch() {
         .succeeds(),
     );
     let fetched = fetch(&profiles, &node, SQL, &folder);
-    for key in ["message_bytes", "window_batches"] {
-        assert_eq!(tuned["plan"][key], fetched["plan"][key], "{key}: {tuned} {fetched}");
-    }
+    assert_eq!(tuned["plan"]["message_bytes"], fetched["plan"]["message_bytes"], "{tuned} {fetched}");
+    // A window covers the round trip of its own hellos, which a busy machine makes some milliseconds longer.
+    let window = |of: &serde_json::Value| of["plan"]["window_batches"].as_u64().expect("a window");
+    assert!(window(&tuned).abs_diff(window(&fetched)) <= 8, "{tuned} {fetched}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
 use lightship_wire::control::{Plan, Query};
-use lightship_wire::join::{CAPABILITY_JOIN, Join, Ticket};
+use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use lightship_wire::{Codec, rows_bytes};
@@ -23,7 +24,7 @@ use tokio::time::timeout;
 use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
 use super::jobs::{Job, PROCESSORS};
-use super::joined::{Arrivals, carry};
+use super::joined::{Admission, Arrivals};
 use super::produce::nanoseconds;
 use super::shm::Ledger;
 use super::{Carrier, Endpoint, lock, meet};
@@ -134,7 +135,7 @@ impl Link {
 ///
 /// Dropping it cancels what runs and closes the socket.
 pub struct Connection {
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     task: JoinHandle<()>,
     same_host: bool,
     /// From our hello to the server's.
@@ -144,10 +145,13 @@ pub struct Connection {
     /// Bytes of the rows that the application is busy with, and since when.
     handed: Option<(u64, Instant)>,
     carrier: Carrier,
-    /// Where others would join a result, and the tasks of those that have.
-    endpoint: Endpoint,
-    config: ClientConfig,
-    joined: JoinSet<()>,
+    /// The TCP socket, as long as the task has it.
+    pub(super) tcp: Weak<OwnedFd>,
+    /// Where others would join a result, by which ticket, and the tasks of those that have.
+    pub(super) endpoint: Endpoint,
+    pub(super) config: ClientConfig,
+    pub(super) admission: Option<Admission>,
+    pub(super) joined: JoinSet<()>,
 }
 
 /// What comes in for a query.
@@ -198,7 +202,7 @@ impl Connection {
         endpoint: &Endpoint,
         config: &ClientConfig,
     ) -> Result<Self> {
-        let Socket { read, write, segments, is_tcp, same_host } = socket;
+        let Socket { read, write, segments, is_tcp, tcp, same_host } = socket;
         let ledger = match &segments {
             Segments::Borrowed(borrower) => Some(borrower.ledger()),
             _ => None,
@@ -220,8 +224,13 @@ impl Connection {
             incoming: Notify::new(),
             ledger,
         });
-        let task =
-            tokio::spawn(run(link.clone(), FrameReader::new(read, segments), FrameWriter::new(write, None)));
+        let watched = tcp.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        let task = tokio::spawn(run(
+            link.clone(),
+            FrameReader::new(read, segments),
+            FrameWriter::new(write, None),
+            tcp,
+        ));
         let (progress, handed) = (Progress::default(), None);
         let mut connection = Self {
             link,
@@ -231,9 +240,11 @@ impl Connection {
             progress,
             handed,
             carrier: Carrier::Tcp,
+            tcp: watched,
             endpoint: endpoint.clone(),
             // Those that join don't meet elsewhere.
             config: ClientConfig { shared_memory: false, ..config.clone() },
+            admission: None,
             joined: JoinSet::new(),
         };
         let greeted = Instant::now();
@@ -321,12 +332,13 @@ impl Connection {
         &self.progress
     }
 
-    /// Asks, after the plan was settled. What is left of an earlier result is discarded first.
+    /// Asks, after the plan was settled. What is left of an earlier result is discarded first. Of the
+    /// connections that may join the result, so many do at once; the others as [`Connection::widen`] says.
     ///
     /// # Errors
     /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
-    pub async fn query(&mut self, query: &Query) -> Result<(SchemaRef, Option<u64>)> {
-        self.ask(&query.plan, |client| client.query(query)).await
+    pub async fn query(&mut self, query: &Query, joining: u32) -> Result<(SchemaRef, Option<u64>)> {
+        self.ask(&query.plan, joining, |client| client.query(query)).await
     }
 
     /// As [`Connection::query`], of a node of the same cluster.
@@ -334,12 +346,13 @@ impl Connection {
     /// # Errors
     /// As of a query, and [`TransportError::Config`] where the server takes this side for no node.
     pub async fn task(&mut self, task: &Task) -> Result<SchemaRef> {
-        Ok(self.ask(&task.plan, |client| client.task(task)).await?.0)
+        Ok(self.ask(&task.plan, 0, |client| client.task(task)).await?.0)
     }
 
     async fn ask(
         &mut self,
         plan: &Plan,
+        joining: u32,
         ask: impl FnOnce(&mut Client) -> Result<()>,
     ) -> Result<(SchemaRef, Option<u64>)> {
         self.discard().await?;
@@ -356,7 +369,10 @@ impl Connection {
         self.link.outgoing.notify_one();
         loop {
             match self.told().await? {
-                ClientEvent::Ticket(ticket) => self.widen(&ticket, plan),
+                ClientEvent::Ticket(ticket) => {
+                    self.admit(ticket, plan);
+                    self.widen(joining);
+                }
                 ClientEvent::Accepted { schema, rows_estimate } => return Ok((schema, rows_estimate)),
                 ClientEvent::Failed(failure) => {
                     self.narrow();
@@ -365,22 +381,6 @@ impl Connection {
                 other => return Err(TransportError::Protocol(format!("{other:?} instead of a schema"))),
             }
         }
-    }
-
-    /// Has other connections join the result. Those that can't be made are done without.
-    fn widen(&mut self, ticket: &Ticket, plan: &Plan) {
-        lock(&self.link.shared).arrivals = Some(Arrivals::new(ticket, plan.memory_bytes()));
-        for connection in 1..=ticket.connections {
-            let join = Join { secret: ticket.secret, connection };
-            let (link, endpoint, config) = (self.link.clone(), self.endpoint.clone(), self.config.clone());
-            self.joined.spawn(carry(link, endpoint, config, join, plan.message_bytes_max));
-        }
-    }
-
-    /// Nothing more is wanted of the connections that have joined.
-    fn narrow(&mut self) {
-        self.joined = JoinSet::new();
-        lock(&self.link.shared).arrivals = None;
     }
 
     /// Has this connection join the result of another one.
@@ -525,7 +525,8 @@ impl Drop for Connection {
     }
 }
 
-async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter) {
+/// Both halves of the socket, and the socket itself, are closed with it.
+async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter, _tcp: Option<Arc<OwnedFd>>) {
     let ended = tokio::select! {
         error = receive(&link, reader) => error,
         error = send_while_heard(&link, writer) => error,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,13 +68,15 @@ pub(super) struct Socket {
     pub(super) write: WriteHalf,
     pub(super) segments: Segments,
     pub(super) is_tcp: bool,
+    /// The TCP socket itself, to ask the system about. Whoever reads and writes keeps it.
+    pub(super) tcp: Option<Arc<OwnedFd>>,
     /// Whether the peer is on this host, as far as addresses tell.
     pub(super) same_host: bool,
 }
 
 impl Socket {
-    fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool) -> Self {
-        Self { read, write, segments: Segments::None, is_tcp: true, same_host }
+    fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool, tcp: Option<Arc<OwnedFd>>) -> Self {
+        Self { read, write, segments: Segments::None, is_tcp: true, tcp, same_host }
     }
 
     /// A client's end of a Unix socket.
@@ -85,7 +88,7 @@ impl Socket {
             let (read, write) = stream.into_split();
             (Box::new(read), Box::new(write), Segments::None)
         };
-        Self { read, write, segments, is_tcp: false, same_host: true }
+        Self { read, write, segments, is_tcp: false, tcp: None, same_host: true }
     }
 }
 
@@ -111,16 +114,17 @@ impl Endpoint {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(fail)?;
                 stream.set_nodelay(true).map_err(fail)?;
                 let same_host = is_same_host(&stream);
+                let socket = stream.as_fd().try_clone_to_owned().ok().map(Arc::new);
                 let Some(tls) = tls else {
                     let (read, write) = stream.into_split();
-                    return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host));
+                    return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket));
                 };
                 let name = ServerName::try_from(host.clone())
                     .map_err(|e| TransportError::Tls(format!("`{host}` is no server name: {e}")))?;
                 let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
                 let stream = stream.map_err(|error| fail(explain(error)))?;
                 let (read, write) = tokio::io::split(stream);
-                Ok(Socket::tcp(Box::new(read), Box::new(write), same_host))
+                Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket))
             }
         }
     }

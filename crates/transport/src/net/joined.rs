@@ -6,7 +6,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arrow_buffer::Buffer;
+use lightship_wire::control::Plan;
 use lightship_wire::join::{Join, Ticket};
+use tokio::task::JoinSet;
 
 use super::client::{Event, Link, Shared, unpack};
 use super::{ClientConfig, Connection, Endpoint, lock};
@@ -59,6 +61,42 @@ impl Arrivals {
         let payload = self.of(connection)?.payloads.pop_front()?;
         self.bytes -= payload.len() as u64;
         Some(payload)
+    }
+}
+
+/// What lets connections join the running result.
+pub(super) struct Admission {
+    ticket: Ticket,
+    message_bytes_max: u32,
+    /// How many have been let in.
+    used: u32,
+}
+
+impl Connection {
+    /// Other connections may join the running result.
+    pub(super) fn admit(&mut self, ticket: Ticket, plan: &Plan) {
+        lock(&self.link.shared).arrivals = Some(Arrivals::new(&ticket, plan.memory_bytes()));
+        self.admission = Some(Admission { ticket, message_bytes_max: plan.message_bytes_max, used: 0 });
+    }
+
+    /// Has other connections join the running result, until there are so many beside this one, or as many as
+    /// may join. Those that can't be made are done without. Once one has joined, rows come by them alone.
+    pub fn widen(&mut self, connections: u32) {
+        let Some(Admission { ticket, message_bytes_max, used }) = &mut self.admission else { return };
+        let wanted = connections.min(ticket.connections);
+        for connection in *used + 1..=wanted {
+            let join = Join { secret: ticket.secret, connection };
+            let (link, endpoint, config) = (self.link.clone(), self.endpoint.clone(), self.config.clone());
+            self.joined.spawn(carry(link, endpoint, config, join, *message_bytes_max));
+        }
+        *used = wanted.max(*used);
+    }
+
+    /// Nothing more is wanted of the connections that have joined.
+    pub(super) fn narrow(&mut self) {
+        self.joined = JoinSet::new();
+        self.admission = None;
+        lock(&self.link.shared).arrivals = None;
     }
 }
 
@@ -131,7 +169,7 @@ fn lost(connection: u32, error: TransportError) -> Event {
 }
 
 /// What a joined connection is for: it brings payloads of another's result until either ends.
-pub(super) async fn carry(
+async fn carry(
     link: Arc<Link>,
     endpoint: Endpoint,
     config: ClientConfig,

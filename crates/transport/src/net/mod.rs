@@ -21,6 +21,7 @@ pub use client::{ClientConfig, Connection, Incoming};
 pub use endpoint::{Carrier, Endpoint};
 pub use listen::Listen;
 pub use server::{Server, ServerConfig};
+pub use tcp_info::SegmentsSeen;
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -476,9 +476,8 @@ impl Handler {
         if plan.streams > 1
             && let Some((ticket, open)) = self.tickets.issue(plan.streams, &link.wake)
         {
-            // The others connect while the query is planned.
+            // It goes with the answer: most results are over before anybody would join.
             lock(&link.shared).proto.ticket(&ticket);
-            flush(link, writer).await?;
             striping = Some(open);
         }
         let plan = *plan;

@@ -1,8 +1,10 @@
 //! What the system knows of a TCP connection.
 
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd};
 use std::time::Duration;
+
+use super::Connection;
 
 /// `struct tcp_info` of Linux (include/uapi/linux/tcp.h), as far as it is used here.
 /// libc's ends before what was added with Linux 4.9.
@@ -21,19 +23,49 @@ pub(super) struct TcpInfo {
     pacing: [u64; 2],
     pub(super) acked_bytes: u64,
     received_bytes: u64,
-    segments: [u32; 2],
+    sent_segments: u32,
+    pub(super) received_segments: u32,
     pub(super) unsent_bytes: u32,
     least_rtt_us: u32,
     data_segments: [u32; 2],
     delivery_rate: u64,
     pub(super) busy_us: u64,
+    limited_us: [u64; 2],
+    delivered: [u32; 2],
+    sent_bytes: [u64; 2],
+    seen: [u32; 2],
+    /// Of those received. Since Linux 5.4; 0 before.
+    pub(super) out_of_order_segments: u32,
+    send_window: u32,
 }
+
+/// What all systems that are asked have to say.
+const NEEDED_BYTES: usize = std::mem::offset_of!(TcpInfo, limited_us);
 
 const _: () = assert!(std::mem::offset_of!(TcpInfo, rtt_us) == 68);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, window_segments) == 80);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, acked_bytes) == 120);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, received_segments) == 140);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, unsent_bytes) == 144);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, busy_us) == 168);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, out_of_order_segments) == 224);
+
+/// TCP segments that have come over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentsSeen {
+    /// All of them.
+    pub received: u32,
+    /// Those that came before one that was sent earlier: it was lost, or overtaken.
+    pub out_of_order: u32,
+}
+
+impl Connection {
+    /// The segments of this connection so far, where it is TCP and the system tells.
+    pub fn segments(&self) -> Option<SegmentsSeen> {
+        let info = TcpInfo::of(self.tcp.upgrade()?.as_fd())?;
+        Some(SegmentsSeen { received: info.received_segments, out_of_order: info.out_of_order_segments })
+    }
+}
 
 impl TcpInfo {
     /// The round trip, smoothed.
@@ -63,7 +95,7 @@ impl TcpInfo {
                 &raw mut bytes,
             )
         };
-        (result == 0 && bytes as usize == size_of::<Self>()).then_some(info)
+        (result == 0 && bytes as usize >= NEEDED_BYTES).then_some(info)
     }
 
     /// Other systems are not asked.

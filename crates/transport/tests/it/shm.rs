@@ -51,7 +51,7 @@ impl Service for EveryType {
 }
 
 async fn collect(connection: &mut Connection, sql: &str, plan: Plan) -> Vec<RecordBatch> {
-    within(connection.query(&Query { sql: sql.into(), plan })).await.expect("an answer");
+    within(connection.query(&Query { sql: sql.into(), plan }, 1)).await.expect("an answer");
     let mut batches = Vec::new();
     while let Incoming::Rows(batch) = within(connection.next()).await.expect("rows") {
         batches.push(batch);
@@ -301,7 +301,7 @@ async fn forged(descriptor: Option<OwnedFd>, places: &[(u16, Place)]) -> Result<
     let mut connection =
         Connection::connect(&Endpoint::Unix(path), &ClientConfig::default()).await.expect("a connection");
     let plan = Plan { message_bytes: 64 << 10, batch_bytes: 256 << 10, ..wide(1) };
-    within(connection.query(&Query { sql: "q".into(), plan })).await.expect("a schema");
+    within(connection.query(&Query { sql: "q".into(), plan }, 1)).await.expect("a schema");
     // The rows of one are in use while the next one comes.
     let mut held = Vec::new();
     for _ in places {

@@ -93,6 +93,34 @@ async fn messages_come_by_the_joined_connections() {
 }
 
 #[tokio::test]
+async fn connections_join_when_the_consumer_says() {
+    let server = Running::start(ServerConfig::default()).await;
+    let proxy = Proxy::start(&server.endpoint, |_| u64::MAX).await;
+    let mut connection = proxy.connect(&tcp()).await;
+    let plan = striped(4, 4);
+    within(connection.query(&Query { sql: "20000".into(), plan }, 0)).await.expect("an answer");
+    let mut rows = take(&mut connection, 0, 1000 * BATCH_ROWS).await.expect("rows");
+    assert_eq!(proxy.accepted(), 1);
+    let seen = connection.segments().expect("a system that tells");
+    assert!(seen.received > 100 && seen.out_of_order < seen.received, "{seen:?}");
+    // Two, then one more and not those two again, then no more than the ticket is for.
+    for (wanted, joined) in [(2, 2), (1, 2), (3, 3), (100, 4)] {
+        connection.widen(wanted);
+        while proxy.accepted() < 1 + joined {
+            rows = take(&mut connection, rows, rows + BATCH_ROWS).await.expect("rows");
+        }
+        rows = take(&mut connection, rows, rows + 500 * BATCH_ROWS).await.expect("rows");
+        assert_eq!(proxy.accepted(), 1 + joined);
+    }
+    assert_eq!(take(&mut connection, rows, u64::MAX).await.expect("rows"), 20_000 * BATCH_ROWS);
+    for joined in 1..=4 {
+        assert!(proxy.passed(joined) > 100 * 8192, "{} bytes by connection {joined}", proxy.passed(joined));
+    }
+    // Without a result there is nothing to join.
+    connection.widen(4);
+}
+
+#[tokio::test]
 async fn what_there_is_comes_though_more_is_expected() {
     let server = Running::start(ServerConfig::default()).await;
     let mut connection = server.try_connect(&tcp()).await.expect("a connection");

@@ -150,7 +150,7 @@ pub(crate) fn plan(window_batches: u32) -> Plan {
 }
 
 pub(crate) async fn ask(connection: &mut Connection, sql: &str, plan: Plan) -> Result<()> {
-    let (found, _) = within(connection.query(&Query { sql: sql.into(), plan })).await?;
+    let (found, _) = within(connection.query(&Query { sql: sql.into(), plan }, plan.streams)).await?;
     assert_eq!(found, schema());
     Ok(())
 }

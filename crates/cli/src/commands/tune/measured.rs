@@ -53,10 +53,11 @@ pub(super) fn tried(
         |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
     let batch_bytes_max = most(|sample| sample.batch_bytes) as u64;
     let messages = profile.calibration.next.samples > 0;
+    // Without messages of its own a batch is one, and may be as small as any that was tried.
     let (message_bytes_min, message_bytes_max) = if messages {
         (least(|sample| sample.message_bytes) as u64, most(|sample| sample.message_bytes) as u64)
     } else {
-        (batch_bytes_max, batch_bytes_max)
+        (least(|sample| sample.batch_bytes) as u64, batch_bytes_max)
     };
     // Half of what a transfer may hold is on its way.
     let default = Options::default();

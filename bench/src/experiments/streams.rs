@@ -1,0 +1,98 @@
+//! One result over several connections: what they gain where packets are lost, and cost where none are.
+
+use lab::Lab;
+
+use super::servers::Memory;
+use super::{by_place, under};
+use crate::Result;
+use crate::comparison::{Comparison, Contender};
+use crate::data::Data;
+use crate::links::Course;
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results};
+use crate::settings::Settings;
+use crate::tables;
+
+const NAME: &str = "streams";
+const FIGURES: &[Figure] = &[
+    Figure { name: "seconds", digits: 3, range: true },
+    Figure { name: "wire MB", digits: 1, range: false },
+    Figure { name: "connections at the end", digits: 0, range: false },
+];
+const AUTO: &str = "auto";
+const ONE: &str = "1";
+const NUMBERS: [&str; 5] = [ONE, "2", "4", "8", AUTO];
+
+/// One that holds back when a segment is lost, and one that looks at what arrives.
+const CONTROLS: [&str; 2] = ["reno", "bbr"];
+
+/// A run is to take seconds, where one connection is held down as well.
+fn scale(settings: &Settings, link: &str) -> f64 {
+    if link.contains('%') { settings.scale_or(0.05) } else { settings.scale_over(link) }
+}
+
+fn measure(settings: &Settings, course: &Course, control: &str, results: &mut Results) -> Result<()> {
+    let scale = scale(settings, &course.link);
+    course.congestion_control(control)?;
+    let memory = Memory::start(course, &Data::Lineitem.file(scale)?)?;
+    let contenders = NUMBERS.map(|number| {
+        let memory = &memory;
+        Contender::new(number, move || {
+            let done = match number {
+                AUTO => memory.fetch(&["--tcp"])?,
+                number => memory.fetch(&["--tcp", "--streams", number])?,
+            };
+            Ok(vec![done.seconds, done.wire_bytes as f64 / 1e6, f64::from(done.connections)])
+        })
+    });
+    let values = vec![course.link.clone(), control.to_owned()];
+    let place = Place { values, scale, note: course.measured.clone() };
+    results.add(Comparison { figures: FIGURES, contenders: contenders.into() }.run(settings, &place)?)
+}
+
+fn report(results: &Results) -> Vec<String> {
+    let places: Vec<String> = results.places().into_iter().map(|place| place.join(", ")).collect();
+    let links: Vec<&str> = places.iter().map(String::as_str).collect();
+    let ratio = |row: &str, number: &str| {
+        let place = results.places().into_iter().find(|place| place.join(", ") == row);
+        let of = |number: &str| place.map_or(f64::NAN, |place| results.median(place, number));
+        tables::number(of(number) / of(ONE), 3)
+    };
+    let summary = format!(
+        "### Seconds over those of one connection\n\n{}",
+        tables::grid("link, congestion control", &links, &NUMBERS, ratio)
+    );
+    let all = results
+        .places()
+        .into_iter()
+        .map(|place| under(results, &place.join(", "), place, &tables::contenders(results, place, None)));
+    std::iter::once(summary).chain(all).collect()
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let lab = Lab::new()?;
+    let mut results = Results::open(&settings.results, NAME, &["link", "congestion control"], FIGURES)?;
+    for link in settings.links(&["lan", "wan", "wan,1%"]) {
+        let course = Course::open(&lab, &link)?;
+        for control in CONTROLS {
+            measure(settings, &course, control, &mut results)?;
+        }
+    }
+    Report {
+        name: NAME,
+        page: Page::Mind,
+        title: "Connections for one result",
+        text: "Lineitem from memory over TCP, with sizes and codec that follow the link, over so many connections \
+               (`--streams`); `auto` is what is left to us. Where packets are lost, a congestion control that takes each for a sign \
+               of a full link holds a connection down however wide the link is: reno does, and cubic; bbr does not. \
+               The link is measured with the machine's own."
+            .into(),
+        tables: report(&results),
+        plots: vec![(by_place(&results, "seconds")?, "Seconds by number of connections and link")],
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}
