@@ -6,6 +6,7 @@ use std::path::Path;
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 
+use crate::security::certificates;
 use crate::support::*;
 
 const SCALE: f64 = 0.01;
@@ -131,4 +132,35 @@ fn nodes_know_each_other_by_their_token() {
     lightship(&["fetch", &stranger.uri, "select a from t"])
         .fails(NETWORK, &["the token is not that of the cluster"]);
     first.serves();
+}
+
+#[test]
+fn nodes_under_tls() {
+    let folder = Folder::new();
+    let ours = certificates();
+    let tokens = (folder.write("clients", "of-clients\n"), folder.write("nodes", "of-nodes\n"));
+    let (certificate, key, authority) = (ours.arg("cert.pem"), ours.arg("key.pem"), ours.arg("ca.pem"));
+    let secure = [
+        ["--tls-cert", &certificate],
+        ["--tls-key", &key],
+        ["--cluster-ca", &authority],
+        ["--token-file", &tokens.0],
+        ["--cluster-token-file", &tokens.1],
+    ]
+    .concat();
+    let start = |words: &[&str]| Node::start(&[&secure[..], words].concat());
+    let (low, high) = (folder.write("low.csv", "a\n1\n"), folder.write("high.csv", "a\n2\n"));
+    let first =
+        start(&["--listen", "0.0.0.0:0", "--advertise", "localhost:0", "--table", &format!("t={low}")]);
+    let port = first.address().rsplit_once(':').expect("a port").1;
+    let name = format!("localhost:{port}");
+    let second = start(&["--join", &name, "--table", &format!("t={high}")]);
+    second.process.says(&format!("node {name} takes part"));
+    first.process.says(&format!("node {} takes part", second.address()));
+    let uri = |token: &str| format!("lightship://{token}@{}?ca={authority}", second.address());
+    assert_eq!(csv(&uri("of-clients"), "select sum(a) as s from t"), "s\n3\n");
+    // A client is no node, and a node's token is no client's.
+    lightship(&["fetch", &uri("of-nodes"), "select 1"]).fails(NETWORK, &["the token is not known"]);
+
+    lightship(&[&["node"], &secure[..4], &["--join", &name]].concat()).fails(USAGE, &["--cluster-ca"]);
 }

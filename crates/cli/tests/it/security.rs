@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use crate::support::*;
 
 /// An authority, and a certificate by it for this host: `ca.pem`, `cert.pem`, `key.pem`.
-fn certificates() -> Folder {
+pub(crate) fn certificates() -> Folder {
     let folder = Folder::new();
     let authority_key = KeyPair::generate().expect("a key");
     let mut authority = CertificateParams::new(vec![]).expect("parameters");
