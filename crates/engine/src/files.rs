@@ -110,7 +110,11 @@ fn look(folder: &Path, depth: usize, found: &mut BTreeSet<(Kind, String)>) -> st
     Ok(())
 }
 
-/// What tells two states of a file or folder apart: names, sizes and times of its files. Never 0.
+/// Of files up to this size the bytes are compared too: many are of one size, and made at one time.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// What tells two states of a file or folder apart: names, sizes and times of its files, and what is in small
+/// ones. Its own name does not matter. Never 0.
 ///
 /// # Errors
 /// When it can't be looked at.
@@ -120,22 +124,31 @@ pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
         .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
     files.sort();
     let mut text = String::new();
-    for (name, bytes, changed) in files {
-        let _ = writeln!(text, "{name}\0{bytes}\0{changed}");
+    for (name, bytes, changed, inside) in files {
+        let _ = writeln!(text, "{name}\0{bytes}\0{changed}\0{inside}");
     }
-    // FNV-1a: the same on all nodes, whatever their version of anything.
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    Ok(hash.max(1))
+    Ok(hash(text.as_bytes()).max(1))
 }
 
-fn list(path: &Path, name: &Path, depth: usize, found: &mut Vec<(String, u64, i128)>) -> std::io::Result<()> {
+/// FNV-1a: the same on all nodes, whatever their version of anything.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn list(
+    path: &Path,
+    name: &Path,
+    depth: usize,
+    found: &mut Vec<(String, u64, i128, u64)>,
+) -> std::io::Result<()> {
     let metadata = path.metadata()?;
     if !metadata.is_dir() {
         let changed = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH);
         let changed = changed.map_or(-1, |since| since.as_nanos() as i128);
-        found.push((name.display().to_string(), metadata.len(), changed));
+        let inside = if metadata.len() <= SMALL_BYTES { hash(&std::fs::read(path)?) } else { 0 };
+        found.push((name.display().to_string(), metadata.len(), changed, inside));
         return Ok(());
     }
     for entry in std::fs::read_dir(path)? {
@@ -186,4 +199,31 @@ pub(crate) async fn load(
         count += 1;
     }
     Ok(Loaded { table: MemTable::try_new(schema, parts)?, rows, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (name, text) in [("a/t.csv", "1"), ("b/t.csv", "2"), ("c/t.csv", "1")] {
+            std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            std::fs::write(path(name), text).unwrap();
+            let file = std::fs::File::options().append(true).open(path(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        let of = |name: &str| fingerprint(&path(name)).unwrap();
+        assert_ne!(of("a/t.csv"), of("b/t.csv"), "other bytes");
+        assert_eq!(of("a/t.csv"), of("c/t.csv"), "the same wherever it is");
+        assert_eq!(of("a"), of("c"), "folders too");
+        let before = of("a/t.csv");
+        std::fs::write(path("a/t.csv"), "12").unwrap();
+        assert_ne!(of("a/t.csv"), before, "another size");
+        std::fs::write(path("c/u.csv"), "1").unwrap();
+        assert_ne!(of("c"), before, "another file");
+        assert!(fingerprint(&path("none")).is_err());
+    }
 }

@@ -160,7 +160,7 @@ fn nodes_under_tls() {
     let uri = |token: &str| format!("lightship://{token}@{}?ca={authority}", second.address());
     assert_eq!(csv(&uri("of-clients"), "select sum(a) as s from t"), "s\n3\n");
     // A client is no node, and a node's token is no client's.
-    lightship(&["fetch", &uri("of-nodes"), "select 1"]).fails(NETWORK, &["the token is not known"]);
+    lightship(&["fetch", &uri("of-nodes"), "select 1"]).fails(SOURCE, &["the token is not known"]);
 
     lightship(&[&["node"], &secure[..4], &["--join", &name]].concat()).fails(USAGE, &["--cluster-ca"]);
 }

@@ -72,7 +72,7 @@ impl ClusterTable {
         for (node, other) in &parts[1..] {
             schema = common(name, (&first.name, &schema), (&node.name, &read_schema(other)?))?;
             if other.shared != table.shared {
-                return Err(config(format!(
+                return Err(unfit(format!(
                     "table `{name}` is shared on node {} and not on node {}",
                     if table.shared { &first.name } else { &node.name },
                     if table.shared { &node.name } else { &first.name },
@@ -82,7 +82,7 @@ impl ClusterTable {
         let nodes = parts.iter().map(|(node, _)| node.name.clone()).collect();
         let shards = if table.shared {
             if let Some((node, _)) = parts.iter().find(|(_, other)| other.fingerprint != table.fingerprint) {
-                return Err(config(format!(
+                return Err(unfit(format!(
                     "table `{name}` is shared, but nodes {} and {} find other files, or files of other times",
                     first.name, node.name
                 )));
@@ -116,8 +116,9 @@ fn missing(name: &str, absent: &Absent) -> DataFusionError {
     .into()
 }
 
-fn config(message: String) -> DataFusionError {
-    EngineError::Config(message).into()
+/// Parts that don't go together.
+fn unfit(message: String) -> DataFusionError {
+    EngineError::File(message).into()
 }
 
 /// Own parts that are the same files would give each row as often as there are nodes.
@@ -127,7 +128,7 @@ fn same_files(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
         if table.fingerprint != 0
             && let Some(other) = seen.insert(table.fingerprint, &node.name)
         {
-            return Err(config(format!(
+            return Err(unfit(format!(
                 "nodes {other} and {} have the same files for `{name}`: rows would come twice. \
                  If all nodes read one storage, give it with --shared-table or --shared-data",
                 node.name
@@ -139,7 +140,7 @@ fn same_files(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
 
 pub(super) fn read_schema(table: &Table) -> Result<SchemaRef> {
     let schema = lightship_wire::schema::decode(&table.schema);
-    Ok(Arc::new(schema.map_err(|e| config(format!("columns of `{}`: {e}", table.name)))?))
+    Ok(Arc::new(schema.map_err(|e| unfit(format!("columns of `{}`: {e}", table.name)))?))
 }
 
 /// The columns of both parts: of one name and type each; NULL where either may be.
@@ -153,7 +154,7 @@ fn common(name: &str, one: (&str, &SchemaRef), other: (&str, &SchemaRef)) -> Res
         schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect()
     };
     if of(one.1) != of(other.1) {
-        return Err(config(format!(
+        return Err(unfit(format!(
             "table `{name}` has other columns on node {} ({}) than on node {} ({})",
             one.0,
             show(one.1),
