@@ -19,6 +19,7 @@ pub(crate) mod postgres_to_arrow;
 pub(crate) mod protobuf;
 pub(crate) mod round_trip;
 mod servers;
+pub(crate) mod shuffle;
 pub(crate) mod strings;
 
 use crate::plot::{Axis, Dots, DotsPanel};
