@@ -88,7 +88,7 @@ fn verify(pair: &Pair) -> Result<Measured> {
 }
 
 /// What stands beside a figure: the way that results take, and what is not as asked.
-fn summary(measured: &Measured) -> String {
+pub(crate) fn summary(measured: &Measured) -> String {
     let Measured { mbit_per_s, rtt_ms, loss, left_out, .. } = measured;
     let mut parts = vec![
         format!("{:.0} Mbit/s", mbit_per_s.b_to_a),
@@ -102,7 +102,7 @@ fn summary(measured: &Measured) -> String {
 }
 
 /// Bytes received, of the loopback or of all others.
-fn received_bytes(table: &str, loopback: bool) -> Option<u64> {
+pub(crate) fn received_bytes(table: &str, loopback: bool) -> Option<u64> {
     let interfaces = table.lines().filter_map(|line| line.split_once(':'));
     let wanted = interfaces.filter(|(name, _)| (name.trim() == "lo") == loopback);
     wanted.map(|(_, counts)| counts.split_whitespace().next()?.parse::<u64>().ok()).sum()

@@ -101,6 +101,8 @@ enum Command {
     ColdStart(Settings),
     /// Shuffles over overlays: forwards, time, policies, simulated and over sockets
     Overlay(Settings),
+    /// TPC-H over four nodes: ours between them, datafusion-distributed's gRPC
+    Shuffle(Settings),
     /// The first four: the page docs/results/transfer.md
     Transfer(Settings),
     /// One process of a benchmark
@@ -112,7 +114,7 @@ fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
         competing_flow, databases, fetch_memory, memory_to_arrow, mind, nulls, overlay, peers,
-        postgres_to_arrow, protobuf, round_trip, streams, strings,
+        postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -137,6 +139,7 @@ fn run(command: Command) -> Result<()> {
         Command::Calibrate(settings) => calibrate::run(&settings),
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Overlay(settings) => overlay::run(&settings),
+        Command::Shuffle(settings) => shuffle::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

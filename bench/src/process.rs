@@ -11,6 +11,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{Result, places};
 
+/// Of the times in `/proc/PID/stat`, on all platforms that Linux has today.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// A running process. It is killed on drop; when this program dies instead, the
 /// system kills it (Linux' parent death signal).
 pub(crate) struct Process {
@@ -66,6 +69,15 @@ impl Process {
     /// A figure of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub(crate) fn memory_bytes(&self, field: &str) -> Result<u64> {
         memory_bytes(&self.child.id().to_string(), field)
+    }
+
+    /// What all its threads have taken of the processors.
+    pub(crate) fn processor_seconds(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // Behind the name, which may hold anything, stand the state and ten more before the times (proc(5)).
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let ticks = fields.skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+        Ok(ticks / TICKS_PER_SECOND)
     }
 
     /// Lets `VmHWM` begin anew at the present size.

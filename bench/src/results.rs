@@ -1,5 +1,6 @@
 //! What came of all runs: kept as CSV, summed up as medians.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,6 +133,19 @@ impl Results {
         Summary::of(runs.filter_map(|run| run.values.get(figure).copied()))
     }
 
+    /// A figure of a contender at all places that begin with these values: the sum of each round.
+    pub(crate) fn total<S: AsRef<str>>(&self, begin: &[S], contender: &str, figure: usize) -> Summary {
+        let begins = |run: &&Run| {
+            run.contender == contender
+                && run.place.values.iter().zip(begin).all(|(value, wanted)| value == wanted.as_ref())
+        };
+        let mut rounds = BTreeMap::<u32, f64>::new();
+        for run in self.runs.iter().filter(begins) {
+            *rounds.entry(run.round).or_default() += run.values.get(figure).copied().unwrap_or(f64::NAN);
+        }
+        Summary::of(rounds.into_values())
+    }
+
     /// The median of the first figure.
     pub(crate) fn median<S: AsRef<str>>(&self, place: &[S], contender: &str) -> f64 {
         self.summary(place, contender, 0).median
@@ -227,6 +241,17 @@ pub(crate) mod tests {
         assert_eq!(again.summary(&["lan"], "a, b", 1).median, 20.0);
         let other = Results::open(folder.path(), "trial", &["data"], FIGURES).expect("readable");
         assert!(other.runs.is_empty(), "other columns, other results");
+    }
+
+    #[test]
+    fn totals_are_sums_of_rounds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut results = open(folder.path());
+        results.add(runs("lan", 1.0, &[("a", &[1.0, 2.0, 9.0]), ("b", &[5.0])])).expect("saved");
+        results.add(runs("wan", 1.0, &[("a", &[10.0, 20.0, 30.0])])).expect("saved");
+        assert_eq!(results.total(&["lan"], "a", 0).median, 2.0);
+        let all = results.total::<&str>(&[], "a", 0);
+        assert_eq!((all.min, all.median, all.max), (11.0, 22.0, 39.0));
     }
 
     #[test]

@@ -30,10 +30,11 @@ const LEVELS: [(&str, u8); 15] = [
 const DEV: u8 = u8::MAX;
 
 /// What only one crate may see.
-const OWNED: [(&str, &str); 7] = [
+const OWNED: [(&str, &str); 8] = [
     ("datafusion", "lightship-engine"),
     ("datafusion-distributed", "lightship-engine"),
     ("datafusion-proto", "lightship-engine"),
+    ("tonic", "lightship-engine"),
     ("clap_mangen", "lightship-cli"),
     ("plotters", "lightship-plot"),
     ("rusqlite", "lightship-sources"),

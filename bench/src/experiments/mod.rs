@@ -20,6 +20,7 @@ pub(crate) mod postgres_to_arrow;
 pub(crate) mod protobuf;
 pub(crate) mod round_trip;
 mod servers;
+pub(crate) mod shuffle;
 pub(crate) mod streams;
 pub(crate) mod strings;
 

@@ -1,5 +1,6 @@
 //! The hidden command `part`: processes that a benchmark is made of.
 
+mod cluster;
 mod databases;
 mod engine;
 mod fetch;
@@ -17,6 +18,7 @@ use lab::Host;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
+pub(crate) use cluster::open;
 pub(crate) use databases::Held;
 pub(crate) use fetch::Fetch;
 pub(crate) use protobuf::Shape;
@@ -71,6 +73,8 @@ pub(crate) enum Part {
     },
     /// Time queries on an open connection to a node
     RoundTrips { port: u16, sql: String, count: u32 },
+    /// Be a node of a cluster
+    ClusterNode(cluster::ClusterNode),
     /// Time queries in an engine of this process
     Engine { sql: String, count: u32 },
 }
@@ -136,6 +140,7 @@ pub(crate) fn run(part: Part) -> Result<()> {
         Part::RoundTrips { port, sql, count } => {
             print(&Threads::One.runtime()?.block_on(fetch::round_trips(port, &sql, count))?)
         }
+        Part::ClusterNode(node) => Threads::Many.runtime()?.block_on(node.run()),
         Part::Engine { sql, count } => print(&Threads::Many.runtime()?.block_on(engine::run(&sql, count))?),
     }
 }

@@ -38,7 +38,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use cluster::{Cluster, Local, LocalTable};
 
-pub use cluster::{ClusterConfig, ClusterLoad, Member};
+pub use cluster::{ClusterConfig, ClusterLoad, Member, Wire};
 pub use error::{EngineError, Result};
 
 /// How an engine runs.

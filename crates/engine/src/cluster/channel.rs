@@ -38,6 +38,10 @@ impl ChannelResolver for Channels {
         if name == cluster.name() {
             return Ok(Box::new(OwnChannel(cluster)));
         }
+        #[cfg(feature = "grpc")]
+        if let Some(grpc) = cluster.grpc.get() {
+            return grpc.channel(name).await;
+        }
         let peer = cluster.peer(name)?;
         Ok(Box::new(PeerChannel { peer, cluster }))
     }

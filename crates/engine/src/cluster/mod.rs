@@ -9,6 +9,8 @@ mod ask;
 mod channel;
 mod exchange;
 pub(crate) mod explain;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod members;
 mod metrics;
 mod peer;
@@ -52,6 +54,17 @@ const PING_INTERVAL: Duration = Duration::from_secs(3);
 /// A node that takes no connection in this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What carries plans and rows between nodes. Who takes part they tell each other over Lightship's, whichever it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// Lightship's own.
+    #[default]
+    Lightship,
+    /// datafusion-distributed's own, at the port after the node's, for comparison: without tokens and TLS.
+    #[cfg(feature = "grpc")]
+    Grpc,
+}
+
 /// How a node takes part in a cluster.
 #[derive(Clone)]
 pub struct ClusterConfig {
@@ -70,6 +83,8 @@ pub struct ClusterConfig {
     pub connections_per_node_max: usize,
     /// Queries that this node plans and runs at once; others wait.
     pub queries_max: usize,
+    /// The same on all nodes.
+    pub wire: Wire,
 }
 
 impl Default for ClusterConfig {
@@ -82,6 +97,7 @@ impl Default for ClusterConfig {
             exchange_bytes: 256 << 20,
             connections_per_node_max: 512,
             queries_max: 16,
+            wire: Wire::default(),
         }
     }
 }
@@ -124,6 +140,9 @@ pub(crate) struct Cluster {
     pub(crate) places: Arc<Semaphore>,
     local: Local,
     worker: OnceCell<Worker>,
+    /// In place of our own wire.
+    #[cfg(feature = "grpc")]
+    grpc: OnceCell<grpc::Grpc>,
 }
 
 /// The tables that this node has.
@@ -172,7 +191,14 @@ impl Cluster {
             places: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
             worker: OnceCell::new(),
+            #[cfg(feature = "grpc")]
+            grpc: OnceCell::new(),
         });
+        #[cfg(feature = "grpc")]
+        if config.wire == Wire::Grpc {
+            let serving = async { grpc::Grpc::serve(cluster.name(), cluster.worker()) };
+            cluster.grpc.get_or_try_init(|| serving).await?;
+        }
         members.join(&config.join);
         Ok(cluster)
     }

@@ -1,0 +1,324 @@
+//! Queries over four nodes: our wire between them, and datafusion-distributed's own.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use arrow_array::RecordBatch;
+use futures::TryStreamExt;
+use lab::{Host, Lab, LabError, Link};
+use lightship_session::{Client, ClientConfig, Endpoint, Options};
+use lightship_testkit::results::{Order, difference};
+use lightship_testkit::tpch;
+use tokio::runtime::{Builder, Runtime};
+
+use super::OURS;
+use crate::comparison::{Comparison, Contender};
+use crate::links::{received_bytes, summary};
+use crate::parts::{self, Part};
+use crate::plot::{Axis, Dots, DotsPanel};
+use crate::process::Process;
+use crate::report::{self, Page, Report};
+use crate::results::{Figure, Place, Results};
+use crate::settings::Settings;
+use crate::{Error, Result, places, tables};
+
+const NAME: &str = "shuffle";
+const GRPC: &str = "gRPC";
+const WIRES: [&str; 2] = [OURS, GRPC];
+const FIGURES: &[Figure] = &[
+    Figure { name: "seconds", digits: 3, range: true },
+    Figure { name: "wire MB", digits: 1, range: false },
+    Figure { name: "processor seconds", digits: 2, range: false },
+];
+const NODES: usize = 4;
+const PARTITIONS: usize = 2;
+/// Links, and what our total time over them is to be at most, over gRPC's.
+const LINKS: [(&str, f64); 3] = [("local", 1.0), ("1gbit", 0.8), ("100mbit", 0.6)];
+/// How the nodes have the tables.
+const STORAGES: [&str; 2] = ["parts", "shared"];
+/// Each node of each wire has two of the ports from here on.
+const PORT: u16 = 7400;
+
+/// The tables, and what the queries answer.
+struct Tpch {
+    queries: [String; 22],
+    expected: Vec<Vec<RecordBatch>>,
+    /// A folder for each node.
+    parts: Vec<PathBuf>,
+    whole: PathBuf,
+}
+
+impl Tpch {
+    fn open(scale: f64) -> Result<Self> {
+        let whole = places::data().join(format!("tpch-{scale}"));
+        tpch::write_parquet(scale, &whole, |_, _| {})?;
+        let parts = tpch::write_shards(scale, &places::data().join(format!("parts-{scale}")), &[1; NODES])?;
+        let queries = tpch::queries(scale);
+        let expected = Runtime::new()?.block_on(async {
+            let engine = parts::open(&whole, false, PARTITIONS).await?;
+            let mut expected = Vec::new();
+            for sql in &queries {
+                let rows = engine.query(sql).await?.into_rows();
+                expected.push(rows.try_collect().await.map_err(|failure| failure.message)?);
+            }
+            Ok::<_, Error>(expected)
+        })?;
+        Ok(Self { queries, expected, parts, whole })
+    }
+
+    fn check(&self, query: usize, got: &[RecordBatch]) -> Result<()> {
+        let order = if self.queries[query].contains("\norder by") { Order::Kept } else { Order::Any };
+        match difference(&self.expected[query], got, order) {
+            Some(difference) => Err(format!("query {}: {difference}", query + 1).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Nodes that all know each other, one a host.
+struct Cluster<'a> {
+    hosts: &'a [Host],
+    addresses: Vec<SocketAddr>,
+    nodes: Vec<Process>,
+}
+
+impl<'a> Cluster<'a> {
+    fn start(hosts: &'a [Host], wire: &str, storage: &str, tpch: &Tpch) -> Result<Self> {
+        let place = WIRES.iter().position(|known| *known == wire).unwrap_or_default() * NODES;
+        let address = |(index, host): (usize, &Host)| {
+            SocketAddr::new(host.address(), PORT + 2 * (place + index) as u16)
+        };
+        let addresses: Vec<SocketAddr> = hosts.iter().enumerate().map(address).collect();
+        let first = addresses[0].to_string();
+        let partitions = PARTITIONS.to_string();
+        let mut nodes = Vec::new();
+        for (index, host) in hosts.iter().enumerate() {
+            let shared = storage == "shared";
+            let folder = if shared { &tpch.whole } else { &tpch.parts[index] };
+            let (folder, address) = (folder.display().to_string(), addresses[index].to_string());
+            let mut arguments = vec!["cluster-node", &folder, &address, "--partitions", &partitions];
+            arguments.extend(shared.then_some("--shared"));
+            arguments.extend((wire == GRPC).then_some("--grpc"));
+            if index > 0 {
+                arguments.extend(["--join", &first]);
+            }
+            let mut node = Part::spawn(Some(host), &arguments)?;
+            node.line()?;
+            nodes.push(node);
+        }
+        for node in &mut nodes {
+            while node.line()?.parse() != Ok(hosts.len()) {}
+        }
+        Ok(Self { hosts, addresses, nodes })
+    }
+
+    /// Asks the node on a host, from that host.
+    fn query(&self, host: usize, sql: &str) -> Result<(f64, Vec<RecordBatch>)> {
+        let address = self.addresses[host];
+        let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
+        let ask = async {
+            let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
+            let mut client = Client::connect_with(&endpoint, &config).await?;
+            let began = Instant::now();
+            let mut transfer = client.fetch(sql, &Options::default()).await?;
+            let mut rows = Vec::new();
+            while let Some(batch) = transfer.next().await? {
+                rows.push(batch);
+            }
+            Ok::<_, lightship_session::TransportError>((began.elapsed().as_secs_f64(), rows))
+        };
+        let run =
+            || Builder::new_current_thread().enable_all().build()?.block_on(ask).map_err(io::Error::other);
+        Ok(self.hosts[host].run(run)?)
+    }
+
+    /// What all hosts received from each other; not a number where there is nothing but a loopback.
+    fn wire_bytes(&self) -> Result<f64> {
+        let mut sum = 0.0;
+        for host in self.hosts {
+            if host.link() == &Link::Local {
+                return Ok(f64::NAN);
+            }
+            let table = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
+            sum += received_bytes(&table, false).ok_or("/proc/net/dev has other columns than known")? as f64;
+        }
+        Ok(sum)
+    }
+
+    fn processor_seconds(&self) -> Result<f64> {
+        self.nodes.iter().map(Process::processor_seconds).sum()
+    }
+
+    /// A query's figures, and its rows.
+    fn measure(&self, host: usize, sql: &str) -> Result<(Vec<f64>, Vec<RecordBatch>)> {
+        let (bytes, processors) = (self.wire_bytes()?, self.processor_seconds()?);
+        let (seconds, rows) = self.query(host, sql)?;
+        let figures =
+            vec![seconds, (self.wire_bytes()? - bytes) / 1e6, self.processor_seconds()? - processors];
+        Ok((figures, rows))
+    }
+}
+
+/// What two of the hosts measure of the link between them.
+fn measured(hosts: &[Host]) -> Result<String> {
+    match lab::verify(&hosts[0], &hosts[1]) {
+        Ok(measured) => Ok(summary(&measured)),
+        // A busy moment: what is said beside the figures is what was found.
+        Err(LabError::FarOff { measured, .. }) => Ok(summary(&measured)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn measure(
+    settings: &Settings,
+    lab: &Lab,
+    link: &str,
+    tpch: &Tpch,
+    scale: f64,
+    results: &mut Results,
+) -> Result<()> {
+    let hosts = lab.hosts(NODES, &link.parse()?)?;
+    let note = measured(&hosts)?;
+    for storage in STORAGES {
+        let clusters = WIRES.iter().filter(|wire| settings.wants(wire));
+        let clusters = clusters.map(|wire| Ok((*wire, Cluster::start(&hosts, wire, storage, tpch)?)));
+        let clusters = clusters.collect::<Result<Vec<_>>>()?;
+        for (query, sql) in tpch.queries.iter().enumerate() {
+            let contenders = clusters.iter().map(|(wire, cluster)| {
+                let mut checked = false;
+                Contender::new(*wire, move || {
+                    let (figures, rows) = cluster.measure(query % NODES, sql)?;
+                    if !std::mem::replace(&mut checked, true) {
+                        tpch.check(query, &rows)?;
+                    }
+                    Ok(figures)
+                })
+            });
+            let comparison = Comparison { figures: FIGURES, contenders: contenders.collect() };
+            let values = vec![link.to_owned(), storage.to_owned(), format!("{:02}", query + 1)];
+            let place = Place { values, scale, note: note.clone() };
+            results.add(comparison.run(settings, &place)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Links and storages that were measured.
+fn courses(results: &Results) -> Vec<[String; 2]> {
+    let mut courses: Vec<[String; 2]> = Vec::new();
+    for place in results.places() {
+        if let [link, storage, _] = place
+            && !courses.iter().any(|[l, s]| l == link && s == storage)
+        {
+            courses.push([link.clone(), storage.clone()]);
+        }
+    }
+    courses
+}
+
+fn place(course: &[String; 2], query: &str) -> [String; 3] {
+    [course[0].clone(), course[1].clone(), query.to_owned()]
+}
+
+/// Of all queries.
+fn totals(results: &Results) -> String {
+    let courses = courses(results);
+    let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
+    let columns = [
+        "Lightship, seconds",
+        "gRPC, seconds",
+        "ratio",
+        "to be at most",
+        "Lightship, wire MB",
+        "gRPC, wire MB",
+        "Lightship, processor seconds",
+        "gRPC, processor seconds",
+    ];
+    let cell = |row: &str, column: &str| {
+        let Some(course) = courses.iter().find(|course| course.join(", ") == row) else {
+            return String::new();
+        };
+        let total = |wire: &str, figure: usize| results.total(course, wire, figure);
+        let target = LINKS.iter().find(|(link, _)| *link == course[0]);
+        match column.split_once(", ") {
+            Some((wire, "seconds")) => tables::spread(total(wire, 0), 2),
+            Some((wire, "wire MB")) => tables::number(total(wire, 1).median, 1),
+            Some((wire, _)) => tables::number(total(wire, 2).median, 1),
+            None if column == "ratio" => tables::number(total(OURS, 0).median / total(GRPC, 0).median, 2),
+            None => target.map_or(String::new(), |(_, target)| format!("{target:.2}")),
+        }
+    };
+    format!(
+        "### All queries\n\nThe sum over the queries of each round: medians, with least and most.\n\n{}",
+        tables::grid("link, storage", &names, &columns, cell)
+    )
+}
+
+fn ratios(results: &Results) -> String {
+    let courses = courses(results);
+    let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
+    let cell = |query: &str, column: &str| {
+        let course = courses.iter().find(|course| course.join(", ") == column);
+        course.map_or(String::new(), |course| {
+            let place = place(course, query);
+            let (ours, grpc) = (results.median(&place, OURS), results.median(&place, GRPC));
+            format!("{} ({})", tables::number(ours / grpc, 2), tables::number(ours, 3))
+        })
+    };
+    format!(
+        "### By query\n\nOur median over gRPC's, and ours in seconds.\n\n{}",
+        tables::grid("query", &results.values(2), &names, cell)
+    )
+}
+
+fn plot(results: &Results) -> Result<String> {
+    let panels = courses(results).into_iter().map(|course| {
+        let row = |query: &&str| {
+            let of = |wire: &&str| ((*wire).to_owned(), results.summary(&place(&course, query), wire, 0));
+            (format!("query {query}"), WIRES.iter().map(of).collect())
+        };
+        DotsPanel { title: course.join(", "), rows: results.values(2).iter().map(row).collect() }
+    });
+    Ok(Dots { x: Axis::log("seconds"), panels: panels.collect() }.svg()?)
+}
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let lab = Lab::new()?;
+    let scale = settings.scale_or(1.0);
+    let tpch = Tpch::open(scale)?;
+    let mut results = Results::open(&settings.results, NAME, &["link", "storage", "query"], FIGURES)?;
+    for link in settings.links(&LINKS.map(|(link, _)| link)) {
+        measure(settings, &lab, &link, &tpch, scale, &mut results)?;
+    }
+    let links = results.values(0);
+    let notes = links.iter().filter_map(|link| {
+        let place = results.places().into_iter().find(|place| place[0] == *link)?;
+        Some(format!("{link}: {}", results.notes(place).join(", ")))
+    });
+    let notes: Vec<String> = notes.collect();
+    Report {
+        name: NAME,
+        page: Page::Shuffle,
+        title: "Queries over four nodes, and datafusion-distributed's own wire",
+        text: format!(
+            "TPC-H's 22 queries, each asked of one of {NODES} nodes by a client beside it, {PARTITIONS} partitions a node. Both have the same \
+             plans, tasks and nodes, by datafusion-distributed; plans and rows go over our wire as it comes, or over the \
+             library's gRPC as it comes (Arrow Flight, LZ4). In parts, each node has a quarter of the rows in files of its own; shared, \
+             all read the same files. The wires take turns query by query, on nodes that go on running, and each \
+             answer of the first round is compared with that of a single node. All that a node sends shares its uplink. Bytes are \
+             those that the hosts' interfaces received, headers of all layers included; processor seconds are of all nodes together, \
+             which share the cores of one machine.\n\n{}.",
+            notes.join("; ")
+        ),
+        tables: vec![totals(&results), ratios(&results)],
+        plots: vec![(plot(&results)?, "Seconds by query and wire")],
+        versions: vec!["datafusion 55.2".into(), "datafusion-distributed 4.0".into()],
+        load,
+        settings,
+    }
+    .publish()
+}
