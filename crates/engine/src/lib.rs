@@ -16,6 +16,7 @@ mod service;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{Schema, SchemaRef};
@@ -34,12 +35,16 @@ use datafusion::physical_plan::{
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 use lightship_sources::{ReadOptions, Source, TableName};
+use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use cluster::{Cluster, Local, LocalTable};
 
 pub use cluster::{ClusterConfig, ClusterLoad, Member, Wire};
 pub use error::{EngineError, Result};
+
+/// A query of a cluster waits so long for others to end.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How an engine runs.
 #[derive(Debug, Clone)]
@@ -236,7 +241,11 @@ impl Engine {
         let (state, place) = match &self.cluster {
             None => (self.context.state(), None),
             Some(cluster) => {
-                let place = cluster.places.clone().acquire_owned().await;
+                let place = cluster.places.clone().acquire_owned();
+                let place = tokio::time::timeout(QUEUE_TIMEOUT, place).await.map_err(|_| {
+                    let message = "as many queries of the cluster as may are running here";
+                    EngineError::Remote(Failure { retryable: true, ..Failure::new(ErrorCode::Busy, message) })
+                })?;
                 cluster.members().tried().await;
                 (cluster.state()?, place.ok())
             }

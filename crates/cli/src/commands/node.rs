@@ -18,9 +18,6 @@ use crate::error::{CliError, Kind};
 use crate::feed::{open_shared, table_name};
 use crate::size::{Size, grouped};
 
-/// Connections of other nodes that are taken beside the clients'.
-const NODE_PLACES: usize = 4096;
-
 /// Serve tables: files, folders and tables of databases
 ///
 /// Clients run SQL over the tables named here and over nothing else; no
@@ -174,8 +171,6 @@ impl NodeArgs {
         }
         if self.is_clustered() {
             config.peer_token = Some(self.cluster_token()?);
-            // Nodes have places beside the clients'.
-            config.connections_max += NODE_PLACES;
         }
         Ok(config)
     }
@@ -193,6 +188,10 @@ impl NodeArgs {
                     "{listen} can be reached from other hosts, which takes a token of the cluster"
                 ))
                 .hint("give all nodes the same file with --cluster-token-file")),
+                None if !self.token.is_empty() || self.token_file.is_some() => {
+                    Err(CliError::usage("clients need a token, and nodes of the cluster would need none")
+                        .hint("give all nodes the same file with --cluster-token-file"))
+                }
                 None => Ok(String::new()),
             };
         };

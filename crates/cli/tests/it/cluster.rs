@@ -109,6 +109,8 @@ fn what_does_not_go_together_is_said_at_once() {
     let token = folder.write("token", "\n");
     lightship(&["node", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--cluster-token-file", &token])
         .fails(USAGE, &["no token in it"]);
+    lightship(&["node", "--listen", "127.0.0.1:0", "--token", "t", "--advertise", "localhost:0"])
+        .fails(USAGE, &["nodes of the cluster would need none", "--cluster-token-file"]);
     lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries of nodes"]);
 
     // A list with an entry where nobody is: a shared table is read all the same, others are not.

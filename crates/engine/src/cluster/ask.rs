@@ -164,9 +164,9 @@ pub(crate) enum Head {
 pub(crate) struct Scan {
     #[prost(string, tag = "1")]
     pub(crate) table: String,
-    /// Columns of the table, by place.
-    #[prost(uint32, repeated, tag = "2")]
-    pub(crate) projection: Vec<u32>,
+    /// Columns that are read, with types, as `lightship_wire::schema` writes them.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) schema: Vec<u8>,
     /// Conditions that all hold.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub(crate) filters: Vec<Vec<u8>>,
@@ -206,6 +206,9 @@ pub(crate) struct Share {
     /// As in [`Table`]: who finds other files must not take part.
     #[prost(uint64, tag = "3")]
     pub(crate) fingerprint: u64,
+    /// Partitions of each part: all cut the files into `of` x so many pieces, whoever reads them.
+    #[prost(uint64, tag = "4")]
+    pub(crate) partitions: u64,
 }
 
 /// Bytes that are not what they should be.

@@ -60,7 +60,7 @@ impl WorkerChannel for OwnChannel {
         _: ExecutionPlanMetricsSet,
         _: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
-        let (part, _) = self.0.queries.begin(set.task_key);
+        let (part, _) = self.0.queries.begin(set.task_key)?;
         let reports = self.0.worker().coordinator_channel(headers, set, to_worker.map(Ok).boxed()).await?;
         Ok(with(part, reports))
     }
@@ -72,7 +72,13 @@ impl WorkerChannel for OwnChannel {
         _: ExecutionPlanMetricsSet,
         _: &Arc<TaskContext>,
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
-        let (streams, _) = self.0.worker().execute_task(request).await?;
+        let query = request.task_key.query_id;
+        let worker = self.0.worker();
+        let (streams, _) = tokio::select! {
+            biased;
+            streams = worker.execute_task(request) => streams?,
+            why = self.0.queries.ended(&query) => return Err(why.into()),
+        };
         Ok(streams.into_iter().map(|stream| stream.boxed()).collect())
     }
 
@@ -102,6 +108,29 @@ fn small() -> Plan {
     Plan { codec: None, ..Plan::default() }
 }
 
+impl PeerChannel {
+    /// Sends a part of a plan; answers once the node has taken it.
+    async fn send(
+        &self,
+        headers: HeaderMap,
+        set: SetPlanRequest,
+        context: &Arc<TaskContext>,
+    ) -> Result<Reply, EngineError> {
+        let ask = Ask::SetPlan(SetPlan {
+            key: set.task_key.into(),
+            tasks: set.task_count as u64,
+            plan: set.plan.encode(context)?,
+            url: set.target_worker_url.into(),
+            query_start_ns: set.query_start_time_ns as u64,
+            headers: headers
+                .iter()
+                .map(|(name, value)| Header { name: name.to_string(), value: value.as_bytes().to_vec() })
+                .collect(),
+        });
+        self.peer.ask(ask, small(), None).await
+    }
+}
+
 #[async_trait]
 impl WorkerChannel for PeerChannel {
     /// Sends a part of a plan. The answer stays open until the query ends, so the node knows if we are lost.
@@ -116,20 +145,14 @@ impl WorkerChannel for PeerChannel {
         if !set.work_unit_feed_declarations.is_empty() {
             return Err(DataFusionError::NotImplemented("feeds of work to other nodes".into()));
         }
-        let (part, _) = self.cluster.queries.begin(set.task_key);
-        let ask = Ask::SetPlan(SetPlan {
-            key: set.task_key.into(),
-            tasks: set.task_count as u64,
-            plan: set.plan.encode(context)?,
-            url: set.target_worker_url.into(),
-            query_start_ns: set.query_start_time_ns as u64,
-            headers: headers
-                .iter()
-                .map(|(name, value)| Header { name: name.to_string(), value: value.as_bytes().to_vec() })
-                .collect(),
-        });
-        let reply = self.peer.ask(ask, small(), None).await?;
-        let finish = finish(self.peer.clone(), Ask::Finish(set.task_key.into()), to_worker);
+        let (part, _) = self.cluster.queries.begin(set.task_key)?;
+        let key = set.task_key;
+        let sent = self.send(headers, set, context).await;
+        let reply = sent.inspect_err(|error| {
+            // Who waits for the part's rows is told why there are none.
+            self.cluster.queries.end_with(&key, error.to_failure());
+        })?;
+        let finish = finish(self.peer.clone(), Ask::Finish(key.into()), to_worker);
         let reports = futures::stream::try_unfold((reply, 0, None), |(mut reply, row, rows)| async move {
             let (row, rows): (usize, Option<RecordBatch>) = match rows {
                 Some(_) => (row, rows),
@@ -147,7 +170,7 @@ impl WorkerChannel for PeerChannel {
         // Both go on beside each other; the answer ends when the node has been told of the end.
         let told = futures::stream::once(finish).filter_map(|told| async { told.err().map(Err) });
         // Others break off when the query ends here: they are told why.
-        let (queries, key) = (self.cluster.queries.clone(), set.task_key);
+        let queries = self.cluster.queries.clone();
         let reports = futures::stream::select(reports, told).map_err(move |error: DataFusionError| {
             let error = EngineError::from(error);
             queries.end_with(&key, error.to_failure());
@@ -186,7 +209,12 @@ impl WorkerChannel for PeerChannel {
             let ask = Ask::Execute(Execute { key, partition, head: head.clone() });
             self.peer.ask(ask, plan, Some(lease))
         });
-        let replies: Vec<Reply> = try_join_all(replies).await?;
+        let query = request.task_key.query_id;
+        let replies: Vec<Reply> = tokio::select! {
+            biased;
+            replies = try_join_all(replies) => replies?,
+            why = self.cluster.queries.ended(&query) => return Err(why.into()),
+        };
         let streams = replies.into_iter().map(|reply| {
             let measured = (bytes.clone(), rows_read.clone(), wait.clone());
             let (queries, query) = (self.cluster.queries.clone(), request.task_key.query_id);
@@ -196,7 +224,11 @@ impl WorkerChannel for PeerChannel {
                 async move {
                     let mut reply = slot.take().ok_or_else(|| queries.why(&query))?;
                     let waiting = Instant::now();
-                    let rows = reply.next().await?;
+                    let rows = tokio::select! {
+                        biased;
+                        rows = reply.next() => rows?,
+                        why = queries.ended(&query) => return Err(why.into()),
+                    };
                     wait.add_elapsed(waiting);
                     let Some(rows) = rows else {
                         bytes.add_bytes(reply.bytes_wire as usize);

@@ -4,7 +4,7 @@
 //! and whose end says that it has left (when the answer ends) or was lost (when it fails). Whom a node has met,
 //! it tells; so a new node that knows one knows all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub(crate) struct Members {
     tables: Vec<Table>,
     dial: Dial,
     known: Mutex<BTreeMap<String, Known>>,
+    /// Addresses that stand for this node, or for one of another name.
+    aliases: Mutex<BTreeSet<String>>,
     /// Counts changes; closed when this node leaves.
     changes: Mutex<Option<watch::Sender<u64>>>,
 }
@@ -120,8 +122,10 @@ impl Members {
             EngineError::Config(format!("`{me}` is no HOST:PORT by which a node could be reached"))
         })?;
         Ok(Arc::new(Self {
-            me,
+            // As it stands in plans.
+            me: url.authority().to_owned(),
             url,
+            aliases: Mutex::default(),
             instance: fastrand::u64(..),
             tables,
             dial,
@@ -147,7 +151,9 @@ impl Members {
     /// Follows the nodes that were named; a name may stand for several addresses.
     pub(crate) fn join(self: &Arc<Self>, names: &[String]) {
         for name in names {
-            self.follow(name, true);
+            // Until it is known whom it stands for, somebody is missing.
+            self.follow(name, true, 0);
+            tokio::spawn(resolve(Arc::downgrade(self), name.clone()));
         }
     }
 
@@ -159,29 +165,32 @@ impl Members {
         }
     }
 
-    /// Begins to follow a node, unless it is followed already.
-    fn follow(self: &Arc<Self>, name: &str, joined: bool) {
+    /// Begins to follow a node, unless it is followed already; `watching` more of its questions are open here.
+    fn follow(self: &Arc<Self>, name: &str, joined: bool, watching: usize) {
+        let Some((host, port, url)) = address(name) else {
+            return tracing::warn!(name, "no HOST:PORT, and so no node");
+        };
+        let name = url.authority();
         let mut all = self.known();
-        if name == self.me || (all.len() >= NODES_MAX && !all.contains_key(name)) {
+        if name == self.me || self.is_alias(name) || (all.len() >= NODES_MAX && !all.contains_key(name)) {
             return;
         }
         if let Some(known) = all.get_mut(name) {
             known.joined |= joined;
+            known.watching += watching;
             if !matches!(known.condition, Condition::Met(_)) {
                 known.again.notify_one();
             }
             return;
         }
-        let Some((host, port, url)) = address(name) else {
-            return tracing::warn!(name, "no HOST:PORT, and so no node");
-        };
+        let name = name.to_owned();
         let endpoint = Endpoint::Tcp { host, port, tls: self.dial.tls.clone() };
         let Dial { client, connections_max, .. } = &self.dial;
-        let peer = Arc::new(Peer::new(name.to_owned(), url, endpoint, client.clone(), *connections_max));
+        let peer = Arc::new(Peer::new(name.clone(), url, endpoint, client.clone(), *connections_max));
         let again = Arc::<Notify>::default();
         let task = tokio::spawn(follow(Arc::downgrade(self), peer.clone(), again.clone())).abort_handle();
         let condition = Condition::New;
-        all.insert(name.to_owned(), Known { peer, joined, watching: 0, condition, again, task });
+        all.insert(name, Known { peer, joined, watching, condition, again, task });
     }
 
     /// One description after the other, to the end of them.
@@ -223,7 +232,7 @@ impl Members {
                 .collect()
         };
         for name in &named {
-            self.follow(name, false);
+            self.follow(name, false, 0);
         }
         // Whom nobody has met, nobody has named, and who does not watch, there is not.
         self.known().retain(|name, known| {
@@ -279,10 +288,7 @@ impl Members {
             // Or it has begun anew before its end was noticed: then it will be welcome when it tries again.
             return Err(Failure { retryable: true, ..twice(&by.name) });
         }
-        self.follow(&by.name, false);
-        if let Some(known) = self.known().get_mut(&by.name) {
-            known.watching += 1;
-        }
+        self.follow(&by.name, false, 1);
         Ok(Watched { members: self.clone(), by: by.name.clone(), changes, told: false })
     }
 
@@ -388,11 +394,48 @@ impl Condition {
 impl Members {
     /// An address that stands for this node, or for one of another name.
     fn forget(self: &Arc<Self>, name: &str, alias_of: Option<&str>) {
-        let known = self.known().remove(name);
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        let joined = self.known().get(name).is_some_and(|known| known.joined);
         if let Some(other) = alias_of {
-            self.follow(other, known.is_some_and(|known| known.joined));
+            self.follow(other, joined, 0);
         }
+        // Only now: in between somebody would seem to be missing, rather than nobody.
+        self.known().remove(name);
         self.changed();
+    }
+
+    fn is_alias(&self, name: &str) -> bool {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+}
+
+/// Follows whoever a name stands for, as long as there are nodes: a name may stand for several addresses, and in
+/// time for others.
+async fn resolve(members: Weak<Members>, name: String) {
+    let Some((host, port, _)) = address(&name) else { return };
+    if host.parse::<std::net::IpAddr>().is_ok() {
+        return;
+    }
+    loop {
+        let found: BTreeSet<String> = match tokio::net::lookup_host((host.as_str(), port)).await {
+            Ok(found) => found.map(|address| address.to_string()).collect(),
+            // Following it says why.
+            Err(_) => BTreeSet::new(),
+        };
+        let Some(members) = members.upgrade() else { return };
+        if members.changes().is_none() {
+            return;
+        }
+        if found.len() > 1 {
+            found.iter().for_each(|address| members.follow(address, true, 0));
+            members.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            if let Some(known) = members.known().remove(&name) {
+                known.task.abort();
+                members.changed();
+            }
+        }
+        drop(members);
+        tokio::time::sleep(PAUSE_MAX).await;
     }
 }
 
@@ -438,7 +481,7 @@ mod tests {
     }
 
     fn met(members: &Arc<Members>, name: &str, instance: u64, met: &[&str]) {
-        members.follow(name, false);
+        members.follow(name, false, 0);
         let met = met.iter().map(|name| (*name).to_owned()).collect();
         let description = Description { name: name.into(), instance, met, ..Description::default() };
         members.set(name, Condition::Met(description));

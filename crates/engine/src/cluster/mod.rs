@@ -262,31 +262,20 @@ impl Cluster {
         self.find(table).is_some()
     }
 
-    /// Columns of a table that any node has.
-    fn schema_of(&self, table: &str) -> DataFusionResult<SchemaRef> {
-        if let Some(local) = self.find(table) {
-            return Ok(local.schema.clone());
-        }
-        let snapshot = self.members.snapshot();
-        let found = snapshot.nodes.iter().flat_map(|node| &node.tables).find(|other| other.name == table);
-        match found {
-            Some(table) => table::read_schema(table),
-            None => Err(DataFusionError::Plan(format!("no node has a table `{table}`"))),
-        }
+    /// What tells the files of a table of this node apart from others; nothing where it has no such files.
+    fn fingerprint(&self, table: &str) -> Result<Option<u64>> {
+        self.find(table).and_then(|local| local.path.as_deref()).map(crate::files::fingerprint).transpose()
     }
 
     /// Makes sure that a shared table's files are those that the query was planned for.
-    fn check_files(&self, table: &str, fingerprint: u64) -> DataFusionResult<()> {
-        let path = self.find(table).and_then(|local| local.path.as_deref());
-        let found = path.map_or(Ok(0), crate::files::fingerprint)?;
-        if found == fingerprint {
+    fn check_files(&self, table: &str, fingerprint: u64) -> Result<()> {
+        if self.fingerprint(table)? == Some(fingerprint) {
             return Ok(());
         }
-        let message = format!(
-            "node {} finds other files of `{table}` than the node that planned the query",
+        Err(EngineError::File(format!(
+            "node {} finds other files of `{table}` than the node that planned the query, or they have just changed",
             self.name()
-        );
-        Err(EngineError::File(message).into())
+        )))
     }
 
     /// This node's part of a table, and a state to plan its scan in.
@@ -324,7 +313,7 @@ impl Cluster {
             .with_default_features()
             .with_runtime_env(base.runtime_env().clone())
             .with_config(config.with_extension(self.clone()).with_extension(snapshot.clone()))
-            .with_distributed_worker_resolver(Nodes(snapshot))
+            .with_distributed_worker_resolver(Nodes(snapshot.clone()))
             .with_distributed_channel_resolver(Channels(Arc::downgrade(self)))
             .with_distributed_user_codec(ShardCodec)
             .with_distributed_desired_task_count_handler(route::desired_tasks)
@@ -335,7 +324,10 @@ impl Cluster {
             .build();
         let catalog = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
-        catalog.register_schema("public", Arc::new(ClusterSchema(self.members.clone())))?;
+        catalog.register_schema(
+            "public",
+            Arc::new(ClusterSchema { snapshot: snapshot.clone(), cluster: Arc::downgrade(self) }),
+        )?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(catalog));
         Ok(state)
     }

@@ -53,12 +53,10 @@ impl Peer {
     /// What the node says, or what has become of it.
     pub(crate) async fn ask(self: &Arc<Self>, ask: Ask, plan: Plan, lease: Option<Lease>) -> Result<Reply> {
         // It never waits for others to end, for they may wait for it.
-        let place = self.places.clone().try_acquire_owned().map_err(|_| EngineError::Limit {
-            message: format!(
-                "all {} connections to node {} are taken; run fewer queries at once",
-                self.connections_max, self.name
-            ),
-            needed_bytes: None,
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            let message = format!("all {} connections to node {} are taken", self.connections_max, self.name);
+            let failure = Failure::new(ErrorCode::Limit, message);
+            EngineError::Remote(failure.hint("run fewer queries at once, or nodes with fewer --partitions"))
         })?;
         let mut connection = match self.take_idle() {
             Some(connection) => connection,

@@ -13,10 +13,13 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use super::peer::Reply;
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 
 /// So many queries that have ended are remembered.
 const ENDED_MAX: usize = 1024;
+
+/// More parts of plans than a node's memory is for.
+const PARTS_MAX: usize = 4096;
 
 /// The queries of a node.
 pub(crate) struct Queries {
@@ -45,16 +48,45 @@ struct Open {
     streams: Vec<Weak<Slot>>,
 }
 
-/// A stream of another node; empty while it is polled, and once its query has ended.
-pub(crate) struct Slot(Mutex<Option<Reply>>);
+/// A stream of another node.
+pub(crate) struct Slot(Mutex<SlotState>);
+
+enum SlotState {
+    Idle(Box<Reply>),
+    /// Somebody reads from it.
+    Polled,
+    /// Its query has ended.
+    Ended,
+}
 
 impl Slot {
-    pub(crate) fn take(&self) -> Option<Reply> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn put(&self, reply: Reply) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
+    /// To read from; nothing once the query has ended.
+    pub(crate) fn take(&self) -> Option<Box<Reply>> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, SlotState::Polled) {
+            SlotState::Idle(reply) => Some(reply),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// Back again, unless the query has ended meanwhile.
+    pub(crate) fn put(&self, reply: Box<Reply>) {
+        let mut state = self.lock();
+        if let SlotState::Polled = *state {
+            *state = SlotState::Idle(reply);
+        }
+    }
+
+    fn end(&self) {
+        let before = std::mem::replace(&mut *self.lock(), SlotState::Ended);
+        drop(before);
     }
 }
 
@@ -76,10 +108,25 @@ impl Queries {
 
     /// A part begins. The query has ended, as far as this node is concerned, when the part is dropped, or
     /// [`Queries::end`] says so, of which the receiver is told.
-    pub(crate) fn begin(self: &Arc<Self>, key: TaskKey) -> (Part, oneshot::Receiver<()>) {
+    ///
+    /// # Errors
+    /// When there is such a part, or there are as many as there may be.
+    pub(crate) fn begin(self: &Arc<Self>, key: TaskKey) -> Result<(Part, oneshot::Receiver<()>)> {
         let (tell, told) = oneshot::channel();
-        self.lock().open.entry(key.query_id).or_default().parts.insert(key, tell);
-        (Part { queries: self.clone(), key }, told)
+        let mut state = self.lock();
+        if state.open.values().map(|open| open.parts.len()).sum::<usize>() >= PARTS_MAX {
+            return Err(EngineError::Limit {
+                message: format!("this node has {PARTS_MAX} parts of queries already"),
+                needed_bytes: None,
+            });
+        }
+        let parts = &mut state.open.entry(key.query_id).or_default().parts;
+        if parts.contains_key(&key) {
+            return Err(EngineError::Internal("a part of a query that is there already".into()));
+        }
+        parts.insert(key, tell);
+        drop(state);
+        Ok((Part { queries: self.clone(), key }, told))
     }
 
     /// The query of a part has ended.
@@ -105,7 +152,7 @@ impl Queries {
             drop(state);
             // Whoever waited for it may have gone with his connection.
             tell.map(|tell| tell.send(()));
-            streams.iter().filter_map(Weak::upgrade).for_each(|stream| drop(stream.take()));
+            streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.end());
             self.ends.send_replace(());
         }
     }
@@ -133,11 +180,11 @@ impl Queries {
 
     /// Keeps what a stream of a query holds.
     pub(crate) fn keep(&self, query: &Uuid, reply: Reply) -> Arc<Slot> {
-        let slot = Arc::new(Slot(Mutex::new(Some(reply))));
+        let slot = Arc::new(Slot(Mutex::new(SlotState::Idle(Box::new(reply)))));
         match self.lock().open.get_mut(query) {
             Some(open) => open.streams.push(Arc::downgrade(&slot)),
             // Nobody would let go of it later.
-            None => drop(slot.take()),
+            None => slot.end(),
         }
         slot
     }

@@ -145,7 +145,8 @@ pub(crate) fn only_known_leaves(event: WorkerPlanRewriteEvent<'_>) -> Result<Wor
     event.plan.apply(|plan| {
         let known = match plan.name() {
             "DataSinkExec" => false,
-            "ShardScanExec" | "EmptyExec" | "PlaceholderRowExec" | "WorkTableExec" => true,
+            // The last three make their rows themselves.
+            "ShardScanExec" | "WorkTableExec" | "EmptyExec" | "PlaceholderRowExec" | "LazyMemoryExec" => true,
             "DataSourceExec" => is_in_memory(plan),
             _ => plan.as_network_boundary().is_some() || !plan.children().is_empty(),
         };

@@ -7,17 +7,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ColumnStatistics, Statistics};
 use datafusion::datasource::memory::DataSourceExec;
-use datafusion::datasource::physical_plan::{
-    FileGroup, FileGroupPartitioner, FileScanConfig, FileScanConfigBuilder,
-};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::provider_as_source;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -31,6 +31,7 @@ use datafusion::physical_plan::{
 };
 use datafusion_proto::bytes::Serializeable;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use datafusion_proto::protobuf::LogicalExprNode;
 use futures::{StreamExt, TryStreamExt};
 use prost::Message as _;
 use tokio::sync::OnceCell;
@@ -41,8 +42,6 @@ use super::ask::{Ask, Scan, Shards, Share, malformed};
 /// Reads a table's rows from the nodes that have them.
 pub(crate) struct ShardScanExec {
     table: String,
-    /// Columns of the table that are read.
-    projection: Vec<usize>,
     filters: Vec<Expr>,
     fetch: Option<usize>,
     shards: Shards,
@@ -53,40 +52,36 @@ pub(crate) struct ShardScanExec {
 }
 
 impl ShardScanExec {
-    /// A scan of some columns of a table of this schema; every filter is applied to all rows.
+    /// A scan of columns of a table; every filter is applied to all rows.
     pub(crate) fn new(
         table: String,
-        schema: &SchemaRef,
-        projection: Vec<usize>,
+        schema: SchemaRef,
         filters: Vec<Expr>,
         fetch: Option<usize>,
         shards: Shards,
         partitions: usize,
-    ) -> Result<Self> {
-        let schema = Arc::new(schema.project(&projection)?);
+    ) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(partitions.max(1)),
+            Partitioning::UnknownPartitioning(partitions.clamp(1, PARTITIONS_MAX)),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(Self {
+        Self {
             table,
-            projection,
             filters,
             fetch,
             shards,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             local: Arc::default(),
-        })
+        }
     }
 
     /// The same scan of other rows.
     pub(crate) fn with_shards(&self, shards: Shards) -> Self {
         Self {
             table: self.table.clone(),
-            projection: self.projection.clone(),
             filters: self.filters.clone(),
             fetch: self.fetch,
             shards,
@@ -105,7 +100,7 @@ impl ShardScanExec {
         let filters = self.filters.iter().map(|filter| Ok(filter.to_bytes()?.to_vec()));
         Ok(Scan {
             table: self.table.clone(),
-            projection: self.projection.iter().map(|&column| column as u32).collect(),
+            schema: lightship_wire::schema::encode(&self.schema()).map_err(|e| malformed(&e.to_string()))?,
             filters: filters.collect::<Result<_>>()?,
             fetch: self.fetch.map(|rows| rows as u64),
             shards: Some(self.shards.clone()),
@@ -114,18 +109,14 @@ impl ShardScanExec {
     }
 
     /// A scan that came from another node.
-    pub(crate) fn from_message(scan: Scan, cluster: &Cluster, context: &TaskContext) -> Result<Self> {
-        let schema = cluster.schema_of(&scan.table)?;
-        let projection: Vec<usize> = scan.projection.iter().map(|&column| column as usize).collect();
-        if projection.iter().any(|&column| column >= schema.fields().len()) {
-            return Err(malformed("a column that the table does not have"));
-        }
-        let filters = scan.filters.iter().map(|filter| Expr::from_bytes_with_ctx(filter, context));
+    pub(crate) fn from_message(scan: Scan, context: &TaskContext) -> Result<Self> {
+        let schema = lightship_wire::schema::decode(&scan.schema).map_err(|e| malformed(&e.to_string()))?;
+        let filters = scan.filters.iter().map(|filter| decode_filter(filter, context));
         let filters = filters.collect::<Result<Vec<_>>>()?;
         let shards = scan.shards.ok_or_else(|| malformed("a scan of no rows"))?;
-        let partitions = usize::try_from(scan.partitions).unwrap_or(usize::MAX).min(PARTITIONS_MAX);
+        let partitions = usize::try_from(scan.partitions).unwrap_or(usize::MAX);
         let fetch = scan.fetch.map(|rows| rows as usize);
-        Self::new(scan.table, &schema, projection, filters, fetch, shards, partitions)
+        Ok(Self::new(scan.table, Arc::new(schema), filters, fetch, shards, partitions))
     }
 
     /// Nodes besides this one whose rows are wanted.
@@ -151,31 +142,28 @@ impl ShardScanExec {
 
     /// The plan over this node's rows.
     async fn plan_local(&self, cluster: &Cluster) -> Result<Arc<dyn ExecutionPlan>> {
-        let partitions = self.properties.partitioning.partition_count();
+        let mut cut = (0, 1, self.properties.partitioning.partition_count());
         if let Some(share) = self.shards.share {
             cluster.check_files(&self.table, share.fingerprint)?;
+            cut = (share.part as usize, share.of as usize, share.partitions as usize);
+        }
+        let (part, of, partitions) = cut;
+        if part >= of || partitions == 0 || of.saturating_mul(partitions) > PARTITIONS_MAX * PARTITIONS_MAX {
+            return Err(malformed("a share that there is not"));
         }
         let (state, table) = cluster.local_table(&self.table, partitions).await?;
-        let mut builder = datafusion::logical_expr::LogicalPlanBuilder::scan(
-            "t",
-            datafusion::datasource::provider_as_source(table),
-            None,
-        )?;
+        let mut builder = LogicalPlanBuilder::scan("t", provider_as_source(table), None)?;
         if let Some(filter) = self.filters.iter().cloned().reduce(Expr::and) {
             builder = builder.filter(filter)?;
         }
-        let schema = cluster.schema_of(&self.table)?;
-        let columns = self
-            .projection
-            .iter()
-            .map(|&column| Expr::Column(Column::new_unqualified(schema.field(column).name())));
+        let schema = self.schema();
+        let columns = schema.fields().iter().map(|f| Expr::Column(Column::new_unqualified(f.name())));
         builder = builder.project(columns)?;
         if let Some(rows) = self.fetch {
             builder = builder.limit(0, Some(rows))?;
         }
         let plan = state.create_physical_plan(&builder.build()?).await?;
-        let share = self.shards.share.map_or((0, 1), |share| (share.part as usize, share.of as usize));
-        Ok(plan.transform_up(|leaf| cut_files(leaf, share, partitions))?.data)
+        Ok(plan.transform_up(|leaf| cut_files(leaf, (part, of), partitions))?.data)
     }
 
     /// Rows of one partition: of this node, then of others.
@@ -200,12 +188,9 @@ impl ShardScanExec {
             }
         }
         let schema = self.schema();
-        let renamed = schema.clone();
-        let rows = futures::stream::iter(streams).flatten().map(move |batch| {
-            let batch = batch?;
-            // Nodes may differ in what they know of NULLs.
-            Ok(if batch.schema_ref() == &renamed { batch } else { batch.with_schema(renamed.clone())? })
-        });
+        let wanted = schema.clone();
+        // Nodes may differ in what they know of NULLs, and files in their notes.
+        let rows = futures::stream::iter(streams).flatten().map(move |batch| with_schema(batch?, &wanted));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
@@ -225,6 +210,39 @@ impl ShardScanExec {
     }
 }
 
+/// The same rows under another schema, of the same types.
+pub(crate) fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    if batch.schema_ref() == schema {
+        return Ok(batch);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
+}
+
+/// A condition that came from another node: of columns and values, without queries in it, which could read anything.
+fn decode_filter(bytes: &[u8], context: &TaskContext) -> Result<Expr> {
+    let node = LogicalExprNode::decode(bytes).map_err(|e| malformed(&e.to_string()))?;
+    if format!("{node:?}").contains("SubqueryNode {") {
+        return Err(malformed("a condition with a query in it"));
+    }
+    Expr::from_bytes_with_ctx(bytes, context)
+}
+
+/// Whether a condition can be applied by another node.
+pub(crate) fn can_travel(filter: &Expr) -> bool {
+    let queries = filter.exists(|part| {
+        Ok(matches!(
+            part,
+            Expr::ScalarSubquery(_)
+                | Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        ))
+    });
+    matches!(queries, Ok(false)) && !filter.is_volatile() && filter.to_bytes().is_ok()
+}
+
 /// Files are not cut into smaller pieces.
 const PIECE_BYTES_MIN: usize = 1 << 20;
 
@@ -241,13 +259,23 @@ fn cut_files(
     let Some(scan) = source.data_source().downcast_ref::<FileScanConfig>() else {
         return Ok(Transformed::no(leaf));
     };
-    let cut = FileGroupPartitioner::new()
-        .with_target_partitions(of * partitions)
-        .with_repartition_file_min_size(PIECE_BYTES_MIN)
-        .repartition_file_groups(&scan.file_groups);
-    let groups = cut.unwrap_or_else(|| scan.file_groups.clone());
+    let source_cuts = scan.file_source().repartitioned(of * partitions, PIECE_BYTES_MIN, None, scan)?;
+    // What can't be cut is dealt file by file.
+    let groups = match source_cuts {
+        Some(cut) => cut.file_groups,
+        None => {
+            let files = scan.file_groups.iter().flat_map(|group| group.files().to_vec());
+            files.map(|file| FileGroup::new(vec![file])).collect()
+        }
+    };
     // Dealt in turn, so that the parts differ by one at most.
     let mut own: Vec<FileGroup> = groups.into_iter().skip(part).step_by(of).collect();
+    if own.len() > partitions {
+        let rest = own.split_off(partitions);
+        for (place, group) in rest.into_iter().enumerate() {
+            group.files().iter().for_each(|file| own[place % partitions].push(file.clone()));
+        }
+    }
     if own.is_empty() {
         own.push(FileGroup::default());
     }
@@ -317,6 +345,11 @@ impl ExecutionPlan for ShardScanExec {
         Ok(self)
     }
 
+    /// The next run of a recursive query reads all over again.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.with_shards(self.shards.clone())))
+    }
+
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let measured = BaselineMetrics::new(&self.metrics, partition);
         // The plan of this node's rows is one for all partitions.
@@ -368,7 +401,7 @@ impl PhysicalExtensionCodec for ShardCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let scan = Scan::decode(bytes).map_err(|e| malformed(&e.to_string()))?;
-        Ok(Arc::new(ShardScanExec::from_message(scan, &*Cluster::of(context)?, context)?))
+        Ok(Arc::new(ShardScanExec::from_message(scan, context)?))
     }
 
     fn try_encode(
@@ -384,5 +417,25 @@ impl PhysicalExtensionCodec for ShardCodec {
             )));
         };
         scan.to_message()?.encode(bytes).map_err(|e| malformed(&e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::logical_expr::{EmptyRelation, LogicalPlan, col, lit, scalar_subquery};
+
+    #[test]
+    fn conditions_with_queries_in_them_neither_travel_nor_arrive() {
+        let context = TaskContext::default();
+        let plain = col("a").gt(lit(1));
+        assert!(can_travel(&plain));
+        assert_eq!(decode_filter(&plain.to_bytes().unwrap(), &context).unwrap(), plain);
+        let schema = datafusion::common::DFSchema::empty().into();
+        let empty = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: true, schema });
+        let query = col("a").eq(scalar_subquery(Arc::new(empty)));
+        assert!(!can_travel(&query));
+        let refused = decode_filter(&query.to_bytes().unwrap(), &context).unwrap_err();
+        assert!(refused.to_string().contains("a query in it"), "{refused}");
     }
 }

@@ -1,9 +1,9 @@
 //! The tables of all nodes under one name each.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, Session, TableProvider};
 use datafusion::common::stats::Precision;
@@ -11,16 +11,19 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion_proto::bytes::Serializeable;
 
+use super::Cluster;
 use super::ask::{Shards, Share, Table};
 use super::members::{Absent, Members, Node, Snapshot};
-use super::shard::ShardScanExec;
+use super::shard::{ShardScanExec, can_travel};
 use crate::error::EngineError;
 
-/// What statements can name.
+/// What a statement can name: the tables of the nodes that it was planned for.
 #[derive(Debug)]
-pub(crate) struct ClusterSchema(pub(crate) Arc<Members>);
+pub(crate) struct ClusterSchema {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) cluster: Weak<Cluster>,
+}
 
 impl std::fmt::Debug for Members {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,19 +34,25 @@ impl std::fmt::Debug for Members {
 #[async_trait]
 impl SchemaProvider for ClusterSchema {
     fn table_names(&self) -> Vec<String> {
-        let snapshot = self.0.snapshot();
-        let names: BTreeSet<String> =
-            snapshot.nodes.iter().flat_map(|node| &node.tables).map(|table| table.name.clone()).collect();
+        let tables = self.snapshot.nodes.iter().flat_map(|node| &node.tables);
+        let names: BTreeSet<String> = tables.map(|table| table.name.clone()).collect();
         names.into_iter().collect()
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.0.snapshot().nodes.iter().any(|node| node.tables.iter().any(|table| table.name == name))
+        self.snapshot.nodes.iter().any(|node| node.tables.iter().any(|table| table.name == name))
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let table = ClusterTable::open(name, &self.0.snapshot())?;
-        Ok(table.map(|table| Arc::new(table) as _))
+        let Some(mut table) = ClusterTable::open(name, &self.snapshot)? else { return Ok(None) };
+        if let Some(share) = &mut table.shards.share
+            && let Some(cluster) = self.cluster.upgrade()
+            && let Some(fingerprint) = cluster.fingerprint(name)?
+        {
+            // Files may have come since the nodes described themselves.
+            share.fingerprint = fingerprint;
+        }
+        Ok(Some(Arc::new(table)))
     }
 }
 
@@ -68,7 +77,8 @@ impl ClusterTable {
                 None => Ok(None),
             };
         };
-        let mut schema = read_schema(table)?;
+        let only = read_schema(table)?;
+        let mut schema = common(name, (&first.name, &only), (&first.name, &only))?;
         for (node, other) in &parts[1..] {
             schema = common(name, (&first.name, &schema), (&node.name, &read_schema(other)?))?;
             if other.shared != table.shared {
@@ -81,13 +91,7 @@ impl ClusterTable {
         }
         let nodes = parts.iter().map(|(node, _)| node.name.clone()).collect();
         let shards = if table.shared {
-            if let Some((node, _)) = parts.iter().find(|(_, other)| other.fingerprint != table.fingerprint) {
-                return Err(unfit(format!(
-                    "table `{name}` is shared, but nodes {} and {} find other files, or files of other times",
-                    first.name, node.name
-                )));
-            }
-            let share = Share { part: 0, of: 1, fingerprint: table.fingerprint };
+            let share = Share { part: 0, of: 1, fingerprint: table.fingerprint, partitions: 1 };
             Shards { nodes, share: Some(share), rows: table.rows, bytes: table.bytes }
         } else {
             same_files(name, &parts)?;
@@ -167,7 +171,7 @@ fn common(name: &str, one: (&str, &SchemaRef), other: (&str, &SchemaRef)) -> Res
         .fields()
         .iter()
         .zip(other.1.fields())
-        .map(|(a, b)| a.as_ref().clone().with_nullable(a.is_nullable() || b.is_nullable()));
+        .map(|(a, b)| Field::new(a.name(), a.data_type().clone(), a.is_nullable() || b.is_nullable()));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
@@ -195,7 +199,7 @@ impl TableProvider for ClusterTable {
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(filters
             .iter()
-            .map(|filter| match !filter.is_volatile() && filter.to_bytes().is_ok() {
+            .map(|filter| match can_travel(filter) {
                 true => TableProviderFilterPushDown::Exact,
                 false => TableProviderFilterPushDown::Unsupported,
             })
@@ -209,15 +213,16 @@ impl TableProvider for ClusterTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let projection = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        Ok(Arc::new(ShardScanExec::new(
-            self.name.clone(),
-            &self.schema,
-            projection,
-            filters.to_vec(),
-            limit,
-            self.shards.clone(),
-            state.config().target_partitions(),
-        )?))
+        let schema = match projection {
+            Some(columns) => Arc::new(self.schema.project(columns)?),
+            None => self.schema.clone(),
+        };
+        let partitions = state.config().target_partitions();
+        let mut shards = self.shards.clone();
+        if let Some(share) = &mut shards.share {
+            share.partitions = partitions as u64;
+        }
+        let (name, filters) = (self.name.clone(), filters.to_vec());
+        Ok(Arc::new(ShardScanExec::new(name, schema, filters, limit, shards, partitions)))
     }
 }

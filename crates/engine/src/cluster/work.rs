@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::Schema;
+use arrow_schema::{Field, Schema};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
@@ -10,7 +10,7 @@ use datafusion_distributed::{
     CoordinatorToWorkerMsg, ExecuteTaskRequest, MaybeEncoded, ProducerHead, SetPlanRequest, Worker,
     WorkerToCoordinatorMsg,
 };
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use lightship_transport::net::Answer;
 use lightship_wire::cluster::Task;
@@ -22,7 +22,7 @@ use super::Cluster;
 use super::ask::{Ask, Execute, Head, Key, Request, Scan, SetPlan, Watch, malformed};
 use super::metrics::TaskReport;
 use super::reply::blobs;
-use super::shard::ShardScanExec;
+use super::shard::{ShardScanExec, with_schema};
 use crate::error::{EngineError, Result};
 
 /// Does what another node asks for.
@@ -69,11 +69,17 @@ async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Resu
         target_worker_url: Url::parse(&set.url).map_err(|e| malformed(&e.to_string()))?,
         query_start_time_ns: set.query_start_ns as usize,
     };
-    let (part, finished) = cluster.queries.begin(key);
+    let (part, finished) = cluster.queries.begin(key)?;
     // Ends when it is said, or with this answer.
     let until_finished =
         finished.into_stream().filter_map(|_| async { None::<DataFusionResult<CoordinatorToWorkerMsg>> });
-    let from_worker = worker.coordinator_channel(headers, request, until_finished.boxed()).await?;
+    let from_worker = worker.coordinator_channel(headers, request, until_finished.boxed()).await;
+    let from_worker = from_worker.map_err(|error| {
+        let error = EngineError::from(error);
+        // Whoever waits for the part's rows is told why there are none.
+        cluster.queries.end_with(&key, error.to_failure());
+        error
+    })?;
     let reports = from_worker.filter_map(move |message| {
         let _ = &part;
         async move {
@@ -114,6 +120,7 @@ async fn execute(cluster: &Cluster, worker: &Worker, execute: Execute) -> Result
     };
     // A part may be asked for before it is set, but not once it has ended.
     let (mut streams, _) = tokio::select! {
+        biased;
         streams = worker.execute_task(request) => streams?,
         why = cluster.queries.ended(&task_key.query_id) => return Err(why),
     };
@@ -126,17 +133,20 @@ fn scan(cluster: &Arc<Cluster>, scan: Scan) -> Result<Answer> {
         return Err(malformed("a scan of several partitions").into());
     }
     let context = cluster.task_context();
-    let plan = ShardScanExec::from_message(scan, cluster, &context)?;
+    let plan = ShardScanExec::from_message(scan, &context)?;
     Ok(rows_of(plan.execute(0, context)?))
 }
 
 fn rows_of(rows: SendableRecordBatchStream) -> Answer {
     // Metadata is no part of a column, and would have to be the same in each batch.
-    let schema = Arc::new(Schema::new(rows.schema().fields().clone()));
-    let renamed = schema.clone();
-    let rows = rows.map_err(|error| EngineError::from(error).to_failure()).and_then(move |batch| {
-        let batch = batch.with_schema(renamed.clone());
-        futures::future::ready(batch.map_err(|e| Failure::new(ErrorCode::Internal, e.to_string())))
+    let found = rows.schema();
+    let fields = found.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), f.is_nullable()));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let wanted = schema.clone();
+    let rows = rows.map(move |batch| {
+        batch
+            .and_then(|batch| with_schema(batch, &wanted))
+            .map_err(|error| EngineError::from(error).to_failure())
     });
     Answer { schema, rows_estimate: None, rows: Box::pin(rows) }
 }

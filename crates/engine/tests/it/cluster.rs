@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use futures::StreamExt;
-use lightship_engine::{ClusterConfig, ClusterLoad};
+use lightship_engine::{ClusterConfig, ClusterLoad, Engine, EngineConfig};
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use lightship_wire::control::ErrorCode;
@@ -187,7 +187,7 @@ async fn shared_files_that_differ_are_refused() {
     }
     let nodes = cluster(&[folders[0].path(), folders[1].path()], Storage::Shared, 2).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
-    assert!(failure.message.contains("find other files"), "{failure:?}");
+    assert!(failure.message.contains("finds other files"), "{failure:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -288,4 +288,73 @@ async fn explain_shows_stages_nodes_and_what_went_between_them() {
         (last["stage"].as_u64(), last["tasks"][0]["node"].as_str()),
         (Some(0), Some(nodes[0].name.as_str()))
     );
+}
+
+/// A node without the files of a shared table has a part of another table that is read in the same stage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_table_that_one_node_does_not_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
+    let parts = tpch::write_shards(SCALE, &folder.path().join("parts"), &[1, 1, 1]).unwrap();
+    let mut nodes: Vec<Node> = Vec::new();
+    for (place, part) in parts.iter().enumerate() {
+        let config = EngineConfig { partitions: 4, ..EngineConfig::default() };
+        let mut engine = Engine::new(config).unwrap();
+        engine.register_path("orders", &part.join("orders.parquet")).await.unwrap();
+        if place < 2 {
+            engine.register_shared_path("lineitem", &whole.join("lineitem.parquet")).await.unwrap();
+        }
+        let first: Vec<&Node> = nodes.iter().take(1).collect();
+        nodes.push(Node::start(engine, &first, ClusterConfig::default()).await);
+    }
+    for node in &nodes {
+        met(node, 2).await;
+    }
+    let alone = engine(&whole, Storage::Own, 2).await;
+    let sql = "select count(*) as n, sum(k) as s from
+        (select l_orderkey as k from lineitem union all select o_orderkey from orders)";
+    let expected = run(&alone, sql).await.unwrap();
+    for node in &nodes {
+        assert_eq!(difference(&expected, &node.query(sql).await.unwrap(), Order::Kept), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recursion_reads_a_table_again_each_time() {
+    let (folder, _, nodes) = three().await;
+    let whole = folder.path().join("whole");
+    tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
+    let alone = engine(&whole, Storage::Own, 2).await;
+    let shared = Node::start(engine(&whole, Storage::Shared, 2).await, &[], ClusterConfig::default()).await;
+    let sql = "with recursive r as (select 0 as n union all
+        select n_nationkey + 1 as n from nation join r on n_nationkey = r.n where n < 9) select count(*) as c from r";
+    let expected = run(&alone, sql).await.unwrap();
+    assert_eq!(difference(&expected, &shared.query(sql).await.unwrap(), Order::Kept), None);
+    assert_eq!(difference(&expected, &nodes[1].query(sql).await.unwrap(), Order::Kept), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_added_to_a_shared_folder_is_there_for_the_next_query() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("t");
+    std::fs::create_dir(&table).unwrap();
+    std::fs::write(table.join("1.csv"), "a\n1\n").unwrap();
+    let mut nodes: Vec<Node> = Vec::new();
+    for _ in 0..2 {
+        let mut engine = Engine::new(EngineConfig::default()).unwrap();
+        engine.register_shared_path("t", &table).await.unwrap();
+        let first: Vec<&Node> = nodes.iter().take(1).collect();
+        nodes.push(Node::start(engine, &first, ClusterConfig::default()).await);
+    }
+    for node in &nodes {
+        met(node, 1).await;
+    }
+    std::fs::write(table.join("2.csv"), "a\n2\n").unwrap();
+    for node in &nodes {
+        assert_eq!(count(&node.query("select a from t").await.unwrap()), 2);
+    }
+    // Rows that are no table's may be joined with it.
+    let sql = "select t.a from t join generate_series(1, 5) as g(v) on t.a = g.v";
+    assert_eq!(count(&nodes[1].query(sql).await.unwrap()), 2);
 }

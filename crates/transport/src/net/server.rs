@@ -11,7 +11,7 @@ use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use subtle::ConstantTimeEq;
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -47,6 +47,8 @@ pub struct ServerConfig {
     /// message, a batch of the engine and the engine's own state; one from this
     /// host also its window in shared memory, of at most 32 MiB.
     pub connections_max: usize,
+    /// Connections of nodes of the same cluster at once, beside those.
+    pub peer_connections_max: usize,
     /// Largest message that a client can ask for; single rows may be larger.
     pub message_bytes_max: u32,
     /// TLS and hello together may take this long.
@@ -65,6 +67,7 @@ impl Default for ServerConfig {
             peer_token: None,
             insecure: false,
             connections_max: 256,
+            peer_connections_max: 4096,
             message_bytes_max: 32 << 20,
             handshake_timeout: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
@@ -117,20 +120,22 @@ impl Server {
     pub async fn run(self, service: Arc<dyn Service>, mut shutdown: watch::Receiver<bool>) -> Result<()> {
         let tickets = Arc::<Tickets>::default();
         let places = Arc::new(Semaphore::new(self.config.connections_max));
+        let peers = if self.config.peer_token.is_some() { self.config.peer_connections_max } else { 0 };
+        let peer_places = Arc::new(Semaphore::new(peers));
         let mut tasks = JoinSet::new();
         loop {
             let accepting = futures::future::select_all(self.listeners.iter().map(|l| Box::pin(l.accept())));
             tokio::select! {
                 (accepted, _, _) = accepting => match accepted {
-                    Ok(_) if tasks.len() >= self.config.connections_max + REFUSALS_MAX => {}
+                    Ok(_) if tasks.len() >= self.config.connections_max + peers + REFUSALS_MAX => {}
                     Ok((stream, peer)) => {
                         let (config, service) = (self.config.clone(), service.clone());
                         let tickets = tickets.clone();
                         let (places, shutdown) = (places.clone(), shutdown.clone());
+                        let peer_places = peer_places.clone();
                         tasks.spawn(async move {
-                            let place = places.try_acquire();
-                            let full = place.is_err();
-                            let handler = Handler { config, service, tickets, full, shutdown };
+                            let place = Mutex::new(places.try_acquire_owned().ok());
+                            let handler = Handler { config, service, tickets, place, peer_places, shutdown };
                             match handler.serve(stream).await {
                                 Ok(()) => tracing::debug!(peer, "connection closed"),
                                 Err(error) => tracing::info!(peer, %error, "connection ended"),
@@ -169,7 +174,9 @@ struct Handler {
     config: Arc<ServerConfig>,
     service: Arc<dyn Service>,
     tickets: Arc<Tickets>,
-    full: bool,
+    /// Among the clients, or the nodes; nothing where all is taken.
+    place: Mutex<Option<OwnedSemaphorePermit>>,
+    peer_places: Arc<Semaphore>,
     shutdown: watch::Receiver<bool>,
 }
 
@@ -429,8 +436,10 @@ impl Handler {
     /// Whether it is a node of this cluster that says so.
     fn is_peer(&self, hello: &Hello) -> bool {
         let token = self.config.peer_token.as_deref();
-        let known = token
-            .is_some_and(|token| token.is_empty() || token.as_bytes().ct_eq(hello.token.as_bytes()).into());
+        let known = token.is_some_and(|token| {
+            (token.is_empty() && self.config.tokens.is_empty())
+                || token.as_bytes().ct_eq(hello.token.as_bytes()).into()
+        });
         known && hello.capabilities & CAPABILITY_CLUSTER != 0
     }
 
@@ -457,9 +466,17 @@ impl Handler {
                     .hint("give it in the URI, lightship://TOKEN@host, or in LIGHTSHIP_TOKEN"),
             );
         }
-        self.full.then(|| {
-            let message = format!("all {} connections of the node are taken", self.config.connections_max);
-            Failure::new(ErrorCode::Busy, message)
+        let mut place = lock(&self.place);
+        if a_node {
+            // It takes no client's.
+            *place = self.peer_places.clone().try_acquire_owned().ok();
+        }
+        place.is_none().then(|| {
+            let (what, max) = match a_node {
+                true => ("of other nodes", self.config.peer_connections_max),
+                false => ("of the node", self.config.connections_max),
+            };
+            Failure::new(ErrorCode::Busy, format!("all {max} connections {what} are taken"))
         })
     }
 
