@@ -289,7 +289,7 @@ impl Members {
             return Err(Failure { retryable: true, ..twice(&by.name) });
         }
         self.follow(&by.name, false, 1);
-        Ok(Watched { members: self.clone(), by: by.name.clone(), changes, told: false })
+        Ok(Watched { members: self.clone(), by: by.name.clone(), changes, told: None })
     }
 
     /// Waits until each node that was named has been tried once.
@@ -444,18 +444,25 @@ pub(crate) struct Watched {
     members: Arc<Members>,
     by: String,
     changes: watch::Receiver<u64>,
-    told: bool,
+    /// What it was told last.
+    told: Option<Description>,
 }
 
 impl Watched {
     /// The next description; none once this node leaves.
     pub(crate) async fn next(&mut self) -> Option<Description> {
-        if self.told {
-            self.changes.changed().await.ok()?;
+        loop {
+            if self.told.is_some() {
+                self.changes.changed().await.ok()?;
+            }
+            self.changes.borrow_and_update();
+            let description = self.members.describe();
+            // What is no news here would be no news there, and there and back again without end.
+            if self.told.as_ref() != Some(&description) {
+                self.told = Some(description.clone());
+                return Some(description);
+            }
         }
-        self.told = true;
-        self.changes.borrow_and_update();
-        Some(self.members.describe())
     }
 }
 
@@ -516,6 +523,20 @@ mod tests {
         assert_eq!(names(&members), ["localhost:2", "localhost:9"]);
         members.set("localhost:2", Condition::Left);
         assert_eq!(names(&members), ["localhost:9"], "it was named when the node began");
+    }
+
+    #[tokio::test]
+    async fn who_watches_is_told_what_is_new_and_no_more() {
+        use futures::FutureExt;
+        let members = members("localhost:1");
+        let mut watched = members.watched(&watch("localhost:2", 2, VERSION)).unwrap();
+        assert!(watched.next().await.unwrap().met.is_empty());
+        met(&members, "localhost:2", 2, &[]);
+        assert_eq!(watched.next().await.unwrap().met, ["localhost:2"]);
+        // It tells the same again, or something that is its own business.
+        met(&members, "localhost:2", 2, &[]);
+        met(&members, "localhost:2", 2, &["localhost:1"]);
+        assert!(watched.next().now_or_never().is_none());
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
+use lightship_wire::Codec;
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Plan};
 use prost::Message as _;
@@ -62,6 +63,11 @@ impl Peer {
             Some(connection) => connection,
             None => Connection::connect(&self.endpoint, &self.config).await.map_err(|e| self.blame(e))?,
         };
+        let mut plan = plan;
+        if plan.codec.is_none() && !connection.same_host() {
+            // Streams of a shuffle are short, and share a link: what each would find out for itself comes late.
+            plan.codec = Some(Codec::Light);
+        }
         let task = Task { body: Request { ask: Some(ask) }.encode_to_vec(), plan };
         let schema = connection.task(&task).await.map_err(|e| self.blame(e))?;
         Ok(Reply {
