@@ -65,7 +65,7 @@ struct Edge {
     from_node: String,
     to_node: String,
     rows: u64,
-    bytes_wire: u64,
+    bytes_wire: Option<u64>,
     wait_seconds: f64,
 }
 
@@ -147,7 +147,7 @@ fn show(explained: &Explained) -> String {
                 edge.from_node.clone(),
                 edge.to_node.clone(),
                 grouped(edge.rows),
-                Size(edge.bytes_wire).to_string(),
+                edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
             ]
         }));
@@ -155,7 +155,7 @@ fn show(explained: &Explained) -> String {
         text.push('\n');
     }
     if let (Some(rows), Some(seconds)) = (explained.rows, explained.seconds) {
-        let wire: u64 = explained.edges.iter().map(|edge| edge.bytes_wire).sum();
+        let wire: u64 = explained.edges.iter().filter_map(|edge| edge.bytes_wire).sum();
         let _ =
             writeln!(text, "{} rows in {}, {} between nodes", grouped(rows), Seconds(seconds), Size(wire));
     }

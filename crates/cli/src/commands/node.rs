@@ -436,7 +436,7 @@ async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
         let now: BTreeMap<String, Option<String>> = engine
             .cluster_nodes()
             .into_iter()
-            .filter(|node| !node.is_self)
+            .filter(|node| !node.is_self && node.tried)
             .map(|node| (node.name, node.absent))
             .collect();
         for (name, absent) in &now {

@@ -62,8 +62,8 @@ pub(crate) struct Edge {
     pub(crate) from_node: String,
     pub(crate) to_node: String,
     pub(crate) rows: u64,
-    /// With headers, as encoded.
-    pub(crate) bytes_wire: u64,
+    /// With headers, as encoded; unknown of what was not read to its end, as below a LIMIT.
+    pub(crate) bytes_wire: Option<u64>,
     /// The reader waited so long for these rows, of all its partitions together.
     pub(crate) wait_seconds: f64,
 }
@@ -147,7 +147,7 @@ fn stage(
                 from_node: from,
                 to_node: to.clone(),
                 rows: sent.rows,
-                bytes_wire: sent.bytes,
+                bytes_wire: (sent.bytes > 0).then_some(sent.bytes),
                 wait_seconds: sent.wait_ns as f64 / 1e9,
             });
         }

@@ -48,6 +48,7 @@ pub(crate) struct Node {
 pub(crate) struct Absent {
     pub(crate) name: String,
     pub(crate) why: String,
+    pub(crate) tried: bool,
     /// What it had, where that is known.
     pub(crate) tables: Option<Vec<Table>>,
 }
@@ -308,7 +309,9 @@ impl Members {
             vec![Node { name: self.me.clone(), url: self.url.clone(), tables: self.tables.clone() }];
         let mut absent = Vec::new();
         for (name, known) in self.known().iter() {
-            let mut gone = |why: String, tables| absent.push(Absent { name: name.clone(), why, tables });
+            let tried = !matches!(known.condition, Condition::New);
+            let mut gone =
+                |why: String, tables| absent.push(Absent { name: name.clone(), why, tried, tables });
             match &known.condition {
                 Condition::Met(description) => nodes.push(Node {
                     name: name.clone(),

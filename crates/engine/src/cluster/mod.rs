@@ -113,6 +113,8 @@ pub struct Member {
     pub tables: Vec<String>,
     /// Why it does not take part, if it does not.
     pub absent: Option<String>,
+    /// Whether it has been tried to reach it.
+    pub tried: bool,
 }
 
 impl Member {
@@ -232,12 +234,14 @@ impl Cluster {
             name: node.name,
             tables: tables(node.tables),
             absent: None,
+            tried: true,
         });
         let gone = absent.into_iter().map(|absent| Member {
             is_self: false,
             name: absent.name,
             tables: tables(absent.tables.unwrap_or_default()),
             absent: Some(absent.why),
+            tried: absent.tried,
         });
         let mut all: Vec<Member> = here.chain(gone).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
