@@ -5,7 +5,7 @@
 SCALE ?= 0.1
 
 demo:
-	@test -x target/release/lightship || echo "building (the first time takes about 12 minutes on two cores, nearly all of it DataFusion)"
+	@test -x target/release/lightship || echo "building (the first time takes a while, nearly all of it for DataFusion)"
 	cargo build --release --locked -p lightship-cli -p xtask
 	target/release/xtask demo --scale $(SCALE)
 

@@ -152,7 +152,8 @@ fn same_columns(found: &Schema, expected: &Schema) -> DataFusionResult<()> {
     ))
 }
 
-fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> DataFusionResult<RecordBatch> {
+/// The same rows under another schema, of the same types.
+pub(crate) fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> DataFusionResult<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
 }

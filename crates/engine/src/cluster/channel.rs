@@ -24,7 +24,7 @@ use super::ask::{Ask, Execute, Head, Header, SetPlan, malformed};
 use super::metrics::TaskReport;
 use super::peer::{Peer, Reply};
 use super::reply::first_binary;
-use super::{Cluster, VERSION, explain};
+use super::{Cluster, VERSION, explain, work};
 use crate::error::EngineError;
 
 /// Finds the way to a node.
@@ -61,7 +61,14 @@ impl WorkerChannel for OwnChannel {
         _: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let (part, _) = self.0.queries.begin(set.task_key)?;
-        let reports = self.0.worker().coordinator_channel(headers, set, to_worker.map(Ok).boxed()).await?;
+        let key = set.task_key;
+        let taken = self.0.worker().coordinator_channel(headers, set, to_worker.map(Ok).boxed()).await;
+        let reports = taken.map_err(|error| {
+            let error = EngineError::from(error);
+            // Who waits for the part's rows is told why there are none.
+            self.0.queries.end_with(&key, error.to_failure());
+            error
+        })?;
         Ok(with(part, reports))
     }
 
@@ -72,13 +79,7 @@ impl WorkerChannel for OwnChannel {
         _: ExecutionPlanMetricsSet,
         _: &Arc<TaskContext>,
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
-        let query = request.task_key.query_id;
-        let worker = self.0.worker();
-        let (streams, _) = tokio::select! {
-            biased;
-            streams = worker.execute_task(request) => streams?,
-            why = self.0.queries.ended(&query) => return Err(why.into()),
-        };
+        let streams = work::begin(&self.0, &self.0.worker(), request).await?;
         Ok(streams.into_iter().map(|stream| stream.boxed()).collect())
     }
 

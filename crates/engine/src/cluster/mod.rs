@@ -328,10 +328,8 @@ impl Cluster {
             .build();
         let catalog = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
-        catalog.register_schema(
-            "public",
-            Arc::new(ClusterSchema { snapshot: snapshot.clone(), cluster: Arc::downgrade(self) }),
-        )?;
+        catalog
+            .register_schema("public", Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) }))?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(catalog));
         Ok(state)
     }

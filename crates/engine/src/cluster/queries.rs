@@ -36,6 +36,10 @@ struct State {
 }
 
 impl State {
+    fn parts(&self) -> usize {
+        self.open.values().map(|open| open.parts.len()).sum()
+    }
+
     fn why(&self, query: &Uuid) -> Option<Failure> {
         self.ended.iter().find(|(ended, _)| ended == query).map(|(_, why)| why.clone())
     }
@@ -103,7 +107,7 @@ impl Queries {
 
     /// Parts of plans that run here.
     pub(crate) fn parts(&self) -> usize {
-        self.lock().open.values().map(|open| open.parts.len()).sum()
+        self.lock().parts()
     }
 
     /// A part begins. The query has ended, as far as this node is concerned, when the part is dropped, or
@@ -114,7 +118,7 @@ impl Queries {
     pub(crate) fn begin(self: &Arc<Self>, key: TaskKey) -> Result<(Part, oneshot::Receiver<()>)> {
         let (tell, told) = oneshot::channel();
         let mut state = self.lock();
-        if state.open.values().map(|open| open.parts.len()).sum::<usize>() >= PARTS_MAX {
+        if state.parts() >= PARTS_MAX {
             return Err(EngineError::Limit {
                 message: format!("this node has {PARTS_MAX} parts of queries already"),
                 needed_bytes: None,

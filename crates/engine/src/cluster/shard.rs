@@ -7,7 +7,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -38,6 +37,7 @@ use tokio::sync::OnceCell;
 
 use super::Cluster;
 use super::ask::{Ask, Scan, Shards, Share, malformed};
+use crate::remote::with_schema;
 
 /// Reads a table's rows from the nodes that have them.
 pub(crate) struct ShardScanExec {
@@ -190,7 +190,7 @@ impl ShardScanExec {
         let schema = self.schema();
         let wanted = schema.clone();
         // Nodes may differ in what they know of NULLs, and files in their notes.
-        let rows = futures::stream::iter(streams).flatten().map(move |batch| with_schema(batch?, &wanted));
+        let rows = futures::stream::iter(streams).flatten().map(move |batch| with_schema(&batch?, &wanted));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
@@ -208,15 +208,6 @@ impl ShardScanExec {
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
-}
-
-/// The same rows under another schema, of the same types.
-pub(crate) fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    if batch.schema_ref() == schema {
-        return Ok(batch);
-    }
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
 }
 
 /// A condition that came from another node: of columns and values, without queries in it, which could read anything.

@@ -22,8 +22,9 @@ use super::Cluster;
 use super::ask::{Ask, Execute, Head, Key, Request, Scan, SetPlan, Watch, malformed};
 use super::metrics::TaskReport;
 use super::reply::blobs;
-use super::shard::{ShardScanExec, with_schema};
+use super::shard::ShardScanExec;
 use crate::error::{EngineError, Result};
+use crate::remote::with_schema;
 
 /// Does what another node asks for.
 ///
@@ -111,21 +112,29 @@ async fn execute(cluster: &Cluster, worker: &Worker, execute: Execute) -> Result
             ProducerHead::RepartitionExec { partitioning: MaybeEncoded::Encoded(bytes) }
         }
     };
-    let task_key = execute.key.to_task()?;
     let request = ExecuteTaskRequest {
-        task_key,
+        task_key: execute.key.to_task()?,
         target_partition_start: partition,
         target_partition_end: partition + 1,
         producer_head,
     };
-    // A part may be asked for before it is set, but not once it has ended.
-    let (mut streams, _) = tokio::select! {
-        biased;
-        streams = worker.execute_task(request) => streams?,
-        why = cluster.queries.ended(&task_key.query_id) => return Err(why),
-    };
+    let mut streams = begin(cluster, worker, request).await?;
     let rows = streams.pop().ok_or_else(|| malformed("no partition"))?;
     Ok(rows_of(rows))
+}
+
+/// The partitions of a part. It may be asked for before it is set, but not once its query has ended.
+pub(crate) async fn begin(
+    cluster: &Cluster,
+    worker: &Worker,
+    request: ExecuteTaskRequest,
+) -> Result<Vec<SendableRecordBatchStream>> {
+    let query = request.task_key.query_id;
+    tokio::select! {
+        biased;
+        begun = worker.execute_task(request) => Ok(begun?.0),
+        why = cluster.queries.ended(&query) => Err(why),
+    }
 }
 
 fn scan(cluster: &Arc<Cluster>, scan: Scan) -> Result<Answer> {
@@ -145,7 +154,7 @@ fn rows_of(rows: SendableRecordBatchStream) -> Answer {
     let wanted = schema.clone();
     let rows = rows.map(move |batch| {
         batch
-            .and_then(|batch| with_schema(batch, &wanted))
+            .and_then(|batch| with_schema(&batch, &wanted))
             .map_err(|error| EngineError::from(error).to_failure())
     });
     Answer { schema, rows_estimate: None, rows: Box::pin(rows) }
