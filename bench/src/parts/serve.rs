@@ -33,8 +33,7 @@ impl Service for Table {
         let (schema, batches) = (self.schema.clone(), self.batches.clone());
         let rows_estimate = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         let rows = (0..batches.len()).map(move |at| Ok(batches[at].clone()));
-        let answer =
-            Answer { schema, rows_estimate: Some(rows_estimate), rows: Box::pin(stream::iter(rows)) };
+        let answer = Answer::new(schema, Some(rows_estimate), Box::pin(stream::iter(rows)));
         Box::pin(async { Ok(answer) })
     }
 }

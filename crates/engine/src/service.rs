@@ -15,11 +15,7 @@ impl Service for Engine {
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async move {
             let running = Engine::query(self, &query.sql).await.map_err(|error| error.to_failure())?;
-            Ok(Answer {
-                schema: running.schema().clone(),
-                rows_estimate: running.rows_estimate(),
-                rows: running.into_rows(),
-            })
+            Ok(Answer::new(running.schema().clone(), running.rows_estimate(), running.into_rows()))
         })
     }
 

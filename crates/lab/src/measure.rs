@@ -73,6 +73,7 @@ const PROBE_BYTES: usize = 64;
 /// Slow enough for 1 Mbit/s and for a thread that wakes late.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
 const CHUNK_BYTES: usize = 256 << 10;
+const DRAINED_BYTES_MAX: usize = 64 << 20;
 /// Round trips until a connection has found its speed, and to average over.
 const WARM_ROUND_TRIPS: u32 = 12;
 const STEADY_ROUND_TRIPS: u32 = 12;
@@ -199,6 +200,8 @@ fn goodput(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
         });
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut receive_for = |time: Duration| {
+            // What came while this thread had no processor is not of this time.
+            drain(&mut receiver, &mut chunk)?;
             let (began, mut bytes) = (Instant::now(), 0);
             while began.elapsed() < time {
                 match receiver.read(&mut chunk)? {
@@ -214,6 +217,23 @@ fn goodput(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
         drop(receiver);
         measured
     })
+}
+
+/// Takes what has arrived; no more of it than a socket holds, should the sender be as fast.
+fn drain(receiver: &mut TcpStream, chunk: &mut [u8]) -> io::Result<()> {
+    receiver.set_nonblocking(true)?;
+    let mut left = DRAINED_BYTES_MAX;
+    let drained = loop {
+        match receiver.read(chunk) {
+            Ok(0) => break Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) if read < left => left -= read,
+            Ok(_) => break Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    receiver.set_nonblocking(false)?;
+    drained
 }
 
 /// The share of [`PROBES`] datagrams that did not arrive.

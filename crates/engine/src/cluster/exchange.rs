@@ -1,14 +1,20 @@
-//! Memory for rows on their way between nodes, shared by all queries of a node.
+//! What a node's streams to and from others share, of all queries: memory for rows on their way, and what is known of
+//! columns.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_schema::SchemaRef;
+use lightship_transport::net::Encoders;
 use lightship_wire::control::Plan;
 
 /// Batches of a stream that may be on their way or unconsumed: one travels while one is read.
 const WINDOW_BATCHES: u32 = 2;
 /// A message is never smaller: less memory than for two of them no stream can do with.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
+/// So many kinds of rows are remembered: what is known of a column can take 200 KB.
+const SCHEMAS_MAX: usize = 16;
 /// Beyond this, larger messages win nothing.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
@@ -20,6 +26,8 @@ const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Exchange {
     limit_bytes: u64,
     held_bytes: AtomicU64,
+    /// By columns, those that were asked for last at the front.
+    encoders: Mutex<VecDeque<(SchemaRef, Encoders)>>,
 }
 
 /// A stream's part of an [`Exchange`], returned when dropped.
@@ -31,7 +39,20 @@ pub(crate) struct Lease {
 
 impl Exchange {
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, held_bytes: AtomicU64::new(0) }
+        Self { limit_bytes, held_bytes: AtomicU64::new(0), encoders: Mutex::default() }
+    }
+
+    /// What rows of these columns are encoded with. The next stage, or query, with the same columns need not find out
+    /// anew what they are like; should they be otherwise, an encoder notices.
+    pub(crate) fn encoders(&self, schema: &SchemaRef) -> Encoders {
+        let mut known = self.encoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = known.iter().position(|(columns, _)| columns == schema);
+        let found = place.and_then(|place| known.remove(place));
+        let found = found.unwrap_or_else(|| (schema.clone(), Encoders::default()));
+        let encoders = found.1.clone();
+        known.truncate(SCHEMAS_MAX - 1);
+        known.push_front(found);
+        encoders
     }
 
     /// Bytes that streams hold, or may come to hold.

@@ -64,9 +64,9 @@ impl Peer {
             None => Connection::connect(&self.endpoint, &self.config).await.map_err(|e| self.blame(e))?,
         };
         let mut plan = plan;
-        if plan.codec.is_none() && !connection.same_host() {
+        if plan.codec.is_none() {
             // Streams of a shuffle are short, and share a link: what each would find out for itself comes late.
-            plan.codec = Some(Codec::Light);
+            plan.codec = Some(if connection.same_host() { Codec::None } else { Codec::Light });
         }
         let task = Task { body: Request { ask: Some(ask) }.encode_to_vec(), plan };
         let schema = connection.task(&task).await.map_err(|e| self.blame(e))?;

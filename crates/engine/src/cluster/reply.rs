@@ -21,7 +21,7 @@ pub(crate) fn blobs(blobs: impl Stream<Item = Result<Vec<u8>, Failure>> + Send +
         RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(column)])
             .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
     });
-    Answer { schema: SCHEMA.clone(), rows_estimate: None, rows: Box::pin(rows) }
+    Answer::new(SCHEMA.clone(), None, Box::pin(rows))
 }
 
 /// A blob of an answer.

@@ -120,7 +120,8 @@ async fn execute(cluster: &Cluster, worker: &Worker, execute: Execute) -> Result
     };
     let mut streams = begin(cluster, worker, request).await?;
     let rows = streams.pop().ok_or_else(|| malformed("no partition"))?;
-    Ok(rows_of(rows))
+    let answer = rows_of(rows);
+    Ok(Answer { encoders: cluster.exchange.encoders(&answer.schema), ..answer })
 }
 
 /// The partitions of a part. It may be asked for before it is set, but not once its query has ended.
@@ -157,5 +158,5 @@ fn rows_of(rows: SendableRecordBatchStream) -> Answer {
             .and_then(|batch| with_schema(&batch, &wanted))
             .map_err(|error| EngineError::from(error).to_failure())
     });
-    Answer { schema, rows_estimate: None, rows: Box::pin(rows) }
+    Answer::new(schema, None, Box::pin(rows))
 }

@@ -26,7 +26,7 @@ impl Service for Numbers {
         let batch = RecordBatch::try_from_iter([("n", column)]).expect("a batch");
         let schema = batch.schema();
         let rows = stream::iter(std::iter::repeat_n(Ok(batch), self.0));
-        Box::pin(async { Ok(Answer { schema, rows_estimate: None, rows: Box::pin(rows) }) })
+        Box::pin(async { Ok(Answer::new(schema, None, Box::pin(rows))) })
     }
 }
 

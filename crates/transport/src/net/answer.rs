@@ -11,7 +11,7 @@ use futures::StreamExt;
 use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
 use lightship_wire::{Codec, Encoder, WireError, decode, rows_bytes};
 
-use super::encoding::{Encoded, Encoding, Step};
+use super::encoding::{Encoded, Encoders, Encoding, Step};
 use super::frames::FrameWriter;
 use super::jobs::{Job, PROCESSORS};
 use super::meter::Meter;
@@ -56,6 +56,7 @@ impl<'a> Answering<'a> {
         plan: Plan,
         message_bytes_max: u32,
         schema: SchemaRef,
+        encoders: Encoders,
         striping: Option<Striping>,
     ) -> Self {
         let choice = plan.codec.is_none().then(|| Choice::new(*PROCESSORS));
@@ -68,7 +69,7 @@ impl<'a> Answering<'a> {
             writer,
             meter,
             packer: Packer::new(plan, schema),
-            encoding: Encoding::new(),
+            encoding: Encoding::new(encoders),
             codec: plan.codec.unwrap_or_default(),
             choice,
             trials: Vec::new(),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use lightship_wire::tuning::{Retune, Sizes};
 use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
 
 use super::jobs::{Job, PROCESSORS};
+use super::lock;
 
 /// A message, and what it took.
 pub(super) struct Encoded {
@@ -37,18 +39,41 @@ enum Pending {
     Resize(Sizes),
 }
 
+/// Encoders at rest. They keep what they learnt of the columns, which results of the same rows can share.
+#[derive(Clone, Default)]
+pub struct Encoders(Arc<Mutex<Vec<Encoder>>>);
+
+impl std::fmt::Debug for Encoders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Encoders").finish_non_exhaustive()
+    }
+}
+
+impl Encoders {
+    fn take(&self) -> Encoder {
+        lock(&self.0).pop().unwrap_or_else(|| Encoder::new(Codec::None))
+    }
+
+    fn put(&self, encoder: Encoder) {
+        let mut idle = lock(&self.0);
+        // More are not at work at once, but for a moment.
+        if idle.len() < *PROCESSORS {
+            idle.push(encoder);
+        }
+    }
+}
+
 /// The encoders of one result: as many messages are in the making, or made and not
 /// yet taken, as there are processors.
 pub(super) struct Encoding {
     steps: VecDeque<Pending>,
     messages: usize,
-    /// Encoders at rest. They keep what they learnt of the columns.
-    idle: Vec<Encoder>,
+    encoders: Encoders,
 }
 
 impl Encoding {
-    pub(super) fn new() -> Self {
-        Self { steps: VecDeque::new(), messages: 0, idle: Vec::new() }
+    pub(super) fn new(encoders: Encoders) -> Self {
+        Self { steps: VecDeque::new(), messages: 0, encoders }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -61,15 +86,15 @@ impl Encoding {
 
     /// Encodes at once, on this thread.
     pub(super) fn here(&mut self, codec: Codec, rows: &RecordBatch, bytes: u64) -> Encoded {
-        let mut encoder = self.encoder();
+        let mut encoder = self.encoders.take();
         let encoded = encode(&mut encoder, codec, rows, bytes);
-        self.idle.push(encoder);
+        self.encoders.put(encoder);
         encoded
     }
 
     /// Begins to encode.
     pub(super) fn start(&mut self, codec: Codec, rows: RecordBatch, bytes: u64) {
-        let mut encoder = self.encoder();
+        let mut encoder = self.encoders.take();
         let job = Job::start(move || {
             let encoded = encode(&mut encoder, codec, &rows, bytes);
             (encoder, encoded)
@@ -105,7 +130,7 @@ impl Encoding {
                     let done = ready!(Pin::new(job).poll(context));
                     self.messages -= 1;
                     done.map(|(encoder, encoded)| {
-                        self.idle.push(encoder);
+                        self.encoders.put(encoder);
                         Step::Message(encoded)
                     })
                 }
@@ -114,10 +139,6 @@ impl Encoding {
             Poll::Ready(step)
         })
         .await
-    }
-
-    fn encoder(&mut self) -> Encoder {
-        self.idle.pop().unwrap_or_else(|| Encoder::new(Codec::None))
     }
 }
 

@@ -18,6 +18,7 @@ mod tcp_info;
 pub mod tls;
 
 pub use client::{ClientConfig, Connection, Incoming};
+pub use encoding::Encoders;
 pub use endpoint::{Carrier, Endpoint};
 pub use listen::Listen;
 pub use server::{Server, ServerConfig};
@@ -45,8 +46,17 @@ pub struct Answer {
     pub schema: SchemaRef,
     /// How many rows are expected, where known.
     pub rows_estimate: Option<u64>,
+    /// Shared by answers whose rows are of the same kind.
+    pub encoders: Encoders,
     /// The rows. Dropped when the client cancels or goes away.
     pub rows: Rows,
+}
+
+impl Answer {
+    /// An answer whose rows are like no other's.
+    pub fn new(schema: SchemaRef, rows_estimate: Option<u64>, rows: Rows) -> Self {
+        Self { schema, rows_estimate, encoders: Encoders::default(), rows }
+    }
 }
 
 /// Who answers queries.

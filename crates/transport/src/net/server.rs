@@ -502,7 +502,7 @@ impl Handler {
             Asked::Query(query) => attended(self.service.query(query), link, writer).await?,
             Asked::Task(task) => attended(self.service.task(task), link, writer).await?,
         };
-        let Answer { schema, rows_estimate, rows } = planning?;
+        let Answer { schema, rows_estimate, encoders, rows } = planning?;
         let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
         lock(&link.shared)
             .proto
@@ -511,7 +511,9 @@ impl Handler {
 
         writer.begin(&plan);
         let message_bytes_max = self.config.message_bytes_max;
-        Answering::new(link, writer, meter, plan, message_bytes_max, schema, striping).run(rows).await
+        Answering::new(link, writer, meter, plan, message_bytes_max, schema, encoders, striping)
+            .run(rows)
+            .await
     }
 }
 

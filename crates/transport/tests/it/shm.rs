@@ -45,7 +45,7 @@ impl Service for EveryType {
         Box::pin(async move {
             let count: u64 = query.sql.parse().expect("a number");
             let rows = stream::iter(0..count).map(|seed| Ok(arrays::every_type(700, seed))).boxed();
-            Ok(Answer { schema: arrays::every_type_schema(), rows_estimate: None, rows })
+            Ok(Answer::new(arrays::every_type_schema(), None, rows))
         })
     }
 }

@@ -70,7 +70,7 @@ impl Service for Shared {
                 "hang" => rows.chain(stream::pending()).boxed(),
                 _ => rows.boxed(),
             };
-            Ok(Answer { schema: schema(), rows_estimate: Some(count * BATCH_ROWS), rows })
+            Ok(Answer::new(schema(), Some(count * BATCH_ROWS), rows))
         })
     }
 }

@@ -13,6 +13,11 @@ const DRIFT: f64 = 1.25;
 const DRIFT_FLOOR: f64 = 0.02;
 /// ... and after so many messages in any case: another may do better by now.
 const KEPT_MESSAGES: u32 = 256;
+/// To find symbols takes milliseconds, whatever they are found in: less text of a column than this, in all
+/// messages so far, does not get smaller by as much as a link sends in that time.
+const SYMBOLS_BYTES_MIN: u64 = 64 << 10;
+/// A message with less text of a column than this does without the symbols: their table alone takes 2 KB.
+const MESSAGE_SYMBOLS_BYTES_MIN: usize = 8 << 10;
 /// A buffer is compressed on top where that saves at least one part in so many.
 const COMPRESSION_PAYS: usize = 16;
 /// Below this, compressing is not tried.
@@ -45,6 +50,8 @@ pub(crate) struct Columns {
 pub(super) struct Column {
     kept: Option<Kept>,
     symbols: Option<Compressor>,
+    /// Plain size of all messages so far.
+    seen_bytes: u64,
 }
 
 struct Kept {
@@ -54,6 +61,8 @@ struct Kept {
     /// Of the plain size.
     share: f64,
     messages: u32,
+    /// Whether symbols were tried.
+    symbols_tried: bool,
 }
 
 impl std::fmt::Debug for Columns {
@@ -85,8 +94,15 @@ impl Column {
             return (constant, 0);
         }
         let plain_bytes = site.plain_bytes() as f64;
+        self.seen_bytes += site.plain_bytes() as u64;
+        let symbols_tried = self.seen_bytes >= SYMBOLS_BYTES_MIN && site.candidates().contains(&Scheme::Fsst);
+        if self.symbols.is_some() && site.plain_bytes() < MESSAGE_SYMBOLS_BYTES_MIN {
+            let (scheme, compressed) = choose(site, &mut None, false, compression, packer);
+            return (site.encode(scheme, &mut None).unwrap_or_else(|| site.plain()), compressed);
+        }
         if let Some(kept) = &mut self.kept
             && kept.messages < KEPT_MESSAGES
+            && kept.symbols_tried == symbols_tried
         {
             kept.messages += 1;
             if let Some(encoded) = site.encode(kept.scheme, &mut self.symbols)
@@ -95,39 +111,41 @@ impl Column {
                 return (encoded, kept.compressed);
             }
         }
-        let (mut scheme, mut compressed) = self.choose(&site.sample(), compression, packer);
+        self.symbols = None;
+        let (mut scheme, mut compressed) =
+            choose(&site.sample(), &mut self.symbols, symbols_tried, compression, packer);
+        if scheme != Scheme::Fsst {
+            self.symbols = None;
+        }
         let encoded = site.encode(scheme, &mut self.symbols).unwrap_or_else(|| {
             // What the sample had, the whole has not: wide values, or too many distinct ones.
             (scheme, compressed) = (site.candidates()[0], u32::MAX);
             site.plain()
         });
         let share = encoded.bytes() as f64 / plain_bytes;
-        self.kept = Some(Kept { scheme, compressed, share, messages: 0 });
+        self.kept = Some(Kept { scheme, compressed, share, messages: 0, symbols_tried });
         (encoded, compressed)
     }
+}
 
-    /// Tries all, and takes the smallest.
-    fn choose<S: Site>(
-        &mut self,
-        sample: &S,
-        compression: Compression,
-        packer: &mut Packer,
-    ) -> (Scheme, u32) {
-        self.symbols = None;
-        let tried = sample.candidates().iter().filter_map(|&scheme| {
-            let encoded = sample.encode(scheme, &mut self.symbols)?;
-            let (bytes, compressed) = cost(&encoded, compression, packer);
-            Some((bytes, scheme, compressed))
-        });
-        // Of equals the first, which is the cheapest to read.
-        let best = tried.min_by_key(|&(bytes, ..)| bytes);
-        let (scheme, compressed) =
-            best.map_or((sample.candidates()[0], 0), |(_, scheme, flags)| (scheme, flags));
-        if scheme != Scheme::Fsst {
-            self.symbols = None;
-        }
-        (scheme, compressed)
-    }
+/// Tries all schemes, or all that need no symbols, and takes the smallest.
+fn choose<S: Site>(
+    sample: &S,
+    symbols: &mut Option<Compressor>,
+    symbols_tried: bool,
+    compression: Compression,
+    packer: &mut Packer,
+) -> (Scheme, u32) {
+    let candidates = sample.candidates().iter();
+    let candidates = candidates.filter(|&&scheme| symbols_tried || scheme != Scheme::Fsst);
+    let tried = candidates.filter_map(|&scheme| {
+        let encoded = sample.encode(scheme, symbols)?;
+        let (bytes, compressed) = cost(&encoded, compression, packer);
+        Some((bytes, scheme, compressed))
+    });
+    // Of equals the first, which is the cheapest to read.
+    let best = tried.min_by_key(|&(bytes, ..)| bytes);
+    best.map_or((sample.candidates()[0], 0), |(_, scheme, flags)| (scheme, flags))
 }
 
 /// What values take on the wire, and which of their buffers to compress for it.
