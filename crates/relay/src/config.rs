@@ -10,13 +10,16 @@ use crate::error::{RelayError, Result};
 use crate::security::Security;
 
 /// A node of an overlay. All but `node` and `accepted_max` is to be the same for all nodes; those that have
-/// another topology, other queues or larger messages refuse each other.
+/// another epoch or topology, other queues or larger messages refuse each other.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// This node's number.
     pub node: u32,
     /// Where each node listens, by number.
     pub addresses: Vec<SocketAddr>,
+    /// What else all nodes must agree on, as a number: of the members' names, say. Nodes of another epoch are
+    /// refused; one that has come early tries again until [`Config::connect_timeout`].
+    pub epoch: u64,
     /// The topology and its ways.
     pub routes: Arc<Routes>,
     /// Bytes of the largest message.
@@ -45,6 +48,7 @@ impl Config {
         Self {
             node,
             addresses,
+            epoch: 0,
             routes,
             message_bytes_max,
             queue_messages: 4,
@@ -91,8 +95,12 @@ impl Config {
             let links = topology.links(node).iter().map(|to| u64::from(*to));
             std::iter::once(u64::MAX).chain(links)
         });
-        let rest =
-            [topology.both_ways().into(), self.queue_messages as u64, u64::from(self.message_bytes_max)];
+        let rest = [
+            self.epoch,
+            topology.both_ways().into(),
+            self.queue_messages as u64,
+            self.message_bytes_max.into(),
+        ];
         rest.into_iter().chain(links).fold(0xcbf2_9ce4_8422_2325, |hash, value| {
             value
                 .to_le_bytes()

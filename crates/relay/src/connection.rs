@@ -1,12 +1,15 @@
 //! One connection: who is at the other end, and then frames both ways until both have closed.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use lightship_overlay::forwarder::{ConnectionId, Forwarder, Frame, Packet};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -26,38 +29,60 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Memory for a message is taken in steps, as its bytes arrive.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Opens a connection of the topology, and runs it.
+/// Opens a connection of the topology, and runs it. Tries again as long as the relay waits: the peer may not
+/// have started yet, or still be what it was before it starts anew.
 pub(crate) async fn dial(shared: Arc<Shared>, connection: ConnectionId, peer: u32) -> Result<()> {
-    let wrong = |reason: String| RelayError::Connect { node: peer, reason };
-    let attempt = async {
+    let opened = async {
         loop {
-            match TcpStream::connect(shared.config.addresses[peer as usize]).await {
-                // It has not started yet.
-                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => sleep(RETRY).await,
-                done => return done,
+            let (reason, again) = match open(&shared, peer).await {
+                Ok(Ok(socket)) => return Ok(socket),
+                Ok(Err(why)) => (refusal(why).to_owned(), why != Why::Token),
+                Err(e) => (e.to_string(), is_passing(e.kind())),
+            };
+            let error = RelayError::Connect { node: peer, reason };
+            if !again {
+                return Err(error);
             }
+            shared.status.send_if_modified(|status| {
+                status.attempts.insert(connection, error);
+                false
+            });
+            sleep(RETRY).await;
         }
     };
-    let greeted = async {
-        let mut socket = Socket::opened(attempt.await?, &shared.config.security).await?;
-        let refused = greet(&shared, &mut socket, peer, Use::Topology).await?;
-        Ok::<_, io::Error>((socket, refused))
+    let socket = tokio::select! {
+        opened = opened => opened?,
+        () = shared.stopping() => return Ok(()),
     };
-    let done = tokio::select! {
-        done = timeout(shared.config.connect_timeout, greeted) => done,
-        () = shared.failed() => return Ok(()),
-    };
-    let (socket, refused) =
-        done.map_err(|_| wrong("it took too long".to_owned()))?.map_err(|e| wrong(e.to_string()))?;
-    if let Some(why) = refused {
-        let why = match why {
-            Why::No => "it refuses",
-            Why::Overlay => "it refuses: has it the same topology, queues and largest message?",
-            Why::Token => "it refuses: it has another token",
-        };
-        return Err(wrong(why.to_owned()));
-    }
     run(shared, socket, connection, peer).await
+}
+
+/// Connects, and is let in or refused.
+async fn open(shared: &Shared, peer: u32) -> io::Result<Result<Socket, Why>> {
+    let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
+    let mut socket = Socket::opened(tcp, &shared.config.security).await?;
+    let refused = greet(shared, &mut socket, peer, Use::Topology).await?;
+    Ok(refused.map_or(Ok(socket), Err))
+}
+
+fn refusal(why: Why) -> &'static str {
+    match why {
+        Why::No => "it refuses",
+        Why::Overlay => "it refuses: has it the same epoch, topology, queues and largest message?",
+        Why::Token => "it refuses: it has another token",
+    }
+}
+
+/// Whether that is how a node looks that has not started yet, or is just stopping.
+fn is_passing(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+    )
 }
 
 /// Asks for a direct connection, and runs it. That it is refused is no error.
@@ -70,8 +95,13 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
         let refused = greet(&shared, &mut socket, peer, of).await?;
         Ok::<_, io::Error>(Some(socket).filter(|_| refused.is_none()))
     };
+    let greeted = tokio::select! {
+        greeted = timeout(shared.config.connect_timeout, greeted) => greeted,
+        // Nobody may be behind the peer's listener to answer.
+        () = shared.failed() => return Ok(()),
+    };
     // What is wrong with the peer shows on the topology's connections.
-    let greeted = timeout(shared.config.connect_timeout, greeted).await.ok().and_then(Result::ok);
+    let greeted = greeted.ok().and_then(Result::ok);
     let is_refused = matches!(greeted, Some(None));
     let socket = greeted.flatten();
     let added = shared.with(|state| {
@@ -123,6 +153,8 @@ pub(crate) async fn answer(shared: Arc<Shared>, tcp: TcpStream) -> Result<()> {
     let greeted = async {
         let mut socket = Socket::accepted(tcp, &shared.config.security).await?;
         let hello = read_hello(&mut socket.read).await?;
+        // One that waited for an answer until it gave up is still among those to be accepted.
+        let hello = if hung_up(&mut socket.read).await { None } else { hello };
         Ok::<_, io::Error>((socket, hello))
     };
     let greeted = tokio::select! {
@@ -160,6 +192,13 @@ async fn read_hello(read: &mut Read) -> io::Result<Option<(Header, Bytes)>> {
     }
     let token = read_body(read, hello.bytes as usize).await?;
     Ok((crc32c(&token) == hello.crc).then_some((hello, token)))
+}
+
+/// Whether the peer has closed, or speaks before it was answered.
+async fn hung_up(read: &mut Read) -> bool {
+    let mut byte = [0];
+    let mut byte = ReadBuf::new(&mut byte);
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *read).poll_read(context, &mut byte).is_ready())).await
 }
 
 /// Which connection a hello gets, or why none.

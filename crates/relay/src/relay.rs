@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::driver::drive;
 use crate::error::{RelayError, Result};
-use crate::state::{Body, Shared, Wanted};
+use crate::state::{Body, Shared, Status, Wanted};
 
 /// A message that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,9 @@ pub struct Inbox {
 
 impl Relay {
     /// Starts a node that listens where the others expect it, and waits until the connections of the
-    /// topology are there.
+    /// topology are there. Nodes need not start at the same time: those that are not there yet, or still
+    /// have other settings, are tried again. Whoever keeps the listener can start another relay on it
+    /// later, such as one of the next [`Config::epoch`].
     ///
     /// # Errors
     /// [`RelayError::Config`], also where it listens beyond this host without what that takes
@@ -74,10 +76,11 @@ impl Relay {
         let ready = status.wait_for(|status| status.missing.is_empty() || status.error.is_some());
         let is_ready = timeout(wait, ready).await.is_ok();
         if !is_ready {
-            let missing = shared.status.borrow().missing.clone();
+            let Status { missing, mut attempts, .. } = shared.status.borrow().clone();
+            let tried = missing.iter().find_map(|id| attempts.remove(id));
             // Of links used one way, those that come in are numbered after those that go out.
             let nodes = missing.into_iter().map(|id| (id % nodes) as u32).collect();
-            shared.fail(RelayError::Missing { nodes });
+            shared.fail(tried.unwrap_or(RelayError::Missing { nodes }));
         }
         match shared.error() {
             Some(error) => {

@@ -17,6 +17,8 @@ use crate::relay::Message;
 pub(crate) struct Status {
     /// Connections of the topology that are not there yet.
     pub(crate) missing: BTreeSet<ConnectionId>,
+    /// Why the last attempt to open one of them failed.
+    pub(crate) attempts: BTreeMap<ConnectionId, RelayError>,
     pub(crate) error: Option<RelayError>,
     /// It was told to close.
     pub(crate) closing: bool,

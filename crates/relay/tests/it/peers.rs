@@ -92,7 +92,9 @@ async fn nodes_of_different_overlays_refuse_each_other() {
         let (theirs_at, ours_at) = (listeners.remove(1), listeners.remove(0));
         theirs.connect_timeout = Duration::from_secs(5);
         let their = tokio::spawn(Relay::start(theirs_at, theirs));
-        let ours = Config::new(0, addresses.clone(), routes(Shape::Ring, 4), 1000);
+        let mut ours = Config::new(0, addresses.clone(), routes(Shape::Ring, 4), 1000);
+        // It is tried again and again until then.
+        ours.connect_timeout = Duration::from_millis(300);
         let error = soon(Relay::start(ours_at, ours)).await.map(|_| ()).expect_err("refused");
         assert!(error.to_string().starts_with("no connection to node 1: it refuses"), "{error}");
         their.abort();

@@ -47,7 +47,12 @@ async fn meet(opens: Security, accepts: Security) -> Result<(), RelayError> {
     let routes = routes(Shape::FullMesh, 2);
     let mut starting = JoinSet::new();
     for (node, security) in [(1, accepts), (0, opens)] {
-        let config = Config { security, ..Config::new(node, addresses.clone(), Arc::clone(&routes), 1000) };
+        let config = Config {
+            security,
+            // How one that hangs up at the first word is tried again until then.
+            connect_timeout: std::time::Duration::from_secs(2),
+            ..Config::new(node, addresses.clone(), Arc::clone(&routes), 1000)
+        };
         let listener = listeners.remove(node as usize);
         starting.spawn(async move { (node, Relay::start(listener, config).await) });
     }
@@ -109,7 +114,8 @@ async fn plain_and_encrypted_do_not_meet() {
 async fn nothing_is_sent_in_clear() {
     let (mut listeners, addresses) = listeners(2).await;
     let security = Security { tls: Some(tls()), ..with_token("a token to look for") };
-    let config = Config { security, ..Config::new(0, addresses, routes(Shape::FullMesh, 2), 1000) };
+    let mut config = Config { security, ..Config::new(0, addresses, routes(Shape::FullMesh, 2), 1000) };
+    config.connect_timeout = std::time::Duration::from_secs(1);
     let listener = listeners.remove(1);
     let starting = tokio::spawn(Relay::start(listeners.remove(0), config));
     let (mut peer, _) = soon(listener.accept()).await.expect("it comes");
