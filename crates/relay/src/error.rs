@@ -66,6 +66,26 @@ pub enum RelayError {
         /// Bytes of the largest.
         max: u32,
     },
+    /// A node sent what no circuit allows, and is heard no more.
+    #[error("node {node} does not keep to the rules of circuits: {reason}")]
+    CircuitRules {
+        /// Which node.
+        node: u32,
+        /// What it did.
+        reason: &'static str,
+    },
+    /// A node takes no circuits' messages of this one any more.
+    #[error("node {node} has cut off this one's circuits")]
+    CutOff {
+        /// Which node.
+        node: u32,
+    },
+    /// All circuits that a node may have are open.
+    #[error("all {max} circuits are open")]
+    CircuitsFull {
+        /// How many.
+        max: usize,
+    },
     /// The relay was closed.
     #[error("the relay is closed")]
     Closed,
@@ -78,6 +98,8 @@ impl RelayError {
             Self::Connect { node, .. }
             | Self::Lost { node, .. }
             | Self::Rules { node, .. }
+            | Self::CircuitRules { node, .. }
+            | Self::CutOff { node }
             | Self::Malformed { node, .. } => Some(*node),
             Self::Missing { nodes } => nodes.first().copied(),
             _ => None,

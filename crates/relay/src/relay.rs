@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lightship_overlay::forwarder::Counts;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -120,6 +121,17 @@ impl Relay {
         // Given back when the message has left.
         room.forget();
         Ok(())
+    }
+
+    /// Comes back when all own messages have left.
+    pub(crate) async fn all_left(&self) -> Result<()> {
+        let window = self.shared.config.window_messages.min(Semaphore::MAX_PERMITS);
+        let all = self.shared.room.acquire_many(u32::try_from(window).unwrap_or(u32::MAX)).await;
+        all.map(drop).map_err(|_| self.shared.error().unwrap_or(RelayError::Closed))
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.shared.config
     }
 
     /// Where direct connections are to lead, best first, at most so many. Those that lead elsewhere are

@@ -1,5 +1,6 @@
 //! Nodes in one process, over real sockets.
 
+mod circuits;
 mod epochs;
 mod messages;
 mod peers;

@@ -1,0 +1,341 @@
+//! All circuits of a node, without its tasks: what comes in, what goes out next.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::header::{Header, Kind, Why};
+use super::pipe::{Pipe, Sizes};
+use crate::error::{RelayError, Result};
+
+/// Circuits that others may open to this node and are refused, beside those that it takes: what an honest node
+/// can't exceed, as it has not more than it takes itself open at a time.
+const REFUSED_MAX: usize = 1024;
+
+/// A circuit, as this node calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The node at the other end.
+    pub(super) peer: u32,
+    pub(super) circuit: u32,
+    /// Whether this node has opened it.
+    pub(super) by_us: bool,
+}
+
+/// What has been done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) open_max: usize,
+    pub(super) opened: u64,
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) received_bytes: u64,
+}
+
+/// All circuits of a node.
+#[derive(Debug)]
+pub(super) struct Table {
+    node: u32,
+    nodes: u32,
+    pub(super) sizes: Sizes,
+    circuits_max: usize,
+    pipes: HashMap<Key, Pipe>,
+    /// By peer, circuits that it has opened, refused ones too.
+    theirs: BTreeMap<u32, usize>,
+    /// But for refused ones.
+    open: usize,
+    /// Nodes that this one has nothing to do with any more, and why.
+    off: BTreeMap<u32, RelayError>,
+    /// All is over.
+    failed: Option<RelayError>,
+    closing: bool,
+    /// Each circuit is in each queue once at most.
+    urgent: VecDeque<Key>,
+    ready: VecDeque<Key>,
+    offs: VecDeque<u32>,
+    /// The last message that was asked for may not have gone out yet.
+    sending: bool,
+    accepts: VecDeque<Key>,
+    accepting: bool,
+    next_circuit: u32,
+    pub(super) counts: Counts,
+}
+
+impl Table {
+    pub(super) fn new(node: u32, nodes: u32, sizes: Sizes, circuits_max: usize) -> Self {
+        Self {
+            node,
+            nodes,
+            sizes,
+            circuits_max,
+            pipes: HashMap::new(),
+            theirs: BTreeMap::new(),
+            open: 0,
+            off: BTreeMap::new(),
+            failed: None,
+            closing: false,
+            urgent: VecDeque::new(),
+            ready: VecDeque::new(),
+            offs: VecDeque::new(),
+            sending: false,
+            accepts: VecDeque::new(),
+            accepting: true,
+            next_circuit: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Opens a circuit.
+    pub(super) fn open(&mut self, peer: u32) -> Result<Key> {
+        self.check(peer)?;
+        if peer == self.node || peer >= self.nodes {
+            let (node, nodes) = (self.node, self.nodes);
+            return Err(RelayError::Config(format!("a circuit from node {node} to node {peer} of {nodes}")));
+        }
+        if self.open >= self.circuits_max {
+            return Err(RelayError::CircuitsFull { max: self.circuits_max });
+        }
+        let key = loop {
+            self.next_circuit = self.next_circuit.wrapping_add(1);
+            let key = Key { peer, circuit: self.next_circuit, by_us: true };
+            if !self.pipes.contains_key(&key) {
+                break key;
+            }
+        };
+        self.insert(key, Pipe::new(key.circuit, true, self.sizes));
+        self.counts.opened += 1;
+        self.schedule(key);
+        Ok(key)
+    }
+
+    /// The next circuit that was opened to this node. Nothing while there is none, an error when none will
+    /// come.
+    pub(super) fn accept(&mut self) -> Result<Option<Key>> {
+        loop {
+            if self.closing {
+                return Err(RelayError::Closed);
+            }
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
+            match self.accepts.pop_front() {
+                // One that was cut off meanwhile is nobody's loss.
+                Some(key) if !self.pipes.contains_key(&key) => {}
+                Some(key) => {
+                    self.counts.accepted += 1;
+                    return Ok(Some(key));
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Nobody accepts circuits any more.
+    pub(super) fn accept_no_more(&mut self) {
+        self.accepting = false;
+        while let Some(key) = self.accepts.pop_front() {
+            self.orphan(key, Why::Unwanted);
+        }
+    }
+
+    /// The circuit of whoever has it in hand; or why it is none any more.
+    pub(super) fn pipe(&mut self, key: Key) -> Result<&mut Pipe> {
+        self.check(key.peer)?;
+        self.pipes.get_mut(&key).ok_or(RelayError::Closed)
+    }
+
+    fn check(&self, peer: u32) -> Result<()> {
+        if let Some(error) = self.failed.as_ref().or_else(|| self.off.get(&peer)) {
+            return Err(error.clone());
+        }
+        if self.closing { Err(RelayError::Closed) } else { Ok(()) }
+    }
+
+    /// Nobody has it in hand any more.
+    pub(super) fn orphan(&mut self, key: Key, why: Why) {
+        if let Some(pipe) = self.pipes.get_mut(&key) {
+            pipe.orphan(why);
+            self.schedule(key);
+            self.forget_if_over(key);
+        }
+    }
+
+    /// Gives it its place among those that have something to send, if it has.
+    pub(super) fn schedule(&mut self, key: Key) {
+        let Some(pipe) = self.pipes.get_mut(&key) else { return };
+        if pipe.has_urgent() && !std::mem::replace(&mut pipe.is_urgent, true) {
+            self.urgent.push_back(key);
+        }
+        if pipe.is_ready() && !std::mem::replace(&mut pipe.is_queued, true) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn has_message(&self) -> bool {
+        !(self.offs.is_empty() && self.urgent.is_empty() && self.ready.is_empty())
+    }
+
+    /// Whether there is something to accept, or never will be.
+    pub(super) fn can_accept(&self) -> bool {
+        !self.accepts.is_empty() || self.closing || self.failed.is_some()
+    }
+
+    /// Nothing is open, and nothing to be sent.
+    pub(super) fn is_idle(&self) -> bool {
+        self.failed.is_some() || (self.pipes.is_empty() && !self.sending && !self.has_message())
+    }
+
+    /// Circuits that are open, or not yet forgotten.
+    pub(super) fn open_count(&self) -> usize {
+        self.open
+    }
+
+    /// The next message, and where it goes; the one before has gone out.
+    pub(super) fn next_message(&mut self) -> Option<(u32, Bytes)> {
+        let next = self.choose();
+        self.sending = next.is_some();
+        next
+    }
+
+    fn choose(&mut self) -> Option<(u32, Bytes)> {
+        if let Some(peer) = self.offs.pop_front() {
+            return Some((peer, Bytes::copy_from_slice(&Header::OFF.encode())));
+        }
+        while let Some(key) = self.urgent.pop_front() {
+            let Some(pipe) = self.pipes.get_mut(&key) else { continue };
+            pipe.is_urgent = false;
+            let message = pipe.urgent();
+            self.schedule(key);
+            self.forget_if_over(key);
+            if let Some(message) = message {
+                return Some((key.peer, message));
+            }
+        }
+        while let Some(key) = self.ready.pop_front() {
+            let Some(pipe) = self.pipes.get_mut(&key) else { continue };
+            pipe.is_queued = false;
+            let message = pipe.ready();
+            self.schedule(key);
+            self.forget_if_over(key);
+            if let Some((message, bytes)) = message {
+                self.counts.sent_bytes += bytes as u64;
+                return Some((key.peer, message));
+            }
+        }
+        None
+    }
+
+    /// Takes a message. Whoever breaks the rules is cut off: it has nothing to say any more.
+    pub(super) fn received(&mut self, from: u32, message: &Bytes) {
+        if self.failed.is_some() || self.off.contains_key(&from) {
+            return;
+        }
+        if let Err(reason) = self.take(from, message) {
+            self.cut_off(from, RelayError::CircuitRules { node: from, reason });
+            self.offs.push_back(from);
+        }
+    }
+
+    fn take(&mut self, from: u32, message: &Bytes) -> Result<(), &'static str> {
+        let (header, bytes) = Header::decode(message)?;
+        if header.kind == Kind::Off {
+            self.cut_off(from, RelayError::CutOff { node: from });
+            return Ok(());
+        }
+        let key = Key { peer: from, circuit: header.circuit, by_us: !header.by_sender };
+        if !self.pipes.contains_key(&key) {
+            match header.kind {
+                // Sent before it was known that nothing would follow.
+                Kind::Credit => return Ok(()),
+                _ if key.by_us => return Err("a word on a circuit that there is not"),
+                _ => self.admit(key)?,
+            }
+        }
+        let Some(pipe) = self.pipes.get_mut(&key) else { return Ok(()) };
+        self.counts.received_bytes += bytes.len() as u64;
+        if pipe.handle(&header, bytes)? {
+            if self.accepting {
+                self.accepts.push_back(key);
+            } else {
+                self.orphan(key, Why::Unwanted);
+            }
+        }
+        self.schedule(key);
+        self.forget_if_over(key);
+        Ok(())
+    }
+
+    /// A circuit that another node opens.
+    fn admit(&mut self, key: Key) -> Result<(), &'static str> {
+        if self.theirs.get(&key.peer).is_some_and(|count| *count >= 2 * self.circuits_max + REFUSED_MAX) {
+            return Err("circuits without end");
+        }
+        let refused = match () {
+            () if self.closing => Some(Why::Closing),
+            () if !self.accepting => Some(Why::Unwanted),
+            () if self.open >= self.circuits_max => Some(Why::Full),
+            () => None,
+        };
+        let mut pipe = Pipe::new(key.circuit, false, self.sizes);
+        if let Some(why) = refused {
+            // It lives on until nothing more of it can come.
+            pipe.is_refused = true;
+            pipe.orphan(why);
+            self.counts.refused += 1;
+        }
+        self.insert(key, pipe);
+        Ok(())
+    }
+
+    fn insert(&mut self, key: Key, pipe: Pipe) {
+        if !pipe.is_refused {
+            self.open += 1;
+            self.counts.open_max = self.counts.open_max.max(self.open);
+        }
+        if !key.by_us {
+            *self.theirs.entry(key.peer).or_default() += 1;
+        }
+        self.pipes.insert(key, pipe);
+    }
+
+    fn forget_if_over(&mut self, key: Key) {
+        if self.pipes.get(&key).is_some_and(Pipe::is_over) {
+            self.forget(key);
+        }
+    }
+
+    fn forget(&mut self, key: Key) {
+        let Some(mut pipe) = self.pipes.remove(&key) else { return };
+        pipe.wake();
+        self.open -= usize::from(!pipe.is_refused);
+        if let Some(count) = self.theirs.get_mut(&key.peer).filter(|_| !key.by_us) {
+            *count -= 1;
+        }
+    }
+
+    /// Has nothing to do with a node any more.
+    pub(super) fn cut_off(&mut self, peer: u32, error: RelayError) {
+        self.off.entry(peer).or_insert(error);
+        let keys: Vec<_> = self.pipes.keys().filter(|key| key.peer == peer).copied().collect();
+        keys.into_iter().for_each(|key| self.forget(key));
+    }
+
+    /// All is over.
+    pub(super) fn fail(&mut self, error: RelayError) {
+        self.failed.get_or_insert(error);
+        let keys: Vec<_> = self.pipes.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.forget(key));
+        (self.urgent, self.ready, self.offs) = Default::default();
+        self.accepts.clear();
+    }
+
+    /// Opens and accepts no more. What is open is as good as dropped.
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+        self.accepts.clear();
+        let keys: Vec<_> = self.pipes.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.orphan(key, Why::Closing));
+    }
+}
