@@ -224,7 +224,7 @@ impl Report {
         let rate = if self.seconds > 0.0 { (self.bytes_arrow as f64 / self.seconds) as u64 } else { 0 };
         // Shared memory is no wire; nor is it said what came partly through one and partly by the other.
         let by = self.carrier.as_deref().map(|carrier| match carrier {
-            "tcp" | "unix" => "on the wire".to_owned(),
+            "tcp" | "unix" | "circuit" => "on the wire".to_owned(),
             other => format!("through {other}"),
         });
         let wire = self.bytes_wire.zip(by).map(|(b, by)| format!(", {} {by}", Size(b))).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use lightship_wire::{Codec, rows_bytes};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -147,8 +149,8 @@ pub struct Connection {
     carrier: Carrier,
     /// The TCP socket, as long as the task has it.
     pub(super) tcp: Weak<OwnedFd>,
-    /// Where others would join a result, by which ticket, and the tasks of those that have.
-    pub(super) endpoint: Endpoint,
+    /// Where others would join a result, if any can, by which ticket, and the tasks of those that have.
+    pub(super) endpoint: Option<Endpoint>,
     pub(super) config: ClientConfig,
     pub(super) admission: Option<Admission>,
     pub(super) joined: JoinSet<()>,
@@ -171,7 +173,7 @@ impl Connection {
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let connecting = async {
             let socket = endpoint.connect(config.shared_memory).await?;
-            let connection = Self::greet(socket, config.token.clone(), endpoint, config).await?;
+            let connection = Self::greet(socket, config.token.clone(), Some(endpoint), config).await?;
             let meeting = lock(&connection.link.shared).client.meeting().cloned();
             let Some(meeting) = meeting else { return Ok(connection) };
             // A server behind a forwarded port, or in another network namespace, is not there.
@@ -184,37 +186,45 @@ impl Connection {
                 }
             }
         };
-        timeout(config.connect_timeout, connecting).await.unwrap_or_else(|_| {
-            Err(TransportError::Connect {
-                target: endpoint.to_string(),
-                source: std::io::Error::new(
-                    std::io::ErrorKind::TimedOut,
-                    format!("no welcome within {} seconds", config.connect_timeout.as_secs_f32()),
-                ),
-            })
-        })
+        welcomed(connecting, endpoint, config).await
+    }
+
+    /// As [`Connection::connect`], over a pipe that is open already, to a server's
+    /// [`Intake`](super::Intake). No others can join its results, and no memory is shared. `target` names the
+    /// server in errors.
+    ///
+    /// # Errors
+    /// When the server does not speak the protocol, refuses the token, or says nothing in time.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        target: &str,
+        config: &ClientConfig,
+    ) -> Result<Self> {
+        let greeting = Self::greet(Socket::pipe(stream), config.token.clone(), None, config);
+        welcomed(greeting, target, config).await
     }
 
     /// Says hello on a socket, and waits for the answer.
     async fn greet(
         socket: Socket,
         token: String,
-        endpoint: &Endpoint,
+        endpoint: Option<&Endpoint>,
         config: &ClientConfig,
     ) -> Result<Self> {
-        let Socket { read, write, segments, is_tcp, tcp, same_host } = socket;
+        let Socket { read, write, segments, carrier, tcp, same_host } = socket;
         let ledger = match &segments {
             Segments::Borrowed(borrower) => Some(borrower.ledger()),
             _ => None,
         };
-        let capabilities = match (is_tcp, &ledger) {
-            (true, _) if config.peer => CAPABILITY_CLUSTER | CAPABILITY_RESIZE,
-            (true, _) if same_host && config.shared_memory => {
+        let capabilities = match (carrier, &ledger) {
+            (Carrier::Tcp | Carrier::Circuit, _) if config.peer => CAPABILITY_CLUSTER | CAPABILITY_RESIZE,
+            (Carrier::Tcp, _) if same_host && config.shared_memory => {
                 CAPABILITY_JOIN | CAPABILITY_RESIZE | CAPABILITY_MEETING
             }
-            (true, _) => CAPABILITY_JOIN | CAPABILITY_RESIZE,
-            (false, Some(_)) => CAPABILITY_SEGMENTS,
-            (false, None) => 0,
+            (Carrier::Tcp, _) => CAPABILITY_JOIN | CAPABILITY_RESIZE,
+            (Carrier::Circuit, _) => CAPABILITY_RESIZE,
+            (Carrier::Unix | Carrier::SharedMemory, Some(_)) => CAPABILITY_SEGMENTS,
+            (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
         let shared = Shared { client, events: VecDeque::new(), arrivals: None, ended: None };
@@ -239,9 +249,9 @@ impl Connection {
             rtt: Duration::ZERO,
             progress,
             handed,
-            carrier: Carrier::Tcp,
+            carrier,
             tcp: watched,
-            endpoint: endpoint.clone(),
+            endpoint: endpoint.cloned(),
             // Those that join don't meet elsewhere.
             config: ClientConfig { shared_memory: false, ..config.clone() },
             admission: None,
@@ -253,18 +263,16 @@ impl Connection {
             other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
         }
         let agreed = lock(&connection.link.shared).client.server().capabilities;
-        connection.carrier = match is_tcp {
-            true => Carrier::Tcp,
-            false if agreed & CAPABILITY_SEGMENTS != 0 => Carrier::SharedMemory,
-            false => Carrier::Unix,
-        };
+        if carrier == Carrier::Unix && agreed & CAPABILITY_SEGMENTS != 0 {
+            connection.carrier = Carrier::SharedMemory;
+        }
         Ok(connection)
     }
 
     /// Goes to a meeting, and makes sure that it is the same server.
     async fn meet(meeting: &Meeting, endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
-        let connection = Self::greet(socket, meeting.client_token.clone(), endpoint, config).await?;
+        let connection = Self::greet(socket, meeting.client_token.clone(), Some(endpoint), config).await?;
         if lock(&connection.link.shared).client.server().token == meeting.server_token {
             Ok(connection)
         } else {
@@ -517,6 +525,20 @@ impl Connection {
             self.link.incoming.notified().await;
         }
     }
+}
+
+/// What comes of a greeting, if that comes in time.
+async fn welcomed(
+    greeting: impl Future<Output = Result<Connection>>,
+    target: impl fmt::Display,
+    config: &ClientConfig,
+) -> Result<Connection> {
+    let limit = config.connect_timeout;
+    timeout(limit, greeting).await.unwrap_or_else(|_| {
+        let late = format!("no welcome within {} seconds", limit.as_secs_f32());
+        let source = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
+        Err(TransportError::Connect { target: target.to_string(), source })
+    })
 }
 
 impl Drop for Connection {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
@@ -24,6 +25,8 @@ pub enum Carrier {
     Unix,
     /// Memory of this host that both ends have mapped.
     SharedMemory,
+    /// A pipe of bytes over something else, such as connections of other nodes.
+    Circuit,
 }
 
 impl fmt::Display for Carrier {
@@ -32,6 +35,7 @@ impl fmt::Display for Carrier {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
             Self::SharedMemory => "shared memory",
+            Self::Circuit => "circuit",
         })
     }
 }
@@ -67,7 +71,8 @@ pub(super) struct Socket {
     pub(super) read: ReadHalf,
     pub(super) write: WriteHalf,
     pub(super) segments: Segments,
-    pub(super) is_tcp: bool,
+    /// Whether it is shared memory shows when the server has said so.
+    pub(super) carrier: Carrier,
     /// The TCP socket itself, to ask the system about. Whoever reads and writes keeps it.
     pub(super) tcp: Option<Arc<OwnedFd>>,
     /// Whether the peer is on this host, as far as addresses tell.
@@ -76,7 +81,14 @@ pub(super) struct Socket {
 
 impl Socket {
     fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool, tcp: Option<Arc<OwnedFd>>) -> Self {
-        Self { read, write, segments: Segments::None, is_tcp: true, tcp, same_host }
+        Self { read, write, segments: Segments::None, carrier: Carrier::Tcp, tcp, same_host }
+    }
+
+    /// A client's end of what is open already.
+    pub(super) fn pipe(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        let (read, write) = tokio::io::split(stream);
+        let (read, write) = (Box::new(read), Box::new(write));
+        Self { carrier: Carrier::Circuit, ..Self::tcp(read, write, false, None) }
     }
 
     /// A client's end of a Unix socket.
@@ -88,7 +100,7 @@ impl Socket {
             let (read, write) = stream.into_split();
             (Box::new(read), Box::new(write), Segments::None)
         };
-        Self { read, write, segments, is_tcp: false, tcp: None, same_host: true }
+        Self { read, write, segments, carrier: Carrier::Unix, tcp: None, same_host: true }
     }
 }
 

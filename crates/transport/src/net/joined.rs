@@ -83,10 +83,11 @@ impl Connection {
     /// may join. Those that can't be made are done without. Once one has joined, rows come by them alone.
     pub fn widen(&mut self, connections: u32) {
         let Some(Admission { ticket, message_bytes_max, used }) = &mut self.admission else { return };
+        let Some(endpoint) = &self.endpoint else { return };
         let wanted = connections.min(ticket.connections);
         for connection in *used + 1..=wanted {
             let join = Join { secret: ticket.secret, connection };
-            let (link, endpoint, config) = (self.link.clone(), self.endpoint.clone(), self.config.clone());
+            let (link, endpoint, config) = (self.link.clone(), endpoint.clone(), self.config.clone());
             self.joined.spawn(carry(link, endpoint, config, join, *message_bytes_max));
         }
         *used = wanted.max(*used);

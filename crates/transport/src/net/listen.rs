@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::{ReadHalf, WriteHalf};
+
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
@@ -54,6 +56,8 @@ impl Drop for SocketFile {
 pub(super) enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// Open already, over whatever it may be.
+    Pipe(ReadHalf, WriteHalf),
 }
 
 impl Listener {

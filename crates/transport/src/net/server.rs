@@ -1,5 +1,6 @@
 //! The side that answers: listeners, connections and their tasks.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::answer::Answering;
 use super::endpoint::is_same_host;
 use super::frames::{FrameReader, FrameWriter, Segments};
+use super::intake::{Intake, Taken};
 use super::listen::{Accepted, Listen, Listener};
 use super::meet::MeetingPlace;
 use super::meter::Meter;
@@ -79,6 +81,8 @@ impl Default for ServerConfig {
 /// A server that listens and has not yet begun to answer.
 pub struct Server {
     listeners: Vec<Listener>,
+    intake: Intake,
+    taken: Taken,
     config: Arc<ServerConfig>,
 }
 
@@ -101,7 +105,8 @@ impl Server {
             let fail = |source| TransportError::Connect { target: listen.to_string(), source };
             listeners.push(Listener::bind(listen).await.map_err(fail)?);
         }
-        Ok(Self { listeners, config: Arc::new(config) })
+        let (intake, taken) = Intake::new();
+        Ok(Self { listeners, intake, taken, config: Arc::new(config) })
     }
 
     /// The addresses in use.
@@ -112,21 +117,25 @@ impl Server {
         Ok(self.listeners.iter().map(Listener::local).collect::<Result<_, _>>()?)
     }
 
+    /// To hand it connections that are open already.
+    pub fn intake(&self) -> Intake {
+        self.intake.clone()
+    }
+
     /// Answers until `shutdown` becomes true; then running queries may finish
     /// within the grace period, and all connections are closed.
     ///
     /// # Errors
     /// When a listener fails for good.
-    pub async fn run(self, service: Arc<dyn Service>, mut shutdown: watch::Receiver<bool>) -> Result<()> {
+    pub async fn run(mut self, service: Arc<dyn Service>, mut shutdown: watch::Receiver<bool>) -> Result<()> {
         let tickets = Arc::<Tickets>::default();
         let places = Arc::new(Semaphore::new(self.config.connections_max));
         let peers = if self.config.peer_token.is_some() { self.config.peer_connections_max } else { 0 };
         let peer_places = Arc::new(Semaphore::new(peers));
         let mut tasks = JoinSet::new();
         loop {
-            let accepting = futures::future::select_all(self.listeners.iter().map(|l| Box::pin(l.accept())));
             tokio::select! {
-                (accepted, _, _) = accepting => match accepted {
+                accepted = accept(&self.listeners, &mut self.taken) => match accepted {
                     Ok(_) if tasks.len() >= self.config.connections_max + peers + REFUSALS_MAX => {}
                     Ok((stream, peer)) => {
                         let (config, service) = (self.config.clone(), service.clone());
@@ -152,7 +161,7 @@ impl Server {
                 () = down(&mut shutdown) => break,
             }
         }
-        drop(self.listeners);
+        drop((self.listeners, self.taken));
         let ended = async { while tasks.join_next().await.is_some() {} };
         if timeout(self.config.shutdown_grace, ended).await.is_err() {
             tracing::warn!(
@@ -162,6 +171,21 @@ impl Server {
         }
         tasks.shutdown().await;
         Ok(())
+    }
+}
+
+/// The next connection, by whatever way.
+async fn accept(listeners: &[Listener], taken: &mut Taken) -> std::io::Result<(Accepted, String)> {
+    let listening = async {
+        if listeners.is_empty() {
+            return std::future::pending().await;
+        }
+        let listening = listeners.iter().map(|listener| Box::pin(listener.accept()));
+        futures::future::select_all(listening).await.0
+    };
+    tokio::select! {
+        Some(pipe) = taken.recv() => Ok(pipe),
+        accepted = listening => accepted,
     }
 }
 
@@ -254,6 +278,8 @@ pub(super) struct Session {
 enum Way {
     /// By TCP, from this host or, for all we can know, another.
     Tcp { same_host: bool },
+    /// Over something that was open already.
+    Pipe,
     /// By a Unix socket.
     Unix,
     /// To a meeting, as the client we wait for. Our hello has this token.
@@ -286,6 +312,11 @@ impl Session {
         let reader = FrameReader::new(read, Segments::None);
         let writer = FrameWriter::new(write, None);
         Self::new(reader, writer, meter, Way::Tcp { same_host }, ping_interval)
+    }
+
+    fn pipe(read: ReadHalf, write: WriteHalf, ping_interval: Duration) -> Self {
+        let reader = FrameReader::new(read, Segments::None);
+        Self::new(reader, FrameWriter::new(write, None), Meter::other(), Way::Pipe, ping_interval)
     }
 
     /// A client on a Unix socket.
@@ -342,6 +373,7 @@ impl Handler {
         let ping_interval = self.config.ping_interval;
         Ok(match (stream, &self.config.tls) {
             (Accepted::Unix(stream), _) => Session::unix(stream, ping_interval),
+            (Accepted::Pipe(read, write), _) => Session::pipe(read, write, ping_interval),
             (Accepted::Tcp(stream), None) => {
                 let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let (read, write) = stream.into_split();
@@ -380,11 +412,14 @@ impl Handler {
             return Err(refusal.into());
         }
         let (capabilities, place) = match &way {
-            Way::Tcp { .. } if self.is_peer(&hello) => (CAPABILITY_CLUSTER | CAPABILITY_RESIZE, None),
+            Way::Tcp { .. } | Way::Pipe if self.is_peer(&hello) => {
+                (CAPABILITY_CLUSTER | CAPABILITY_RESIZE, None)
+            }
             Way::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_MEETING != 0 => {
                 (CAPABILITY_JOIN | CAPABILITY_RESIZE, MeetingPlace::open())
             }
             Way::Tcp { .. } => (CAPABILITY_JOIN | CAPABILITY_RESIZE, None),
+            Way::Pipe => (CAPABILITY_RESIZE, None),
             Way::Unix | Way::Met { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
         if capabilities & CAPABILITY_SEGMENTS == 0 {
@@ -553,7 +588,15 @@ pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
 }
 
 async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
-    while receive_one(link, &mut reader).await? {}
+    loop {
+        match receive_one(link, &mut reader).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            // How circuits end, and sockets of clients that were in a hurry.
+            Err(TransportError::Io(error)) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => return Err(error),
+        }
+    }
     if lock(&link.shared).proto.is_idle() {
         Ok(())
     } else {

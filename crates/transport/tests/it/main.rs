@@ -3,6 +3,7 @@
 mod codecs;
 mod ends;
 mod limits;
+mod pipes;
 mod results;
 mod shm;
 mod sizes;

@@ -108,11 +108,17 @@ impl Running {
 
     pub(crate) async fn start_at(listen: Listen, config: ServerConfig) -> Self {
         let server = Server::bind(&[listen], config).await.expect("an address");
-        let endpoint = match &server.local().expect("an address")[0] {
-            Listen::Tcp(address) => {
+        Self::of(server)
+    }
+
+    /// One that does not listen is at no path.
+    pub(crate) fn of(server: Server) -> Self {
+        let endpoint = match server.local().expect("an address").first() {
+            Some(Listen::Tcp(address)) => {
                 Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None }
             }
-            Listen::Unix(path) => Endpoint::Unix(path.clone()),
+            Some(Listen::Unix(path)) => Endpoint::Unix(path.clone()),
+            None => Endpoint::Unix("/nowhere".into()),
         };
         let service = Arc::<Numbers>::default();
         let (stop, stopped) = watch::channel(false);
