@@ -33,6 +33,9 @@ use crate::{Result, TransportError};
 /// So many connections beyond the limit are told that it is reached; any more are just closed.
 const REFUSALS_MAX: usize = 64;
 
+/// Files and sockets that are none of a connection: listeners, tables, what queries put on disk.
+const DESCRIPTORS_OWN: u64 = 128;
+
 /// How a server behaves.
 #[derive(Clone)]
 pub struct ServerConfig {
@@ -55,7 +58,8 @@ pub struct ServerConfig {
     pub message_bytes_max: u32,
     /// TLS and hello together may take this long.
     pub handshake_timeout: Duration,
-    /// A quiet client is pinged after this long, and given up after three times this.
+    /// A quiet client is pinged after this long, and given up after three times this. For a node of the
+    /// cluster it is as long as that node itself waits for others, if that is less.
     pub ping_interval: Duration,
     /// How long running queries may go on after a shutdown was asked for.
     pub shutdown_grace: Duration,
@@ -75,6 +79,16 @@ impl Default for ServerConfig {
             ping_interval: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(5),
         }
+    }
+}
+
+impl ServerConfig {
+    /// Files and sockets that a process with such a server may come to have open: a socket and a segment of
+    /// shared memory for each client, a socket from each node and another one to it, and some for the process itself.
+    pub fn descriptors_max(&self) -> u64 {
+        let peers = if self.peer_token.is_some() { self.peer_connections_max } else { 0 };
+        let connections = (self.connections_max as u64).saturating_add(peers as u64);
+        connections.saturating_mul(2).saturating_add(DESCRIPTORS_OWN)
     }
 }
 
@@ -209,6 +223,8 @@ pub(super) struct Link {
     pub(super) shared: Mutex<Shared>,
     /// Something to send, or something in the mail.
     pub(super) wake: Arc<Notify>,
+    /// The client is to be heard of sooner than was known.
+    sooner: Notify,
 }
 
 pub(super) struct Shared {
@@ -304,7 +320,7 @@ impl Session {
             progress: None,
             resize: None,
         };
-        let link = Link { shared: Mutex::new(shared), wake: Arc::default() };
+        let link = Link { shared: Mutex::new(shared), wake: Arc::default(), sooner: Notify::new() };
         Self { link, reader, writer, meter, way }
     }
 
@@ -427,6 +443,7 @@ impl Handler {
         }
         let token = if let Way::Met { token } = way { token } else { String::new() };
         lock(&link.shared).proto.welcome(token, capabilities, place.as_ref().map(|place| &place.meeting));
+        link.sooner.notify_one();
         let meeting = place.as_ref().map(|place| place.client(limit, self.config.ping_interval));
         let mut meeting = std::pin::pin!(OptionFuture::from(meeting));
         let mut shutdown = self.shutdown.clone();
@@ -627,7 +644,10 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
 async fn keep_time(link: &Link) -> Result<()> {
     loop {
         let deadline = lock(&link.shared).proto.deadline();
-        tokio::time::sleep_until(deadline.into()).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(deadline.into()) => {}
+            () = link.sooner.notified() => continue,
+        }
         lock(&link.shared).proto.wake(Instant::now())?;
         link.wake.notify_one();
     }

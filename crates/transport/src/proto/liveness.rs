@@ -22,6 +22,11 @@ impl Liveness {
         Self { interval, last_received: now, last_pinged: now }
     }
 
+    /// Watches by another interval from now on.
+    pub(super) fn set_interval(&mut self, interval: Duration) {
+        self.interval = interval;
+    }
+
     /// Something came from the peer.
     pub fn received(&mut self, now: Instant) {
         self.last_received = now;

@@ -17,6 +17,9 @@ use super::outbox::{Frame, Inbox, Outbox};
 use super::{WINDOW_BATCHES_MAX, batch_messages_max};
 use crate::{Result, TransportError};
 
+/// A node that would have another one pinged more often is not obeyed.
+const PEER_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
 /// Something the service has to act on.
 #[derive(Debug)]
 pub enum ServerEvent {
@@ -74,6 +77,8 @@ pub struct Server {
     inbox: Inbox,
     liveness: Liveness,
     ping_interval: Duration,
+    /// After how long the client pings a quiet server.
+    client_interval: Duration,
     /// What the client can do; once it is welcome, of that what we offer.
     capabilities: u64,
     /// The client has asked for other sizes and was not answered.
@@ -81,7 +86,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A connection that has just come in. A quiet client is pinged every `ping_interval`.
+    /// A connection that has just come in. A quiet client is pinged every `ping_interval`; another node, as often
+    /// as it pings itself, where that is more often.
     pub fn new(now: Instant, ping_interval: Duration) -> Self {
         Self {
             state: State::Greeting,
@@ -90,6 +96,7 @@ impl Server {
             inbox: Inbox::default(),
             liveness: Liveness::new(now, ping_interval),
             ping_interval,
+            client_interval: ping_interval,
             capabilities: 0,
             wished: false,
         }
@@ -105,6 +112,11 @@ impl Server {
     pub fn welcome(&mut self, token: String, capabilities: u64, meeting: Option<&Meeting>) {
         let capabilities = CAPABILITY_ADAPTIVE | capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING);
         self.capabilities &= capabilities;
+        if self.capabilities & CAPABILITY_CLUSTER != 0 {
+            // Nodes lose each other at the same time: none does work for one that has given it up.
+            let interval = self.client_interval.max(PEER_INTERVAL_MIN).min(self.ping_interval);
+            self.liveness.set_interval(interval);
+        }
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
@@ -321,6 +333,7 @@ impl Server {
             (Kind::Hello, state @ State::Greeting) => {
                 let hello = Hello::decode(payload)?;
                 self.capabilities = hello.capabilities;
+                self.client_interval = Duration::from_millis(hello.ping_interval_ms.into());
                 *state = State::Introduced;
                 Ok(Some(ServerEvent::Hello(hello)))
             }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::Schema;
+use lightship_wire::cluster::CAPABILITY_CLUSTER;
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting};
@@ -416,6 +417,23 @@ fn a_silent_peer_is_given_up() {
             Err(other) => panic!("{other}"),
         }
     }
+}
+
+#[test]
+fn nodes_lose_each_other_at_the_same_time() {
+    let interval_of = |capabilities, client_interval| {
+        let mut pair = Pair::new();
+        pair.client = Client::new(pair.now, String::new(), capabilities, client_interval);
+        pair.deliver_to_server();
+        pair.server.welcome(String::new(), capabilities, None);
+        pair.server.deadline() - pair.now
+    };
+    let short = INTERVAL / 5;
+    assert_eq!(interval_of(CAPABILITY_CLUSTER, short), short);
+    assert_eq!(interval_of(CAPABILITY_CLUSTER, INTERVAL * 2), INTERVAL);
+    assert!(interval_of(CAPABILITY_CLUSTER, Duration::ZERO) > Duration::ZERO);
+    // Clients are given the server's time.
+    assert_eq!(interval_of(CAPABILITY_RESIZE, short), INTERVAL);
 }
 
 #[test]
