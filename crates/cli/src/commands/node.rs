@@ -9,7 +9,7 @@ use clap::Args;
 use lightship_engine::{ClusterConfig, Engine, EngineConfig};
 use lightship_sources::location::{NODE_PORT, redact};
 use lightship_sources::{Location, ReadOptions, TableName};
-use lightship_transport::net::{Listen, Server, ServerConfig, tls};
+use lightship_transport::net::{Listen, Server, ServerConfig, raise_descriptors, tls};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -368,6 +368,19 @@ async fn register(engine: &mut Engine, name: &str, place: &str, in_memory: bool)
     Ok(())
 }
 
+/// Makes room for as many files and sockets as there may come to be, and says so where there is none.
+fn check_descriptors(needed: u64) {
+    match raise_descriptors() {
+        Ok(limit) if limit >= needed => {}
+        Ok(limit) => crate::say!(
+            "this process may have {limit} files and sockets open, and needs up to {needed} for as many connections as it \
+             is to take: beyond that, clients and nodes are refused. Raise the limit (`ulimit -n {needed}`, \
+             LimitNOFILE={needed} of systemd), or lower --connections-max"
+        ),
+        Err(error) => crate::say!("how many files and sockets may be open could not be found out: {error}"),
+    }
+}
+
 pub(crate) async fn cmd_node(
     args: NodeArgs,
     json: bool,
@@ -375,6 +388,7 @@ pub(crate) async fn cmd_node(
 ) -> Result<(), CliError> {
     let args = args.with_file()?;
     let (addresses, config) = (args.addresses()?, args.server()?);
+    check_descriptors(config.descriptors_max());
     let mut engine = Engine::new(args.engine())?;
     // The address first: reading tables into memory for nothing is a waste.
     let server = Server::bind(&addresses, config).await?;

@@ -40,6 +40,24 @@ fn it_says_what_it_serves() {
 }
 
 #[test]
+fn as_many_files_and_sockets_as_the_system_lets_it_have() {
+    let args = ["node", "--listen", "127.0.0.1:0"];
+    let process = Process::start_under("ulimit -Sn 64", &args);
+    process.says("listening on");
+    let [now, most] = process.files_max();
+    assert_eq!(now, most);
+
+    // What is too few is said, and those that there are, are served.
+    let process = Process::start_under("ulimit -n 300", &args);
+    process.says("may have 300 files and sockets open, and needs up to 640");
+    process.says("listening on");
+    let process = Process::start_under("ulimit -n 300", &[&args[..], &["--connections-max", "50"]].concat());
+    process.says("listening on");
+    process.signal("TERM");
+    assert!(!process.end().stderr.contains("files and sockets"));
+}
+
+#[test]
 fn what_does_not_fit_in_memory_is_refused() {
     let table = lineitem_table();
     let args = ["node", "--listen", "127.0.0.1:0", "--in-memory", "--table", &table, "--table-memory"];

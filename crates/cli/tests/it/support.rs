@@ -97,6 +97,18 @@ struct Log {
     more: Condvar,
 }
 
+/// With pipes, and nothing of our own surroundings.
+fn quiet(command: &mut Command) -> &mut Command {
+    command
+        .env_remove("LIGHTSHIP_LOG")
+        .env_remove("LIGHTSHIP_TOKEN")
+        // What one test leaves there is nothing to another: their nodes have ports of their own.
+        .env("LIGHTSHIP_PROFILES", concat!(env!("CARGO_TARGET_TMPDIR"), "/profiles"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+}
+
 /// A running command, killed on drop.
 pub(crate) struct Process {
     child: Child,
@@ -112,16 +124,18 @@ impl Process {
     /// `change` may set the environment or the working directory.
     pub(crate) fn start_with(args: &[&str], change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lightship"));
-        command
-            .args(args)
-            .env_remove("LIGHTSHIP_LOG")
-            .env_remove("LIGHTSHIP_TOKEN")
-            // What one test leaves there is nothing to another: their nodes have ports of their own.
-            .env("LIGHTSHIP_PROFILES", concat!(env!("CARGO_TARGET_TMPDIR"), "/profiles"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = change(&mut command).spawn().expect("the command starts");
+        Self::spawn(change(quiet(command.args(args))))
+    }
+
+    /// After a line of a shell, which may set limits.
+    pub(crate) fn start_under(line: &str, args: &[&str]) -> Self {
+        let script = format!("{line}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        Self::spawn(quiet(command.args(["-c", &script, env!("CARGO_BIN_EXE_lightship")]).args(args)))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the command starts");
         let (log, stderr) = (Arc::<Log>::default(), child.stderr.take().expect("a pipe"));
         let theirs = log.clone();
         let reader = std::thread::spawn(move || {
@@ -190,6 +204,14 @@ impl Process {
         let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("the key is there");
         let digits: String = line.chars().filter(char::is_ascii_digit).collect();
         digits.parse::<u64>().expect("a number") * 1024
+    }
+
+    /// How many files it may have open, and how many it could come to have.
+    pub(crate) fn files_max(&self) -> [String; 2] {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("it runs");
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a limit");
+        let mut values = line.split_whitespace().map(str::to_owned);
+        [values.next(), values.next()].map(|value| value.expect("two of them"))
     }
 
     /// Waits for the end.

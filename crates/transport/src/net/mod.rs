@@ -2,6 +2,7 @@
 
 mod answer;
 mod client;
+mod descriptors;
 mod encoding;
 mod endpoint;
 mod frames;
@@ -19,6 +20,7 @@ mod tcp_info;
 pub mod tls;
 
 pub use client::{ClientConfig, Connection, Incoming};
+pub use descriptors::raise_descriptors;
 pub use encoding::Encoders;
 pub use endpoint::{Carrier, Endpoint};
 pub use intake::Intake;
