@@ -49,8 +49,6 @@ use crate::error::{EngineError, Result};
 pub(crate) const VERSION: &str =
     concat!("lightship ", env!("CARGO_PKG_VERSION"), ", datafusion 55.2, datafusion-distributed 4.0");
 
-/// A quiet node is lost after three times this.
-const PING_INTERVAL: Duration = Duration::from_secs(3);
 /// A node that takes no connection in this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -83,6 +81,9 @@ pub struct ClusterConfig {
     pub connections_per_node_max: usize,
     /// Queries that this node plans and runs at once; others wait.
     pub queries_max: usize,
+    /// A quiet node is pinged after this long, and lost after three times this. Shorter than a busy node's
+    /// longest pause, it loses nodes that are there.
+    pub ping_interval: Duration,
     /// The same on all nodes.
     pub wire: Wire,
 }
@@ -97,6 +98,7 @@ impl Default for ClusterConfig {
             exchange_bytes: 256 << 20,
             connections_per_node_max: 512,
             queries_max: 16,
+            ping_interval: Duration::from_secs(3),
             wire: Wire::default(),
         }
     }
@@ -180,7 +182,7 @@ impl Cluster {
         let client = ClientConfig {
             token: config.token.clone(),
             connect_timeout: CONNECT_TIMEOUT,
-            ping_interval: PING_INTERVAL,
+            ping_interval: config.ping_interval,
             shared_memory: false,
             peer: true,
         };

@@ -1,4 +1,7 @@
 //! The engine, from outside.
 
 mod cluster;
+mod cluster_faults;
+mod cluster_limits;
+mod proxy;
 mod support;

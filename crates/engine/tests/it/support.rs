@@ -1,5 +1,6 @@
 //! Nodes in this process, with real sockets between them.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use tokio::task::JoinHandle;
 pub(crate) struct Node {
     pub(crate) engine: Arc<Engine>,
     pub(crate) name: String,
+    /// Where it listens itself.
+    pub(crate) address: SocketAddr,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -42,23 +45,24 @@ pub(crate) async fn engine(folder: &Path, storage: Storage, partitions: usize) -
 }
 
 impl Node {
-    /// Listens, joins the others, and answers.
+    /// Listens, joins the others, and answers. Without a name, its own is its address.
     pub(crate) async fn start(mut engine: Engine, others: &[&Node], config: ClusterConfig) -> Self {
         let listen = Listen::Tcp(([127, 0, 0, 1], 0).into());
         let peer_token = Some(config.token.clone());
         let config_of_server = ServerConfig { peer_token, ..ServerConfig::default() };
         let server = Server::bind(&[listen], config_of_server).await.unwrap();
-        let name = match &server.local().unwrap()[..] {
-            [Listen::Tcp(address)] => address.to_string(),
-            other => panic!("{other:?}"),
+        let address = match server.local().unwrap()[..] {
+            [Listen::Tcp(address)] => address,
+            ref other => panic!("{other:?}"),
         };
+        let name = if config.name.is_empty() { address.to_string() } else { config.name.clone() };
         let join = others.iter().map(|node| node.name.clone()).chain(config.join.clone()).collect();
         engine.join(ClusterConfig { name: name.clone(), join, ..config }).await.unwrap();
         let engine = Arc::new(engine);
         let (stop, stopped) = watch::channel(false);
         let service = engine.clone();
         let task = tokio::spawn(async move { server.run(service, stopped).await.unwrap() });
-        Self { engine, name, stop, task }
+        Self { engine, name, address, stop, task }
     }
 
     /// A query and all its rows.

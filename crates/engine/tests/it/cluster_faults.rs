@@ -1,0 +1,215 @@
+//! Networks and clients that do not do what they should: others go on, and nothing is kept for them.
+
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use futures::StreamExt;
+use lightship_engine::ClusterConfig;
+use lightship_testkit::results::{Order, difference};
+use lightship_testkit::tpch;
+use lightship_transport::net::{self, Connection, Endpoint, Incoming, Rows};
+use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
+use tempfile::TempDir;
+
+use crate::proxy::Proxy;
+use crate::support::{Node, Storage, engine, free, met};
+
+const SCALE: f64 = 0.01;
+/// Short, so that the tests are; a busy machine still makes no node wait for as long.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// Between the end of the time that a node has, and the answer to whoever waits.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// Every part is sent to a node of its own, and there are many rows.
+const LARGE: &str =
+    "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
+const COUNT: &str = "select count(*) as n, sum(l_orderkey) as s from lineitem";
+
+/// Three nodes with a part each of the tables; those of which it is said are behind a proxy.
+struct Three {
+    nodes: Vec<Node>,
+    proxies: Vec<Option<Proxy>>,
+    _folder: TempDir,
+}
+
+impl Three {
+    async fn start(behind: [bool; 3], config: &ClusterConfig) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).unwrap();
+        let (mut nodes, mut proxies) = (Vec::<Node>::new(), Vec::new());
+        for (shard, behind) in shards.iter().zip(behind) {
+            let engine = engine(shard, Storage::Own, 2).await;
+            let proxy = if behind { Some(Proxy::listen().await) } else { None };
+            let name = proxy.as_ref().map(|proxy| proxy.name.clone()).unwrap_or_default();
+            let first: Vec<&Node> = nodes.iter().take(1).collect();
+            let node = Node::start(engine, &first, ClusterConfig { name, ..config.clone() }).await;
+            if let Some(proxy) = &proxy {
+                proxy.lead_to(&node);
+            }
+            nodes.push(node);
+            proxies.push(proxy);
+        }
+        let three = Self { nodes, proxies, _folder: folder };
+        three.all_met().await;
+        three
+    }
+
+    async fn all_met(&self) {
+        for node in &self.nodes {
+            met(node, 2).await;
+        }
+    }
+
+    /// The proxies that there are.
+    fn proxies(&self) -> impl Iterator<Item = &Proxy> {
+        self.proxies.iter().flatten()
+    }
+
+    /// All nodes answer, and as one that has all rows.
+    async fn all_answer(&self, expected: &[RecordBatch]) {
+        for node in &self.nodes {
+            let got = node.query(COUNT).await.unwrap();
+            assert_eq!(difference(expected, &got, Order::Kept), None);
+        }
+    }
+}
+
+fn quick() -> ClusterConfig {
+    ClusterConfig { ping_interval: PING_INTERVAL, ..ClusterConfig::default() }
+}
+
+/// Reads until it fails; it must not just end.
+async fn failure_of(rows: &mut Rows) -> Failure {
+    loop {
+        match rows.next().await.expect("an error, not a short result") {
+            Ok(_) => {}
+            Err(failure) => return failure,
+        }
+    }
+}
+
+/// A query that has begun to answer and has much left.
+async fn begun(node: &Node) -> Rows {
+    let mut rows = node.engine.query(LARGE).await.unwrap().into_rows();
+    assert!(rows.next().await.unwrap().unwrap().num_rows() > 0);
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_no_packet_reaches_is_named_and_welcome_again() {
+    let three = Three::start([false, false, true], &quick()).await;
+    let expected = three.nodes[0].query(COUNT).await.unwrap();
+    let proxy = three.proxies().next().unwrap();
+    let mut rows = begun(&three.nodes[0]).await;
+    proxy.silence();
+    let cut = Instant::now();
+    let failure = failure_of(&mut rows).await;
+    assert!(cut.elapsed() < PING_INTERVAL * 3 + SLACK, "{:?}", cut.elapsed());
+    assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
+    assert!(failure.message.contains(&proxy.name) && failure.retryable, "{failure:?}");
+    // Those that can still hear each other hold nothing, though the rows were not dropped.
+    tokio::time::timeout(Duration::from_secs(1), free(&three.nodes[..2])).await.unwrap();
+    let failure = three.nodes[1].query(COUNT).await.unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Peer);
+    assert!(failure.message.contains(&proxy.name), "{failure:?}");
+    // Nor does the one that nobody can tell of the end.
+    tokio::time::timeout(PING_INTERVAL * 3 + SLACK, free(&three.nodes[2..])).await.unwrap();
+
+    proxy.open();
+    three.all_met().await;
+    three.all_answer(&expected).await;
+    free(&three.nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_which_none_reaches_another() {
+    let three = Three::start([true; 3], &quick()).await;
+    let expected = three.nodes[0].query(COUNT).await.unwrap();
+    let mut rows = begun(&three.nodes[0]).await;
+    three.proxies().for_each(Proxy::silence);
+    let cut = Instant::now();
+    let failure = failure_of(&mut rows).await;
+    assert!(cut.elapsed() < PING_INTERVAL * 3 + SLACK, "{:?}", cut.elapsed());
+    assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
+    assert!(three.nodes[1..].iter().any(|node| failure.message.contains(&node.name)), "{failure:?}");
+    tokio::time::timeout(Duration::from_secs(1), free(&three.nodes[..1])).await.unwrap();
+    // Nobody can tell them that the query has ended: they find out for themselves.
+    tokio::time::timeout(PING_INTERVAL * 3 + SLACK, free(&three.nodes[1..])).await.unwrap();
+
+    three.proxies().for_each(Proxy::open);
+    three.all_met().await;
+    three.all_answer(&expected).await;
+    free(&three.nodes).await;
+}
+
+/// What its connections bring stays in the memory for it, and who does not need it does not wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_node_holds_up_only_those_who_need_it() {
+    // It is not the time that is to decide here.
+    let patient = ClusterConfig { ping_interval: Duration::from_secs(60), exchange_bytes: 1, ..quick() };
+    let three = Three::start([false, false, true], &patient).await;
+    let proxy = three.proxies().next().unwrap();
+    let sql = "select * from orders order by o_orderkey";
+    let expected = three.nodes[1].query(sql).await.unwrap();
+    proxy.hold();
+    let mut slow = Box::pin(three.nodes[0].query(sql));
+    // Enough for it to begin, and not to end.
+    proxy.grant(16 << 10);
+    // `region` is on the first node alone.
+    for node in &three.nodes[..2] {
+        for _ in 0..3 {
+            tokio::select! {
+                biased;
+                _ = &mut slow => panic!("it has come without its rows"),
+                fast = node.query("select count(*) as n from region") => { fast.unwrap(); }
+            }
+        }
+    }
+    // Little at a time, of all connections together.
+    let (mut steps, mut most) = (0, 0);
+    let mut pace = tokio::time::interval(Duration::from_millis(1));
+    let got = loop {
+        tokio::select! {
+            got = &mut slow => break got.unwrap(),
+            _ = pace.tick() => {
+                proxy.grant(4 << 10);
+                steps += 1;
+                most = most.max(three.nodes[0].engine.cluster_load().exchange_bytes);
+            }
+        }
+    };
+    assert!(steps > 20, "{steps} steps");
+    // Of two nodes, two partitions each at most.
+    assert!(most > 0 && most <= 4 * (128 << 10), "{most} bytes");
+    assert_eq!(difference(&expected, &got, Order::Kept), None);
+    free(&three.nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_stops_reading_halfway_holds_up_nobody() {
+    let tight = ClusterConfig { exchange_bytes: 1, ..quick() };
+    let three = Three::start([false, false, true], &tight).await;
+    let proxy = three.proxies().next().unwrap();
+    let expected = three.nodes[1].query(COUNT).await.unwrap();
+    let address = three.nodes[0].address;
+    let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
+    let config = net::ClientConfig { shared_memory: false, ..net::ClientConfig::default() };
+    let mut client = Connection::connect(&endpoint, &config).await.unwrap();
+    let before = proxy.answered_bytes();
+    let sql = "select a.l_comment as x, b.* from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
+    let plan = Plan { batch_bytes: 64 << 10, message_bytes: 64 << 10, ..Plan::default() };
+    client.query(&Query { sql: sql.into(), plan }, 0).await.unwrap();
+    assert!(matches!(client.next().await.unwrap(), Incoming::Rows(_)));
+    // Others go on, more often than what is on its way could hide.
+    for round in 0..10 {
+        let got = three.nodes[round % 3].query(COUNT).await.unwrap();
+        assert_eq!(difference(&expected, &got, Order::Kept), None);
+    }
+    // It is still held for the client; and of more than a hundred megabytes, no more came than there is room for.
+    let load = three.nodes[0].engine.cluster_load();
+    assert!(load.parts > 0 && load.exchange_bytes > 0, "{load:?}");
+    let came = proxy.answered_bytes() - before;
+    assert!(came < 8 << 20, "{came} bytes for a client that reads nothing");
+    drop(client);
+    free(&three.nodes).await;
+}
