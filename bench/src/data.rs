@@ -106,7 +106,11 @@ pub(crate) fn read(path: &Path, batch_rows: usize) -> Result<(SchemaRef, Vec<Rec
     Ok((schema, batches.collect::<Result<_>>()?))
 }
 
-fn open(path: &Path, batch_rows: usize) -> Result<(SchemaRef, impl Iterator<Item = Result<RecordBatch>>)> {
+/// A file's rows, one batch after the other.
+pub(crate) fn open(
+    path: &Path,
+    batch_rows: usize,
+) -> Result<(SchemaRef, impl Iterator<Item = Result<RecordBatch>>)> {
     let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
     let schema = builder.schema().clone();
     let reader = builder.with_batch_size(batch_rows).build()?;

@@ -1,5 +1,7 @@
 //! Queries over four nodes: our wire between them, and datafusion-distributed's own.
 
+mod postgres;
+
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -45,7 +47,10 @@ const PORT: u16 = 7400;
 /// The tables, and what the queries answer.
 struct Tpch {
     queries: [String; 22],
+    /// By one node.
     expected: Vec<Vec<RecordBatch>>,
+    /// By a database that has nothing in common with it.
+    postgres: postgres::Answers,
     /// A folder for each node.
     parts: Vec<PathBuf>,
     whole: PathBuf,
@@ -57,6 +62,7 @@ impl Tpch {
         tpch::write_parquet(scale, &whole, |_, _| {})?;
         let parts = tpch::write_shards(scale, &places::data().join(format!("parts-{scale}")), &[1; NODES])?;
         let queries = tpch::queries(scale);
+        let postgres = postgres::Answers::open(&whole, scale, &queries)?;
         let expected = Runtime::new()?.block_on(async {
             let engine = parts::open(&whole, false, PARTITIONS).await?;
             let mut expected = Vec::new();
@@ -66,15 +72,27 @@ impl Tpch {
             }
             Ok::<_, Error>(expected)
         })?;
-        Ok(Self { queries, expected, parts, whole })
+        let tpch = Self { queries, expected, postgres, parts, whole };
+        // Before anything is measured: were it wrong here, many nodes would only be as wrong.
+        for (query, one) in tpch.expected.iter().enumerate() {
+            tpch.check(query, one).map_err(|error| format!("a single node, {error}"))?;
+        }
+        Ok(tpch)
     }
 
+    /// That it is what one node answers, and what PostgreSQL does.
+    ///
+    /// Rows that are equal by the query's own order are no excuse: the queries order by more columns until none
+    /// are, and both sort text by its bytes. Only how exact quotients are is left to each: see [`difference`].
     fn check(&self, query: usize, got: &[RecordBatch]) -> Result<()> {
         let order = if self.queries[query].contains("\norder by") { Order::Kept } else { Order::Any };
-        match difference(&self.expected[query], got, order) {
-            Some(difference) => Err(format!("query {}: {difference}", query + 1).into()),
-            None => Ok(()),
+        let others = [("a single node", &self.expected[query]), ("PostgreSQL", &self.postgres.rows[query])];
+        for (name, expected) in others {
+            if let Some(difference) = difference(expected, got, order) {
+                return Err(format!("query {}, compared with {name}: {difference}", query + 1).into());
+            }
         }
+        Ok(())
     }
 }
 
@@ -309,14 +327,16 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              plans, tasks and nodes, by datafusion-distributed; plans and rows go over our wire as it comes, or over the \
              library's gRPC as it comes (Arrow Flight, LZ4). In parts, each node has a quarter of the rows in files of its own; shared, \
              all read the same files. The wires take turns query by query, on nodes that go on running, and each \
-             answer of the first round is compared with that of a single node. All that a node sends shares its uplink. Bytes are \
+             answer of the first round is compared, row by row, with that of a single node and with that of PostgreSQL over \
+             the same rows: the same values in the same order, whatever types hold them; decimals exactly but for \
+             quotients, which may differ in the last place of the shorter one, and doubles within a billionth. All that a node sends shares its uplink. Bytes are \
              those that the hosts' interfaces received, headers of all layers included; processor seconds are of all nodes together, \
              which share the cores of one machine.\n\n{}.",
             notes.join("; ")
         ),
         tables: vec![totals(&results), ratios(&results)],
         plots: vec![(plot(&results)?, "Seconds by query and wire")],
-        versions: vec!["datafusion 55.2".into(), "datafusion-distributed 4.0".into()],
+        versions: vec!["datafusion 55.2".into(), "datafusion-distributed 4.0".into(), tpch.postgres.version],
         load,
         settings,
     }

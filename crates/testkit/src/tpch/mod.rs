@@ -4,6 +4,7 @@
 //! Scale 1 is about 6 million rows of `lineitem` and 1 GB of text in all. Text
 //! columns are `Utf8`, as the readers of Lightship return them.
 
+mod database;
 mod file;
 mod queries;
 mod shards;
@@ -19,6 +20,7 @@ use tpchgen::generators as rows;
 use tpchgen_arrow as arrow;
 use tpchgen_arrow::arrow::compute::cast;
 
+pub use self::database::{POSTGRES_KEYS, POSTGRES_TABLES};
 use self::file::TableFile;
 pub use self::queries::queries;
 pub use self::shards::write_shards;
