@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use lightship_transport::net::{Answer, Service};
+use lightship_transport::net::{Answer, Intake, Service, Trunk};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Query};
 
@@ -29,5 +29,9 @@ impl Service for Engine {
                 None => Err(Failure::new(ErrorCode::Forbidden, "this node is in no cluster")),
             }
         })
+    }
+
+    fn carry<'a>(&'a self, trunk: Trunk, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(crate::cluster::carry(trunk, intake))
     }
 }

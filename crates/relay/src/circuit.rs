@@ -1,4 +1,4 @@
-//! Circuits: ordered byte pipes between two nodes, over a relay.
+//! Circuits: ordered byte pipes between two nodes, over a relay, or over the one connection that they have.
 //!
 //! The messages of a relay may arrive in another order, and who does not take them holds up others. Here one
 //! task takes them for ever, whoever reads: what a circuit may send is what its receiver has granted, and has
@@ -11,6 +11,7 @@ mod pipe;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trunk;
 
 use std::fmt;
 use std::io;
@@ -26,6 +27,7 @@ use tokio::task::JoinHandle;
 use self::header::Why;
 use self::pipe::{Sizes, chunk};
 use self::table::{Key, Table};
+pub use self::trunk::End;
 use crate::error::{RelayError, Result};
 use crate::relay::{Inbox, Relay, Stats};
 
@@ -73,8 +75,8 @@ pub struct CircuitsStats {
     pub sent_bytes: u64,
     /// Bytes of circuits that have come.
     pub received_bytes: u64,
-    /// The relay's own.
-    pub relay: Stats,
+    /// The relay's own, where there is one.
+    pub relay: Option<Stats>,
 }
 
 /// Of a node's circuits, their tasks and their user.
@@ -90,6 +92,20 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(table: Table) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::new(table),
+            outgoing: Notify::new(),
+            opened: Notify::new(),
+            idle: Notify::new(),
+        })
+    }
+
+    /// Waits until there may be something to send.
+    async fn outgoing(&self) {
+        self.outgoing.notified().await;
+    }
+
     /// Does something with the circuits, and wakes whoever has more to do for it.
     fn with<R>(&self, act: impl FnOnce(&mut Table) -> R) -> R {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,10 +123,10 @@ impl Shared {
     }
 }
 
-/// The relay and the tasks that have it; they end with it.
+/// What carries the messages, and the tasks that have it; they end with it.
 #[derive(Debug)]
 struct Owner {
-    relay: Arc<Relay>,
+    relay: Option<Arc<Relay>>,
     shared: Arc<Shared>,
     tasks: [JoinHandle<()>; 2],
 }
@@ -118,12 +134,15 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
-        self.relay.kill();
+        if let Some(relay) = &self.relay {
+            relay.kill();
+        }
         self.shared.with(|table| table.fail(RelayError::Closed));
     }
 }
 
-/// A node's circuits to others. When the last clone is dropped the relay is, too, and all circuits fail.
+/// A node's circuits to others. When the last clone is dropped the relay is, or the connection, and all circuits
+/// fail.
 #[derive(Debug, Clone)]
 pub struct Circuits {
     owner: Arc<Owner>,
@@ -161,19 +180,48 @@ impl Circuits {
             RelayError::Config(format!("circuits with windows of {window} and messages of {message} bytes"))
         })?;
         let table = Table::new(of_relay.node, of_relay.addresses.len() as u32, sizes, config.circuits_max);
-        let shared = Arc::new(Shared {
-            table: Mutex::new(table),
-            outgoing: Notify::new(),
-            opened: Notify::new(),
-            idle: Notify::new(),
-        });
+        let shared = Shared::new(table);
         let relay = Arc::new(relay);
         let tasks = [
             tokio::spawn(receive(inbox, Arc::clone(&shared))),
             tokio::spawn(send(Arc::clone(&relay), Arc::clone(&shared))),
         ];
-        let owner = Arc::new(Owner { relay, shared: Arc::clone(&shared), tasks });
+        let owner = Arc::new(Owner { relay: Some(relay), shared: Arc::clone(&shared), tasks });
         Ok((Self { owner }, Incoming { shared }))
+    }
+
+    /// Takes over a connection to another node, which does the same with its end and has the same sizes: all
+    /// circuits go over it, to node 1 from the end that has opened it, and to node 0 from the other. Whatever is
+    /// lost or garbled on the way is for the circuits' users to notice. Call in a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`] when windows or messages have no room for a byte.
+    pub fn over(
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+        end: End,
+        message_bytes_max: u32,
+        config: CircuitsConfig,
+    ) -> Result<(Self, Incoming)> {
+        let sizes = Sizes::new(config.window_bytes, message_bytes_max).ok_or_else(|| {
+            let window = config.window_bytes;
+            RelayError::Config(format!(
+                "circuits with windows of {window} and messages of {message_bytes_max} bytes"
+            ))
+        })?;
+        let shared = Shared::new(Table::new(end.node(), 2, sizes, config.circuits_max));
+        let (peer, most) = (end.peer(), message_bytes_max as usize);
+        let tasks = [
+            tokio::spawn(trunk::receive(read, peer, most, Arc::clone(&shared))),
+            tokio::spawn(trunk::send(write, peer, Arc::clone(&shared))),
+        ];
+        let owner = Arc::new(Owner { relay: None, shared: Arc::clone(&shared), tasks });
+        Ok((Self { owner }, Incoming { shared }))
+    }
+
+    /// Whether nothing can be opened or carried any more.
+    pub fn has_failed(&self) -> bool {
+        self.owner.shared.with(|table| table.has_failed())
     }
 
     /// Opens a circuit to another node. It can be written to at once, as far as the window goes: nobody
@@ -190,7 +238,7 @@ impl Circuits {
 
     /// What they have done, and have.
     pub fn stats(&self) -> CircuitsStats {
-        let relay = self.owner.relay.stats();
+        let relay = self.owner.relay.as_ref().map(|relay| relay.stats());
         self.owner.shared.with(|table| {
             let counts = table.counts;
             CircuitsStats {
@@ -207,8 +255,8 @@ impl Circuits {
     }
 
     /// The relay, to choose direct connections by its traffic. Nothing else is to be sent by it.
-    pub fn relay(&self) -> &Relay {
-        &self.owner.relay
+    pub fn relay(&self) -> Option<&Relay> {
+        self.owner.relay.as_deref()
     }
 
     /// Opens and accepts no more circuits, and resets those that are open, but for what was written and shut
@@ -230,8 +278,13 @@ impl Circuits {
             }
             idle.await;
         }
-        self.owner.relay.all_left().await?;
-        self.owner.relay.close().await
+        match &self.owner.relay {
+            Some(relay) => {
+                relay.all_left().await?;
+                relay.close().await
+            }
+            None => Ok(()),
+        }
     }
 }
 

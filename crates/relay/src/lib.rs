@@ -9,7 +9,8 @@
 //! - [`Config`]: what a node is told before it starts; [`Security`], of it: TLS and a token, without which it
 //!   listens on its own host only.
 //! - [`Relay`], [`Inbox`]: send, receive.
-//! - [`Circuits`], [`Incoming`], [`Circuit`]: in the messages' stead, ordered pipes of bytes between two nodes.
+//! - [`Circuits`], [`Incoming`], [`Circuit`]: in the messages' stead, ordered pipes of bytes between two nodes; also
+//!   without a relay, over one connection ([`Circuits::over`], [`End`]).
 //!
 //! The rules are [`lightship_overlay::forwarder`]'s; here are its sockets. Frames and messages have checksums
 //! (CRC-32C), the latter from end to end. Nodes that know the token trust each other: each is who it says it is.
@@ -59,7 +60,7 @@ mod security;
 mod socket;
 mod state;
 
-pub use circuit::{Circuit, Circuits, CircuitsConfig, CircuitsStats, Incoming};
+pub use circuit::{Circuit, Circuits, CircuitsConfig, CircuitsStats, End, Incoming};
 pub use config::Config;
 pub use error::{RelayError, Result};
 pub use lightship_overlay::forwarder::{Counts, Refusal};

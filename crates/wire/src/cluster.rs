@@ -7,6 +7,10 @@ use crate::error::Result;
 /// Bit of a hello: this side is a node of the same cluster, and answers [`Task`]s of the other.
 pub const CAPABILITY_CLUSTER: u64 = 1 << 5;
 
+/// Bit of a hello, of nodes of one cluster: no frames follow the hellos, but the messages of circuits, each of which
+/// carries a connection of its own.
+pub const CAPABILITY_TRUNK: u64 = 1 << 6;
+
 /// Largest payload of a task frame: plans of queries are among them.
 pub const TASK_BYTES_MAX: u32 = 16 << 20;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lightship_transport::net::{ClientConfig, Endpoint};
+use lightship_transport::net::Endpoint;
 use lightship_wire::control::{ErrorCode, Failure, Plan};
 use prost::Message as _;
 use tokio::sync::{Notify, watch};
@@ -17,7 +17,7 @@ use url::Url;
 
 use super::VERSION;
 use super::ask::{Ask, Description, Table, Watch};
-use super::peer::Peer;
+use super::peer::{Dial, Peer};
 use super::reply::first_binary;
 use crate::error::{EngineError, Result};
 
@@ -26,14 +26,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// So many nodes are followed; what more are named is not.
 const NODES_MAX: usize = 1024;
-
-/// How nodes are reached.
-#[derive(Clone)]
-pub(crate) struct Dial {
-    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
-    pub(crate) client: ClientConfig,
-    pub(crate) connections_max: usize,
-}
 
 /// A node that takes part, as it was when a query was planned.
 #[derive(Debug, Clone)]
@@ -186,8 +178,7 @@ impl Members {
         }
         let name = name.to_owned();
         let endpoint = Endpoint::Tcp { host, port, tls: self.dial.tls.clone() };
-        let Dial { client, connections_max, .. } = &self.dial;
-        let peer = Arc::new(Peer::new(name.clone(), url, endpoint, client.clone(), *connections_max));
+        let peer = Arc::new(Peer::new(name.clone(), url, endpoint, self.dial.clone()));
         let again = Arc::<Notify>::default();
         let task = tokio::spawn(follow(Arc::downgrade(self), peer.clone(), again.clone())).abort_handle();
         let condition = Condition::New;
@@ -479,10 +470,13 @@ impl Drop for Watched {
 
 #[cfg(test)]
 mod tests {
+    use lightship_transport::net::ClientConfig;
+
     use super::*;
 
     fn members(name: &str) -> Arc<Members> {
-        let dial = Dial { tls: None, client: ClientConfig::default(), connections_max: 1 };
+        let dial =
+            Dial { tls: None, client: ClientConfig::default(), connections_max: 1, trunk_on_host: false };
         Members::new(name.into(), Vec::new(), dial).unwrap()
     }
 

@@ -38,8 +38,9 @@ use tokio::sync::{OnceCell, Semaphore};
 use self::ask::Table;
 use self::channel::Channels;
 use self::exchange::Exchange;
-use self::members::{Dial, Members};
-use self::peer::Peer;
+use self::members::Members;
+pub(crate) use self::peer::carry;
+use self::peer::{Dial, Peer};
 use self::queries::Queries;
 use self::shard::ShardCodec;
 use self::table::ClusterSchema;
@@ -77,8 +78,11 @@ pub struct ClusterConfig {
     /// Memory for rows on their way from other nodes, in bytes, of all queries together; each
     /// stream beyond it still has 128 KiB.
     pub exchange_bytes: u64,
-    /// Connections to one node at most; what needs more fails.
+    /// Sockets to one node of this host at most; what needs more fails. To nodes of other hosts there is one, with
+    /// at most 4096 circuits.
     pub connections_per_node_max: usize,
+    /// Whether nodes of this host are asked by circuits, too, as if they were on another.
+    pub trunk_on_host: bool,
     /// Queries that this node plans and runs at once; others wait.
     pub queries_max: usize,
     /// A quiet node is pinged after this long, and lost after three times this. Shorter than a busy node's
@@ -97,6 +101,7 @@ impl Default for ClusterConfig {
             tls: None,
             exchange_bytes: 256 << 20,
             connections_per_node_max: 512,
+            trunk_on_host: false,
             queries_max: 16,
             ping_interval: Duration::from_secs(3),
             wire: Wire::default(),
@@ -186,8 +191,13 @@ impl Cluster {
             shared_memory: false,
             peer: true,
         };
-        let connections_max = config.connections_per_node_max;
-        let members = Members::new(config.name, tables, Dial { tls: config.tls, client, connections_max })?;
+        let dial = Dial {
+            tls: config.tls,
+            client,
+            connections_max: config.connections_per_node_max,
+            trunk_on_host: config.trunk_on_host,
+        };
+        let members = Members::new(config.name, tables, dial)?;
         let cluster = Arc::new(Self {
             members: members.clone(),
             exchange: Arc::new(Exchange::new(config.exchange_bytes)),

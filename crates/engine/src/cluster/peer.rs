@@ -1,11 +1,17 @@
 //! Another node, and the connections to it.
+//!
+//! Nodes of other hosts are asked by circuits over one connection: a shuffle has as many streams as both sides have
+//! partitions, and were each a TCP connection they would begin at once, overrun the first queue on their way, and wait for
+//! their retransmissions. On one host nothing is lost, and a socket each costs less.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use lightship_relay::{Circuits, CircuitsConfig, End, RelayError};
 use lightship_transport::TransportError;
-use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
+use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming, Intake, Trunk};
 use lightship_wire::Codec;
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Plan};
@@ -17,17 +23,47 @@ use super::ask::{Ask, Request};
 use super::exchange::Lease;
 use crate::error::{EngineError, Result};
 
+/// Bytes of a circuit's message: what one stream may send before another one's turn.
+const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
+/// What circuits of a connection may be and hold. A stream's own plan holds it to less.
+const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 1 << 20, circuits_max: 4096 };
+/// The acceptor of a trunk, to its opener.
+const ACCEPTOR: u32 = 1;
+
+/// How nodes are dialled.
+#[derive(Clone)]
+pub(crate) struct Dial {
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(crate) client: ClientConfig,
+    /// Sockets to one node.
+    pub(crate) connections_max: usize,
+    /// Circuits on this host, too.
+    pub(crate) trunk_on_host: bool,
+}
+
 /// A node that can be asked.
 pub(crate) struct Peer {
     /// HOST:PORT, by which all nodes know it.
     pub(crate) name: String,
     pub(crate) url: Url,
     endpoint: Endpoint,
-    config: ClientConfig,
+    dial: Dial,
     /// Connections at rest.
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Way>>,
     places: Arc<Semaphore>,
-    connections_max: usize,
+    /// What circuits go over, once that is known. Who uses it keeps it open.
+    trunk: Mutex<Option<Circuits>>,
+    /// It is on this host: no circuits.
+    is_here: AtomicBool,
+    /// One at a time finds out.
+    dialling: tokio::sync::Mutex<()>,
+}
+
+/// A connection to the node.
+struct Way {
+    connection: Connection,
+    _trunk: Option<Circuits>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl std::fmt::Debug for Peer {
@@ -37,15 +73,18 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(
-        name: String,
-        url: Url,
-        endpoint: Endpoint,
-        config: ClientConfig,
-        connections_max: usize,
-    ) -> Self {
-        let places = Arc::new(Semaphore::new(connections_max));
-        Self { name, url, endpoint, config, idle: Mutex::default(), places, connections_max }
+    pub(crate) fn new(name: String, url: Url, endpoint: Endpoint, dial: Dial) -> Self {
+        Self {
+            name,
+            url,
+            endpoint,
+            places: Arc::new(Semaphore::new(dial.connections_max)),
+            dial,
+            idle: Mutex::default(),
+            trunk: Mutex::default(),
+            is_here: AtomicBool::new(false),
+            dialling: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Asks; answers as soon as the node has begun to.
@@ -53,46 +92,83 @@ impl Peer {
     /// # Errors
     /// What the node says, or what has become of it.
     pub(crate) async fn ask(self: &Arc<Self>, ask: Ask, plan: Plan, lease: Option<Lease>) -> Result<Reply> {
-        // It never waits for others to end, for they may wait for it.
-        let place = self.places.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("all {} connections to node {} are taken", self.connections_max, self.name);
-            let failure = Failure::new(ErrorCode::Limit, message);
-            EngineError::Remote(failure.hint("run fewer queries at once, or nodes with fewer --partitions"))
-        })?;
-        let mut connection = match self.take_idle() {
-            Some(connection) => connection,
-            None => Connection::connect(&self.endpoint, &self.config).await.map_err(|e| self.blame(e))?,
+        let mut way = match self.take_idle() {
+            Some(way) => way,
+            None => self.connect().await?,
         };
         let mut plan = plan;
         if plan.codec.is_none() {
             // Streams of a shuffle are short, and share a link: what each would find out for itself comes late.
-            plan.codec = Some(if connection.same_host() { Codec::None } else { Codec::Light });
+            plan.codec = Some(if way.connection.same_host() { Codec::None } else { Codec::Light });
         }
         let task = Task { body: Request { ask: Some(ask) }.encode_to_vec(), plan };
-        let schema = connection.task(&task).await.map_err(|e| self.blame(e))?;
-        Ok(Reply {
-            peer: self.clone(),
-            connection: Some(connection),
-            schema,
-            bytes_wire: 0,
-            _place: place,
-            _lease: lease,
-        })
+        let schema = way.connection.task(&task).await.map_err(|e| self.blame(e))?;
+        Ok(Reply { peer: self.clone(), way: Some(way), schema, bytes_wire: 0, _lease: lease })
     }
 
-    fn take_idle(&self) -> Option<Connection> {
+    /// A new connection. It never waits for others to end, for they may wait for it.
+    async fn connect(&self) -> Result<Way> {
+        if let Some(trunk) = self.trunk().await? {
+            let circuit = trunk.open(ACCEPTOR).map_err(|error| match error {
+                RelayError::CircuitsFull { max } => self.full(max),
+                error => self.blame(std::io::Error::other(error).into()),
+            })?;
+            let connection = Connection::over(circuit, &self.name, &self.dial.client).await;
+            let connection = connection.map_err(|error| self.blame(error))?;
+            return Ok(Way { connection, _trunk: Some(trunk), _place: None });
+        }
+        let place = self.places.clone().try_acquire_owned();
+        let place = place.map_err(|_| self.full(self.dial.connections_max))?;
+        let connection = Connection::connect(&self.endpoint, &self.dial.client).await;
+        let connection = connection.map_err(|error| self.blame(error))?;
+        Ok(Way { connection, _trunk: None, _place: Some(place) })
+    }
+
+    /// What circuits go over; nothing for a node of this host.
+    async fn trunk(&self) -> Result<Option<Circuits>> {
+        let _alone = self.dialling.lock().await;
+        if self.is_here.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if let Some(trunk) = self.open_trunk().as_ref().filter(|trunk| !trunk.has_failed()) {
+            return Ok(Some(trunk.clone()));
+        }
+        let trunk = Trunk::connect(&self.endpoint, &self.dial.client).await.map_err(|e| self.blame(e))?;
+        if trunk.same_host && !self.dial.trunk_on_host {
+            self.is_here.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
+        // It opens none to this node: its own requests come by its own trunk.
+        let (circuits, _) = circuits(trunk, End::Opener)?;
+        *self.open_trunk() = Some(circuits.clone());
+        Ok(Some(circuits))
+    }
+
+    fn open_trunk(&self) -> MutexGuard<'_, Option<Circuits>> {
+        self.trunk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn full(&self, max: usize) -> EngineError {
+        let message = format!("all {max} connections to node {} are taken", self.name);
+        let failure = Failure::new(ErrorCode::Limit, message);
+        EngineError::Remote(failure.hint("run fewer queries at once, or nodes with fewer --partitions"))
+    }
+
+    fn take_idle(&self) -> Option<Way> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(connection) = idle.pop() {
-            if connection.is_open() {
-                return Some(connection);
+        while let Some(way) = idle.pop() {
+            if way.connection.is_open() {
+                return Some(way);
             }
         }
         None
     }
 
-    /// Closes the connections at rest: the node has gone.
+    /// Closes the connections at rest: the node has gone. What is in use goes on to its end.
     pub(crate) fn forget_connections(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.open_trunk() = None;
+        self.is_here.store(false, Ordering::Relaxed);
     }
 
     /// What a client is told of a failure of this node, or of the way to it.
@@ -105,8 +181,29 @@ impl Peer {
                 Failure { message: format!("node {name}: {}", failure.message), ..failure }
             }
             TransportError::Connect { source, .. } => lost(format!("can't reach node {name}: {source}")),
+            // It would name the node by a number that nobody knows.
+            TransportError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<RelayError>()) => {
+                lost(format!("node {name} was lost: its connection broke"))
+            }
             error => lost(format!("node {name} was lost: {error}")),
         })
+    }
+}
+
+fn circuits(trunk: Trunk, end: End) -> Result<(Circuits, lightship_relay::Incoming)> {
+    let Trunk { read, write, .. } = trunk;
+    Circuits::over(read, write, end, CIRCUIT_MESSAGE_BYTES, CIRCUITS)
+        .map_err(|error| EngineError::Internal(error.to_string()))
+}
+
+/// Takes in what another node opens over its trunk, until it closes that.
+pub(crate) async fn carry(trunk: Trunk, intake: Intake) {
+    // Without these the other node finds its trunk closed.
+    let Ok((_circuits, mut incoming)) = circuits(trunk, End::Acceptor) else { return };
+    while let Some((_, circuit)) = incoming.accept().await {
+        if intake.serve(circuit, "a circuit".into()).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -117,11 +214,10 @@ fn lost(message: String) -> Failure {
 /// The answer of a node. Dropped before its end, it is cancelled.
 pub(crate) struct Reply {
     peer: Arc<Peer>,
-    connection: Option<Connection>,
+    way: Option<Way>,
     pub(crate) schema: SchemaRef,
     /// What it took on the wire, once it has ended.
     pub(crate) bytes_wire: u64,
-    _place: OwnedSemaphorePermit,
     _lease: Option<Lease>,
 }
 
@@ -131,17 +227,17 @@ impl Reply {
     /// # Errors
     /// What the node says, or what has become of it.
     pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(connection) = &mut self.connection else { return Ok(None) };
-        match connection.next().await {
+        let Some(way) = &mut self.way else { return Ok(None) };
+        match way.connection.next().await {
             Ok(Incoming::Rows(rows)) => Ok(Some(rows)),
             Ok(Incoming::Finished(totals)) => {
                 self.bytes_wire = totals.bytes_wire;
                 let mut idle = self.peer.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                idle.extend(self.connection.take());
+                idle.extend(self.way.take());
                 Ok(None)
             }
             Err(error) => {
-                self.connection = None;
+                self.way = None;
                 Err(self.peer.blame(error))
             }
         }

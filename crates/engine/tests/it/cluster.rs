@@ -16,13 +16,19 @@ use crate::support::{Node, Storage, engine, free, met, run};
 
 const SCALE: f64 = 0.01;
 
+/// As nodes of several hosts ask each other.
+fn apart() -> ClusterConfig {
+    // With a socket for each stream there would be too few.
+    ClusterConfig { trunk_on_host: true, connections_per_node_max: 1, ..ClusterConfig::default() }
+}
+
 /// Nodes that all know each other, each with the tables of its folder.
-async fn cluster(folders: &[&Path], storage: Storage, partitions: usize) -> Vec<Node> {
+async fn cluster(folders: &[&Path], storage: Storage, partitions: usize, config: ClusterConfig) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for folder in folders {
         let engine = engine(folder, storage, partitions).await;
         let first: Vec<&Node> = nodes.iter().take(1).collect();
-        nodes.push(Node::start(engine, &first, ClusterConfig::default()).await);
+        nodes.push(Node::start(engine, &first, config.clone()).await);
     }
     for node in &nodes {
         met(node, nodes.len() - 1).await;
@@ -30,9 +36,15 @@ async fn cluster(folders: &[&Path], storage: Storage, partitions: usize) -> Vec<
     nodes
 }
 
-async fn compare(folders: &[&Path], storage: Storage, partitions: usize, whole: &Path) {
+async fn compare(
+    folders: &[&Path],
+    storage: Storage,
+    partitions: usize,
+    config: ClusterConfig,
+    whole: &Path,
+) {
     let alone = engine(whole, Storage::Own, 2).await;
-    let nodes = cluster(folders, storage, partitions).await;
+    let nodes = cluster(folders, storage, partitions, config).await;
     for (place, sql) in tpch::queries(SCALE).iter().enumerate() {
         let expected = run(&alone, sql).await.unwrap();
         let got = nodes[place % nodes.len()].query(sql).await;
@@ -52,14 +64,16 @@ async fn tpch_over_tables_in_parts() {
     // One node has no rows, another most.
     let shards = tpch::write_shards(SCALE, &folder.path().join("parts"), &[1, 0, 5, 2]).unwrap();
     let shards: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
-    compare(&shards, Storage::Own, 2, &whole).await;
+    for config in [ClusterConfig::default(), apart()] {
+        compare(&shards, Storage::Own, 2, config, &whole).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tpch_over_shared_tables() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
-    compare(&[folder.path(); 3], Storage::Shared, 3, folder.path()).await;
+    compare(&[folder.path(); 3], Storage::Shared, 3, apart(), folder.path()).await;
 }
 
 /// Three nodes with a part each of TPC-H's tables.
@@ -67,7 +81,7 @@ async fn three() -> (TempDir, Vec<PathBuf>, Vec<Node>) {
     let folder = tempfile::tempdir().unwrap();
     let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).unwrap();
     let paths: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
-    let nodes = cluster(&paths, Storage::Own, 2).await;
+    let nodes = cluster(&paths, Storage::Own, 2, apart()).await;
     (folder, shards, nodes)
 }
 
@@ -129,7 +143,7 @@ async fn a_node_that_leaves_takes_its_rows_along_and_a_new_one_brings_its_own() 
     assert_eq!(fewer, all * 2 / 3);
     // It knows one of them, and so all.
     let engine = engine(&shards[2], Storage::Own, 2).await;
-    let new = Node::start(engine, &[&nodes[1]], ClusterConfig::default()).await;
+    let new = Node::start(engine, &[&nodes[1]], apart()).await;
     met(&new, 2).await;
     met(&nodes[0], 2).await;
     assert_eq!(count(&new.query(sql).await.unwrap()), all);
@@ -173,7 +187,7 @@ async fn a_node_named_twice_and_by_itself_is_one() {
 async fn the_same_files_as_parts_of_two_nodes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
-    let nodes = cluster(&[folder.path(); 2], Storage::Own, 2).await;
+    let nodes = cluster(&[folder.path(); 2], Storage::Own, 2, apart()).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
     assert!(failure.message.contains("rows would come twice"), "{failure:?}");
     assert!(failure.message.contains("--shared-table"), "{failure:?}");
@@ -185,7 +199,7 @@ async fn shared_files_that_differ_are_refused() {
     for (folder, scale) in folders.iter().zip([0.001, 0.002]) {
         tpch::write_parquet(scale, folder.path(), |_, _| {}).unwrap();
     }
-    let nodes = cluster(&[folders[0].path(), folders[1].path()], Storage::Shared, 2).await;
+    let nodes = cluster(&[folders[0].path(), folders[1].path()], Storage::Shared, 2, apart()).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
     assert!(failure.message.contains("finds other files"), "{failure:?}");
 }

@@ -75,7 +75,7 @@ impl Three {
 }
 
 fn quick() -> ClusterConfig {
-    ClusterConfig { ping_interval: PING_INTERVAL, ..ClusterConfig::default() }
+    ClusterConfig { ping_interval: PING_INTERVAL, trunk_on_host: true, ..ClusterConfig::default() }
 }
 
 /// Reads until it fails; it must not just end.

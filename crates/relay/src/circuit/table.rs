@@ -182,6 +182,11 @@ impl Table {
         !self.accepts.is_empty() || self.closing || self.failed.is_some()
     }
 
+    /// All is over.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Nothing is open, and nothing to be sent.
     pub(super) fn is_idle(&self) -> bool {
         self.failed.is_some() || (self.pipes.is_empty() && !self.sending && !self.has_message())

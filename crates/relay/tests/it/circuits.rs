@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use futures::future::join_all;
 use lightship_overlay::Shape;
-use lightship_relay::{Circuit, Circuits, CircuitsConfig, Config, Incoming, RelayError};
+use lightship_relay::{Circuit, Circuits, CircuitsConfig, Config, End, Incoming, RelayError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -86,7 +86,7 @@ async fn a_megabyte_both_ways() {
         let stats = circuits[3].stats();
         assert_eq!((stats.opened, stats.accepted, stats.open_max), (1, 0, 1));
         assert_eq!((stats.sent_bytes, stats.received_bytes), (length as u64 + 1, length as u64 + 1));
-        assert!(circuits.iter().any(|circuits| circuits.stats().relay.counts.forwarded > 0));
+        assert!(circuits.iter().any(|circuits| circuits.stats().relay.unwrap().counts.forwarded > 0));
         close_all(&circuits).await;
         assert!(soon(incoming[6].accept()).await.is_none());
         assert_eq!(circuits[3].open(6).map(drop), Err(RelayError::Closed));
@@ -237,7 +237,7 @@ async fn a_killed_node_fails_all_by_its_name() {
             }
         });
     }
-    circuits[1].relay().kill();
+    circuits[1].relay().unwrap().kill();
     for error in soon(waiting.join_all()).await {
         assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
         assert!(error.to_string().starts_with("node 1 was lost: "), "{error}");
@@ -335,7 +335,10 @@ async fn in_order_by_many_ways() {
         while let Some(done) = soon(tasks.join_next()).await {
             let node = done.expect("no panic");
             round += 1;
-            circuits[node].relay().set_direct(vec![((node + 1 + round % (NODES - 1)) % NODES) as u32], 1);
+            circuits[node]
+                .relay()
+                .unwrap()
+                .set_direct(vec![((node + 1 + round % (NODES - 1)) % NODES) as u32], 1);
         }
         until(|| circuits.iter().all(|circuits| circuits.stats().open == 0)).await;
         assert!(circuits.iter().all(|circuits| circuits.stats().received_bytes == 2 * 7 * 20_000));
@@ -375,5 +378,71 @@ async fn a_node_that_sends_something_else_is_cut_off() {
     for (relay, inbox) in relays.into_iter().zip(inboxes) {
         let error = Circuits::start(relay, inbox, DEFAULT).map(drop);
         assert!(matches!(error, Err(RelayError::Config(_))), "{error:?}");
+    }
+}
+
+/// Both ends of a connection, and what comes in at the end that accepted it.
+fn trunk(message_bytes_max: u32) -> (Circuits, (Circuits, Incoming)) {
+    // Less than a message, so that both ends have to wait for each other.
+    let (ours, theirs) = tokio::io::duplex(1000);
+    let over = |stream, end| {
+        let (read, write) = tokio::io::split(stream);
+        Circuits::over(read, write, end, message_bytes_max, DEFAULT).expect("sizes that work")
+    };
+    (over(ours, End::Opener).0, over(theirs, End::Acceptor))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_circuits_over_one_connection() {
+    for message_bytes_max in [25, 10_000, 3 << 20] {
+        let length = if message_bytes_max < 100 { 5_000 } else { 300_000 };
+        let (ours, (_theirs, mut incoming)) = trunk(message_bytes_max);
+        // One that is never read.
+        let (mut stuck, _unread) = open(&ours, 1, &mut incoming).await;
+        stuck.write_all(&bytes(0, 1000)).await.expect("written");
+        let mut tasks = JoinSet::new();
+        for number in 1..20 {
+            let (near, far) = open(&ours, 1, &mut incoming).await;
+            tasks.spawn(async move {
+                let near = exchange_all(near, bytes(number, length));
+                let far = exchange_all(far, bytes(number + 100, length));
+                let (near, far) = futures::future::join(near, far).await;
+                assert!(near == bytes(number + 100, length) && far == bytes(number, length));
+            });
+        }
+        while let Some(done) = soon(tasks.join_next()).await {
+            done.expect("all bytes, in order");
+        }
+        assert_eq!(ours.stats().relay, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_ends_ends_its_circuits() {
+    let (ours, (theirs, mut incoming)) = trunk(10_000);
+    let (mut near, mut far) = open(&ours, 1, &mut incoming).await;
+    assert!(!ours.has_failed());
+    drop(ours);
+    let error = soon(far.read_u8()).await.expect_err("it has gone");
+    assert_eq!(error.kind(), ErrorKind::ConnectionAborted, "{error}");
+    assert!(soon(incoming.accept()).await.is_none());
+    assert!(theirs.has_failed());
+    assert_eq!(near.read_u8().await.expect_err("closed here").kind(), ErrorKind::ConnectionAborted);
+    // What is no message of a circuit, or larger than any.
+    for hostile in [u32::MAX, 24] {
+        let (mut stream, theirs) = tokio::io::duplex(1000);
+        let (read, write) = tokio::io::split(theirs);
+        let (circuits, mut incoming) =
+            Circuits::over(read, write, End::Acceptor, 10_000, DEFAULT).expect("sizes that work");
+        stream.write_all(&hostile.to_le_bytes()).await.expect("written");
+        stream.write_all(&[7; 24]).await.expect("written");
+        if hostile == u32::MAX {
+            assert!(soon(incoming.accept()).await.is_none());
+            assert!(circuits.has_failed());
+        } else {
+            // It is told that nothing it says counts any more.
+            let length = soon(stream.read_u32_le()).await.expect("an answer");
+            assert_eq!(length, 24);
+        }
     }
 }

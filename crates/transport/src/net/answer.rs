@@ -56,7 +56,6 @@ impl<'a> Answering<'a> {
         plan: Plan,
         message_bytes_max: u32,
         schema: SchemaRef,
-        encoders: Encoders,
         striping: Option<Striping>,
     ) -> Self {
         let choice = plan.codec.is_none().then(|| Choice::new(*PROCESSORS));
@@ -69,7 +68,7 @@ impl<'a> Answering<'a> {
             writer,
             meter,
             packer: Packer::new(plan, schema),
-            encoding: Encoding::new(encoders),
+            encoding: Encoding::new(Encoders::default()),
             codec: plan.codec.unwrap_or_default(),
             choice,
             trials: Vec::new(),
@@ -78,6 +77,12 @@ impl<'a> Answering<'a> {
             began: Instant::now(),
             stats: Stats::default(),
         }
+    }
+
+    /// With encoders that others use, too.
+    pub(super) fn encoded_by(mut self, encoders: Encoders) -> Self {
+        self.encoding = Encoding::new(encoders);
+        self
     }
 
     /// Sends all rows, and says that these were all.

@@ -528,11 +528,11 @@ impl Connection {
 }
 
 /// What comes of a greeting, if that comes in time.
-async fn welcomed(
-    greeting: impl Future<Output = Result<Connection>>,
+pub(super) async fn welcomed<T>(
+    greeting: impl Future<Output = Result<T>>,
     target: impl fmt::Display,
     config: &ClientConfig,
-) -> Result<Connection> {
+) -> Result<T> {
     let limit = config.connect_timeout;
     timeout(limit, greeting).await.unwrap_or_else(|_| {
         let late = format!("no welcome within {} seconds", limit.as_secs_f32());

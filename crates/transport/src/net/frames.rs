@@ -53,6 +53,14 @@ impl FrameReader {
         Self { stream, segments, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0, pool: Arc::default() }
     }
 
+    /// What the frames came by. Only where the peer has nothing to say yet that is no frame.
+    pub(super) fn into_stream(self) -> Result<ReadHalf> {
+        match self.ahead.len() - self.taken {
+            0 => Ok(self.stream),
+            _ => Err(TransportError::Protocol("something was said before it was asked for".into())),
+        }
+    }
+
     /// The next frame, its checksums verified; `None` at a clean end. `limit`
     /// says the largest payload allowed for a kind of frame; `alive` is called as
     /// bytes of one come in.
@@ -225,6 +233,11 @@ impl FrameWriter {
     /// With a lender, payloads go into shared memory where there is room.
     pub(super) fn new(stream: WriteHalf, lender: Option<Lender>) -> Self {
         Self { stream, lender }
+    }
+
+    /// What the frames went by.
+    pub(super) fn into_stream(self) -> WriteHalf {
+        self.stream
     }
 
     /// A result of this plan is next.

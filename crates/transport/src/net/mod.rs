@@ -18,6 +18,7 @@ mod shm;
 mod striping;
 mod tcp_info;
 pub mod tls;
+mod trunk;
 
 pub use client::{ClientConfig, Connection, Incoming};
 pub use descriptors::raise_descriptors;
@@ -27,6 +28,7 @@ pub use intake::Intake;
 pub use listen::Listen;
 pub use server::{Server, ServerConfig};
 pub use tcp_info::SegmentsSeen;
+pub use trunk::Trunk;
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,8 +40,10 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Query};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
-type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
+/// Bytes that come.
+pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+/// Where bytes go.
+pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Rows of a query as a service makes them.
 pub type Rows = Pin<Box<dyn Stream<Item = Result<RecordBatch, Failure>> + Send>>;
@@ -83,6 +87,12 @@ pub trait Service: Send + Sync + 'static {
         _task: &'a Task,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this node does no tasks of others")) })
+    }
+
+    /// Carries connections of another node of the cluster, which has shown its token, until the trunk ends; each of them is to
+    /// come in by `intake`.
+    fn carry<'a>(&'a self, _trunk: Trunk, _intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async {})
     }
 }
 

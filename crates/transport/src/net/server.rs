@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::OptionFuture;
-use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_TRUNK, Task};
 use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
@@ -26,6 +26,7 @@ use super::meet::MeetingPlace;
 use super::meter::Meter;
 use super::shm;
 use super::striping::{Tickets, carry};
+use super::trunk::Trunk;
 use super::{Answer, ReadHalf, Service, WriteHalf, lock};
 use crate::proto::{Server as Proto, ServerEvent};
 use crate::{Result, TransportError};
@@ -153,12 +154,13 @@ impl Server {
                     Ok(_) if tasks.len() >= self.config.connections_max + peers + REFUSALS_MAX => {}
                     Ok((stream, peer)) => {
                         let (config, service) = (self.config.clone(), service.clone());
-                        let tickets = tickets.clone();
+                        let (tickets, intake) = (tickets.clone(), self.intake.clone());
                         let (places, shutdown) = (places.clone(), shutdown.clone());
                         let peer_places = peer_places.clone();
                         tasks.spawn(async move {
                             let place = Mutex::new(places.try_acquire_owned().ok());
-                            let handler = Handler { config, service, tickets, place, peer_places, shutdown };
+                            let handler =
+                                Handler { config, service, tickets, place, peer_places, shutdown, intake };
                             match handler.serve(stream).await {
                                 Ok(()) => tracing::debug!(peer, "connection closed"),
                                 Err(error) => tracing::info!(peer, %error, "connection ended"),
@@ -216,6 +218,7 @@ struct Handler {
     place: Mutex<Option<OwnedSemaphorePermit>>,
     peer_places: Arc<Semaphore>,
     shutdown: watch::Receiver<bool>,
+    intake: Intake,
 }
 
 /// What the futures of one connection share.
@@ -230,6 +233,8 @@ pub(super) struct Link {
 pub(super) struct Shared {
     pub(super) proto: Proto,
     hello: Option<Hello>,
+    /// The client wants to send something else than frames.
+    is_trunk: bool,
     asked: Option<Asked>,
     join: Option<Join>,
     pub(super) cancelled: bool,
@@ -302,6 +307,17 @@ enum Way {
     Met { token: String },
 }
 
+/// What follows upon a conversation.
+enum Next {
+    Nothing,
+    /// It goes on in another place.
+    Session(Box<Session>),
+    /// Others come by its connection.
+    Trunk {
+        same_host: bool,
+    },
+}
+
 impl Session {
     fn new(
         reader: FrameReader,
@@ -314,6 +330,7 @@ impl Session {
         let shared = Shared {
             proto,
             hello: None,
+            is_trunk: false,
             asked: None,
             join: None,
             cancelled: false,
@@ -370,19 +387,27 @@ impl Handler {
     /// One socket from hello to its end. Answers the session that goes on in its stead.
     async fn converse(&self, session: Session) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
-        let Session { link, reader, mut writer, meter, way } = session;
+        let Session { link, mut reader, mut writer, meter, way } = session;
         let ended = tokio::select! {
-            ended = receive(&link, reader) => ended.map(|()| None),
+            ended = receive(&link, &mut reader) => ended.map(|()| Next::Nothing),
             ended = self.answer_all(&link, &mut writer, meter, way) => ended,
-            ended = keep_time(&link) => ended.map(|()| None),
+            ended = keep_time(&link) => ended.map(|()| Next::Nothing),
         };
+        if let Ok(Next::Trunk { same_host }) = ended {
+            let trunk = Trunk { read: reader.into_stream()?, write: writer.into_stream(), same_host };
+            self.service.carry(trunk, self.intake.clone()).await;
+            return Ok(None);
+        }
         // Whoever speaks another protocol, or breaks this one, is told so before the door closes.
         if let Err(error @ (TransportError::Wire(_) | TransportError::Protocol(_))) = &ended {
             lock(&link.shared).proto.refuse(&Proto::protocol_failure(error));
             let _ = timeout(limit, flush(&link, &mut writer)).await;
         }
         let _ = timeout(limit, writer.shutdown()).await;
-        ended
+        ended.map(|next| match next {
+            Next::Session(session) => Some(*session),
+            Next::Nothing | Next::Trunk { .. } => None,
+        })
     }
 
     async fn open(&self, stream: Accepted) -> Result<Session> {
@@ -404,14 +429,15 @@ impl Handler {
         })
     }
 
-    /// Hello, then one query after the other. Ends with a session when the client goes to a meeting.
+    /// Hello, then one query after the other. Ends with a session when the client goes to a meeting, and at once
+    /// where a node wants a trunk.
     async fn answer_all(
         &self,
         link: &Link,
         writer: &mut FrameWriter,
         mut meter: Meter,
         way: Way,
-    ) -> Result<Option<Session>> {
+    ) -> Result<Next> {
         let limit = self.config.handshake_timeout;
         let hello = async {
             loop {
@@ -426,6 +452,13 @@ impl Handler {
             lock(&link.shared).proto.refuse(&refusal);
             flush(link, writer).await?;
             return Err(refusal.into());
+        }
+        if let Way::Tcp { same_host } = way
+            && is_trunk(&hello)
+        {
+            lock(&link.shared).proto.welcome(String::new(), CAPABILITY_CLUSTER | CAPABILITY_TRUNK, None);
+            flush(link, writer).await?;
+            return Ok(Next::Trunk { same_host });
         }
         let (capabilities, place) = match &way {
             Way::Tcp { .. } | Way::Pipe if self.is_peer(&hello) => {
@@ -474,12 +507,12 @@ impl Handler {
             }
             tokio::select! {
                 () = link.wake.notified() => {}
-                Some(session) = &mut meeting => return Ok(Some(session)),
+                Some(session) = &mut meeting => return Ok(Next::Session(Box::new(session))),
                 () = down(&mut shutdown) => {
                     let failure = Failure::new(ErrorCode::ShuttingDown, "the node is shutting down");
                     lock(&link.shared).proto.refuse(&failure);
                     flush(link, writer).await?;
-                    return Ok(None);
+                    return Ok(Next::Nothing);
                 }
             }
         }
@@ -563,7 +596,8 @@ impl Handler {
 
         writer.begin(&plan);
         let message_bytes_max = self.config.message_bytes_max;
-        Answering::new(link, writer, meter, plan, message_bytes_max, schema, encoders, striping)
+        Answering::new(link, writer, meter, plan, message_bytes_max, schema, striping)
+            .encoded_by(encoders)
             .run(rows)
             .await
     }
@@ -604,9 +638,11 @@ pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
     Ok(())
 }
 
-async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
+async fn receive(link: &Link, reader: &mut FrameReader) -> Result<()> {
     loop {
-        match receive_one(link, &mut reader).await {
+        match receive_one(link, reader).await {
+            // What follows is not for us to read.
+            Ok(true) if lock(&link.shared).is_trunk => std::future::pending().await,
             Ok(true) => {}
             Ok(false) => break,
             // How circuits end, and sockets of clients that were in a hurry.
@@ -628,7 +664,10 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
     let Some((header, payload)) = reader.next(limit, alive).await? else { return Ok(false) };
     let mut shared = lock(&link.shared);
     match shared.proto.handle(Instant::now(), &header, &payload)? {
-        Some(ServerEvent::Hello(hello)) => shared.hello = Some(hello),
+        Some(ServerEvent::Hello(hello)) => {
+            shared.is_trunk = is_trunk(&hello);
+            shared.hello = Some(hello);
+        }
         Some(ServerEvent::Query(query)) => shared.ask(Asked::Query(query)),
         Some(ServerEvent::Task(task)) => shared.ask(Asked::Task(task)),
         Some(ServerEvent::Join(join)) => shared.join = Some(join),
@@ -639,6 +678,12 @@ async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
     }
     link.wake.notify_one();
     Ok(true)
+}
+
+/// Whether a node asks for a trunk.
+fn is_trunk(hello: &Hello) -> bool {
+    let both = CAPABILITY_CLUSTER | CAPABILITY_TRUNK;
+    hello.capabilities & both == both
 }
 
 async fn keep_time(link: &Link) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float32Array,
     Float64Array, Int64Array, ListArray, RecordBatch, StringArray, UInt64Array, types::Int32Type,
@@ -78,6 +79,37 @@ fn strings_take_their_pattern() {
     assert!((sent(BinaryArray::from_iter_values(&noise)) as usize) < 8 * ROWS + 300);
     assert!(sent(StringArray::from_iter_values(std::iter::repeat_n("same", ROWS))) < 64);
     assert!(sent(StringArray::from_iter_values(std::iter::repeat_n("", ROWS))) < 64);
+}
+
+/// Symbols cost milliseconds to find, and a table in each message.
+#[test]
+fn only_much_text_is_worth_symbols() {
+    let words = ["slow ", "quick ", "silent ", "packages ", "deposits ", "among "];
+    let text = |row: usize| {
+        (0..6)
+            .map(|word| words[(noise(row * 6 + word) % 6) as usize])
+            .chain([&*row.to_string()])
+            .collect::<String>()
+    };
+    let batch = |rows: std::ops::Range<usize>| {
+        one(Arc::new(StringArray::from_iter_values(rows.map(text))) as ArrayRef)
+    };
+    let plain = |batch: &RecordBatch| batch.column(0).as_string::<i32>().value_data().len();
+    let mut encoder = Encoder::new(Codec::Light);
+    let mut share = |batch: &RecordBatch| {
+        let message = encoder.encode(batch).unwrap();
+        let back = decode(&batch.schema(), Buffer::from_vec(message.to_vec()), message.body_bytes()).unwrap();
+        assert_eq!(&back, batch);
+        f64::from(message.payload_bytes()) / plain(batch) as f64
+    };
+    let few = batch(0..300);
+    assert!(share(&few) > 0.9, "a little text");
+    let many = batch(300..ROWS);
+    assert!(plain(&many) > 64 << 10);
+    assert!(share(&many) < 0.5, "as much as has been seen by now");
+    assert!(share(&few) < 0.5, "with the symbols that are known");
+    assert!(share(&batch(0..20)) > 0.9, "less than their table");
+    assert!(share(&many) < 0.5, "which are kept all the same");
 }
 
 #[test]

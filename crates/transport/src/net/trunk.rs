@@ -1,0 +1,67 @@
+//! Connections between nodes that carry others: hellos as on any, and then whatever the nodes make of it.
+
+use std::time::Instant;
+
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_TRUNK};
+use socket2::SockRef;
+
+use super::client::welcomed;
+use super::frames::{FrameReader, FrameWriter, Segments};
+use super::{ClientConfig, Endpoint, ReadHalf, WriteHalf};
+use crate::proto::{Client, ClientEvent};
+use crate::{Result, TransportError};
+
+/// Bytes that the system takes and has not sent: what is said next waits for no more than these.
+const UNSENT_BYTES: u32 = 256 << 10;
+
+/// One end of a trunk: bytes both ways, after the hellos.
+pub struct Trunk {
+    /// From the other node.
+    pub read: ReadHalf,
+    /// To it.
+    pub write: WriteHalf,
+    /// Whether both are on one host, as far as addresses tell.
+    pub same_host: bool,
+}
+
+impl Trunk {
+    /// Connects to another node of the cluster, as [`ClientConfig::peer`], and is welcomed.
+    ///
+    /// # Errors
+    /// When the node can't be reached, does not speak the protocol, or refuses the token.
+    pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
+        let target = endpoint.to_string();
+        welcomed(Self::greet(endpoint, config), &target, config).await
+    }
+
+    async fn greet(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
+        let socket = endpoint.connect(false).await?;
+        let capabilities = CAPABILITY_CLUSTER | CAPABILITY_TRUNK;
+        let mut client =
+            Client::new(Instant::now(), config.token.clone(), capabilities, config.ping_interval);
+        let mut reader = FrameReader::new(socket.read, Segments::None);
+        let mut writer = FrameWriter::new(socket.write, None);
+        if let Some(tcp) = &socket.tcp {
+            // Where that can't be said, what is urgent waits longer.
+            let _ = SockRef::from(tcp.as_ref()).set_tcp_notsent_lowat(UNSENT_BYTES);
+        }
+        let frames: Vec<_> = std::iter::from_fn(|| client.poll_transmit()).collect();
+        writer.write(&frames).await?;
+        loop {
+            let limit = |kind| client.payload_bytes_max(kind);
+            let Some((header, payload)) = reader.next(limit, || ()).await? else {
+                return Err(TransportError::Closed { during: Some("before its hello") });
+            };
+            match client.handle(Instant::now(), &header, payload)? {
+                Some(ClientEvent::Ready) => break,
+                Some(ClientEvent::Failed(failure)) => return Err(failure.into()),
+                _ => {}
+            }
+        }
+        if client.server().capabilities & CAPABILITY_TRUNK == 0 {
+            return Err(TransportError::Protocol("the node carries no other connections".into()));
+        }
+        let read = reader.into_stream()?;
+        Ok(Self { read, write: writer.into_stream(), same_host: socket.same_host })
+    }
+}
