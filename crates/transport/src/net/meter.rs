@@ -7,6 +7,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::tcp_info::TcpInfo;
+use super::trunk;
 use crate::adapt::{Bandwidth, Carried};
 
 /// The kernel takes no more than this beyond what TCP's window lets out: what is
@@ -83,6 +84,13 @@ impl Meter {
             && let Err(error) = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
         {
             tracing::debug!(%error, "the socket buffers as much as it likes");
+        }
+    }
+
+    /// The connection is a trunk from now on, and nobody's to measure.
+    pub(super) fn prepare_trunk(self) {
+        if let Some(socket) = &self.socket {
+            trunk::prepare(&SockRef::from(socket));
         }
     }
 

@@ -458,6 +458,7 @@ impl Handler {
         {
             lock(&link.shared).proto.welcome(String::new(), CAPABILITY_CLUSTER | CAPABILITY_TRUNK, None);
             flush(link, writer).await?;
+            meter.prepare_trunk();
             return Ok(Next::Trunk { same_host });
         }
         let (capabilities, place) = match &way {

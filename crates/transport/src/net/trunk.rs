@@ -1,9 +1,9 @@
 //! Connections between nodes that carry others: hellos as on any, and then whatever the nodes make of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_TRUNK};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::client::welcomed;
 use super::frames::{FrameReader, FrameWriter, Segments};
@@ -13,6 +13,9 @@ use crate::{Result, TransportError};
 
 /// Bytes that the system takes and has not sent: what is said next waits for no more than these.
 const UNSENT_BYTES: u32 = 256 << 10;
+/// A trunk on which nothing was said for so long is probed, and given up after three times this.
+const PROBED_AFTER: Duration = Duration::from_secs(10);
+const PROBES: u32 = 2;
 
 /// One end of a trunk: bytes both ways, after the hellos.
 pub struct Trunk {
@@ -42,8 +45,7 @@ impl Trunk {
         let mut reader = FrameReader::new(socket.read, Segments::None);
         let mut writer = FrameWriter::new(socket.write, None);
         if let Some(tcp) = &socket.tcp {
-            // Where that can't be said, what is urgent waits longer.
-            let _ = SockRef::from(tcp.as_ref()).set_tcp_notsent_lowat(UNSENT_BYTES);
+            prepare(&SockRef::from(tcp.as_ref()));
         }
         let frames: Vec<_> = std::iter::from_fn(|| client.poll_transmit()).collect();
         writer.write(&frames).await?;
@@ -63,5 +65,16 @@ impl Trunk {
         }
         let read = reader.into_stream()?;
         Ok(Self { read, write: writer.into_stream(), same_host: socket.same_host })
+    }
+}
+
+/// What the system is to do with a trunk's socket: keep little that is unsent, and notice who has vanished without a
+/// word, as what goes over the trunk may have nothing to say.
+pub(super) fn prepare(socket: &SockRef<'_>) {
+    let probes = TcpKeepalive::new().with_time(PROBED_AFTER).with_interval(PROBED_AFTER).with_retries(PROBES);
+    for done in [socket.set_tcp_notsent_lowat(UNSENT_BYTES), socket.set_tcp_keepalive(&probes)] {
+        if let Err(error) = done {
+            tracing::debug!(%error, "a trunk's socket stays as it is");
+        }
     }
 }

@@ -9,3 +9,4 @@ mod shm;
 mod sizes;
 mod streams;
 mod support;
+mod trunks;

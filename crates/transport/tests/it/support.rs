@@ -11,7 +11,8 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
 use lightship_transport::net::{
-    Answer, ClientConfig, Connection, Endpoint, Incoming, Listen, Server, ServerConfig, Service,
+    Answer, ClientConfig, Connection, Endpoint, Incoming, Intake, Listen, Server, ServerConfig, Service,
+    Trunk,
 };
 use lightship_transport::{Result, TransportError};
 use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
@@ -71,6 +72,14 @@ impl Service for Shared {
                 _ => rows.boxed(),
             };
             Ok(Answer::new(schema(), Some(count * BATCH_ROWS), rows))
+        })
+    }
+
+    /// There is room for one.
+    fn carry<'a>(&'a self, trunk: Trunk, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            let one = tokio::io::join(trunk.read, trunk.write);
+            intake.serve(one, "a trunk".into()).await.expect("the server is there");
         })
     }
 }
