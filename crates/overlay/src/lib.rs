@@ -13,6 +13,7 @@
 //! - [`Forwarder`](forwarder::Forwarder): a node that forwards, without its sockets.
 //! - [`Pool`]: who gets direct connections after what [`Traffic`]; [`Reserve`]: how many sockets to keep for
 //!   them.
+//! - [`Division`], [`Way`]: whether a stream goes direct or over the overlay, by peers, connections and message size.
 //! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report).
 //!
 //! No I/O, no clock, no threads; randomness by seeds. It does not send anything, and does not route
@@ -32,6 +33,7 @@
 //! # Ok::<(), lightship_overlay::OverlayError>(())
 //! ```
 
+mod choice;
 mod circulant;
 mod connectivity;
 mod direct;
@@ -50,6 +52,7 @@ mod topology;
 mod traffic;
 mod ways;
 
+pub use choice::{CONNECTIONS_MIN, Division, LARGE_MESSAGE_BYTES, Way};
 pub use circulant::circulant;
 pub use direct::{Direct, Knowledge, Pool};
 pub use draw::draw;

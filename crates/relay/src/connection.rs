@@ -60,7 +60,7 @@ pub(crate) async fn dial(shared: Arc<Shared>, connection: ConnectionId, peer: u3
 /// Connects, and is let in or refused.
 async fn open(shared: &Shared, peer: u32) -> io::Result<Result<Socket, Why>> {
     let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
-    let mut socket = Socket::opened(tcp, &shared.config.security).await?;
+    let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
     let refused = greet(shared, &mut socket, peer, Use::Topology).await?;
     Ok(refused.map_or(Ok(socket), Err))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
     let both_ways = shared.config.direct_both_ways;
     let greeted = async {
         let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
-        let mut socket = Socket::opened(tcp, &shared.config.security).await?;
+        let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
         let of = if both_ways { Use::DirectBothWays } else { Use::DirectOneWay };
         let refused = greet(&shared, &mut socket, peer, of).await?;
         Ok::<_, io::Error>(Some(socket).filter(|_| refused.is_none()))

@@ -18,8 +18,18 @@ pub struct Tls {
     pub server: Arc<ServerConfig>,
     /// For connections that it opens: the authorities it trusts.
     pub client: Arc<ClientConfig>,
-    /// What the certificate of every node is for.
-    pub name: ServerName<'static>,
+    /// What the certificate of each node is for, by number; one alone is that of all.
+    pub names: Vec<ServerName<'static>>,
+}
+
+impl Tls {
+    /// What a node's certificate is to be for.
+    pub(crate) fn name(&self, node: u32) -> Option<ServerName<'static>> {
+        match &self.names[..] {
+            [all] => Some(all.clone()),
+            names => names.get(node as usize).cloned(),
+        }
+    }
 }
 
 /// TLS and a token, both of which a node needs that listens beyond its host.
@@ -39,6 +49,9 @@ impl Security {
         let wrong = |what: String| Err(RelayError::Config(what));
         if self.token.as_ref().is_some_and(|token| token.is_empty() || token.len() > TOKEN_BYTES_MAX) {
             return wrong(format!("a token has 1 to {TOKEN_BYTES_MAX} bytes"));
+        }
+        if self.tls.as_ref().is_some_and(|tls| tls.names.is_empty()) {
+            return wrong("TLS, and no name that a certificate could be for".to_owned());
         }
         let safe = self.tls.is_some() && self.token.is_some();
         if !safe && !self.insecure && !listens.ip().is_loopback() {

@@ -18,14 +18,16 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// The end that has opened it.
-    pub(crate) async fn opened(tcp: TcpStream, security: &Security) -> io::Result<Self> {
+    /// The end that has opened it, to a node.
+    pub(crate) async fn opened(tcp: TcpStream, peer: u32, security: &Security) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
         Ok(match &security.tls {
             None => Self::plain(tcp),
             Some(tls) => {
                 let connector = TlsConnector::from(tls.client.clone());
-                Self::encrypted(connector.connect(tls.name.clone(), tcp).await?.into())
+                let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "its certificate's name is not known");
+                let name = tls.name(peer).ok_or_else(unnamed)?;
+                Self::encrypted(connector.connect(name, tcp).await?.into())
             }
         })
     }

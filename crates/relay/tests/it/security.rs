@@ -34,7 +34,7 @@ fn tls() -> Tls {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::try_from(NAME).expect("a name");
-    Tls { server: Arc::new(server), client: Arc::new(client), name }
+    Tls { server: Arc::new(server), client: Arc::new(client), names: vec![name] }
 }
 
 fn with_token(token: &str) -> Security {
