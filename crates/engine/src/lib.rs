@@ -40,7 +40,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use cluster::{Cluster, Local, LocalTable};
 
-pub use cluster::{ClusterConfig, ClusterLoad, Member, Wire};
+pub use cluster::{ClusterConfig, ClusterLoad, Member, OverlayConfig, OverlayState, Wire};
 pub use error::{EngineError, Result};
 
 /// A query of a cluster waits so long for others to end.
@@ -223,6 +223,12 @@ impl Engine {
     /// What this node holds for queries of the cluster.
     pub fn cluster_load(&self) -> ClusterLoad {
         self.cluster.as_ref().map(|cluster| cluster.load()).unwrap_or_default()
+    }
+
+    /// The overlay that rows go over, as this node sees it; none where it takes part in none. What
+    /// [`Engine::watch_cluster`] counts includes that it opens and ends.
+    pub fn cluster_overlay(&self) -> Option<OverlayState> {
+        self.cluster.as_ref().and_then(|cluster| cluster.overlay())
     }
 
     /// Says goodbye to the other nodes: they no longer count on this one.

@@ -34,4 +34,12 @@ impl Service for Engine {
     fn carry<'a>(&'a self, trunk: Trunk, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(crate::cluster::carry(trunk, intake))
     }
+
+    fn beside<'a>(&'a self, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            if let Some(cluster) = &self.cluster {
+                cluster.follow_overlays(intake).await;
+            }
+        })
+    }
 }

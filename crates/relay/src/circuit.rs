@@ -259,6 +259,21 @@ impl Circuits {
         self.owner.relay.as_deref()
     }
 
+    /// Comes back when no circuit is open, whoever opened it, and nothing is left to be sent of one; or all is over.
+    pub async fn idle(&self) {
+        let shared = &self.owner.shared;
+        loop {
+            let idle = shared.idle.notified();
+            tokio::pin!(idle);
+            // Before looking, so that nothing is missed in between.
+            idle.as_mut().enable();
+            if shared.with(|table| table.is_idle()) {
+                return;
+            }
+            idle.await;
+        }
+    }
+
     /// Opens and accepts no more circuits, and resets those that are open, but for what was written and shut
     /// down; when all of them have been forgotten at both ends, closes the relay as [`Relay::close`] does:
     /// a node that others' circuits still go through has to wait until these have ended, too.
@@ -266,18 +281,8 @@ impl Circuits {
     /// # Errors
     /// Whatever ended the relay before.
     pub async fn close(&self) -> Result<()> {
-        let shared = &self.owner.shared;
-        shared.with(Table::close);
-        loop {
-            let idle = shared.idle.notified();
-            tokio::pin!(idle);
-            // Before looking, so that nothing is missed in between.
-            idle.as_mut().enable();
-            if shared.with(|table| table.is_idle()) {
-                break;
-            }
-            idle.await;
-        }
+        self.owner.shared.with(Table::close);
+        self.idle().await;
         match &self.owner.relay {
             Some(relay) => {
                 relay.all_left().await?;

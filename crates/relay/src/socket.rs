@@ -25,7 +25,8 @@ impl Socket {
             None => Self::plain(tcp),
             Some(tls) => {
                 let connector = TlsConnector::from(tls.client.clone());
-                let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "its certificate's name is not known");
+                let unnamed =
+                    || io::Error::new(io::ErrorKind::InvalidInput, "its certificate's name is not known");
                 let name = tls.name(peer).ok_or_else(unnamed)?;
                 Self::encrypted(connector.connect(name, tcp).await?.into())
             }

@@ -59,6 +59,23 @@ pub(crate) struct Description {
     /// Nodes that it has met and that have not left.
     #[prost(string, repeated, tag = "4")]
     pub(crate) met: Vec<String>,
+    /// Its part in overlays, where it has one.
+    #[prost(message, optional, tag = "5")]
+    pub(crate) overlay: Option<OverlayPart>,
+}
+
+/// How a node can be part of an overlay.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OverlayPart {
+    /// HOST:PORT, as others reach it.
+    #[prost(string, tag = "1")]
+    pub(crate) address: String,
+    /// Connections with rows that it may have.
+    #[prost(uint64, tag = "2")]
+    pub(crate) connections_max: u64,
+    /// The overlay that it is part of, as long as streams may go over that.
+    #[prost(fixed64, optional, tag = "3")]
+    pub(crate) epoch: Option<u64>,
 }
 
 /// A table, or the part of it that a node has.

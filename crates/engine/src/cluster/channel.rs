@@ -216,6 +216,10 @@ impl WorkerChannel for PeerChannel {
             replies = try_join_all(replies) => replies?,
             why = self.cluster.queries.ended(&query) => return Err(why.into()),
         };
+        let over_overlay = replies.iter().filter(|reply| reply.over_overlay).count();
+        if over_overlay > 0 {
+            measure().global_counter(explain::OVERLAY).add(over_overlay);
+        }
         let streams = replies.into_iter().map(|reply| {
             let measured = (bytes.clone(), rows_read.clone(), wait.clone());
             let (queries, query) = (self.cluster.queries.clone(), request.task_key.query_id);

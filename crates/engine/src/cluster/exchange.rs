@@ -15,16 +15,15 @@ const WINDOW_BATCHES: u32 = 2;
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 /// So many kinds of rows are remembered: what is known of a column can take 200 KB.
 const SCHEMAS_MAX: usize = 16;
-/// Beyond this, larger messages win nothing.
-const MESSAGE_BYTES_MAX: u64 = 1 << 20;
-
 /// What streams from other nodes may hold here.
 ///
 /// A stream gets the more, the more is free, and always something: were it to wait for others, which may wait
 /// for it, the query could lock up. So at most `limit_bytes` are held, and 128 KiB for each stream beyond.
+/// Beyond `message_bytes_max`, larger messages win nothing.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     limit_bytes: u64,
+    message_bytes_max: u64,
     held_bytes: AtomicU64,
     /// By columns, those that were asked for last at the front.
     encoders: Mutex<VecDeque<(SchemaRef, Encoders)>>,
@@ -38,8 +37,13 @@ pub(crate) struct Lease {
 }
 
 impl Exchange {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, held_bytes: AtomicU64::new(0), encoders: Mutex::default() }
+    pub(crate) fn new(limit_bytes: u64, message_bytes_max: u32) -> Self {
+        Self {
+            limit_bytes,
+            message_bytes_max: u64::from(message_bytes_max).max(1),
+            held_bytes: AtomicU64::new(0),
+            encoders: Mutex::default(),
+        }
     }
 
     /// What rows of these columns are encoded with. The next stage, or query, with the same columns need not find out
@@ -65,8 +69,8 @@ impl Exchange {
         let window = u64::from(WINDOW_BATCHES);
         // Half of what is free: others will come.
         let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2;
-        let message_bytes =
-            (free / (streams.max(1) as u64 * window)).clamp(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX);
+        let share = free / (streams.max(1) as u64 * window);
+        let message_bytes = share.max(MESSAGE_BYTES_MIN).min(self.message_bytes_max);
         let plan = Plan {
             batch_bytes: message_bytes as u32,
             message_bytes: message_bytes as u32,
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn streams_share_what_is_free_and_none_waits() {
-        let exchange = Arc::new(Exchange::new(8 << 20));
+        let exchange = Arc::new(Exchange::new(8 << 20, 1 << 20));
         let (plan, first) = exchange.leases(2);
         assert_eq!((plan.message_bytes, plan.window_batches), (1 << 20, 2));
         assert_eq!(exchange.held_bytes(), 4 << 20);

@@ -64,6 +64,8 @@ pub(crate) struct Edge {
     pub(crate) rows: u64,
     /// With headers, as encoded; unknown of what was not read to its end, as below a LIMIT.
     pub(crate) bytes_wire: Option<u64>,
+    /// Streams of it that went over the overlay; others went directly.
+    pub(crate) overlay_streams: u64,
     /// The reader waited so long for these rows, of all its partitions together.
     pub(crate) wait_seconds: f64,
 }
@@ -148,6 +150,7 @@ fn stage(
                 to_node: to.clone(),
                 rows: sent.rows,
                 bytes_wire: (sent.bytes > 0).then_some(sent.bytes),
+                overlay_streams: sent.overlay_streams,
                 wait_seconds: sent.wait_ns as f64 / 1e9,
             });
         }
@@ -206,6 +209,7 @@ fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
 struct Sent {
     rows: u64,
     bytes: u64,
+    overlay_streams: u64,
     wait_ns: u64,
 }
 
@@ -213,6 +217,7 @@ struct Sent {
 pub(crate) const BYTES: &str = "bytes_transferred";
 pub(crate) const ROWS: &str = "rows_transferred";
 pub(crate) const WAIT: &str = "wait_time";
+pub(crate) const OVERLAY: &str = "overlay_streams";
 
 /// What a boundary's tasks read from each node.
 fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
@@ -224,6 +229,9 @@ fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
         let sent = edges.entry((task.unwrap_or(0), node.value().to_owned())).or_default();
         match metric.value() {
             MetricValue::Count { name, count } if name == ROWS => sent.rows += count.value() as u64,
+            MetricValue::Count { name, count } if name == OVERLAY => {
+                sent.overlay_streams += count.value() as u64;
+            }
             MetricValue::Time { name, time } if name == WAIT => sent.wait_ns += time.value() as u64,
             MetricValue::Custom { name, value } if name == BYTES => {
                 let bytes = value.as_any().downcast_ref::<BytesCounterMetric>();

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use url::Url;
 
 use super::VERSION;
-use super::ask::{Ask, Description, Table, Watch};
+use super::ask::{Ask, Description, OverlayPart, Table, Watch};
 use super::peer::{Dial, Peer};
 use super::reply::first_binary;
 use crate::error::{EngineError, Result};
@@ -53,6 +53,29 @@ pub(crate) struct Snapshot {
     pub(crate) absent: Vec<Absent>,
 }
 
+/// A node that can be part of an overlay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OverlayNode {
+    pub(crate) name: String,
+    pub(crate) instance: u64,
+    pub(crate) address: String,
+    pub(crate) connections_max: usize,
+    /// The overlay that it is part of.
+    pub(crate) epoch: Option<u64>,
+}
+
+impl OverlayNode {
+    fn of(name: &str, instance: u64, part: &OverlayPart) -> Self {
+        Self {
+            name: name.to_owned(),
+            instance,
+            address: part.address.clone(),
+            connections_max: usize::try_from(part.connections_max).unwrap_or(usize::MAX),
+            epoch: part.epoch,
+        }
+    }
+}
+
 /// The nodes.
 pub(crate) struct Members {
     pub(crate) me: String,
@@ -60,6 +83,8 @@ pub(crate) struct Members {
     pub(crate) instance: u64,
     tables: Vec<Table>,
     dial: Dial,
+    /// This node's part in overlays, as others are told of it.
+    overlay: Mutex<Option<OverlayPart>>,
     known: Mutex<BTreeMap<String, Known>>,
     /// Addresses that stand for this node, or for one of another name.
     aliases: Mutex<BTreeSet<String>>,
@@ -121,6 +146,7 @@ impl Members {
             aliases: Mutex::default(),
             instance: fastrand::u64(..),
             tables,
+            overlay: Mutex::new(dial.overlay.as_ref().map(|overlay| overlay.part())),
             dial,
             known: Mutex::default(),
             changes: Mutex::new(Some(watch::Sender::new(0))),
@@ -135,7 +161,8 @@ impl Members {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) {
+    /// Wakes whoever follows changes.
+    pub(crate) fn changed(&self) {
         if let Some(changes) = self.changes().as_ref() {
             changes.send_modify(|count| *count += 1);
         }
@@ -240,6 +267,41 @@ impl Members {
         self.changed();
     }
 
+    fn overlay(&self) -> MutexGuard<'_, Option<OverlayPart>> {
+        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the others which overlay this node is part of.
+    pub(crate) fn tell_epoch(&self, epoch: Option<u64>) {
+        if let Some(part) = self.overlay().as_mut() {
+            part.epoch = epoch;
+        }
+        self.changed();
+    }
+
+    /// The nodes that an overlay would connect, by name; nothing where one of them can't be part of any.
+    pub(crate) fn overlay_nodes(&self) -> Option<Vec<OverlayNode>> {
+        let mut nodes = vec![OverlayNode::of(&self.me, self.instance, self.overlay().as_ref()?)];
+        for (name, known) in self.known().iter() {
+            if let Condition::Met(description) = &known.condition {
+                nodes.push(OverlayNode::of(name, description.instance, description.overlay.as_ref()?));
+            }
+        }
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Some(nodes)
+    }
+
+    /// Whether one of certain other nodes is part of an overlay.
+    pub(crate) fn has_told(&self, epoch: u64, is_of: impl Fn(&str, u64) -> bool) -> bool {
+        self.known().iter().any(|(name, known)| match &known.condition {
+            Condition::Met(description) => {
+                let told = description.overlay.as_ref().and_then(|part| part.epoch);
+                told == Some(epoch) && is_of(name, description.instance)
+            }
+            _ => false,
+        })
+    }
+
     /// As this node describes itself.
     fn describe(&self) -> Description {
         let all = self.known();
@@ -249,6 +311,7 @@ impl Members {
             instance: self.instance,
             tables: self.tables.clone(),
             met: all.values().filter(met).map(|known| known.peer.name.clone()).collect(),
+            overlay: self.overlay().clone(),
         }
     }
 
@@ -475,8 +538,8 @@ mod tests {
     use super::*;
 
     fn members(name: &str) -> Arc<Members> {
-        let dial =
-            Dial { tls: None, client: ClientConfig::default(), connections_max: 1, trunk_on_host: false };
+        let client = ClientConfig::default();
+        let dial = Dial { tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
         Members::new(name.into(), Vec::new(), dial).unwrap()
     }
 

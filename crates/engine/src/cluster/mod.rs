@@ -13,6 +13,7 @@ pub(crate) mod explain;
 mod grpc;
 mod members;
 mod metrics;
+mod overlay;
 mod peer;
 mod queries;
 mod reply;
@@ -30,7 +31,7 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{DistributedExt, SessionStateBuilderExt, Worker, WorkerQueryContext};
-use lightship_transport::net::{Answer, ClientConfig};
+use lightship_transport::net::{Answer, ClientConfig, Intake};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::Failure;
 use tokio::sync::{OnceCell, Semaphore};
@@ -39,6 +40,8 @@ use self::ask::Table;
 use self::channel::Channels;
 use self::exchange::Exchange;
 use self::members::Members;
+use self::overlay::Overlay;
+pub use self::overlay::{OverlayConfig, OverlayState};
 pub(crate) use self::peer::carry;
 use self::peer::{Dial, Peer};
 use self::queries::Queries;
@@ -90,6 +93,11 @@ pub struct ClusterConfig {
     pub ping_interval: Duration,
     /// The same on all nodes.
     pub wire: Wire,
+    /// Bytes of the largest message of a stream between nodes; where memory is short they are smaller.
+    pub message_bytes_max: u32,
+    /// Its part in overlays: rows go over one where all nodes have this, and more peers than they may have connections
+    /// to.
+    pub overlay: Option<OverlayConfig>,
 }
 
 impl Default for ClusterConfig {
@@ -105,6 +113,8 @@ impl Default for ClusterConfig {
             queries_max: 16,
             ping_interval: Duration::from_secs(3),
             wire: Wire::default(),
+            message_bytes_max: 1 << 20,
+            overlay: None,
         }
     }
 }
@@ -143,6 +153,7 @@ pub struct ClusterLoad {
 /// A node's part in a cluster.
 pub(crate) struct Cluster {
     members: Arc<Members>,
+    overlay: Option<Arc<Overlay>>,
     exchange: Arc<Exchange>,
     queries: Arc<Queries>,
     /// Places for queries that are planned here.
@@ -178,7 +189,7 @@ impl Cluster {
     /// Begins to take part.
     ///
     /// # Errors
-    /// When the name is no address, or a table's size can't be found out.
+    /// When the name is no address, a table's size can't be found out, or its part in overlays makes no sense.
     pub(crate) async fn join(config: ClusterConfig, local: Local) -> Result<Arc<Self>> {
         let mut tables = Vec::new();
         for table in &local.tables {
@@ -191,7 +202,10 @@ impl Cluster {
             shared_memory: false,
             peer: true,
         };
+        let overlay = config.overlay.map(|part| Overlay::new(part, client.clone(), config.tls.clone()));
+        let overlay = overlay.transpose()?;
         let dial = Dial {
+            overlay: overlay.clone(),
             tls: config.tls,
             client,
             connections_max: config.connections_per_node_max,
@@ -200,7 +214,8 @@ impl Cluster {
         let members = Members::new(config.name, tables, dial)?;
         let cluster = Arc::new(Self {
             members: members.clone(),
-            exchange: Arc::new(Exchange::new(config.exchange_bytes)),
+            overlay,
+            exchange: Arc::new(Exchange::new(config.exchange_bytes, config.message_bytes_max)),
             queries: Arc::default(),
             places: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
@@ -263,6 +278,18 @@ impl Cluster {
     /// What is held for queries now.
     pub(crate) fn load(&self) -> ClusterLoad {
         ClusterLoad { parts: self.queries.parts(), exchange_bytes: self.exchange.held_bytes() }
+    }
+
+    /// Takes part in overlays, if it is to, until this node leaves.
+    pub(crate) async fn follow_overlays(&self, intake: Intake) {
+        if let Some(overlay) = &self.overlay {
+            overlay.follow(&self.members, intake).await;
+        }
+    }
+
+    /// The overlay now; none where this node takes part in none.
+    pub(crate) fn overlay(&self) -> Option<OverlayState> {
+        self.overlay.as_ref().map(|overlay| overlay.state())
     }
 
     fn peer(&self, name: &str) -> DataFusionResult<Arc<Peer>> {

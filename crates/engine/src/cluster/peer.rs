@@ -21,12 +21,13 @@ use url::Url;
 
 use super::ask::{Ask, Request};
 use super::exchange::Lease;
+use super::overlay::{Direct, Overlay, Passage};
 use crate::error::{EngineError, Result};
 
 /// Bytes of a circuit's message: what one stream may send before another one's turn.
-const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
+pub(super) const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
 /// What circuits of a connection may be and hold. A stream's own plan holds it to less.
-const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 1 << 20, circuits_max: 4096 };
+pub(super) const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 1 << 20, circuits_max: 4096 };
 /// The acceptor of a trunk, to its opener.
 const ACCEPTOR: u32 = 1;
 
@@ -39,6 +40,8 @@ pub(crate) struct Dial {
     pub(crate) connections_max: usize,
     /// Circuits on this host, too.
     pub(crate) trunk_on_host: bool,
+    /// What rows may go over instead.
+    pub(crate) overlay: Option<Arc<Overlay>>,
 }
 
 /// A node that can be asked.
@@ -64,6 +67,8 @@ struct Way {
     connection: Connection,
     _trunk: Option<Circuits>,
     _place: Option<OwnedSemaphorePermit>,
+    /// Where it goes over the overlay.
+    passage: Option<Passage>,
 }
 
 impl std::fmt::Debug for Peer {
@@ -92,7 +97,8 @@ impl Peer {
     /// # Errors
     /// What the node says, or what has become of it.
     pub(crate) async fn ask(self: &Arc<Self>, ask: Ask, plan: Plan, lease: Option<Lease>) -> Result<Reply> {
-        let mut way = match self.take_idle() {
+        let (way, direct) = self.way_of(&ask, &plan).await;
+        let mut way = match way.or_else(|| self.take_idle()) {
             Some(way) => way,
             None => self.connect().await?,
         };
@@ -102,8 +108,25 @@ impl Peer {
             plan.codec = Some(if way.connection.same_host() { Codec::None } else { Codec::Light });
         }
         let task = Task { body: Request { ask: Some(ask) }.encode_to_vec(), plan };
-        let schema = way.connection.task(&task).await.map_err(|e| self.blame(e))?;
-        Ok(Reply { peer: self.clone(), way: Some(way), schema, bytes_wire: 0, _lease: lease })
+        let schema = way.connection.task(&task).await.map_err(|e| self.blame_way(&way, e))?;
+        let over_overlay = way.passage.is_some();
+        let (peer, way) = (self.clone(), Some(way));
+        Ok(Reply { peer, way, schema, bytes_wire: 0, over_overlay, direct, _lease: lease })
+    }
+
+    /// A connection over the overlay, if that is the way for what is asked; else what counts it among those that go
+    /// directly. What are no rows goes directly and is not counted.
+    async fn way_of(&self, ask: &Ask, plan: &Plan) -> (Option<Way>, Option<Direct>) {
+        let overlay = self.dial.overlay.as_ref();
+        let Some(overlay) = overlay.filter(|_| matches!(ask, Ask::Execute(_) | Ask::Scan(_))) else {
+            return (None, None);
+        };
+        match overlay.connect(&self.name, plan.message_bytes).await {
+            Ok((connection, passage)) => {
+                (Some(Way { connection, _trunk: None, _place: None, passage: Some(passage) }), None)
+            }
+            Err(direct) => (None, Some(direct)),
+        }
     }
 
     /// A new connection. It never waits for others to end, for they may wait for it.
@@ -115,13 +138,13 @@ impl Peer {
             })?;
             let connection = Connection::over(circuit, &self.name, &self.dial.client).await;
             let connection = connection.map_err(|error| self.blame(error))?;
-            return Ok(Way { connection, _trunk: Some(trunk), _place: None });
+            return Ok(Way { connection, _trunk: Some(trunk), _place: None, passage: None });
         }
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| self.full(self.dial.connections_max))?;
         let connection = Connection::connect(&self.endpoint, &self.dial.client).await;
         let connection = connection.map_err(|error| self.blame(error))?;
-        Ok(Way { connection, _trunk: None, _place: Some(place) })
+        Ok(Way { connection, _trunk: None, _place: Some(place), passage: None })
     }
 
     /// What circuits go over; nothing for a node of this host.
@@ -171,6 +194,22 @@ impl Peer {
         self.is_here.store(false, Ordering::Relaxed);
     }
 
+    /// The same, where it may be the overlay's fault.
+    fn blame_way(&self, way: &Way, error: TransportError) -> EngineError {
+        match way.passage.as_ref().and_then(|passage| passage.fault(&error)) {
+            Some(message) => EngineError::Remote(lost(message)),
+            None => self.blame(error),
+        }
+    }
+
+    /// Keeps a connection for the next who asks.
+    fn rest(&self, way: Way) {
+        match way {
+            Way { connection, passage: Some(passage), .. } => passage.rest(connection),
+            way => self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(way),
+        }
+    }
+
     /// What a client is told of a failure of this node, or of the way to it.
     pub(crate) fn blame(&self, error: TransportError) -> EngineError {
         let name = &self.name;
@@ -218,6 +257,9 @@ pub(crate) struct Reply {
     pub(crate) schema: SchemaRef,
     /// What it took on the wire, once it has ended.
     pub(crate) bytes_wire: u64,
+    /// Whether it comes over the overlay.
+    pub(crate) over_overlay: bool,
+    direct: Option<Direct>,
     _lease: Option<Lease>,
 }
 
@@ -232,13 +274,16 @@ impl Reply {
             Ok(Incoming::Rows(rows)) => Ok(Some(rows)),
             Ok(Incoming::Finished(totals)) => {
                 self.bytes_wire = totals.bytes_wire;
-                let mut idle = self.peer.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                idle.extend(self.way.take());
+                self.direct = None;
+                if let Some(way) = self.way.take() {
+                    self.peer.rest(way);
+                }
                 Ok(None)
             }
             Err(error) => {
+                let error = self.peer.blame_way(way, error);
                 self.way = None;
-                Err(self.peer.blame(error))
+                Err(error)
             }
         }
     }

@@ -3,5 +3,6 @@
 mod cluster;
 mod cluster_faults;
 mod cluster_limits;
+mod cluster_overlay;
 mod proxy;
 mod support;

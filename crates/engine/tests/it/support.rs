@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use futures::TryStreamExt;
-use lightship_engine::{ClusterConfig, ClusterLoad, Engine, EngineConfig};
+use lightship_engine::{ClusterConfig, ClusterLoad, Engine, EngineConfig, OverlayConfig};
 use lightship_transport::net::{Listen, Server, ServerConfig};
 use lightship_wire::control::Failure;
 use tokio::sync::watch;
@@ -42,6 +42,13 @@ pub(crate) async fn engine(folder: &Path, storage: Storage, partitions: usize) -
         }
     }
     engine
+}
+
+/// A part in overlays, with so many connections.
+pub(crate) fn overlay_part(connections_max: usize) -> OverlayConfig {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    OverlayConfig { listener: Arc::new(listener), address, connections_max, tls: None, insecure: false }
 }
 
 impl Node {

@@ -94,6 +94,12 @@ pub trait Service: Send + Sync + 'static {
     fn carry<'a>(&'a self, _trunk: Trunk, _intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {})
     }
+
+    /// What else a server does, from its beginning: connections that come by other ways it may have from `intake`. When it
+    /// shuts down it waits for this as it does for its connections, and then drops it.
+    fn beside<'a>(&'a self, _intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async {})
+    }
 }
 
 /// Locks what one task's own futures share; a panic elsewhere does not spoil it.

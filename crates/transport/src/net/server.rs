@@ -148,6 +148,9 @@ impl Server {
         let peers = if self.config.peer_token.is_some() { self.config.peer_connections_max } else { 0 };
         let peer_places = Arc::new(Semaphore::new(peers));
         let mut tasks = JoinSet::new();
+        let mut beside = JoinSet::new();
+        let (of_service, intake) = (service.clone(), self.intake.clone());
+        beside.spawn(async move { of_service.beside(intake).await });
         loop {
             tokio::select! {
                 accepted = accept(&self.listeners, &mut self.taken) => match accepted {
@@ -178,7 +181,10 @@ impl Server {
             }
         }
         drop((self.listeners, self.taken));
-        let ended = async { while tasks.join_next().await.is_some() {} };
+        let ended = async {
+            while tasks.join_next().await.is_some() {}
+            while beside.join_next().await.is_some() {}
+        };
         if timeout(self.config.shutdown_grace, ended).await.is_err() {
             tracing::warn!(
                 connections = tasks.len(),

@@ -1,0 +1,207 @@
+//! Nodes with more peers than connections: rows go by way of others, and arrive all the same.
+
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use futures::{StreamExt, TryStreamExt};
+use lightship_engine::{ClusterConfig, OverlayState};
+use lightship_testkit::results::{Order, difference};
+use lightship_testkit::tpch;
+use lightship_wire::control::ErrorCode;
+
+use crate::support::{Node, Storage, engine, free, met, overlay_part, run};
+
+const SCALE: f64 = 0.01;
+const CONNECTIONS_MAX: usize = 4;
+
+/// Rows of which most cross the network twice, and more than are ever on their way at a time.
+const LARGE: &str =
+    "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
+
+fn config() -> ClusterConfig {
+    ClusterConfig { overlay: Some(overlay_part(CONNECTIONS_MAX)), ..ClusterConfig::default() }
+}
+
+async fn start(folder: &Path, storage: Storage, nodes: &[Node]) -> Node {
+    let engine = engine(folder, storage, 2).await;
+    let first: Vec<&Node> = nodes.iter().take(1).collect();
+    Node::start(engine, &first, config()).await
+}
+
+/// Nodes that all know each other.
+async fn cluster(folders: &[&Path], storage: Storage) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for folder in folders {
+        nodes.push(start(folder, storage, &nodes).await);
+    }
+    for node in &nodes {
+        met(node, nodes.len() - 1).await;
+    }
+    nodes
+}
+
+fn overlay(node: &Node) -> OverlayState {
+    node.engine.cluster_overlay().unwrap()
+}
+
+/// Waits until the overlay, as these nodes see it, is so.
+async fn until(nodes: &[Node], is_so: impl Fn(&OverlayState) -> bool) {
+    for node in nodes {
+        let mut changes = node.engine.watch_cluster().unwrap();
+        while !is_so(&overlay(node)) {
+            changes.changed().await.unwrap();
+        }
+    }
+}
+
+fn all(nodes: usize) -> impl Fn(&OverlayState) -> bool {
+    move |state| state.is_open && state.nodes.len() == nodes
+}
+
+fn count(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+fn streams(nodes: &[Node]) -> u64 {
+    nodes.iter().map(|node| overlay(node).streams).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seven_nodes_with_four_connections_answer_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
+    let shards = tpch::write_shards(SCALE, &folder.path().join("parts"), &[1, 2, 1, 0, 3, 1, 1]).unwrap();
+    let shards: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
+    let alone = engine(&whole, Storage::Own, 2).await;
+    let nodes = cluster(&shards, Storage::Own).await;
+    until(&nodes, all(7)).await;
+    let queries = tpch::queries(SCALE);
+    for (place, number) in [3, 5, 7, 9, 10, 13, 18, 21].into_iter().enumerate() {
+        let sql = &queries[number - 1];
+        let expected = run(&alone, sql).await.unwrap();
+        let got = nodes[place % nodes.len()].query(sql).await;
+        let got = got.unwrap_or_else(|failure| panic!("query {number}: {failure:?}"));
+        let order = if sql.contains("\norder by") { Order::Kept } else { Order::Any };
+        assert_eq!(difference(&expected, &got, order), None, "query {number}");
+    }
+    let expected = run(&alone, &format!("select count(*) as n from ({LARGE})")).await.unwrap();
+    let got = nodes[6].query(&format!("select count(*) as n from ({LARGE})")).await.unwrap();
+    assert_eq!(difference(&expected, &got, Order::Kept), None);
+    free(&nodes).await;
+    let states: Vec<OverlayState> = nodes.iter().map(overlay).collect();
+    assert!(states.iter().all(|state| state.is_open && state.streams > 0), "{states:#?}");
+    assert!(states.iter().map(|state| state.forwarded).sum::<u64>() > 0, "{states:#?}");
+    for state in &states {
+        assert_eq!(state.topology, 2);
+        assert!(state.connections >= 2 && state.connections_max <= CONNECTIONS_MAX, "{state:#?}");
+    }
+    // And it is said.
+    let sql = "explain analyze select l_partkey, count(*) as n from lineitem group by l_partkey";
+    let rows = nodes[0].query(sql).await.unwrap();
+    let explained: serde_json::Value =
+        serde_json::from_str(rows[0].column(1).as_string::<i32>().value(1)).unwrap();
+    let edges = explained["edges"].as_array().unwrap();
+    assert!(edges.iter().all(|edge| edge["overlay_streams"].as_u64().unwrap() > 0), "{explained:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_node_is_named_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    let mut nodes = cluster(&[folder.path(); 7], Storage::Shared).await;
+    until(&nodes, all(7)).await;
+    let sql = "select count(*) as n, sum(l_orderkey) as s from lineitem";
+    let expected = nodes[0].query(sql).await.unwrap();
+    let mut rows = nodes[0].engine.query(LARGE).await.unwrap().into_rows();
+    assert!(rows.next().await.unwrap().unwrap().num_rows() > 0);
+    let lost = nodes.pop().unwrap();
+    let name = lost.name.clone();
+    lost.kill();
+    let failure = loop {
+        match rows.next().await.expect("an error, not a short result") {
+            Ok(_) => {}
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
+    assert!(failure.message.contains(&name) && failure.retryable, "{failure:?}");
+    drop(rows);
+    for node in &nodes {
+        met(node, 5).await;
+    }
+    // Whether there is another overlay yet or not.
+    for node in &nodes {
+        assert_eq!(difference(&expected, &node.query(sql).await.unwrap(), Order::Kept), None);
+    }
+    until(&nodes, all(6)).await;
+    let before = streams(&nodes);
+    for node in &nodes {
+        assert_eq!(difference(&expected, &node.query(sql).await.unwrap(), Order::Kept), None);
+    }
+    assert!(streams(&nodes) > before);
+    free(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_joins_breaks_nothing_off() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    let mut nodes = cluster(&[folder.path(); 7], Storage::Shared).await;
+    until(&nodes, all(7)).await;
+    let expected = count(&nodes[1].query(LARGE).await.unwrap());
+    let mut rows = nodes[0].engine.query(LARGE).await.unwrap().into_rows();
+    let first = rows.next().await.unwrap().unwrap().num_rows();
+    nodes.push(start(folder.path(), Storage::Shared, &nodes).await);
+    for node in &nodes {
+        met(node, 7).await;
+    }
+    // What is on its way keeps the overlay that it is on, and nothing new goes there.
+    until(&nodes[..7], |state| !state.is_open && state.nodes.len() == 7).await;
+    let before = streams(&nodes);
+    assert_eq!(count(&nodes[3].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
+    assert_eq!(streams(&nodes), before, "directly");
+    let rest: Vec<RecordBatch> = rows.try_collect().await.unwrap();
+    assert_eq!(first + count(&rest), expected);
+
+    until(&nodes, all(8)).await;
+    assert_eq!(count(&nodes[7].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
+    assert!(streams(&nodes) > 0);
+    for node in &nodes {
+        assert!(overlay(node).connections_max <= CONNECTIONS_MAX);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_direct_fits_there_is_no_overlay() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    let nodes = cluster(&[folder.path(); 3], Storage::Shared).await;
+    assert_eq!(count(&nodes[1].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
+    for node in &nodes {
+        assert_eq!(overlay(node), OverlayState::default());
+    }
+}
+
+/// One that can't be part of it is reason enough for none to be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_part_ends_it_for_all() {
+    let folder = tempfile::tempdir().unwrap();
+    tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
+    let mut nodes = cluster(&[folder.path(); 6], Storage::Shared).await;
+    until(&nodes, all(6)).await;
+    let engine = engine(folder.path(), Storage::Shared, 2).await;
+    let without = Node::start(engine, &[&nodes[0]], ClusterConfig::default()).await;
+    met(&without, 6).await;
+    assert_eq!(without.engine.cluster_overlay(), None);
+    until(&nodes, |state| state.nodes.is_empty()).await;
+    assert_eq!(count(&nodes[2].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
+    // It leaves, and they form another.
+    without.leave().await;
+    until(&nodes, all(6)).await;
+    // One of them leaves in order: with five there are few enough.
+    nodes.pop().unwrap().leave().await;
+    until(&nodes, |state| state.nodes.is_empty()).await;
+    assert_eq!(count(&nodes[2].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
+}
