@@ -224,6 +224,11 @@ impl Circuits {
         self.owner.shared.with(|table| table.has_failed())
     }
 
+    /// What ended them, where something has.
+    pub fn error(&self) -> Option<RelayError> {
+        self.owner.shared.with(|table| table.error())
+    }
+
     /// Opens a circuit to another node. It can be written to at once, as far as the window goes: nobody
     /// waits for an answer. If the other node refuses it, reads and writes say so later.
     ///

@@ -99,6 +99,32 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_for_the_node_that_has_it() {
+        let names = |names: &[&'static str]| -> Vec<ServerName<'static>> {
+            names.iter().map(|name| ServerName::try_from(*name).expect("a name")).collect()
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
+        let (server, client) = (Arc::new(server), Arc::new(client));
+        let tls = |names| Tls { server: server.clone(), client: client.clone(), names };
+        let each = tls(names(&["a.test", "10.0.0.1"]));
+        assert_eq!(each.name(0), ServerName::try_from("a.test").ok());
+        assert_eq!((each.name(1), each.name(2)), (ServerName::try_from("10.0.0.1").ok(), None));
+        assert_eq!(tls(names(&["all.test"])).name(7), ServerName::try_from("all.test").ok());
+        let none = Security { tls: Some(tls(Vec::new())), ..Security::default() };
+        assert!(none.check("127.0.0.1:1".parse().expect("an address")).is_err());
+    }
+
+    #[test]
     fn the_token_is_not_shown() {
         let security = Security { token: Some("secret".into()), ..Security::default() };
         assert!(!format!("{security:?}").contains("secret"));

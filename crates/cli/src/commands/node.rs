@@ -1,5 +1,7 @@
 //! `lightship node`: serves tables.
 
+mod overlay;
+
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -107,6 +109,24 @@ pub(crate) struct NodeArgs {
     /// beyond it still has 128 KiB. [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     exchange_memory: Option<Size>,
+    /// Largest message of rows between nodes. [default: 1MiB, or what netbench has found of
+    /// the hosts to join]
+    #[arg(long, value_name = "SIZE")]
+    exchange_message: Option<Size>,
+    /// Where connections of an overlay come in. Where all nodes have this, and more others than
+    /// --connections-between-nodes, rows go over an overlay: each node has few connections, and
+    /// forwards for others. Rows cross the network twice then, so only where connections are too many.
+    #[arg(long, value_name = "HOST:PORT")]
+    overlay_listen: Option<String>,
+    /// The address by which other nodes reach --overlay-listen. [default: that of --overlay-listen,
+    /// or the host of --advertise with its port]
+    #[arg(long, value_name = "HOST:PORT")]
+    overlay_advertise: Option<String>,
+    /// Connections with rows to other nodes; with as many others, or fewer, all is sent
+    /// directly. Of all nodes' the smallest counts. [default: 64, or what netbench has found of the
+    /// hosts to join]
+    #[arg(long, value_name = "N")]
+    connections_between_nodes: Option<usize>,
     /// Settings from a TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -143,6 +163,10 @@ impl NodeArgs {
             cluster_token_file: self.cluster_token_file.or(file.cluster_token_file),
             cluster_ca: self.cluster_ca.or(file.cluster_ca),
             exchange_memory: self.exchange_memory.or(file.exchange_memory),
+            exchange_message: self.exchange_message.or(file.exchange_message),
+            overlay_listen: self.overlay_listen.or(file.overlay_listen),
+            overlay_advertise: self.overlay_advertise.or(file.overlay_advertise),
+            connections_between_nodes: self.connections_between_nodes.or(file.connections_between_nodes),
             config: self.config,
         })
     }
@@ -241,14 +265,16 @@ impl NodeArgs {
             _ => format!("{text}:{NODE_PORT}"),
         };
         let defaults = ClusterConfig::default();
-        Ok(ClusterConfig {
+        let mut config = ClusterConfig {
             name,
             join: self.join.iter().map(with_port).collect(),
             token: self.cluster_token()?,
             tls,
             exchange_bytes: self.exchange_memory.map_or(defaults.exchange_bytes, |size| size.0),
             ..defaults
-        })
+        };
+        self.add_overlay(&mut config)?;
+        Ok(config)
     }
 
     fn engine(&self) -> EngineConfig {
@@ -411,6 +437,9 @@ pub(crate) async fn cmd_node(
     } else if !args.shared_table.is_empty() || args.shared_data.is_some() {
         return Err(CliError::usage("tables are shared among nodes of a cluster")
             .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
+    } else if args.overlay_listen.is_some() {
+        return Err(CliError::usage("an overlay is between nodes of a cluster")
+            .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
     }
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
@@ -446,7 +475,17 @@ pub(crate) async fn cmd_node(
 async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
     let Some(mut changes) = engine.watch_cluster() else { return };
     let mut told = BTreeMap::new();
+    let mut overlaid = 0;
     loop {
+        let overlay = engine.cluster_overlay().filter(|overlay| overlay.is_open);
+        let nodes = overlay.map_or(0, |overlay| overlay.nodes.len());
+        if nodes != overlaid {
+            overlaid = nodes;
+            match nodes {
+                0 => crate::say!("rows go to nodes directly"),
+                nodes => crate::say!("rows go over an overlay of {nodes} nodes"),
+            }
+        }
         let now: BTreeMap<String, Option<String>> = engine
             .cluster_nodes()
             .into_iter()

@@ -73,6 +73,39 @@ fn any_of_four_nodes_answers_as_one_would() {
 }
 
 #[test]
+fn with_more_others_than_connections_rows_go_over_an_overlay() {
+    let folder = Folder::new();
+    let parts = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1, 1]).expect("written");
+    let mut nodes: Vec<Node> = Vec::new();
+    for part in &parts {
+        let data = part.to_str().expect("UTF-8");
+        let overlay = ["--overlay-listen", "127.0.0.1:0", "--connections-between-nodes", "2", "--data", data];
+        let first = nodes.first().map_or_else(
+            || ["--advertise".to_owned(), "127.0.0.1:0".to_owned()],
+            |first| ["--join".to_owned(), first.address().to_owned()],
+        );
+        let first: Vec<&str> = first.iter().map(String::as_str).collect();
+        nodes.push(Node::start(&[&first[..], &overlay].concat()));
+    }
+    for node in &nodes {
+        node.process.says("rows go over an overlay of 4 nodes");
+    }
+    let sql = "select l_suppkey, count(*) from lineitem group by l_suppkey";
+    let explained = lightship(&["--json", "explain", &nodes[2].uri, "--analyze", sql]).succeeds();
+    let explained: serde_json::Value = serde_json::from_str(explained.text()).expect("JSON");
+    let edges = explained["edges"].as_array().expect("edges");
+    assert!(edges.iter().all(|edge| edge["overlay_streams"].as_u64() > Some(0)), "{explained:#}");
+    // One leaves, and the others need none.
+    let left = nodes.pop().expect("a node");
+    left.process.signal("TERM");
+    left.process.end().succeeds();
+    for node in &nodes {
+        node.process.says("rows go to nodes directly");
+    }
+    lightship(&["fetch", "--quiet", &nodes[0].uri, "select count(*) from lineitem"]).succeeds();
+}
+
+#[test]
 fn a_node_that_is_killed_is_named_and_welcome_again() {
     let folder = Folder::new();
     let parts = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).expect("written");
@@ -111,6 +144,18 @@ fn what_does_not_go_together_is_said_at_once() {
         .fails(USAGE, &["no token in it"]);
     lightship(&["node", "--listen", "127.0.0.1:0", "--token", "t", "--advertise", "localhost:0"])
         .fails(USAGE, &["nodes of the cluster would need none", "--cluster-token-file"]);
+    let member = ["node", "--listen", "127.0.0.1:0", "--advertise", "localhost:0"];
+    for (given, words) in [
+        (&["--connections-between-nodes", "8"][..], &["--overlay-listen HOST:PORT"][..]),
+        (&["--overlay-listen", "127.0.0.1:0", "--connections-between-nodes", "1"], &["fewer than 2"]),
+        (&["--overlay-listen", "127.0.0.1"], &["HOST:PORT belongs there"]),
+        (&["--overlay-listen", "127.0.0.1:0", "--overlay-advertise", "here"], &["HOST:PORT belongs there"]),
+        (&["--overlay-listen", "0.0.0.0:0"], &["TLS and a token", "--cluster-token-file"]),
+        (&["--exchange-message", "1KiB"], &["4KiB to 16MiB"]),
+    ] {
+        lightship(&[&member, given].concat()).fails(USAGE, words);
+    }
+    lightship(&["node", "--overlay-listen", "127.0.0.1:0"]).fails(USAGE, &["nodes of a cluster", "--join"]);
     lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries of nodes"]);
 
     // A list with an entry where nobody is: a shared table is read all the same, others are not.

@@ -279,6 +279,11 @@ impl Members {
         self.changed();
     }
 
+    /// Whether the others were told that this node is part of an overlay.
+    pub(crate) fn is_part_of(&self, epoch: u64) -> bool {
+        self.overlay().as_ref().is_some_and(|part| part.epoch == Some(epoch))
+    }
+
     /// The nodes that an overlay would connect, by name; nothing where one of them can't be part of any.
     pub(crate) fn overlay_nodes(&self) -> Option<Vec<OverlayNode>> {
         let mut nodes = vec![OverlayNode::of(&self.me, self.instance, self.overlay().as_ref()?)];
@@ -289,6 +294,15 @@ impl Members {
         }
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         Some(nodes)
+    }
+
+    /// Whether a node that was met has gone without a word, or begun anew.
+    pub(crate) fn is_lost(&self, name: &str, instance: u64) -> bool {
+        self.known().get(name).is_some_and(|known| match &known.condition {
+            Condition::Met(description) => description.instance != instance,
+            Condition::Lost { .. } => true,
+            Condition::New | Condition::Unmet { .. } | Condition::Left => false,
+        })
     }
 
     /// Whether one of certain other nodes is part of an overlay.

@@ -187,6 +187,11 @@ impl Table {
         self.failed.is_some()
     }
 
+    /// Why.
+    pub(super) fn error(&self) -> Option<RelayError> {
+        self.failed.clone()
+    }
+
     /// Nothing is open, and nothing to be sent.
     pub(super) fn is_idle(&self) -> bool {
         self.failed.is_some() || (self.pipes.is_empty() && !self.sending && !self.has_message())

@@ -199,7 +199,7 @@ impl Overlay {
         members.tell_epoch(Some(formed.epoch));
         let left = tokio::select! {
             () = accept(incoming, formed, intake) => {
-                tracing::info!(nodes = formed.names.len(), "an overlay has ended");
+                tracing::info!(nodes = formed.names.len(), why = formed.failure(), "an overlay has ended");
                 false
             }
             () = give_direct(formed) => false,
@@ -291,25 +291,64 @@ async fn until_ended(
     }
     formed.end();
     members.changed();
-    let ended = async {
+    let tell = async {
         formed.circuits.idle().await;
         members.tell_epoch(None);
-        while members.has_told(formed.epoch, |name, instance| {
-            target.nodes.iter().any(|node| node.name == name && node.instance == instance)
-        }) {
-            if changes.changed().await.is_err() {
-                return true;
-            }
-        }
-        false
+        std::future::pending::<std::convert::Infallible>().await
     };
-    if let Ok(left) = tokio::time::timeout(ENDING_MAX, ended).await {
-        return left;
+    let others = others_ended(target, formed, members, changes);
+    let ended = tokio::select! {
+        never = tell => match never {},
+        ended = tokio::time::timeout(ENDING_MAX, others) => ended,
+    };
+    match ended {
+        Ok(Ended::Unused) => false,
+        Ok(Ended::Left) => true,
+        Ok(Ended::Lost(name)) => {
+            formed.cut(Some(format!("node {name} was lost")));
+            false
+        }
+        Err(_) => {
+            let why = target.changed(&members.overlay_nodes().unwrap_or_default());
+            tracing::warn!(why, "an overlay was ended before all that went over it");
+            formed.cut(Some(why));
+            false
+        }
     }
-    let why = target.changed(&members.overlay_nodes().unwrap_or_default());
-    tracing::warn!(why, "an overlay was ended before all that went over it");
-    formed.cut(Some(why));
-    false
+}
+
+/// How an overlay's end has come, after its nodes have changed.
+enum Ended {
+    /// Nobody needs it any more.
+    Unused,
+    /// This node has left.
+    Left,
+    /// A node was lost that may have messages of others, and may never let go of them.
+    Lost(String),
+}
+
+/// Waits until no node needs an overlay any more.
+async fn others_ended(
+    target: &Target,
+    formed: &Formed,
+    members: &Members,
+    changes: &mut watch::Receiver<u64>,
+) -> Ended {
+    loop {
+        changes.borrow_and_update();
+        if let Some(lost) = target.nodes.iter().find(|node| members.is_lost(&node.name, node.instance)) {
+            return Ended::Lost(lost.name.clone());
+        }
+        let is_of = |name: &str, instance: u64| {
+            target.nodes.iter().any(|node| node.name == name && node.instance == instance)
+        };
+        if !members.is_part_of(formed.epoch) && !members.has_told(formed.epoch, is_of) {
+            return Ended::Unused;
+        }
+        if changes.changed().await.is_err() {
+            return Ended::Left;
+        }
+    }
 }
 
 #[cfg(test)]

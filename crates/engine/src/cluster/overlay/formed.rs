@@ -113,6 +113,15 @@ impl Formed {
         self.names.get(node as usize).map(String::as_str)
     }
 
+    /// Why it has failed, with a node's name for its number.
+    pub(super) fn failure(&self) -> String {
+        let at_fault = self.circuits.error().and_then(|error| self.name(error.node()?));
+        at_fault.map_or_else(
+            || "it was closed".to_owned(),
+            |name| format!("node {name} has left it, or was lost"),
+        )
+    }
+
     /// A connection to a node, one at rest or a new one.
     ///
     /// # Errors

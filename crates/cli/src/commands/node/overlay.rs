@@ -1,0 +1,150 @@
+//! A node's part in overlays, as its options say it, or what was measured.
+
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+
+use lightship_engine::{ClusterConfig, OverlayConfig};
+use lightship_netbench::{Bounds, Host, Limits, Outcome};
+use lightship_session::Profiles;
+use lightship_transport::net::tls;
+
+use super::NodeArgs;
+use crate::error::{CliError, Kind};
+use crate::size::Size;
+
+/// Where neither an option nor a measurement says otherwise.
+const CONNECTIONS_DEFAULT: usize = 64;
+/// What measurements may come to: connections, and bytes of a message.
+const CONNECTIONS_MEASURED_MAX: u32 = 512;
+const MESSAGE_BYTES: std::ops::RangeInclusive<u32> = 64 << 10..=1 << 20;
+/// What may be asked for.
+const MESSAGE_BYTES_ASKED: std::ops::RangeInclusive<u64> = 4 << 10..=16 << 20;
+
+impl NodeArgs {
+    /// Adds the node's part in overlays, and the size of messages between nodes.
+    pub(super) fn add_overlay(&self, config: &mut ClusterConfig) -> Result<(), CliError> {
+        if let Some(size) = self.exchange_message {
+            if !MESSAGE_BYTES_ASKED.contains(&size.0) {
+                return Err(CliError::usage(format!(
+                    "--exchange-message {size}: 4KiB to 16MiB are possible"
+                )));
+            }
+            config.message_bytes_max = size.0 as u32;
+        }
+        let Some(listen) = &self.overlay_listen else {
+            let options = [
+                ("--overlay-advertise", self.overlay_advertise.is_some()),
+                ("--connections-between-nodes", self.connections_between_nodes.is_some()),
+            ];
+            return match options.into_iter().find(|(_, given)| *given) {
+                Some((option, _)) => {
+                    Err(CliError::usage(format!("{option} is about overlays, and there is none"))
+                        .hint("say where its connections come in: --overlay-listen HOST:PORT"))
+                }
+                None => Ok(()),
+            };
+        };
+        if self.connections_between_nodes.is_some_and(|most| most < 2) {
+            return Err(CliError::usage(
+                "--connections-between-nodes: with fewer than 2 no overlay connects all nodes",
+            ));
+        }
+        let listener = bind(listen)?;
+        let at = listener.local_addr().map_err(|e| failed(listen, &e))?;
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(tls::server(certificate, key)?),
+            _ => None,
+        };
+        if !at.ip().is_loopback() && !self.insecure && (tls.is_none() || config.token.is_empty()) {
+            return Err(CliError::usage(format!(
+                "--overlay-listen {listen} can be reached from other hosts, which takes TLS and a token of the cluster"
+            ))
+            .hint("give --tls-cert, --tls-key, --cluster-ca and --cluster-token-file"));
+        }
+        let address = match &self.overlay_advertise {
+            Some(given) => match given.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+                Some((host, Ok(0))) if !host.is_empty() => format!("{host}:{}", at.port()),
+                Some((host, Ok(_))) if !host.is_empty() => given.clone(),
+                _ => {
+                    return Err(CliError::usage(format!(
+                        "--overlay-advertise {given}: HOST:PORT belongs there"
+                    )));
+                }
+            },
+            None if !at.ip().is_unspecified() => at.to_string(),
+            // As other nodes reach this one.
+            None => {
+                let host = config.name.rsplit_once(':').map_or(config.name.as_str(), |(host, _)| host);
+                format!("{host}:{}", at.port())
+            }
+        };
+        let measured = measured(&self.join);
+        let connections_max = match (self.connections_between_nodes, &measured) {
+            (Some(asked), _) => asked,
+            (None, Some((limits, _))) => limits.connections_per_peer.max(2) as usize,
+            (None, None) => CONNECTIONS_DEFAULT,
+        };
+        if let (None, Some((limits, _))) = (self.exchange_message, &measured) {
+            config.message_bytes_max = limits.message_bytes;
+        }
+        let by = measured
+            .map_or_else(String::new, |(_, hosts)| format!(", by what netbench has found of {hosts}"));
+        crate::say!(
+            "rows go to {connections_max} nodes directly, and over an overlay where there are more; in messages of up to {}{by}",
+            Size(config.message_bytes_max.into())
+        );
+        let (listener, insecure) = (Arc::new(listener), self.insecure);
+        config.overlay = Some(OverlayConfig { listener, address, connections_max, tls, insecure });
+        Ok(())
+    }
+}
+
+fn failed(listen: &str, error: &std::io::Error) -> CliError {
+    CliError::new(Kind::Network, format!("--overlay-listen {listen}: {error}"))
+}
+
+fn bind(listen: &str) -> Result<TcpListener, CliError> {
+    let has_port = listen.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if !has_port {
+        return Err(CliError::usage(format!("--overlay-listen {listen}: HOST:PORT belongs there"))
+            .hint("port 0 is any that is free"));
+    }
+    let wrong = |e: std::io::Error| CliError::usage(format!("--overlay-listen {listen}: {e}"));
+    let address = listen.to_socket_addrs().map_err(wrong)?.next();
+    let address =
+        address.ok_or_else(|| CliError::usage(format!("--overlay-listen {listen}: no such host")))?;
+    TcpListener::bind(address).map_err(|e| failed(listen, &e))
+}
+
+/// What netbench has kept of the hosts that this node joins, and of which.
+///
+/// A node's connections to all others are as many as the most demanding of them took to be as fast as it gets.
+fn measured(join: &[String]) -> Option<(Limits, String)> {
+    let folder = Profiles::of_user().ok()?;
+    let outcomes: Vec<Outcome> = join
+        .iter()
+        .filter_map(|name| name.rsplit_once(':').map(|(host, _)| host.to_owned()))
+        .filter_map(|name| match name.parse::<IpAddr>() {
+            // The port of netbench, not the node's.
+            Ok(IpAddr::V6(address)) => Some(format!("[{address}]")),
+            _ => Some(name),
+        })
+        .filter_map(|name| name.parse::<Host>().ok())
+        .filter_map(|host| match Outcome::find(folder.folder(), &host) {
+            Ok(found) => found,
+            Err(error) => {
+                crate::say!("{error}");
+                None
+            }
+        })
+        .collect();
+    let bounds = Bounds {
+        peers: 1,
+        connections_max: CONNECTIONS_MEASURED_MAX,
+        message_bytes_min: *MESSAGE_BYTES.start(),
+        message_bytes_max: *MESSAGE_BYTES.end(),
+    };
+    let limits = Limits::of(&outcomes, &bounds)?;
+    let hosts: Vec<&str> = outcomes.iter().map(|outcome| outcome.host.as_str()).collect();
+    Some((limits, hosts.join(", ")))
+}
