@@ -1,6 +1,7 @@
 //! A node's part in overlays, as its options say it, or what was measured.
 
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 
 use lightship_engine::{ClusterConfig, OverlayConfig};
@@ -78,7 +79,8 @@ impl NodeArgs {
                 format!("{host}:{}", at.port())
             }
         };
-        let measured = measured(&self.join);
+        let others = || config.join.iter().map(String::as_str);
+        let measured = Profiles::of_user().ok().and_then(|folder| measured(others(), folder.folder()));
         let connections_max = match (self.connections_between_nodes, &measured) {
             (Some(asked), _) => asked,
             (None, Some((limits, _))) => limits.connections_per_peer.max(2) as usize,
@@ -119,18 +121,11 @@ fn bind(listen: &str) -> Result<TcpListener, CliError> {
 /// What netbench has kept of the hosts that this node joins, and of which.
 ///
 /// A node's connections to all others are as many as the most demanding of them took to be as fast as it gets.
-fn measured(join: &[String]) -> Option<(Limits, String)> {
-    let folder = Profiles::of_user().ok()?;
+fn measured<'a>(join: impl Iterator<Item = &'a str>, folder: &Path) -> Option<(Limits, String)> {
     let outcomes: Vec<Outcome> = join
-        .iter()
-        .filter_map(|name| name.rsplit_once(':').map(|(host, _)| host.to_owned()))
-        .filter_map(|name| match name.parse::<IpAddr>() {
-            // The port of netbench, not the node's.
-            Ok(IpAddr::V6(address)) => Some(format!("[{address}]")),
-            _ => Some(name),
-        })
-        .filter_map(|name| name.parse::<Host>().ok())
-        .filter_map(|host| match Outcome::find(folder.folder(), &host) {
+        // The port of netbench, not the node's.
+        .filter_map(|name| name.rsplit_once(':')?.0.parse::<Host>().ok())
+        .filter_map(|host| match Outcome::find(folder, &host) {
             Ok(found) => found,
             Err(error) => {
                 crate::say!("{error}");
@@ -147,4 +142,35 @@ fn measured(join: &[String]) -> Option<(Limits, String)> {
     let limits = Limits::of(&outcomes, &bounds)?;
     let hosts: Vec<&str> = outcomes.iter().map(|outcome| outcome.host.as_str()).collect();
     Some((limits, hosts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(folder: &Path, host: &str, connections: u32, message_bytes: u32) {
+        let mut kept = serde_json::json!({
+            "version": 1, "host": host, "hosts": host, "measured_at": 0, "cells": 1,
+            "connections": connections, "message_bytes": message_bytes,
+            "bytes_per_second": 1e9, "best_bytes_per_second": 1e9,
+        });
+        kept["settings"] = serde_json::to_value(lightship_netbench::Settings::default()).unwrap();
+        let outcome: Outcome = serde_json::from_value(kept).unwrap();
+        outcome.keep(folder).unwrap();
+    }
+
+    #[test]
+    fn limits_are_what_the_most_demanding_host_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let join = ["10.0.0.1:4270", "[::1]:9", "db.example:4270"];
+        assert_eq!(measured(join.into_iter(), folder.path()), None);
+        keep(folder.path(), "10.0.0.1:4271", 4, 8 << 10);
+        keep(folder.path(), "[::1]:4271", 16, 256 << 10);
+        let (limits, hosts) = measured(join.into_iter(), folder.path()).unwrap();
+        assert_eq!((limits.connections_per_peer, limits.message_bytes), (16, 256 << 10));
+        assert_eq!(hosts, "10.0.0.1:4271, [::1]:4271");
+        // Smaller messages than these streams have anyway win nothing.
+        let (limits, _) = measured(join.into_iter().take(1), folder.path()).unwrap();
+        assert_eq!((limits.connections_per_peer, limits.message_bytes), (4, 64 << 10));
+    }
 }
