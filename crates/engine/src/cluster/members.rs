@@ -182,6 +182,8 @@ impl Members {
         self.changes().take();
         for known in self.known().values() {
             known.task.abort();
+            // They would be in the way of the others' leaving.
+            known.peer.forget_connections();
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -24,8 +25,13 @@ use super::exchange::Lease;
 use super::overlay::{Direct, Overlay, Passage};
 use crate::error::{EngineError, Result};
 
-/// Bytes of a circuit's message: what one stream may send before another one's turn.
+/// Bytes of a circuit's message over a relay.
 pub(super) const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
+/// The same over a trunk: what one stream may send before another one's turn, which has to come before it would be given
+/// up: 64 streams over 10 Mbit/s have theirs every two seconds.
+const TRUNK_MESSAGE_BYTES: u32 = 32 << 10;
+/// Connections to a node that are kept at rest.
+const IDLE_MAX: usize = 64;
 /// What circuits of a connection may be and hold. A stream's own plan holds it to less.
 pub(super) const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 1 << 20, circuits_max: 4096 };
 /// The acceptor of a trunk, to its opener.
@@ -56,10 +62,10 @@ pub(crate) struct Peer {
     places: Arc<Semaphore>,
     /// What circuits go over, once that is known. Who uses it keeps it open.
     trunk: Mutex<Option<Circuits>>,
-    /// It is on this host: no circuits.
+    /// It is on this host, or knows of no trunks: no circuits.
     is_here: AtomicBool,
-    /// One at a time finds out.
-    dialling: tokio::sync::Mutex<()>,
+    /// One at a time finds out; and when, and how, the last one failed.
+    dialling: tokio::sync::Mutex<Option<(Instant, Failure)>>,
 }
 
 /// A connection to the node.
@@ -137,7 +143,11 @@ impl Peer {
                 error => self.blame(std::io::Error::other(error).into()),
             })?;
             let connection = Connection::over(circuit, &self.name, &self.dial.client).await;
-            let connection = connection.map_err(|error| self.blame(error))?;
+            let connection = connection.map_err(|error| {
+                // Who comes next tries another one.
+                *self.open_trunk() = None;
+                self.blame(error)
+            })?;
             return Ok(Way { connection, _trunk: Some(trunk), _place: None, passage: None });
         }
         let place = self.places.clone().try_acquire_owned();
@@ -149,18 +159,26 @@ impl Peer {
 
     /// What circuits go over; nothing for a node of this host.
     async fn trunk(&self) -> Result<Option<Circuits>> {
-        let _alone = self.dialling.lock().await;
+        let asked = Instant::now();
+        let mut failed = self.dialling.lock().await;
+        if let Some((_, failure)) = failed.as_ref().filter(|(when, _)| *when > asked) {
+            return Err(EngineError::Remote(failure.clone()));
+        }
         if self.is_here.load(Ordering::Relaxed) {
             return Ok(None);
         }
         if let Some(trunk) = self.open_trunk().as_ref().filter(|trunk| !trunk.has_failed()) {
             return Ok(Some(trunk.clone()));
         }
-        let trunk = Trunk::connect(&self.endpoint, &self.dial.client).await.map_err(|e| self.blame(e))?;
-        if trunk.same_host && !self.dial.trunk_on_host {
+        let trunk = Trunk::connect(&self.endpoint, &self.dial.client).await.map_err(|error| {
+            let error = self.blame(error);
+            *failed = Some((Instant::now(), error.to_failure()));
+            error
+        })?;
+        let Some(trunk) = trunk.filter(|trunk| !trunk.same_host || self.dial.trunk_on_host) else {
             self.is_here.store(true, Ordering::Relaxed);
             return Ok(None);
-        }
+        };
         // It opens none to this node: its own requests come by its own trunk.
         let (circuits, _) = circuits(trunk, End::Opener)?;
         *self.open_trunk() = Some(circuits.clone());
@@ -206,7 +224,12 @@ impl Peer {
     fn rest(&self, way: Way) {
         match way {
             Way { connection, passage: Some(passage), .. } => passage.rest(connection),
-            way => self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(way),
+            way => {
+                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                if idle.len() < IDLE_MAX {
+                    idle.push(way);
+                }
+            }
         }
     }
 
@@ -231,19 +254,29 @@ impl Peer {
 
 fn circuits(trunk: Trunk, end: End) -> Result<(Circuits, lightship_relay::Incoming)> {
     let Trunk { read, write, .. } = trunk;
-    Circuits::over(read, write, end, CIRCUIT_MESSAGE_BYTES, CIRCUITS)
+    Circuits::over(read, write, end, TRUNK_MESSAGE_BYTES, CIRCUITS)
         .map_err(|error| EngineError::Internal(error.to_string()))
 }
 
-/// Takes in what another node opens over its trunk, until it closes that.
+/// Takes in what another node opens over its trunk, until it closes that; where the server ends, until all of it has ended.
 pub(crate) async fn carry(trunk: Trunk, intake: Intake) {
     // Without these the other node finds its trunk closed.
-    let Ok((_circuits, mut incoming)) = circuits(trunk, End::Acceptor) else { return };
-    while let Some((_, circuit)) = incoming.accept().await {
+    let Ok((circuits, mut incoming)) = circuits(trunk, End::Acceptor) else { return };
+    loop {
+        let opened = tokio::select! {
+            opened = incoming.accept() => opened,
+            () = intake.closed() => break,
+        };
+        let Some((_, circuit)) = opened else {
+            return tracing::debug!(why = ?circuits.error(), "a node's trunk ended");
+        };
         if intake.serve(circuit, "a circuit".into()).await.is_err() {
-            return;
+            break;
         }
     }
+    // The server ends: others are refused, and what runs may end in time.
+    drop(incoming);
+    circuits.idle().await;
 }
 
 fn lost(message: String) -> Failure {

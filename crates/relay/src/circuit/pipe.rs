@@ -14,6 +14,8 @@ const SMALL_BYTES: usize = 1 << 10;
 const GATHERED_BYTES: usize = 16 << 10;
 /// A write of no more than this goes along with the one before it, if that has not left yet.
 const APPENDED_BYTES: usize = 16 << 10;
+/// No more than this is little to say.
+const BRIEF_BYTES: usize = 2 << 10;
 /// Pieces that have come too early: so many, and one for as many bytes of the window.
 const EARLY_PIECES: u64 = 64;
 
@@ -257,6 +259,11 @@ impl Send {
     fn discard(&mut self) {
         self.ended = true;
         (self.chunks, self.buffered) = (VecDeque::new(), 0);
+    }
+
+    /// Whether what there is to send is little.
+    pub(super) fn is_brief(&self) -> bool {
+        self.buffered <= BRIEF_BYTES
     }
 
     fn is_ready(&self) -> bool {

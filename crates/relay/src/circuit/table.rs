@@ -12,6 +12,9 @@ use crate::error::{RelayError, Result};
 /// can't exceed, as it has not more than it takes itself open at a time.
 const REFUSED_MAX: usize = 1024;
 
+/// So many circuits with little to say may go before one that has more.
+const BRIEF_RUN_MAX: usize = 8;
+
 /// A circuit, as this node calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -53,6 +56,9 @@ pub(super) struct Table {
     /// Each circuit is in each queue once at most.
     urgent: VecDeque<Key>,
     ready: VecDeque<Key>,
+    /// Those of them that have little to say, and how many have gone before the others in a row.
+    brief: VecDeque<Key>,
+    brief_run: usize,
     offs: VecDeque<u32>,
     /// The last message that was asked for may not have gone out yet.
     sending: bool,
@@ -77,6 +83,8 @@ impl Table {
             closing: false,
             urgent: VecDeque::new(),
             ready: VecDeque::new(),
+            brief: VecDeque::new(),
+            brief_run: 0,
             offs: VecDeque::new(),
             sending: false,
             accepts: VecDeque::new(),
@@ -168,13 +176,15 @@ impl Table {
             self.urgent.push_back(key);
         }
         if pipe.is_ready() && !std::mem::replace(&mut pipe.is_queued, true) {
-            self.ready.push_back(key);
+            let queue = if pipe.send.is_brief() { &mut self.brief } else { &mut self.ready };
+            queue.push_back(key);
         }
     }
 
     /// Whether there is something to send.
     pub(super) fn has_message(&self) -> bool {
-        !(self.offs.is_empty() && self.urgent.is_empty() && self.ready.is_empty())
+        let queues = [&self.urgent, &self.brief, &self.ready];
+        !self.offs.is_empty() || queues.into_iter().any(|queue| !queue.is_empty())
     }
 
     /// Whether there is something to accept, or never will be.
@@ -182,9 +192,9 @@ impl Table {
         !self.accepts.is_empty() || self.closing || self.failed.is_some()
     }
 
-    /// All is over.
+    /// Nothing can be opened any more, to whomever.
     pub(super) fn has_failed(&self) -> bool {
-        self.failed.is_some()
+        self.failed.is_some() || self.off.len() as u32 + 1 >= self.nodes
     }
 
     /// Why.
@@ -202,10 +212,16 @@ impl Table {
         self.open
     }
 
-    /// The next message, and where it goes; the one before has gone out.
+    /// The next message, and where it goes; those before have gone out.
     pub(super) fn next_message(&mut self) -> Option<(u32, Bytes)> {
+        self.sending = false;
+        self.another_message()
+    }
+
+    /// The next message, while those before have not gone out yet.
+    pub(super) fn another_message(&mut self) -> Option<(u32, Bytes)> {
         let next = self.choose();
-        self.sending = next.is_some();
+        self.sending |= next.is_some();
         next
     }
 
@@ -223,7 +239,7 @@ impl Table {
                 return Some((key.peer, message));
             }
         }
-        while let Some(key) = self.ready.pop_front() {
+        while let Some(key) = self.next_ready() {
             let Some(pipe) = self.pipes.get_mut(&key) else { continue };
             pipe.is_queued = false;
             let message = pipe.ready();
@@ -235,6 +251,14 @@ impl Table {
             }
         }
         None
+    }
+
+    /// Who has little to say goes first, a sign of life or a question: it would wait for a turn of all the others.
+    /// These have theirs all the same.
+    fn next_ready(&mut self) -> Option<Key> {
+        let brief = if self.brief_run < BRIEF_RUN_MAX { self.brief.pop_front() } else { None };
+        self.brief_run = if brief.is_some() { self.brief_run + 1 } else { 0 };
+        brief.or_else(|| self.ready.pop_front()).or_else(|| self.brief.pop_front())
     }
 
     /// Takes a message. Whoever breaks the rules is cut off: it has nothing to say any more.

@@ -41,7 +41,7 @@ const LENGTH_BYTES: usize = 4;
 /// Small messages come many a read; of a large one no more than this is ever copied.
 const AHEAD_BYTES: usize = 8 << 10;
 /// So much is handed to the system at a time: who becomes urgent meanwhile waits for no more.
-const WRITE_BYTES: usize = 128 << 10;
+const WRITE_BYTES: usize = 64 << 10;
 
 /// Takes all that comes, so that nobody has to wait for room.
 pub(super) async fn receive(
@@ -85,16 +85,16 @@ pub(super) async fn send(mut write: impl AsyncWrite + Unpin, peer: u32, shared: 
     let mut messages: Vec<([u8; LENGTH_BYTES], Bytes)> = Vec::new();
     loop {
         messages.clear();
-        let mut bytes = 0;
-        while bytes < WRITE_BYTES
-            && let Some((_, message)) = shared.with(|table| table.next_message())
-        {
-            bytes += LENGTH_BYTES + message.len();
-            messages.push(((message.len() as u32).to_le_bytes(), message));
-        }
-        if messages.is_empty() {
+        let mut next = shared.with(|table| table.next_message());
+        if next.is_none() {
             shared.outgoing().await;
             continue;
+        }
+        let mut bytes = 0;
+        while let Some((_, message)) = next {
+            bytes += LENGTH_BYTES + message.len();
+            messages.push(((message.len() as u32).to_le_bytes(), message));
+            next = if bytes < WRITE_BYTES { shared.with(|table| table.another_message()) } else { None };
         }
         if let Err(error) = write_all(&mut write, &messages).await {
             let lost = RelayError::Lost { node: peer, kind: Some(error.kind()), by: None };

@@ -39,6 +39,9 @@ enum Pending {
     Resize(Sizes),
 }
 
+/// So many encoders are kept for the next rows of their kind: each may hold 200 KB for each column of text.
+const ENCODERS_KEPT: usize = 4;
+
 /// Encoders at rest. They keep what they learnt of the columns, which results of the same rows can share.
 #[derive(Clone, Default)]
 pub struct Encoders(Arc<Mutex<Vec<Encoder>>>);
@@ -56,8 +59,7 @@ impl Encoders {
 
     fn put(&self, encoder: Encoder) {
         let mut idle = lock(&self.0);
-        // More are not at work at once, but for a moment.
-        if idle.len() < *PROCESSORS {
+        if idle.len() < ENCODERS_KEPT {
             idle.push(encoder);
         }
     }

@@ -25,6 +25,11 @@ impl Intake {
         (Self { handed }, taken)
     }
 
+    /// Comes back when the server takes no more.
+    pub async fn closed(&self) {
+        self.handed.closed().await;
+    }
+
     /// Has the server treat this as any connection: hello, token, its limits, its shutdown. Whatever the pipe
     /// goes through has to keep others from reading along: nothing is encrypted here. `peer` is for
     /// the log. Comes back when the server has been told, not when the connection ends.

@@ -12,10 +12,12 @@ use crate::proto::{Client, ClientEvent};
 use crate::{Result, TransportError};
 
 /// Bytes that the system takes and has not sent: what is said next waits for no more than these.
-const UNSENT_BYTES: u32 = 256 << 10;
+const UNSENT_BYTES: u32 = 128 << 10;
 /// A trunk on which nothing was said for so long is probed, and given up after three times this.
 const PROBED_AFTER: Duration = Duration::from_secs(10);
 const PROBES: u32 = 2;
+/// What is sent and not acknowledged for so long will not be: where something is, there are no probes.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);
 
 /// One end of a trunk: bytes both ways, after the hellos.
 pub struct Trunk {
@@ -28,16 +30,17 @@ pub struct Trunk {
 }
 
 impl Trunk {
-    /// Connects to another node of the cluster, as [`ClientConfig::peer`], and is welcomed.
+    /// Connects to another node of the cluster, as [`ClientConfig::peer`], and is welcomed. Nothing where the node
+    /// knows of no trunks.
     ///
     /// # Errors
     /// When the node can't be reached, does not speak the protocol, or refuses the token.
-    pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
+    pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Option<Self>> {
         let target = endpoint.to_string();
         welcomed(Self::greet(endpoint, config), &target, config).await
     }
 
-    async fn greet(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
+    async fn greet(endpoint: &Endpoint, config: &ClientConfig) -> Result<Option<Self>> {
         let socket = endpoint.connect(false).await?;
         let capabilities = CAPABILITY_CLUSTER | CAPABILITY_TRUNK;
         let mut client =
@@ -61,10 +64,10 @@ impl Trunk {
             }
         }
         if client.server().capabilities & CAPABILITY_TRUNK == 0 {
-            return Err(TransportError::Protocol("the node carries no other connections".into()));
+            return Ok(None);
         }
         let read = reader.into_stream()?;
-        Ok(Self { read, write: writer.into_stream(), same_host: socket.same_host })
+        Ok(Some(Self { read, write: writer.into_stream(), same_host: socket.same_host }))
     }
 }
 
@@ -72,7 +75,12 @@ impl Trunk {
 /// word, as what goes over the trunk may have nothing to say.
 pub(super) fn prepare(socket: &SockRef<'_>) {
     let probes = TcpKeepalive::new().with_time(PROBED_AFTER).with_interval(PROBED_AFTER).with_retries(PROBES);
-    for done in [socket.set_tcp_notsent_lowat(UNSENT_BYTES), socket.set_tcp_keepalive(&probes)] {
+    let done = [
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES),
+        socket.set_tcp_keepalive(&probes),
+        socket.set_tcp_user_timeout(Some(ACKNOWLEDGED_WITHIN)),
+    ];
+    for done in done {
         if let Err(error) = done {
             tracing::debug!(%error, "a trunk's socket stays as it is");
         }

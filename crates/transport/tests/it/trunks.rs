@@ -11,7 +11,9 @@ fn config(token: &str) -> ClientConfig {
 }
 
 async fn trunk(server: &Running, token: &str) -> Result<Trunk, TransportError> {
-    within(Trunk::connect(&server.endpoint, &config(token))).await
+    let config = config(token);
+    let connected = within(Trunk::connect(&server.endpoint, &config)).await;
+    connected.map(|trunk| trunk.expect("a server that knows of trunks"))
 }
 
 #[tokio::test]
