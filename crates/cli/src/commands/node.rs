@@ -109,22 +109,29 @@ pub(crate) struct NodeArgs {
     /// beyond it still has 128 KiB. [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     exchange_memory: Option<Size>,
-    /// Largest message of rows between nodes. [default: 1MiB, or what netbench has found of
-    /// the hosts to join]
+    /// Largest message of rows between nodes. [default: 1MiB]
+    ///
+    /// With --overlay-listen the default is what netbench has found of the hosts to join, where it
+    /// has, between 64KiB and 1MiB.
     #[arg(long, value_name = "SIZE")]
     exchange_message: Option<Size>,
-    /// Where connections of an overlay come in. Where all nodes have this, and more others than
-    /// --connections-between-nodes, rows go over an overlay: each node has few connections, and
-    /// forwards for others. Rows cross the network twice then, so only where connections are too many.
+    /// Where connections of an overlay come in, so that there may be one.
+    ///
+    /// Where all nodes have this, and more others than --connections-between-nodes, rows go over an
+    /// overlay: each node has few connections, and forwards for others. Most rows cross the network
+    /// twice then, so it is for where connections are what there are too many of.
     #[arg(long, value_name = "HOST:PORT")]
     overlay_listen: Option<String>,
-    /// The address by which other nodes reach --overlay-listen. [default: that of --overlay-listen,
-    /// or the host of --advertise with its port]
+    /// The address by which other nodes reach --overlay-listen.
+    ///
+    /// [default: that of --overlay-listen, or the host of --advertise with its port]
     #[arg(long, value_name = "HOST:PORT")]
     overlay_advertise: Option<String>,
-    /// Connections with rows to other nodes; with as many others, or fewer, all is sent
-    /// directly. Of all nodes' the smallest counts. [default: 64, or what netbench has found of the
-    /// hosts to join]
+    /// Connections with rows to other nodes; with more others there is an overlay. [default: 64]
+    ///
+    /// With as many others, or fewer, all is sent directly. Of all nodes' the smallest counts. Where
+    /// `lightship netbench sweep --keep` has found something of the hosts to join, that is the
+    /// default: as many as the most demanding host took to be as fast as it gets.
     #[arg(long, value_name = "N")]
     connections_between_nodes: Option<usize>,
     /// Settings from a TOML file.

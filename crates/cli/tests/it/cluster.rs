@@ -210,4 +210,22 @@ fn nodes_under_tls() {
     lightship(&["fetch", &uri("of-nodes"), "select 1"]).fails(SOURCE, &["the token is not known"]);
 
     lightship(&[&["node"], &secure[..4], &["--join", &name]].concat()).fails(USAGE, &["--cluster-ca"]);
+
+    // Nor is what goes by way of others.
+    let mut nodes: Vec<Node> = Vec::new();
+    for place in 0..4 {
+        let table = format!("t={}", folder.write(&format!("{place}.csv"), format!("a\n{place}\n")));
+        let overlay =
+            ["--overlay-listen", "0.0.0.0:0", "--connections-between-nodes", "2", "--table", &table];
+        let first = nodes.first().map(|node| node.address().to_owned());
+        nodes.push(match &first {
+            Some(first) => start(&[&["--join", first][..], &overlay].concat()),
+            None => start(&[&["--advertise", "127.0.0.1:0"][..], &overlay].concat()),
+        });
+    }
+    for node in &nodes {
+        node.process.says("rows go over an overlay of 4 nodes");
+    }
+    let uri = format!("lightship://of-clients@{}?ca={authority}", nodes[3].address());
+    assert_eq!(csv(&uri, "select sum(a) as s from t"), "s\n6\n");
 }
