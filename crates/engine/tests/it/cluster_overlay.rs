@@ -25,17 +25,21 @@ fn config() -> ClusterConfig {
     ClusterConfig { overlay, exchange_bytes: 1, ..ClusterConfig::default() }
 }
 
-async fn start(folder: &Path, storage: Storage, nodes: &[Node]) -> Node {
+async fn start(folder: &Path, storage: Storage, nodes: &[Node], config: ClusterConfig) -> Node {
     let engine = engine(folder, storage, 2).await;
     let first: Vec<&Node> = nodes.iter().take(1).collect();
-    Node::start(engine, &first, config()).await
+    Node::start(engine, &first, config).await
 }
 
 /// Nodes that all know each other.
 async fn cluster(folders: &[&Path], storage: Storage) -> Vec<Node> {
+    cluster_of(folders, storage, config).await
+}
+
+async fn cluster_of(folders: &[&Path], storage: Storage, config: impl Fn() -> ClusterConfig) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for folder in folders {
-        nodes.push(start(folder, storage, &nodes).await);
+        nodes.push(start(folder, storage, &nodes, config()).await);
     }
     for node in &nodes {
         met(node, nodes.len() - 1).await;
@@ -110,12 +114,42 @@ async fn seven_nodes_with_four_connections_answer_as_one() {
         assert!(state.connections >= 2 && state.connections_max <= CONNECTIONS_MAX, "{state:#?}");
     }
     // And it is said.
+    let over_overlay = over_overlay(&nodes[0]).await;
+    assert!(over_overlay.iter().all(|streams| *streams > 0), "{over_overlay:?}");
+}
+
+/// Of what went from each node to each, how many streams went over the overlay.
+async fn over_overlay(node: &Node) -> Vec<u64> {
     let sql = "explain analyze select l_partkey, count(*) as n from lineitem group by l_partkey";
-    let rows = nodes[0].query(sql).await.unwrap();
+    let rows = node.query(sql).await.unwrap();
     let explained: serde_json::Value =
         serde_json::from_str(rows[0].column(1).as_string::<i32>().value(1)).unwrap();
     let edges = explained["edges"].as_array().unwrap();
-    assert!(edges.iter().all(|edge| edge["overlay_streams"].as_u64().unwrap() > 0), "{explained:#}");
+    assert!(edges.len() > 6, "{explained:#}");
+    edges.iter().map(|edge| edge["overlay_streams"].as_u64().unwrap()).collect()
+}
+
+/// As between hosts: by circuits over a connection to each node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_messages_go_directly_as_far_as_there_are_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = tpch::write_shards(SCALE, folder.path(), &[1; 7]).unwrap();
+    let shards: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
+    for (message_bytes_max, some_directly) in [(64 << 10, true), (16 << 10, false)] {
+        // Two for the topology, two for its pool, and one for who is sent to directly.
+        let overlay = || Some(overlay_part(5));
+        let with = || ClusterConfig {
+            overlay: overlay(),
+            message_bytes_max,
+            trunk_on_host: true,
+            ..ClusterConfig::default()
+        };
+        let nodes = cluster_of(&shards, Storage::Own, with).await;
+        until(&nodes, all(7)).await;
+        let streams = over_overlay(&nodes[3]).await;
+        assert!(streams.iter().any(|streams| *streams > 0), "{streams:?}");
+        assert_eq!(streams.contains(&0), some_directly, "{streams:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,7 +198,7 @@ async fn a_node_that_joins_breaks_nothing_off() {
     let expected = count(&nodes[1].query(LARGE).await.unwrap());
     let mut rows = nodes[0].engine.query(LARGE).await.unwrap().into_rows();
     let first = rows.next().await.unwrap().unwrap().num_rows();
-    nodes.push(start(&folder.path().join("empty"), Storage::Own, &nodes).await);
+    nodes.push(start(&folder.path().join("empty"), Storage::Own, &nodes, config()).await);
     for node in &nodes {
         met(node, 7).await;
     }
