@@ -210,7 +210,17 @@ impl Relay {
         self.ended().await
     }
 
-    async fn ended(&self) -> Result<()> {
+    /// Ends it, as a node was lost of which something else than the relay has told. The others are told which.
+    pub fn give_up(&self, node: u32) {
+        self.shared.fail(RelayError::Lost { node, kind: None, by: None });
+    }
+
+    /// Comes back when it has ended, and has told its neighbours why: one that is dropped earlier looks as if it were
+    /// the one that was lost.
+    ///
+    /// # Errors
+    /// Whatever ended it.
+    pub async fn ended(&self) -> Result<()> {
         let mut status = self.shared.status.subscribe();
         // The sender of it is here.
         let _ = status.wait_for(|status| status.ended).await;

@@ -200,6 +200,10 @@ impl Overlay {
         let left = tokio::select! {
             () = accept(incoming, formed, intake) => {
                 tracing::info!(nodes = formed.names.len(), why = formed.failure(), "an overlay has ended");
+                formed.end();
+                self.now().take();
+                members.tell_epoch(None);
+                formed.told().await;
                 false
             }
             () = give_direct(formed) => false,
@@ -305,7 +309,10 @@ async fn until_ended(
         Ok(Ended::Unused) => false,
         Ok(Ended::Left) => true,
         Ok(Ended::Lost(name)) => {
-            formed.cut(Some(format!("node {name} was lost")));
+            if let (Some(relay), Some(node)) = (formed.circuits.relay(), formed.number(&name)) {
+                relay.give_up(node);
+            }
+            formed.told().await;
             false
         }
         Err(_) => {

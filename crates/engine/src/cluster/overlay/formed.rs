@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use lightship_overlay::{Division, Routes};
 use lightship_relay::{Circuits, RelayError};
@@ -10,6 +11,9 @@ use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection};
 
 use super::OverlayState;
+
+/// A relay that has failed takes about a second to say so to others.
+const TELLING_MAX: Duration = Duration::from_secs(3);
 
 /// How far an overlay is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +105,13 @@ impl Formed {
         }
         if let Some(relay) = self.circuits.relay() {
             relay.kill();
+        }
+    }
+
+    /// Comes back when a relay that has failed has told the others who was lost, or has had the time to.
+    pub(super) async fn told(&self) {
+        if let Some(relay) = self.circuits.relay() {
+            let _ = tokio::time::timeout(TELLING_MAX, relay.ended()).await;
         }
     }
 
