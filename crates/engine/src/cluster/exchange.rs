@@ -15,6 +15,7 @@ const WINDOW_BATCHES: u32 = 2;
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 /// So many kinds of rows are remembered: what is known of a column can take 200 KB.
 const SCHEMAS_MAX: usize = 16;
+
 /// What streams from other nodes may hold here.
 ///
 /// A stream gets the more, the more is free, and always something: were it to wait for others, which may wait

@@ -114,7 +114,7 @@ impl Overlay {
     /// Forms overlays, and takes part in them, until this node has left. What others open comes in by `intake`.
     pub(crate) async fn follow(&self, members: &Members, intake: Intake) {
         let Some(mut changes) = members.subscribe() else { return };
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut told) = (PAUSE_MIN, String::new());
         loop {
             let Some(target) = Self::target(members) else {
                 match changes.changed().await {
@@ -136,11 +136,19 @@ impl Overlay {
                         return;
                     }
                 }
+                // Others may just be a little later.
+                Err(why) if pause >= PAUSE_MAX && told != why => {
+                    tracing::warn!(why, "no overlay can be formed: rows go directly");
+                    told = why;
+                }
                 Err(why) => tracing::debug!(why, "no overlay yet"),
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
-                other = differs(&target, members, &mut changes) => if !other { return },
+                other = differs(&target, members, &mut changes) => match other {
+                    true => pause = PAUSE_MIN,
+                    false => return,
+                },
             }
         }
     }
@@ -156,7 +164,9 @@ impl Overlay {
             addresses.push(found.ok_or_else(|| unknown("no such host".into()))?);
             let host = node.address.rsplit_once(':').map_or(node.address.as_str(), |(host, _)| host);
             let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            hosts.push(ServerName::try_from(host).map_err(|e| unknown(e.to_string()))?);
+            if self.config.tls.is_some() {
+                hosts.push(ServerName::try_from(host).map_err(|e| unknown(e.to_string()))?);
+            }
         }
         let (nodes, sockets, epoch) = (target.nodes.len(), target.division.topology, target.epoch);
         let search = tokio::task::spawn_blocking(move || {
