@@ -11,12 +11,12 @@ use futures::StreamExt;
 use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
 use lightship_wire::{Codec, Encoder, WireError, decode, rows_bytes};
 
+use super::conversation::{Link, Stop, attended, cancelled, flush};
 use super::encoding::{Encoded, Encoders, Encoding, Step};
 use super::frames::FrameWriter;
 use super::jobs::{Job, PROCESSORS};
 use super::meter::Meter;
 use super::produce::{Packed, Packer, nanoseconds, wire_failure};
-use super::server::{Link, Stop, attended, cancelled, flush};
 use super::striping::{Place, Room, Striping};
 use super::{Rows, lock};
 use crate::Result;

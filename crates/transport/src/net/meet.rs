@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::server::Session;
+use super::conversation::Session;
 
 /// A server waits here for one client.
 pub(super) struct MeetingPlace {

@@ -2,6 +2,7 @@
 
 mod answer;
 mod client;
+mod conversation;
 mod descriptors;
 mod encoding;
 mod endpoint;

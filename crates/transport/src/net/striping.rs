@@ -10,11 +10,11 @@ use lightship_wire::control::{ErrorCode, Failure};
 use lightship_wire::join::{JOINED_MAX, Join, Ticket};
 use tokio::sync::{Notify, mpsc};
 
+use super::conversation::{Link, Stop, attended, flush};
 use super::frames::FrameWriter;
 use super::lock;
 use super::meet::random_bits;
 use super::meter::Meter;
-use super::server::{Link, Stop, attended, flush};
 
 /// Messages that wait for a connection, besides the one that it is sending: enough that it need
 /// not wait for the producer.

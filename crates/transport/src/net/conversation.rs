@@ -1,0 +1,523 @@
+//! One connection of a server: hello, one question after the other, and what it may become: a meeting, a trunk.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::future::OptionFuture;
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_TRUNK, Task};
+use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Plan, Query};
+use lightship_wire::join::{CAPABILITY_JOIN, Join};
+use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
+use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
+use subtle::ConstantTimeEq;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::answer::Answering;
+use super::endpoint::is_same_host;
+use super::frames::{FrameReader, FrameWriter, Segments};
+use super::intake::Intake;
+use super::listen::Accepted;
+use super::meet::MeetingPlace;
+use super::meter::Meter;
+use super::server::down;
+use super::shm;
+use super::striping::{Tickets, carry};
+use super::trunk::Trunk;
+use super::{Answer, ReadHalf, ServerConfig, Service, WriteHalf, lock};
+use crate::proto::{Server as Proto, ServerEvent};
+use crate::{Result, TransportError};
+
+/// What the connections of a server have in common, and the place of one of them.
+pub(super) struct Handler {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) service: Arc<dyn Service>,
+    pub(super) tickets: Arc<Tickets>,
+    /// Among the clients, or the nodes; nothing where all is taken.
+    pub(super) place: Mutex<Option<OwnedSemaphorePermit>>,
+    pub(super) peer_places: Arc<Semaphore>,
+    pub(super) shutdown: watch::Receiver<bool>,
+    pub(super) intake: Intake,
+}
+
+/// What the futures of one connection share.
+pub(super) struct Link {
+    pub(super) shared: Mutex<Shared>,
+    /// Something to send, or something in the mail.
+    pub(super) wake: Arc<Notify>,
+    /// The client is to be heard of sooner than was known.
+    sooner: Notify,
+}
+
+pub(super) struct Shared {
+    pub(super) proto: Proto,
+    hello: Option<Hello>,
+    /// The client wants to send something else than frames.
+    is_trunk: bool,
+    asked: Option<Asked>,
+    join: Option<Join>,
+    pub(super) cancelled: bool,
+    /// What the consumer measured, when it last said so.
+    pub(super) progress: Option<Progress>,
+    /// The sizes that the consumer asks for.
+    pub(super) resize: Option<Sizes>,
+}
+
+impl Shared {
+    fn ask(&mut self, asked: Asked) {
+        (self.asked, self.cancelled) = (Some(asked), false);
+        (self.progress, self.resize) = (None, None);
+    }
+}
+
+/// What is to be answered.
+enum Asked {
+    Query(Query),
+    Task(Task),
+}
+
+impl Asked {
+    fn plan_mut(&mut self) -> &mut Plan {
+        match self {
+            Self::Query(query) => &mut query.plan,
+            Self::Task(task) => &mut task.plan,
+        }
+    }
+}
+
+/// Why the answer to a query ends early.
+pub(super) enum Stop {
+    /// Tell the client; the connection lives on.
+    Failed(Failure),
+    /// The connection is done for.
+    Broken(TransportError),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<TransportError> for Stop {
+    fn from(error: TransportError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+/// A socket and what was said on it.
+pub(super) struct Session {
+    link: Link,
+    reader: FrameReader,
+    writer: FrameWriter,
+    meter: Meter,
+    way: Way,
+}
+
+/// How a client comes to us.
+enum Way {
+    /// By TCP, from this host or, for all we can know, another.
+    Tcp { same_host: bool },
+    /// Over something that was open already.
+    Pipe,
+    /// By a Unix socket.
+    Unix,
+    /// To a meeting, as the client we wait for. Our hello has this token.
+    Met { token: String },
+}
+
+/// What follows upon a conversation.
+enum Next {
+    Nothing,
+    /// It goes on in another place.
+    Session(Box<Session>),
+    /// Others come by its connection.
+    Trunk {
+        same_host: bool,
+    },
+}
+
+impl Session {
+    fn new(
+        reader: FrameReader,
+        writer: FrameWriter,
+        meter: Meter,
+        way: Way,
+        ping_interval: Duration,
+    ) -> Self {
+        let proto = Proto::new(Instant::now(), ping_interval);
+        let shared = Shared {
+            proto,
+            hello: None,
+            is_trunk: false,
+            asked: None,
+            join: None,
+            cancelled: false,
+            progress: None,
+            resize: None,
+        };
+        let link = Link { shared: Mutex::new(shared), wake: Arc::default(), sooner: Notify::new() };
+        Self { link, reader, writer, meter, way }
+    }
+
+    fn tcp(read: ReadHalf, write: WriteHalf, meter: Meter, same_host: bool, ping_interval: Duration) -> Self {
+        let reader = FrameReader::new(read, Segments::None);
+        let writer = FrameWriter::new(write, None);
+        Self::new(reader, writer, meter, Way::Tcp { same_host }, ping_interval)
+    }
+
+    fn pipe(read: ReadHalf, write: WriteHalf, ping_interval: Duration) -> Self {
+        let reader = FrameReader::new(read, Segments::None);
+        Self::new(reader, FrameWriter::new(write, None), Meter::other(), Way::Pipe, ping_interval)
+    }
+
+    /// A client on a Unix socket.
+    pub(super) fn unix(stream: UnixStream, ping_interval: Duration) -> Self {
+        let (read, write, lender) = shm::lending(stream);
+        let reader = FrameReader::new(read, Segments::Lent(lender.slots()));
+        let writer = FrameWriter::new(write, Some(lender));
+        Self::new(reader, writer, Meter::other(), Way::Unix, ping_interval)
+    }
+
+    /// Waits for the client's hello. Answers its token; `None` when it is no client.
+    pub(super) async fn hello(&mut self) -> Option<String> {
+        receive_one(&self.link, &mut self.reader).await.ok().filter(|&open| open)?;
+        lock(&self.link.shared).hello.as_ref().map(|hello| hello.token.clone())
+    }
+
+    /// The client has shown who it is; our hello will show who we are.
+    pub(super) fn admit(&mut self, token: String) {
+        self.way = Way::Met { token };
+    }
+}
+
+impl Handler {
+    /// A connection, from its first byte to its end.
+    pub(super) async fn serve(self, stream: Accepted) -> Result<()> {
+        let limit = self.config.handshake_timeout;
+        let late = |_| TransportError::Silent { after: limit };
+        let mut session = timeout(limit, self.open(stream)).await.map_err(late)??;
+        // A client that goes to a meeting takes its place along.
+        while let Some(next) = self.converse(session).await? {
+            session = next;
+        }
+        Ok(())
+    }
+
+    /// One socket from hello to its end. Answers the session that goes on in its stead.
+    async fn converse(&self, session: Session) -> Result<Option<Session>> {
+        let limit = self.config.handshake_timeout;
+        let Session { link, mut reader, mut writer, meter, way } = session;
+        let ended = tokio::select! {
+            ended = receive(&link, &mut reader) => ended.map(|()| Next::Nothing),
+            ended = self.answer_all(&link, &mut writer, meter, way) => ended,
+            ended = keep_time(&link) => ended.map(|()| Next::Nothing),
+        };
+        if let Ok(Next::Trunk { same_host }) = ended {
+            let trunk = Trunk { read: reader.into_stream()?, write: writer.into_stream(), same_host };
+            self.service.carry(trunk, self.intake.clone()).await;
+            return Ok(None);
+        }
+        // Whoever speaks another protocol, or breaks this one, is told so before the door closes.
+        if let Err(error @ (TransportError::Wire(_) | TransportError::Protocol(_))) = &ended {
+            lock(&link.shared).proto.refuse(&Proto::protocol_failure(error));
+            let _ = timeout(limit, flush(&link, &mut writer)).await;
+        }
+        let _ = timeout(limit, writer.shutdown()).await;
+        ended.map(|next| match next {
+            Next::Session(session) => Some(*session),
+            Next::Nothing | Next::Trunk { .. } => None,
+        })
+    }
+
+    async fn open(&self, stream: Accepted) -> Result<Session> {
+        let ping_interval = self.config.ping_interval;
+        Ok(match (stream, &self.config.tls) {
+            (Accepted::Unix(stream), _) => Session::unix(stream, ping_interval),
+            (Accepted::Pipe(read, write), _) => Session::pipe(read, write, ping_interval),
+            (Accepted::Tcp(stream), None) => {
+                let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
+                let (read, write) = stream.into_split();
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
+            }
+            (Accepted::Tcp(stream), Some(tls)) => {
+                let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
+                let stream = TlsAcceptor::from(tls.clone()).accept(stream).await?;
+                let (read, write) = tokio::io::split(stream);
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
+            }
+        })
+    }
+
+    /// Hello, then one query after the other. Ends with a session when the client goes to a meeting, and at once
+    /// where a node wants a trunk.
+    async fn answer_all(
+        &self,
+        link: &Link,
+        writer: &mut FrameWriter,
+        mut meter: Meter,
+        way: Way,
+    ) -> Result<Next> {
+        let limit = self.config.handshake_timeout;
+        let hello = async {
+            loop {
+                if let Some(hello) = lock(&link.shared).hello.take() {
+                    return hello;
+                }
+                link.wake.notified().await;
+            }
+        };
+        let hello = timeout(limit, hello).await.map_err(|_| TransportError::Silent { after: limit })?;
+        if let Some(refusal) = self.refusal(&hello, &way) {
+            lock(&link.shared).proto.refuse(&refusal);
+            flush(link, writer).await?;
+            return Err(refusal.into());
+        }
+        if let Way::Tcp { same_host } = way
+            && is_trunk(&hello)
+        {
+            lock(&link.shared).proto.welcome(String::new(), CAPABILITY_CLUSTER | CAPABILITY_TRUNK, None);
+            flush(link, writer).await?;
+            meter.prepare_trunk();
+            return Ok(Next::Trunk { same_host });
+        }
+        let (capabilities, place) = match &way {
+            Way::Tcp { .. } | Way::Pipe if self.is_peer(&hello) => {
+                (CAPABILITY_CLUSTER | CAPABILITY_RESIZE, None)
+            }
+            Way::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_MEETING != 0 => {
+                (CAPABILITY_JOIN | CAPABILITY_RESIZE, MeetingPlace::open())
+            }
+            Way::Tcp { .. } => (CAPABILITY_JOIN | CAPABILITY_RESIZE, None),
+            Way::Pipe => (CAPABILITY_RESIZE, None),
+            Way::Unix | Way::Met { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
+        };
+        if capabilities & CAPABILITY_SEGMENTS == 0 {
+            writer.lend_nothing();
+        }
+        let token = if let Way::Met { token } = way { token } else { String::new() };
+        lock(&link.shared).proto.welcome(token, capabilities, place.as_ref().map(|place| &place.meeting));
+        link.sooner.notify_one();
+        let meeting = place.as_ref().map(|place| place.client(limit, self.config.ping_interval));
+        let mut meeting = std::pin::pin!(OptionFuture::from(meeting));
+        let mut shutdown = self.shutdown.clone();
+        loop {
+            flush(link, writer).await?;
+            let asked = lock(&link.shared).asked.take();
+            if let Some(asked) = asked {
+                // A client that asks here has not gone there, and will not.
+                meeting.set(None.into());
+                match self.answer(asked, link, writer, &mut meter).await {
+                    Ok(()) => {}
+                    Err(Stop::Failed(failure)) => {
+                        tracing::info!(code = ?failure.code, error = %failure, "query failed");
+                        lock(&link.shared).proto.fail(&failure);
+                    }
+                    Err(Stop::Broken(error)) => return Err(error),
+                }
+                continue;
+            }
+            let join = lock(&link.shared).join.take();
+            if let Some(join) = join {
+                match carry(&self.tickets, &join, link, writer, &mut meter).await {
+                    Ok(()) => {}
+                    Err(Stop::Failed(failure)) => lock(&link.shared).proto.fail(&failure),
+                    Err(Stop::Broken(error)) => return Err(error),
+                }
+                continue;
+            }
+            tokio::select! {
+                () = link.wake.notified() => {}
+                Some(session) = &mut meeting => return Ok(Next::Session(Box::new(session))),
+                () = down(&mut shutdown) => {
+                    let failure = Failure::new(ErrorCode::ShuttingDown, "the node is shutting down");
+                    lock(&link.shared).proto.refuse(&failure);
+                    flush(link, writer).await?;
+                    return Ok(Next::Nothing);
+                }
+            }
+        }
+    }
+
+    /// Whether it is a node of this cluster that says so.
+    fn is_peer(&self, hello: &Hello) -> bool {
+        let token = self.config.peer_token.as_deref();
+        let known = token.is_some_and(|token| {
+            (token.is_empty() && self.config.tokens.is_empty())
+                || token.as_bytes().ct_eq(hello.token.as_bytes()).into()
+        });
+        known && hello.capabilities & CAPABILITY_CLUSTER != 0
+    }
+
+    fn refusal(&self, hello: &Hello, way: &Way) -> Option<Failure> {
+        if matches!(way, Way::Met { .. }) {
+            // Its token and its place were looked at when it came by TCP.
+            return None;
+        }
+        let known = self.config.tokens.iter().fold(subtle::Choice::from(0), |known, token| {
+            known | token.as_bytes().ct_eq(hello.token.as_bytes())
+        });
+        let a_node = hello.capabilities & CAPABILITY_CLUSTER != 0;
+        if a_node && !self.is_peer(hello) {
+            let what = match self.config.peer_token {
+                Some(_) => "the token is not that of the cluster",
+                None => "this node is in no cluster",
+            };
+            return Some(Failure::new(ErrorCode::Unauthenticated, what));
+        }
+        if !a_node && !self.config.tokens.is_empty() && !bool::from(known) {
+            let what = if hello.token.is_empty() { "a token is needed" } else { "the token is not known" };
+            return Some(
+                Failure::new(ErrorCode::Unauthenticated, what)
+                    .hint("give it in the URI, lightship://TOKEN@host, or in LIGHTSHIP_TOKEN"),
+            );
+        }
+        let mut place = lock(&self.place);
+        if a_node {
+            // It takes no client's.
+            *place = self.peer_places.clone().try_acquire_owned().ok();
+        }
+        place.is_none().then(|| {
+            let (what, max) = match a_node {
+                true => ("of other nodes", self.config.peer_connections_max),
+                false => ("of the node", self.config.connections_max),
+            };
+            Failure::new(ErrorCode::Busy, format!("all {max} connections {what} are taken"))
+        })
+    }
+
+    async fn answer(
+        &self,
+        mut asked: Asked,
+        link: &Link,
+        writer: &mut FrameWriter,
+        meter: &mut Meter,
+    ) -> Result<(), Stop> {
+        let plan = asked.plan_mut();
+        plan.message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
+        let mut striping = None;
+        if plan.streams > 1
+            && let Some((ticket, open)) = self.tickets.issue(plan.streams, &link.wake)
+        {
+            // It goes with the answer: most results are over before anybody would join.
+            lock(&link.shared).proto.ticket(&ticket);
+            striping = Some(open);
+        }
+        let plan = *plan;
+        let planning = match &asked {
+            Asked::Query(query) => attended(self.service.query(query), link, writer).await?,
+            Asked::Task(task) => attended(self.service.task(task), link, writer).await?,
+        };
+        let Answer { schema, rows_estimate, encoders, rows } = planning?;
+        let accepted = AcceptedQuery { schema: schema.as_ref().clone(), rows_estimate };
+        lock(&link.shared)
+            .proto
+            .accept(&accepted)
+            .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
+
+        writer.begin(&plan);
+        let message_bytes_max = self.config.message_bytes_max;
+        Answering::new(link, writer, meter, plan, message_bytes_max, schema, striping)
+            .encoded_by(encoders)
+            .run(rows)
+            .await
+    }
+}
+
+/// Runs a future, meanwhile sending what the protocol wants sent; ends early when the client cancels.
+pub(super) async fn attended<F: Future>(
+    future: F,
+    link: &Link,
+    writer: &mut FrameWriter,
+) -> Result<F::Output, Stop> {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if lock(&link.shared).cancelled {
+            return Err(cancelled(link));
+        }
+        tokio::select! {
+            biased;
+            output = &mut future => return Ok(output),
+            () = link.wake.notified() => flush(link, writer).await?,
+        }
+    }
+}
+
+pub(super) fn cancelled(link: &Link) -> Stop {
+    lock(&link.shared).cancelled = false;
+    Failure::new(ErrorCode::Cancelled, "the query was cancelled").into()
+}
+
+pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
+    let frames: Vec<_> = {
+        let mut shared = lock(&link.shared);
+        std::iter::from_fn(|| shared.proto.poll_transmit()).collect()
+    };
+    if !frames.is_empty() {
+        writer.write(&frames).await?;
+    }
+    Ok(())
+}
+
+async fn receive(link: &Link, reader: &mut FrameReader) -> Result<()> {
+    loop {
+        match receive_one(link, reader).await {
+            // What follows is not for us to read.
+            Ok(true) if lock(&link.shared).is_trunk => std::future::pending().await,
+            Ok(true) => {}
+            Ok(false) => break,
+            // How circuits end, and sockets of clients that were in a hurry.
+            Err(TransportError::Io(error)) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => return Err(error),
+        }
+    }
+    if lock(&link.shared).proto.is_idle() {
+        Ok(())
+    } else {
+        Err(TransportError::Closed { during: Some("before its result was complete") })
+    }
+}
+
+/// Takes the next frame. Answers whether there was one.
+async fn receive_one(link: &Link, reader: &mut FrameReader) -> Result<bool> {
+    let limit = |kind| lock(&link.shared).proto.payload_bytes_max(kind);
+    let alive = || lock(&link.shared).proto.received(Instant::now());
+    let Some((header, payload)) = reader.next(limit, alive).await? else { return Ok(false) };
+    let mut shared = lock(&link.shared);
+    match shared.proto.handle(Instant::now(), &header, &payload)? {
+        Some(ServerEvent::Hello(hello)) => {
+            shared.is_trunk = is_trunk(&hello);
+            shared.hello = Some(hello);
+        }
+        Some(ServerEvent::Query(query)) => shared.ask(Asked::Query(query)),
+        Some(ServerEvent::Task(task)) => shared.ask(Asked::Task(task)),
+        Some(ServerEvent::Join(join)) => shared.join = Some(join),
+        Some(ServerEvent::Cancel) => shared.cancelled = true,
+        Some(ServerEvent::Progress(progress)) => shared.progress = Some(progress),
+        Some(ServerEvent::Resize(sizes)) => shared.resize = Some(sizes),
+        None => {}
+    }
+    link.wake.notify_one();
+    Ok(true)
+}
+
+/// Whether a node asks for a trunk.
+fn is_trunk(hello: &Hello) -> bool {
+    let both = CAPABILITY_CLUSTER | CAPABILITY_TRUNK;
+    hello.capabilities & both == both
+}
+
+async fn keep_time(link: &Link) -> Result<()> {
+    loop {
+        let deadline = lock(&link.shared).proto.deadline();
+        tokio::select! {
+            () = tokio::time::sleep_until(deadline.into()) => {}
+            () = link.sooner.notified() => continue,
+        }
+        lock(&link.shared).proto.wake(Instant::now())?;
+        link.wake.notify_one();
+    }
+}
