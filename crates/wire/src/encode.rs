@@ -19,7 +19,8 @@ use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
 use crate::message::{EncodedMessage, Node, Parts, ZEROS, padded_bytes};
 
 /// Turns batches into messages. Keeps its scratch memory, and the encodings it
-/// has found for each column, between them: one encoder serves one result.
+/// has found for each column, between them: an encoder serves results of the same
+/// columns, one after the other. Each message can be read by itself.
 pub struct Encoder {
     codec: Codec,
     scratch: Vec<u8>,

@@ -1,6 +1,6 @@
 //! What a message between two ends of circuits begins with.
 //!
-//! Every message of the relay is one of these headers of 24 bytes, and with `data`, bytes after it.
+//! Every message of the relay, or of a trunk, is one of these headers of 24 bytes, and with `data`, bytes after it.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|

@@ -65,7 +65,7 @@ impl Encoders {
     }
 }
 
-/// The encoders of one result: as many messages are in the making, or made and not
+/// The messages of one result that are being encoded: as many are in the making, or made and not
 /// yet taken, as there are processors.
 pub(super) struct Encoding {
     steps: VecDeque<Pending>,

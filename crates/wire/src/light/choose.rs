@@ -1,5 +1,5 @@
-//! Which scheme a column travels in: found out on a sample of the first message,
-//! kept while it holds.
+//! Which scheme a column travels in: found out on a sample of a message, and kept
+//! while it holds, for the next messages and the next results with the same columns.
 
 use fsst::Compressor;
 
