@@ -30,8 +30,8 @@ pub(super) const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
 /// The same over a trunk: what one stream may send before another one's turn, which has to come before it would be given
 /// up: 64 streams over 10 Mbit/s have theirs every two seconds.
 const TRUNK_MESSAGE_BYTES: u32 = 32 << 10;
-/// Connections to a node that are kept at rest.
-const IDLE_MAX: usize = 64;
+/// Connections to a node that are kept at rest, by one way.
+pub(super) const IDLE_MAX: usize = 64;
 /// What circuits of a connection may be and hold. A stream's own plan holds it to less.
 pub(super) const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 1 << 20, circuits_max: 4096 };
 /// The acceptor of a trunk, to its opener.

@@ -12,7 +12,7 @@ use lightship_testkit::tpch;
 use lightship_wire::control::ErrorCode;
 use tempfile::TempDir;
 
-use crate::support::{Node, Storage, engine, free, met, run};
+use crate::support::{Node, Storage, engine, failure_of, free, met, run};
 
 const SCALE: f64 = 0.01;
 
@@ -115,12 +115,7 @@ async fn a_node_that_is_lost_halfway_is_named_and_the_others_are_free_within_a_s
     let lost = nodes.pop().unwrap();
     let name = lost.name.clone();
     lost.kill();
-    let failure = loop {
-        match rows.next().await.expect("an error, not a short result") {
-            Ok(_) => {}
-            Err(failure) => break failure,
-        }
-    };
+    let failure = failure_of(&mut rows).await;
     assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
     assert!(failure.message.contains(&name) && failure.retryable, "{failure:?}");
     tokio::time::timeout(Duration::from_secs(1), free(&nodes)).await.unwrap();

@@ -8,11 +8,11 @@ use lightship_engine::ClusterConfig;
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use lightship_transport::net::{self, Connection, Endpoint, Incoming, Rows};
-use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
+use lightship_wire::control::{ErrorCode, Plan, Query};
 use tempfile::TempDir;
 
 use crate::proxy::Proxy;
-use crate::support::{Node, Storage, engine, free, met};
+use crate::support::{Node, Storage, engine, failure_of, free, met};
 
 const SCALE: f64 = 0.01;
 /// Short, so that the tests are; a busy machine still makes no node wait for as long.
@@ -76,16 +76,6 @@ impl Three {
 
 fn quick() -> ClusterConfig {
     ClusterConfig { ping_interval: PING_INTERVAL, trunk_on_host: true, ..ClusterConfig::default() }
-}
-
-/// Reads until it fails; it must not just end.
-async fn failure_of(rows: &mut Rows) -> Failure {
-    loop {
-        match rows.next().await.expect("an error, not a short result") {
-            Ok(_) => {}
-            Err(failure) => return failure,
-        }
-    }
 }
 
 /// A query that has begun to answer and has much left.

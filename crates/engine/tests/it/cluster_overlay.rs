@@ -10,7 +10,7 @@ use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use lightship_wire::control::ErrorCode;
 
-use crate::support::{Node, Storage, engine, free, met, overlay_part, run};
+use crate::support::{Node, Storage, engine, failure_of, free, met, overlay_part, run};
 
 const SCALE: f64 = 0.01;
 const CONNECTIONS_MAX: usize = 4;
@@ -165,12 +165,7 @@ async fn a_killed_node_is_named_and_the_others_go_on() {
     let lost = nodes.pop().unwrap();
     let name = lost.name.clone();
     lost.kill();
-    let failure = loop {
-        match rows.next().await.expect("an error, not a short result") {
-            Ok(_) => {}
-            Err(failure) => break failure,
-        }
-    };
+    let failure = failure_of(&mut rows).await;
     assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
     assert!(failure.message.contains(&name) && failure.retryable, "{failure:?}");
     drop(rows);

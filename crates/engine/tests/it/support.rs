@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use lightship_engine::{ClusterConfig, ClusterLoad, Engine, EngineConfig, OverlayConfig};
-use lightship_transport::net::{Listen, Server, ServerConfig};
+use lightship_transport::net::{Listen, Rows, Server, ServerConfig};
 use lightship_wire::control::Failure;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -94,6 +94,16 @@ impl Node {
 pub(crate) async fn run(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>, Failure> {
     let running = engine.query(sql).await.map_err(|error| error.to_failure())?;
     running.into_rows().try_collect().await
+}
+
+/// Reads until it fails; it must not just end.
+pub(crate) async fn failure_of(rows: &mut Rows) -> Failure {
+    loop {
+        match rows.next().await.expect("an error, not a short result") {
+            Ok(_) => {}
+            Err(failure) => return failure,
+        }
+    }
 }
 
 /// Waits until the cluster, as this node sees it, has so many others.

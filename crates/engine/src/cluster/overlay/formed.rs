@@ -10,6 +10,7 @@ use lightship_relay::{Circuits, RelayError};
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection};
 
+use super::super::peer::IDLE_MAX;
 use super::OverlayState;
 
 /// A relay that has failed takes about a second to say so to others.
@@ -185,7 +186,10 @@ impl Passage {
     pub(crate) fn rest(self, connection: Connection) {
         let mut inner = self.formed.inner();
         if inner.phase == Phase::Open {
-            inner.idle.entry(self.node).or_default().push(connection);
+            let idle = inner.idle.entry(self.node).or_default();
+            if idle.len() < IDLE_MAX {
+                idle.push(connection);
+            }
         }
     }
 
