@@ -1,22 +1,30 @@
 //! Tables for people.
 
+use std::fmt::Write as _;
+
 /// Rows of as many cells: the first column to the left, the others to the right.
 pub(crate) fn columns(text: &mut String, rows: &[Vec<String>]) {
+    aligned(text, 2, rows, 1);
+}
+
+/// Rows of cells behind an indent, the first `left` columns to the left, others to the right.
+pub(crate) fn aligned(text: &mut String, indent: usize, rows: &[Vec<String>], left: usize) {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |i: usize| {
-        rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..count).map(width).collect();
     for row in rows {
-        let mut shown = String::from("  ");
-        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if i == 0 {
-                shown.push_str(&format!("{cell:<width$}"));
-            } else {
-                shown.push_str(&format!("  {cell:>width$}"));
-            }
+        let mut line = " ".repeat(indent);
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            // Writing to a String can't fail.
+            let _ = match column < left {
+                true => write!(line, "{gap}{cell:<width$}"),
+                false => write!(line, "{gap}{cell:>width$}"),
+            };
         }
-        text.push_str(shown.trim_end());
+        text.push_str(line.trim_end());
         text.push('\n');
     }
 }

@@ -131,7 +131,7 @@ pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
 }
 
 /// FNV-1a: the same on all nodes, whatever their version of anything.
-fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))

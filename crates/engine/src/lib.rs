@@ -40,7 +40,10 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use cluster::{Cluster, Local, LocalTable};
 
-pub use cluster::{ClusterConfig, ClusterLoad, Member, OverlayConfig, OverlayState, Wire};
+pub use cluster::{
+    ClusterConfig, ClusterLoad, Member, MemberChange, MemberState, OverlayConfig, OverlayState, Wire,
+    change_members,
+};
 pub use error::{EngineError, Result};
 
 /// A query of a cluster waits so long for others to end.
@@ -85,6 +88,8 @@ pub struct Registered {
     pub memory_bytes: usize,
     /// Its file or folder, where it is one.
     pub path: Option<PathBuf>,
+    /// What tells it from all other tables of databases, where it is one.
+    pub identity: Option<String>,
     /// In a cluster: all nodes that have the table read the same files. Otherwise each has rows of its own.
     pub shared: bool,
 }
@@ -178,8 +183,13 @@ impl Engine {
         table: TableName,
         options: ReadOptions,
     ) -> Result<()> {
+        // Only to be compared with those of other nodes.
+        let identity = lightship_sources::identity(source.as_ref(), &table).await.unwrap_or_else(|error| {
+            tracing::warn!(name, %error, "other nodes that serve the same table would not be noticed");
+            None
+        });
         let table = remote::SourceTable::open(source, table, options).await?;
-        self.register(name, Arc::new(table), Registered::empty(name))
+        self.register(name, Arc::new(table), Registered { identity, ..Registered::empty(name) })
     }
 
     fn register(&mut self, name: &str, table: Arc<dyn TableProvider>, registered: Registered) -> Result<()> {
@@ -202,6 +212,7 @@ impl Engine {
             name: table.name.clone(),
             schema: table.schema.clone(),
             path: table.path.clone(),
+            identity: table.identity.clone(),
             shared: table.shared,
         };
         let local =
@@ -319,7 +330,15 @@ fn size_of(plan: &dyn ExecutionPlan) -> (Option<u64>, Option<u64>) {
 impl Registered {
     fn empty(name: &str) -> Self {
         let schema = Arc::new(Schema::empty());
-        Self { name: name.into(), schema, rows: None, memory_bytes: 0, path: None, shared: false }
+        Self {
+            name: name.into(),
+            schema,
+            rows: None,
+            memory_bytes: 0,
+            path: None,
+            identity: None,
+            shared: false,
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod cursor;
 mod error;
+mod identity;
 pub mod location;
 pub mod mysql;
 pub mod postgres;
@@ -29,6 +30,7 @@ use futures::Stream;
 
 pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
+pub use identity::identity;
 pub use location::Location;
 
 /// Batches of one result, all of one schema, in the order of the source.

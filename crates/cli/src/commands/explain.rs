@@ -9,6 +9,7 @@ use lightship_sources::Location;
 use serde::Deserialize;
 
 use super::manual::print;
+use crate::columns::aligned;
 use crate::error::CliError;
 use crate::feed::endpoint;
 use crate::size::{Seconds, Size, grouped};
@@ -114,7 +115,7 @@ fn show(explained: &Explained) -> String {
     let mut text = String::new();
     for stage in explained.stages.iter().rev() {
         let what = match (stage.stage, stage.tasks.len()) {
-            (0, _) => "the node that was asked".to_owned(),
+            (0, _) => "coordinator".to_owned(),
             (number, 1) => format!("stage {number}, one node"),
             (number, nodes) => format!("stage {number}, {nodes} nodes"),
         };
@@ -133,7 +134,7 @@ fn show(explained: &Explained) -> String {
         if stage.tasks.iter().all(|task| task.cpu_seconds.is_none()) {
             table.iter_mut().for_each(|row| row.truncate(1));
         }
-        columns(&mut text, 4, &table, 1);
+        aligned(&mut text, 4, &table, 1);
         text.push('\n');
     }
     if !explained.edges.is_empty() {
@@ -151,7 +152,7 @@ fn show(explained: &Explained) -> String {
                 Seconds(edge.wait_seconds).to_string(),
             ]
         }));
-        columns(&mut text, 0, &table, 3);
+        aligned(&mut text, 0, &table, 3);
         text.push('\n');
     }
     if let (Some(rows), Some(seconds)) = (explained.rows, explained.seconds) {
@@ -160,25 +161,4 @@ fn show(explained: &Explained) -> String {
             writeln!(text, "{} rows in {}, {} between nodes", grouped(rows), Seconds(seconds), Size(wire));
     }
     text
-}
-
-/// Rows of cells, the first `left` columns to the left, others to the right.
-fn columns(text: &mut String, indent: usize, table: &[Vec<String>], left: usize) {
-    let count = table.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    for row in table {
-        let mut line = " ".repeat(indent);
-        for (column, cell) in row.iter().enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            let width = widths[column];
-            let _ = match column < left {
-                true => write!(line, "{gap}{cell:<width$}"),
-                false => write!(line, "{gap}{cell:>width$}"),
-            };
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
 }

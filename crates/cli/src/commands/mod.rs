@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod calibrate;
+mod cluster;
 mod copy;
 mod explain;
 mod fetch;
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Fetch(fetch::FetchArgs),
     Copy(copy::CopyArgs),
     Explain(explain::ExplainArgs),
+    Cluster(cluster::ClusterArgs),
     Calibrate(calibrate::CalibrateArgs),
     Tune(Box<tune::TuneArgs>),
     Overlay(Box<overlay::OverlayArgs>),
@@ -35,6 +37,7 @@ impl Command {
             Self::Node(args) => node::cmd_node(*args, json, stop).await,
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
+            Self::Cluster(args) => cluster::cmd_cluster(args, json).await,
             Self::Explain(args) => explain::cmd_explain(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Tune(args) => tune::cmd_tune(&args, json).await,

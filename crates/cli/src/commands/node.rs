@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lightship_engine::{ClusterConfig, Engine, EngineConfig};
+use lightship_engine::{ClusterConfig, Engine, EngineConfig, MemberState};
 use lightship_sources::location::{NODE_PORT, redact};
 use lightship_sources::{Location, ReadOptions, TableName};
 use lightship_transport::net::{Listen, Server, ServerConfig, raise_descriptors, tls};
@@ -99,6 +99,27 @@ pub(crate) struct NodeArgs {
     /// Each file and folder in this folder as a shared table of its name.
     #[arg(long, value_name = "DIR")]
     shared_data: Option<PathBuf>,
+    /// Nodes that the cluster has, this one included. Until as many have joined, queries of tables in
+    /// parts fail.
+    ///
+    /// For the first start of a cluster: later each node knows from --state-folder which nodes belong
+    /// to it.
+    #[arg(long, value_name = "N")]
+    expect_nodes: Option<usize>,
+    /// Folder where a node of a cluster keeps which nodes belong to it.
+    ///
+    /// After a restart, queries of tables in parts fail until all of them are there: a node that stops or
+    /// is lost is missed until it is back, or is removed with `lightship cluster remove`. A node whose port
+    /// is picked by the system (port 0) keeps nothing unless a folder is given: it can't come back under
+    /// its name.
+    ///
+    /// [default: lightship/cluster below XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR", env = "LIGHTSHIP_STATE", hide_env_values = true)]
+    state_folder: Option<PathBuf>,
+    /// Give up this node's part of a table, which it had when it ran last. Its rows no longer belong to
+    /// the table.
+    #[arg(long, value_name = "TABLE")]
+    drop_part: Vec<String>,
     /// File with the token by which nodes know each other; clients have tokens of their own.
     #[arg(long, value_name = "FILE")]
     cluster_token_file: Option<PathBuf>,
@@ -167,6 +188,9 @@ impl NodeArgs {
             advertise: self.advertise.or(file.advertise),
             shared_table: [file.shared_table, self.shared_table].concat(),
             shared_data: self.shared_data.or(file.shared_data),
+            expect_nodes: self.expect_nodes.or(file.expect_nodes),
+            state_folder: self.state_folder.or(file.state_folder),
+            drop_part: [file.drop_part, self.drop_part].concat(),
             cluster_token_file: self.cluster_token_file.or(file.cluster_token_file),
             cluster_ca: self.cluster_ca.or(file.cluster_ca),
             exchange_memory: self.exchange_memory.or(file.exchange_memory),
@@ -226,12 +250,7 @@ impl NodeArgs {
                 None => Ok(String::new()),
             };
         };
-        let text =
-            std::fs::read_to_string(path).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
-        match text.trim() {
-            "" => Err(CliError::usage(format!("{}: no token in it", path.display()))),
-            token => Ok(token.to_owned()),
-        }
+        token_in(path)
     }
 
     /// How this node takes part in the cluster, when it listens at these addresses.
@@ -275,6 +294,9 @@ impl NodeArgs {
         let mut config = ClusterConfig {
             name,
             join: self.join.iter().map(with_port).collect(),
+            state_folder: self.state_folder()?,
+            expect_nodes: self.expect_nodes.unwrap_or(0),
+            drop_parts: self.drop_part.clone(),
             token: self.cluster_token()?,
             tls,
             exchange_bytes: self.exchange_memory.map_or(defaults.exchange_bytes, |size| size.0),
@@ -282,6 +304,22 @@ impl NodeArgs {
         };
         self.add_overlay(&mut config)?;
         Ok(config)
+    }
+
+    /// Where the node keeps which nodes belong to its cluster; nowhere where its port is picked for this run.
+    fn state_folder(&self) -> Result<Option<PathBuf>, CliError> {
+        let is_picked = |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
+        if self.state_folder.is_some() || self.addresses()?.iter().any(is_picked) {
+            return Ok(self.state_folder.clone());
+        }
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+        state.map(|state| Some(state.join("lightship/cluster"))).ok_or_else(|| {
+            CliError::usage(
+                "no folder to keep the cluster's nodes in: neither XDG_STATE_HOME nor HOME is set",
+            )
+            .hint("name one with --state-folder DIR")
+        })
     }
 
     fn engine(&self) -> EngineConfig {
@@ -317,6 +355,16 @@ impl NodeArgs {
             tables.push(named("--shared-table", given)?);
         }
         Ok(tables)
+    }
+}
+
+/// The token of a cluster, in a file.
+pub(super) fn token_in(path: &Path) -> Result<String, CliError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
+    match text.trim() {
+        "" => Err(CliError::usage(format!("{}: no token in it", path.display()))),
+        token => Ok(token.to_owned()),
     }
 }
 
@@ -496,20 +544,21 @@ async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
         let now: BTreeMap<String, Option<String>> = engine
             .cluster_nodes()
             .into_iter()
-            .filter(|node| !node.is_self && node.tried)
-            .map(|node| (node.name, node.absent))
+            .filter(|node| !node.is_self)
+            .filter(|node| !matches!(node.state, MemberState::Connecting | MemberState::Removed))
+            .map(|node| (node.name, node.why))
             .collect();
         for (name, absent) in &now {
             if told.get(name) != Some(absent) {
                 match absent {
-                    None => crate::say!("node {name} takes part"),
+                    None => crate::say!("node {name} joined"),
                     Some(why) => crate::say!("{why}"),
                 }
             }
         }
         told.keys()
             .filter(|name| !now.contains_key(*name))
-            .for_each(|name| crate::say!("node {name} has left"));
+            .for_each(|name| crate::say!("node {name} no longer belongs to the cluster"));
         told = now;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },

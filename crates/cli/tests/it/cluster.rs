@@ -24,7 +24,7 @@ fn cluster(parts: &[impl AsRef<Path>]) -> Vec<Node> {
     }
     for node in &nodes {
         for other in nodes.iter().filter(|other| other.uri != node.uri) {
-            node.process.says(&format!("node {} takes part", other.address()));
+            node.process.says(&format!("node {} joined", other.address()));
         }
     }
     nodes
@@ -53,7 +53,7 @@ fn any_of_four_nodes_answers_as_one_would() {
 
     let sql = "select l_suppkey, count(*) from lineitem group by l_suppkey";
     let outcome = lightship(&["explain", &nodes[2].uri, "--analyze", sql]).succeeds();
-    for words in ["stage 1, 4 nodes", "the node that was asked", "ShardScanExec", "waited for", "rows in"] {
+    for words in ["stage 1, 4 nodes", "coordinator", "ShardScanExec", "waited for", "rows in"] {
         assert!(outcome.text().contains(words), "{words}: {outcome}");
     }
     let explained = lightship(&["--json", "explain", &nodes[2].uri, "--analyze", sql]).succeeds();
@@ -66,10 +66,185 @@ fn any_of_four_nodes_answers_as_one_would() {
 
     // Any client can write it as SQL.
     assert!(csv(&nodes[0].uri, &format!("explain {sql}")).contains("distributed_plan"));
-    // One that leaves takes its rows along.
-    let left = nodes.into_iter().next_back().expect("a node");
-    left.process.signal("TERM");
-    left.process.end().succeeds();
+}
+
+/// A cluster of nodes with addresses of their own, which can be started again; each with one row of `t`.
+struct Restartable {
+    folder: Folder,
+    addresses: Vec<String>,
+}
+
+impl Restartable {
+    fn new(nodes: usize) -> Self {
+        let folder = Folder::new();
+        // All at once, so that they differ.
+        let listeners: Vec<_> =
+            (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+        let address = |listener: &TcpListener| listener.local_addr().expect("bound").to_string();
+        let addresses = listeners.iter().map(address).collect();
+        for node in 0..nodes {
+            std::fs::create_dir_all(folder.file(&node.to_string())).expect("made");
+            folder.write(&format!("{node}/t.csv"), format!("a\n{}\n", 1 << node));
+        }
+        Self { folder, addresses }
+    }
+
+    /// The first knows of no other, but by what it has kept; the others know the first.
+    fn start(&self, node: usize, more: &[&str]) -> Node {
+        let address = self.addresses[node].as_str();
+        let (data, state) = (self.folder.arg(&node.to_string()), self.folder.arg(&format!("state-{node}")));
+        let mut words =
+            vec!["--listen", address, "--advertise", address, "--data", &data, "--state-folder", &state];
+        if node > 0 {
+            words.extend(["--join", &self.addresses[0]]);
+        }
+        words.extend(more);
+        Node::start(&words)
+    }
+
+    fn start_all(&self) -> Vec<Node> {
+        let nodes: Vec<Node> = (0..self.addresses.len()).map(|node| self.start(node, &[])).collect();
+        for (node, other) in nodes.iter().flat_map(|node| nodes.iter().map(move |other| (node, other))) {
+            if node.uri != other.uri {
+                node.process.says(&format!("node {} joined", other.address()));
+            }
+        }
+        nodes
+    }
+}
+
+const SUM: &str = "select sum(a) as s from t";
+
+#[test]
+fn after_any_restart_a_table_is_whole_or_refused() {
+    let cluster = Restartable::new(3);
+    let mut nodes = cluster.start_all();
+    assert_eq!(csv(&nodes[1].uri, SUM), "s\n7\n");
+    nodes.iter_mut().for_each(|node| node.process.kill());
+    drop(nodes);
+
+    // The first one was not told of any other.
+    let first = cluster.start(0, &[]);
+    let failed = lightship(&["fetch", &first.uri, SUM]);
+    failed.fails(NETWORK, &["rows of `t` may be missing", "can't reach node", "lightship cluster remove"]);
+    let second = cluster.start(1, &[]);
+    until("the second is met", || {
+        let failed = lightship(&["fetch", &first.uri, SUM]);
+        assert_eq!(failed.code, Some(NETWORK), "{failed}");
+        failed.stderr.contains(&cluster.addresses[2])
+    });
+    let third = cluster.start(2, &[]);
+    for node in [&first, &second, &third] {
+        until("all are met", || {
+            let outcome = lightship(&["fetch", "--quiet", &node.uri, SUM]);
+            assert!(outcome.code == Some(NETWORK) || outcome.text() == "s\n7\n", "{outcome}");
+            outcome.code == Some(0)
+        });
+    }
+}
+
+#[test]
+fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_added() {
+    let cluster = Restartable::new(3);
+    let mut nodes = cluster.start_all();
+    let gone = nodes.pop().expect("a node");
+    let name = cluster.addresses[2].as_str();
+    gone.process.signal("TERM");
+    gone.process.end().succeeds();
+    for node in &nodes {
+        node.process.says(&format!("node {name} has stopped"));
+        lightship(&["fetch", &node.uri, SUM]).fails(NETWORK, &[&format!("node {name} has stopped")]);
+    }
+    let shown = lightship(&["cluster", "show", &nodes[0].uri]).succeeds();
+    for words in ["this one was asked", "stopped", "node", "part", name] {
+        assert!(shown.text().contains(words), "{words}: {shown}");
+    }
+
+    // Back again, and all is well; away again, and it is removed.
+    let back = cluster.start(2, &[]);
+    nodes[0].process.says_times(&format!("node {name} joined"), 2);
+    assert_eq!(csv(&nodes[0].uri, SUM), "s\n7\n");
+    drop(back);
+    lightship(&["cluster", "remove", &nodes[1].uri, "127.0.0.1:1"])
+        .fails(SOURCE, &["not in the cluster", "lightship cluster show"]);
+    lightship(&["cluster", "remove", &nodes[1].uri, &cluster.addresses[1]])
+        .fails(SOURCE, &["ask another node"]);
+    lightship(&["cluster", "add", &nodes[1].uri, name]).fails(SOURCE, &["in the cluster already"]);
+    let removed = lightship(&["cluster", "remove", &nodes[1].uri, name]).succeeds();
+    assert_eq!(removed.text(), format!("node {name} removed\n"));
+    for node in &nodes {
+        until("it no longer counts", || {
+            let outcome = lightship(&["fetch", "--quiet", &node.uri, SUM]);
+            outcome.code == Some(0) && outcome.text() == "s\n3\n"
+        });
+    }
+
+    // It is not let in by starting it.
+    let back = cluster.start(2, &[]);
+    until("it has learned of it", || {
+        let outcome = lightship(&["fetch", "--quiet", &back.uri, SUM]);
+        assert_eq!(outcome.code, Some(NETWORK), "{outcome}");
+        outcome.stderr.contains("was removed from the cluster")
+    });
+    assert_eq!(csv(&nodes[0].uri, SUM), "s\n3\n");
+    let shown = lightship(&["--json", "cluster", "show", &nodes[0].uri]).succeeds();
+    let shown: serde_json::Value = serde_json::from_str(shown.text()).expect("JSON");
+    let of_removed = shown["nodes"].as_array().expect("nodes").iter().find(|node| node["node"] == name);
+    assert_eq!(of_removed.expect("named")["state"], "removed", "{shown:#}");
+    lightship(&["cluster", "add", &nodes[0].uri, name]).succeeds();
+    for node in nodes.iter().chain([&back]) {
+        until("it counts again", || {
+            let outcome = lightship(&["fetch", "--quiet", &node.uri, SUM]);
+            outcome.code == Some(0) && outcome.text() == "s\n7\n"
+        });
+    }
+}
+
+#[test]
+fn at_its_first_start_a_cluster_waits_for_the_nodes_that_are_expected() {
+    let cluster = Restartable::new(2);
+    let first = cluster.start(0, &["--expect-nodes", "2"]);
+    lightship(&["fetch", &first.uri, SUM]).fails(NETWORK, &["1 of 2 nodes have joined", "--expect-nodes"]);
+    let _second = cluster.start(1, &[]);
+    first.process.says("joined");
+    assert_eq!(csv(&first.uri, SUM), "s\n3\n");
+}
+
+#[test]
+fn a_node_that_no_longer_has_its_part_does_not_start_unless_it_is_given_up() {
+    let cluster = Restartable::new(2);
+    let nodes = cluster.start_all();
+    drop(nodes);
+    std::fs::remove_file(cluster.folder.file("1/t.csv")).expect("removed");
+    let (address, state) = (cluster.addresses[1].as_str(), cluster.folder.arg("state-1"));
+    let words = ["node", "--listen", address, "--advertise", address, "--state-folder", &state];
+    lightship(&words).fails(USAGE, &["had a part of table `t`", "--drop-part t"]);
+    let first = cluster.start(0, &[]);
+    let _second = Node::start(&[&words[1..], &["--drop-part", "t"]].concat());
+    until("both are there", || lightship(&["fetch", "--quiet", &first.uri, SUM]).code == Some(0));
+    assert_eq!(csv(&first.uri, SUM), "s\n1\n");
+}
+
+#[test]
+fn the_same_table_of_a_database_as_parts_of_two_nodes_is_refused() {
+    let folder = Folder::new();
+    let sqlite = folder.arg("some.db");
+    for sql in ["create table twice (a integer)", "insert into twice values (1)"] {
+        rusqlite::Connection::open(&sqlite).and_then(|db| db.execute(sql, [])).expect("SQLite");
+    }
+    postgres().psql("create table twice (a int); insert into twice values (1)");
+    mariadb().sql("create table twice (a int); insert into twice values (1)");
+    for uri in [postgres().uri(), mariadb().uri(), format!("sqlite:{sqlite}")] {
+        let table = format!("t={uri}?table=twice");
+        let first = Node::start(&["--advertise", "127.0.0.1:0", "--table", &table]);
+        assert_eq!(csv(&first.uri, SUM), "s\n1\n");
+        let second = Node::start(&["--join", first.address(), "--table", &table]);
+        first.process.says(&format!("node {} joined", second.address()));
+        for node in [&first, &second] {
+            lightship(&["fetch", &node.uri, SUM])
+                .fails(SOURCE, &["one table of a database", "rows would come twice", "a view of its own"]);
+        }
+    }
 }
 
 #[test]
@@ -97,11 +272,13 @@ fn with_more_others_than_connections_rows_go_over_an_overlay() {
     assert!(edges.iter().all(|edge| edge["overlay_streams"].as_u64() > Some(0)), "{explained:#}");
     // One leaves, and the others need none.
     let left = nodes.pop().expect("a node");
+    let name = left.address().to_owned();
     left.process.signal("TERM");
     left.process.end().succeeds();
     for node in &nodes {
         node.process.says("rows go to nodes directly");
     }
+    lightship(&["cluster", "remove", &nodes[0].uri, &name]).succeeds();
     lightship(&["fetch", "--quiet", &nodes[0].uri, "select count(*) from lineitem"]).succeeds();
 }
 
@@ -202,8 +379,8 @@ fn nodes_under_tls() {
     let port = first.address().rsplit_once(':').expect("a port").1;
     let name = format!("localhost:{port}");
     let second = start(&["--join", &name, "--table", &format!("t={high}")]);
-    second.process.says(&format!("node {name} takes part"));
-    first.process.says(&format!("node {} takes part", second.address()));
+    second.process.says(&format!("node {name} joined"));
+    first.process.says(&format!("node {} joined", second.address()));
     let uri = |token: &str| format!("lightship://{token}@{}?ca={authority}", second.address());
     assert_eq!(csv(&uri("of-clients"), "select sum(a) as s from t"), "s\n3\n");
     // A client is no node, and a node's token is no client's.

@@ -13,6 +13,7 @@ mod hostile;
 mod large;
 mod manual;
 mod many;
+mod nemesis;
 mod netbench;
 mod node;
 mod output;

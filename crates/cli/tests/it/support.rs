@@ -104,6 +104,9 @@ fn quiet(command: &mut Command) -> &mut Command {
         .env_remove("LIGHTSHIP_TOKEN")
         // What one test leaves there is nothing to another: their nodes have ports of their own.
         .env("LIGHTSHIP_PROFILES", concat!(env!("CARGO_TARGET_TMPDIR"), "/profiles"))
+        // What an earlier run has kept of nodes is nothing to this one: it may get the same ports.
+        .env("XDG_STATE_HOME", format!("{}/state-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id()))
+        .env_remove("LIGHTSHIP_STATE")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -187,7 +190,7 @@ impl Process {
     }
 
     #[track_caller]
-    fn says_times(&self, words: &str, times: usize) {
+    pub(crate) fn says_times(&self, words: &str, times: usize) {
         let deadline = Instant::now() + PATIENCE;
         let mut text = self.log.text.lock().expect("no panic");
         while text.0.matches(words).count() < times {
@@ -215,11 +218,16 @@ impl Process {
     }
 
     /// Waits for the end.
-    pub(crate) fn end(mut self) -> Outcome {
+    pub(crate) fn end(self) -> Outcome {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits for the end, and kills it when that does not come in time.
+    pub(crate) fn end_within(mut self, patience: Duration) -> Outcome {
         let (done, overdue) = mpsc::channel::<()>();
         let id = self.child.id().to_string();
         let watchdog = std::thread::spawn(move || {
-            if overdue.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if overdue.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let _ = Command::new("kill").args(["-KILL", &id]).status();
             }
         });

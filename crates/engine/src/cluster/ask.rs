@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// What a node asks another one for.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5, 6")]
     pub(crate) ask: Option<Ask>,
 }
 
@@ -31,6 +31,9 @@ pub(crate) enum Ask {
     /// Rows of a table's part that the node has.
     #[prost(message, tag = "5")]
     Scan(Scan),
+    /// Removes a node from the cluster, or takes it in again. No rows.
+    #[prost(message, tag = "6")]
+    Change(Change),
 }
 
 /// Who asks for descriptions.
@@ -56,12 +59,35 @@ pub(crate) struct Description {
     pub(crate) instance: u64,
     #[prost(message, repeated, tag = "3")]
     pub(crate) tables: Vec<Table>,
-    /// Nodes that it has met and that have not left.
-    #[prost(string, repeated, tag = "4")]
-    pub(crate) met: Vec<String>,
+    /// The nodes of the cluster as it knows them.
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) members: Vec<MemberEntry>,
     /// Its part in overlays, where it has one.
     #[prost(message, optional, tag = "5")]
     pub(crate) overlay: Option<OverlayPart>,
+}
+
+/// A node that belongs to the cluster, or was removed from it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberEntry {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// Counts how often it was taken in.
+    #[prost(uint64, tag = "2")]
+    pub(crate) generation: u64,
+    #[prost(bool, tag = "3")]
+    pub(crate) removed: bool,
+}
+
+/// A change of the nodes that belong to the cluster.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Change {
+    /// HOST:PORT.
+    #[prost(string, tag = "1")]
+    pub(crate) node: String,
+    /// It is removed; otherwise taken in again.
+    #[prost(bool, tag = "2")]
+    pub(crate) remove: bool,
 }
 
 /// How a node can be part of an overlay.
@@ -93,9 +119,12 @@ pub(crate) struct Table {
     /// All nodes that have the table read the same files.
     #[prost(bool, tag = "5")]
     pub(crate) shared: bool,
-    /// Of the names, sizes and times of its files; 0 where it has none.
+    /// Of the names, sizes and times of its files, or of the database's table; 0 where neither is known.
     #[prost(uint64, tag = "6")]
     pub(crate) fingerprint: u64,
+    /// Its rows are in a database, and the fingerprint is of its table there.
+    #[prost(bool, tag = "7")]
+    pub(crate) in_database: bool,
 }
 
 /// Which part of which query.

@@ -1,36 +1,38 @@
-//! Who is in the cluster, and what each node has.
+//! Which nodes there are, and what each one has.
 //!
-//! Nodes watch each other: each keeps one question open at every other, whose answer says what that node has,
-//! and whose end says that it has left (when the answer ends) or was lost (when it fails). Whom a node has met,
-//! it tells; so a new node that knows one knows all.
+//! The roster says which nodes belong to the cluster ([`roster`], kept on disk by [`store`]). Nodes watch each other
+//! ([`watch`]): each keeps one request open at every other, whose answer describes that node and carries its roster,
+//! and whose end says that it has stopped (when the answer ends) or was lost (when it fails). So a new node that
+//! knows one knows all, and a node that belongs to the cluster and is not there is missed.
 
 mod overlays;
+mod roster;
+mod store;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lightship_transport::net::Endpoint;
-use lightship_wire::control::{ErrorCode, Failure, Plan};
-use prost::Message as _;
-use tokio::sync::{Notify, watch};
+use lightship_wire::control::{ErrorCode, Failure};
+use tokio::sync::{Notify, watch as channel};
 use tokio::task::AbortHandle;
 use url::Url;
 
 pub(crate) use self::overlays::OverlayNode;
-use super::VERSION;
-use super::ask::{Ask, Description, OverlayPart, Table, Watch};
+pub(crate) use self::roster::Roster;
+use self::roster::RosterError;
+use self::store::{State, Store};
+use super::MemberState;
+use super::ask::{Description, MemberEntry, OverlayPart, Table};
 use super::peer::{Dial, Peer};
-use super::reply::first_binary;
 use crate::error::{EngineError, Result};
 
-/// The first pause before a node that could not be reached is tried again; it doubles.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// So many nodes are followed; what more are named is not.
-const NODES_MAX: usize = 1024;
+/// Nodes that are followed, those that only other nodes or `--join` have named included.
+const FOLLOWED_MAX: usize = 2 * roster::NODES_MAX;
 
-/// A node that takes part, as it was when a query was planned.
+/// A node that has joined, as it was when a query was planned.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -38,22 +40,60 @@ pub(crate) struct Node {
     pub(crate) tables: Vec<Table>,
 }
 
-/// A node that should take part and does not.
+/// A node that should be there and is not.
 #[derive(Debug, Clone)]
 pub(crate) struct Absent {
     pub(crate) name: String,
+    pub(crate) state: MemberState,
     pub(crate) why: String,
-    pub(crate) tried: bool,
-    /// What it had, where that is known.
+    /// What the operator can do.
+    pub(crate) hint: String,
+    /// What it had when it was met last; unknown where this node has not met it since its own start, for the other
+    /// one may have come to have more since.
     pub(crate) tables: Option<Vec<Table>>,
 }
 
 /// The cluster at one moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// By name, this one among them.
     pub(crate) nodes: Vec<Node>,
     pub(crate) absent: Vec<Absent>,
+    /// Why no table in parts can be whole, whichever nodes are there.
+    pub(crate) incomplete: Option<Failure>,
+    /// Nodes that were removed from the cluster.
+    pub(crate) removed: Vec<String>,
+}
+
+impl Snapshot {
+    /// Why rows of a table in parts may be missing, if they may.
+    pub(crate) fn missing(&self, table: &str) -> Option<Failure> {
+        let fail = |why: &str, hint: &str| {
+            let message = format!("rows of `{table}` may be missing: {why}");
+            Failure { retryable: true, ..Failure::new(ErrorCode::Peer, message) }.hint(hint)
+        };
+        let may_have = |absent: &&Absent| {
+            let tables = absent.tables.as_ref();
+            tables.is_none_or(|tables| tables.iter().any(|one| one.name == table))
+        };
+        let incomplete = || {
+            let failure = self.incomplete.as_ref()?;
+            Some(fail(&failure.message, failure.hint.as_deref().unwrap_or_default()))
+        };
+        let absent = || self.absent.iter().find(may_have).map(|absent| fail(&absent.why, &absent.hint));
+        incomplete().or_else(absent)
+    }
+}
+
+/// What a node knows of its cluster when it starts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MembersConfig {
+    /// Where its state is kept.
+    pub(crate) state_folder: Option<PathBuf>,
+    /// Tables in parts can be read once so many nodes have joined, this one included.
+    pub(crate) expect_nodes: usize,
+    /// Tables of which it gives up its part.
+    pub(crate) drop_parts: Vec<String>,
 }
 
 /// The nodes.
@@ -63,20 +103,26 @@ pub(crate) struct Members {
     pub(crate) instance: u64,
     tables: Vec<Table>,
     dial: Dial,
-    /// This node's part in overlays, as others are told of it.
+    expect_nodes: usize,
+    /// As it is on disk.
+    state: Mutex<State>,
+    store: Store,
+    /// One change of the state at a time.
+    changing: tokio::sync::Mutex<()>,
+    /// This node's part in overlays, as it tells the others.
     overlay: Mutex<Option<OverlayPart>>,
     known: Mutex<BTreeMap<String, Known>>,
     /// Addresses that stand for this node, or for one of another name.
     aliases: Mutex<BTreeSet<String>>,
     /// Counts changes; closed when this node leaves.
-    changes: Mutex<Option<watch::Sender<u64>>>,
+    changes: Mutex<Option<channel::Sender<u64>>>,
 }
 
 struct Known {
     peer: Arc<Peer>,
     /// It was named when this node began.
     joined: bool,
-    /// Questions that it keeps open here.
+    /// Requests that it keeps open here.
     watching: usize,
     condition: Condition,
     /// Try again now.
@@ -88,7 +134,7 @@ struct Known {
 enum Condition {
     /// Not yet tried.
     New,
-    /// Never reached.
+    /// Not met since this node began.
     Unmet {
         why: String,
     },
@@ -98,38 +144,52 @@ enum Condition {
         had: Description,
     },
     /// It has said goodbye.
-    Left,
-}
-
-/// How a node has ended its description.
-enum End {
-    Left,
-    /// It is this node, by another name.
-    Me,
-    /// It calls itself so.
-    Alias(String),
+    Stopped {
+        had: Description,
+    },
 }
 
 impl Members {
     /// This node, of this name.
     ///
     /// # Errors
-    /// When the name is no address.
-    pub(crate) fn new(me: String, tables: Vec<Table>, dial: Dial) -> Result<Arc<Self>> {
-        let (_, _, url) = address(&me).ok_or_else(|| {
+    /// When the name is no address, the state on disk can't be read or written, or the node had a part of a table
+    /// that it no longer has.
+    pub(crate) fn new(me: &str, tables: Vec<Table>, dial: Dial, config: MembersConfig) -> Result<Arc<Self>> {
+        let (_, _, url) = address(me).ok_or_else(|| {
             EngineError::Config(format!("`{me}` is no HOST:PORT by which a node could be reached"))
         })?;
+        // As it stands in plans.
+        let me = url.authority().to_owned();
+        let store = Store::new(config.state_folder.as_deref(), &me);
+        let mut state = store.read(&me)?;
+        state.members.admit(&me).map_err(|error| EngineError::Config(error.to_string()))?;
+        state.parts.retain(|table| !config.drop_parts.contains(table));
+        let parts: BTreeSet<String> =
+            tables.iter().filter(|table| !table.shared).map(|table| table.name.clone()).collect();
+        if let Some(gone) = state.parts.difference(&parts).next() {
+            return Err(EngineError::Config(format!(
+                "node {me} had a part of table `{gone}` when it ran last, and no longer has it: its rows would be \
+                 missing from answers. Give the table again with --table or --data; or give up its rows for good \
+                 with --drop-part {gone}"
+            )));
+        }
+        state.parts = parts;
+        store.write(&state)?;
         Ok(Arc::new(Self {
-            // As it stands in plans.
-            me: url.authority().to_owned(),
+            me,
             url,
             aliases: Mutex::default(),
             instance: fastrand::u64(..),
             tables,
             overlay: Mutex::new(dial.overlay.as_ref().map(|overlay| overlay.part())),
             dial,
+            expect_nodes: config.expect_nodes,
+            state: Mutex::new(state),
+            store,
+            changing: tokio::sync::Mutex::default(),
             known: Mutex::default(),
-            changes: Mutex::new(Some(watch::Sender::new(0))),
+            changes: Mutex::new(Some(channel::Sender::new(0))),
         }))
     }
 
@@ -137,27 +197,32 @@ impl Members {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changes(&self) -> MutexGuard<'_, Option<watch::Sender<u64>>> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Option<channel::Sender<u64>>> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever follows changes.
+    /// Wakes all who follow changes.
     pub(crate) fn changed(&self) {
         if let Some(changes) = self.changes().as_ref() {
             changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// Follows the nodes that were named; a name may stand for several addresses.
+    /// Follows the nodes of the roster, and those that were named; a name may stand for several addresses.
     pub(crate) fn join(self: &Arc<Self>, names: &[String]) {
+        self.follow_members();
         for name in names {
-            // Until it is known whom it stands for, somebody is missing.
+            // Until it is known which node it stands for, one is missing.
             self.follow(name, true, 0);
-            tokio::spawn(resolve(Arc::downgrade(self), name.clone()));
+            tokio::spawn(watch::resolve(Arc::downgrade(self), name.clone()));
         }
     }
 
-    /// Says goodbye to those who watch, and no longer takes part.
+    /// Says goodbye to those who watch, and no longer answers for the cluster.
     pub(crate) fn leave(&self) {
         self.changes().take();
         for known in self.known().values() {
@@ -167,16 +232,89 @@ impl Members {
         }
     }
 
-    /// Begins to follow a node, unless it is followed already; `watching` more of its questions are open here.
+    /// Changes the roster. On disk first: were rows of a node counted that is not on disk, this node could answer
+    /// without them after a crash.
+    ///
+    /// # Errors
+    /// What the change fails with, or when it can't be kept; then nothing has changed.
+    async fn change(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Roster) -> Result<(), RosterError>,
+    ) -> Result<(), EngineError> {
+        let _one = self.changing.lock().await;
+        let mut next = self.state().clone();
+        change(&mut next.members).map_err(|error| EngineError::Config(error.to_string()))?;
+        if next == *self.state() {
+            return Ok(());
+        }
+        let store = self.store.clone();
+        let written = tokio::task::spawn_blocking(move || store.write(&next).map(|()| next)).await;
+        let next = written.map_err(|error| EngineError::Internal(error.to_string()))??;
+        *self.state() = next;
+        self.follow_members();
+        self.changed();
+        Ok(())
+    }
+
+    /// Removes a node from the cluster for good.
+    ///
+    /// # Errors
+    /// When it does not belong to the cluster, or is this one.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str) -> Result<()> {
+        if name == self.me {
+            return Err(EngineError::Config(format!("node {name} can't remove itself: ask another node")));
+        }
+        self.change(|roster| roster.remove(name)).await
+    }
+
+    /// Takes a node in again that was removed.
+    ///
+    /// # Errors
+    /// When it was not removed.
+    pub(crate) async fn restore(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.change(|roster| roster.restore(name)).await
+    }
+
+    /// Takes in a node that was met, and what it knows of others.
+    async fn learn(self: &Arc<Self>, met: &str, members: &[MemberEntry]) -> Result<()> {
+        for entry in members {
+            // A name that is no address could never be reached, nor removed by hand.
+            if address(&entry.name).is_none_or(|(_, _, url)| url.authority() != entry.name) {
+                return Err(EngineError::Internal(format!("node {met} names a node `{}`", entry.name)));
+            }
+        }
+        let other = Roster::from_entries(members);
+        self.change(|roster| {
+            roster.merge(&other)?;
+            roster.admit(met)
+        })
+        .await
+    }
+
+    /// Follows all nodes that belong to the cluster, and none that was removed.
+    fn follow_members(self: &Arc<Self>) {
+        let roster = self.state().members.clone();
+        roster.members().filter(|name| *name != self.me).for_each(|name| self.follow(name, false, 0));
+        self.known().retain(|name, known| {
+            let stays = !roster.is_removed(name);
+            if !stays {
+                known.task.abort();
+                known.peer.forget_connections();
+            }
+            stays
+        });
+    }
+
+    /// Begins to follow a node, unless it is followed already; `watching` more of its requests are open here.
     fn follow(self: &Arc<Self>, name: &str, joined: bool, watching: usize) {
         let Some((host, port, url)) = address(name) else {
-            return tracing::warn!(name, "no HOST:PORT, and so no node");
+            return tracing::warn!(name, "expected HOST:PORT as the name of a node");
         };
         let name = url.authority();
-        let mut all = self.known();
-        if name == self.me || self.is_alias(name) || (all.len() >= NODES_MAX && !all.contains_key(name)) {
+        if name == self.me || self.is_alias(name) || self.state().members.is_removed(name) {
             return;
         }
+        let mut all = self.known();
         if let Some(known) = all.get_mut(name) {
             known.joined |= joined;
             known.watching += watching;
@@ -185,118 +323,53 @@ impl Members {
             }
             return;
         }
+        if all.len() >= FOLLOWED_MAX {
+            return tracing::warn!(name, "more nodes are named than a cluster can have");
+        }
         let name = name.to_owned();
         let endpoint = Endpoint::Tcp { host, port, tls: self.dial.tls.clone() };
         let peer = Arc::new(Peer::new(name.clone(), url, endpoint, self.dial.clone()));
         let again = Arc::<Notify>::default();
-        let task = tokio::spawn(follow(Arc::downgrade(self), peer.clone(), again.clone())).abort_handle();
+        let followed = watch::follow(Arc::downgrade(self), peer.clone(), again.clone());
+        let task = tokio::spawn(followed).abort_handle();
         let condition = Condition::New;
         all.insert(name, Known { peer, joined, watching, condition, again, task });
     }
 
-    /// One description after the other, to the end of them.
-    async fn watch(self: Arc<Self>, peer: &Arc<Peer>) -> Result<End> {
-        let ask =
-            Ask::Watch(Watch { name: self.me.clone(), instance: self.instance, version: VERSION.into() });
-        let mut reply = peer.ask(ask, Plan::default(), None).await?;
-        while let Some(rows) = reply.next().await? {
-            for row in 0..rows.num_rows() {
-                let bytes = first_binary(&rows, row)?;
-                let description = Description::decode(bytes)
-                    .map_err(|e| EngineError::Internal(format!("node {}: {e}", peer.name)))?;
-                if description.instance == self.instance {
-                    return Ok(End::Me);
-                }
-                if description.name != peer.name {
-                    return Ok(End::Alias(description.name));
-                }
-                tracing::debug!(node = peer.name, tables = description.tables.len(), "met");
-                self.set(&peer.name, Condition::Met(description));
+    /// Notes how a node is.
+    fn set(&self, name: &str, condition: Condition) {
+        {
+            let roster = self.state().members.clone();
+            let mut all = self.known();
+            if let Some(known) = all.get_mut(name) {
+                known.condition = condition;
             }
+            // A name that no one gave, that never joined, and that does not ask anything here, is forgotten.
+            all.retain(|name, known| {
+                let wanted = known.joined || known.watching > 0 || roster.is_member(name);
+                if !wanted {
+                    known.task.abort();
+                }
+                wanted
+            });
         }
-        Ok(End::Left)
-    }
-
-    /// Notes how a node is, and follows those whom it has met.
-    fn set(self: &Arc<Self>, name: &str, condition: Condition) {
-        if let Some(known) = self.known().get_mut(name) {
-            known.condition = condition;
-        }
-        let named: Vec<String> = {
-            let all = self.known();
-            all.values()
-                .filter_map(|k| match &k.condition {
-                    Condition::Met(d) => Some(d.met.iter().cloned()),
-                    _ => None,
-                })
-                .flatten()
-                .collect()
-        };
-        for name in &named {
-            self.follow(name, false, 0);
-        }
-        // Whom nobody has met, nobody has named, and who does not watch, there is not.
-        self.known().retain(|name, known| {
-            let wanted = known.joined
-                || known.watching > 0
-                || matches!(known.condition, Condition::Met(_) | Condition::Lost { .. })
-                || named.contains(name);
-            if !wanted {
-                known.task.abort();
-            }
-            wanted
-        });
         self.changed();
     }
 
     /// As this node describes itself.
     fn describe(&self) -> Description {
-        let all = self.known();
-        let met = |known: &&Known| matches!(known.condition, Condition::Met(_) | Condition::Lost { .. });
         Description {
             name: self.me.clone(),
             instance: self.instance,
             tables: self.tables.clone(),
-            met: all.values().filter(met).map(|known| known.peer.name.clone()).collect(),
+            members: self.state().members.to_entries(),
             overlay: self.overlay().clone(),
         }
     }
 
-    /// Lets a node watch this one.
-    ///
-    /// # Errors
-    /// When it is of another version, or has the name of another node.
-    pub(crate) fn watched(self: &Arc<Self>, by: &Watch) -> Result<Watched, Failure> {
-        if by.version != VERSION {
-            let message = format!("node {} speaks `{VERSION}`, node {} `{}`", self.me, by.name, by.version);
-            return Err(Failure::new(ErrorCode::Peer, message));
-        }
-        let twice = |name: &str| {
-            Failure::new(ErrorCode::Peer, format!("two nodes are called {name}"))
-                .hint("give each the address by which the others reach it (--advertise HOST:PORT)")
-        };
-        // A node that finds itself in its list asks itself, once.
-        if by.name == self.me && by.instance != self.instance {
-            return Err(twice(&self.me));
-        }
-        let Some(changes) = self.changes().as_ref().map(watch::Sender::subscribe) else {
-            return Err(Failure::new(ErrorCode::ShuttingDown, format!("node {} is leaving", self.me)));
-        };
-        let other = match self.known().get(&by.name).map(|known| &known.condition) {
-            Some(Condition::Met(description)) => Some(description.instance),
-            _ => None,
-        };
-        if other.is_some_and(|instance| instance != by.instance) {
-            // Or it has begun anew before its end was noticed: then it will be welcome when it tries again.
-            return Err(Failure { retryable: true, ..twice(&by.name) });
-        }
-        self.follow(&by.name, false, 1);
-        Ok(Watched { members: self.clone(), by: by.name.clone(), changes, told: None })
-    }
-
-    /// Waits until each node that was named has been tried once.
+    /// Waits until each node that is known of has been tried once.
     pub(crate) async fn tried(&self) {
-        let Some(mut changes) = self.changes().as_ref().map(watch::Sender::subscribe) else { return };
+        let Some(mut changes) = self.changes().as_ref().map(channel::Sender::subscribe) else { return };
         while self.known().values().any(|known| matches!(known.condition, Condition::New)) {
             if changes.changed().await.is_err() {
                 return;
@@ -306,27 +379,71 @@ impl Members {
 
     /// The nodes as they are now.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut nodes =
-            vec![Node { name: self.me.clone(), url: self.url.clone(), tables: self.tables.clone() }];
-        let mut absent = Vec::new();
-        for (name, known) in self.known().iter() {
-            let tried = !matches!(known.condition, Condition::New);
-            let mut gone =
-                |why: String, tables| absent.push(Absent { name: name.clone(), why, tried, tables });
-            match &known.condition {
-                Condition::Met(description) => nodes.push(Node {
-                    name: name.clone(),
-                    url: known.peer.url.clone(),
-                    tables: description.tables.clone(),
-                }),
-                Condition::New => gone(format!("node {name} has not been reached yet"), None),
-                Condition::Unmet { why } => gone(why.clone(), None),
-                Condition::Lost { why, had } => gone(why.clone(), Some(had.tables.clone())),
-                Condition::Left => {}
-            }
+        let own = Node { name: self.me.clone(), url: self.url.clone(), tables: self.tables.clone() };
+        let mut snapshot = Snapshot { nodes: vec![own], ..Snapshot::default() };
+        // The roster first: a node that joins in between is more than is needed, and never less.
+        let roster = self.state().members.clone();
+        let all = self.known();
+        for (name, known) in all.iter() {
+            let absence = match &known.condition {
+                Condition::Met(description) => {
+                    let (url, tables) = (known.peer.url.clone(), description.tables.clone());
+                    snapshot.nodes.push(Node { name: name.clone(), url, tables });
+                    continue;
+                }
+                Condition::New => (MemberState::Connecting, None, None),
+                Condition::Unmet { why } => (MemberState::Unreachable, Some(why), None),
+                Condition::Lost { why, had } => (MemberState::Lost, Some(why), Some(had)),
+                Condition::Stopped { had } => (MemberState::Stopped, None, Some(had)),
+            };
+            snapshot.absent.push(self.absent(name, absence, roster.is_member(name)));
         }
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        Snapshot { nodes, absent }
+        for name in roster.members().filter(|name| *name != self.me && !all.contains_key(*name)) {
+            snapshot.absent.push(self.absent(name, (MemberState::Connecting, None, None), true));
+        }
+        drop(all);
+        snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        snapshot.absent.sort_by(|a, b| a.name.cmp(&b.name));
+        snapshot.incomplete = self.incomplete(&roster);
+        snapshot.removed = roster.removed().map(str::to_owned).collect();
+        snapshot
+    }
+
+    fn absent(
+        &self,
+        name: &str,
+        (state, why, had): (MemberState, Option<&String>, Option<&Description>),
+        is_member: bool,
+    ) -> Absent {
+        let why = match (state, why) {
+            (_, Some(why)) => why.clone(),
+            (MemberState::Stopped, None) => format!("node {name} has stopped"),
+            (_, None) => format!("node {name} has not been reached yet"),
+        };
+        let hint = match is_member {
+            true => format!(
+                "start node {name}; or, to do without its rows for good: lightship cluster remove lightship://{} {name}",
+                self.me
+            ),
+            false => format!("start node {name}, or remove it from --join and restart the others"),
+        };
+        Absent { name: name.into(), state, why, hint, tables: had.map(|had| had.tables.clone()) }
+    }
+
+    /// Why the cluster is not whole, whichever of its nodes are there.
+    fn incomplete(&self, roster: &Roster) -> Option<Failure> {
+        let me = &self.me;
+        if roster.is_removed(me) {
+            let why = format!("node {me} was removed from the cluster");
+            let hint = format!(
+                "to take it in again, ask another node: lightship cluster add lightship://HOST:PORT {me}"
+            );
+            return Some(Failure::new(ErrorCode::Peer, why).hint(hint));
+        }
+        (roster.len() < self.expect_nodes).then(|| {
+            let why = format!("{} of {} nodes have joined", roster.len(), self.expect_nodes);
+            Failure::new(ErrorCode::Peer, why).hint("start the other nodes, or lower --expect-nodes")
+        })
     }
 
     /// A node that can be asked.
@@ -334,9 +451,25 @@ impl Members {
         self.known().get(name).map(|known| known.peer.clone())
     }
 
-    /// Counts changes, for whoever wants to follow them.
-    pub(crate) fn subscribe(&self) -> Option<watch::Receiver<u64>> {
-        self.changes().as_ref().map(watch::Sender::subscribe)
+    /// Counts changes, for those who want to follow them.
+    pub(crate) fn subscribe(&self) -> Option<channel::Receiver<u64>> {
+        self.changes().as_ref().map(channel::Sender::subscribe)
+    }
+
+    /// An address that stands for this node, or for one of another name.
+    fn forget(self: &Arc<Self>, name: &str, alias_of: Option<&str>) {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        let joined = self.known().get(name).is_some_and(|known| known.joined);
+        if let Some(other) = alias_of {
+            self.follow(other, joined, 0);
+        }
+        // Only now: in between a node would seem to be missing, rather than none.
+        self.known().remove(name);
+        self.changed();
+    }
+
+    fn is_alias(&self, name: &str) -> bool {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 }
 
@@ -347,212 +480,5 @@ fn address(name: &str) -> Option<(String, u16, Url)> {
     Some((host, url.port()?, url))
 }
 
-/// Follows one node for as long as it matters.
-async fn follow(members: Weak<Members>, peer: Arc<Peer>, again: Arc<Notify>) {
-    let mut pause = PAUSE_MIN;
-    loop {
-        let Some(strong) = members.upgrade() else { return };
-        let ended = strong.watch(&peer).await;
-        peer.forget_connections();
-        let Some(members) = members.upgrade() else { return };
-        let before = members.known().get(&peer.name).map(|known| known.condition.clone());
-        let was_met = matches!(before, Some(Condition::Met(_)));
-        if was_met {
-            pause = PAUSE_MIN;
-        }
-        let condition = match (ended, before) {
-            (Ok(End::Me), _) => return members.forget(&peer.name, None),
-            (Ok(End::Alias(name)), _) => return members.forget(&peer.name, Some(&name)),
-            (Ok(End::Left), _) => Condition::Left,
-            // It has said that it would not be there.
-            (Err(_), Some(Condition::Left)) => Condition::Left,
-            (Err(error), Some(Condition::Met(had) | Condition::Lost { had, .. })) => {
-                Condition::Lost { why: error.to_string(), had }
-            }
-            (Err(error), _) => Condition::Unmet { why: error.to_string() },
-        };
-        if was_met || matches!(condition, Condition::Unmet { .. }) && pause == PAUSE_MIN {
-            tracing::info!(node = peer.name, now = ?condition.why(), "node");
-        }
-        members.set(&peer.name, condition);
-        drop(members);
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = again.notified() => {}
-        }
-        pause = (pause * 2).min(PAUSE_MAX);
-    }
-}
-
-impl Condition {
-    fn why(&self) -> &str {
-        match self {
-            Self::New => "not yet tried",
-            Self::Unmet { why } | Self::Lost { why, .. } => why,
-            Self::Met(_) => "met",
-            Self::Left => "left",
-        }
-    }
-}
-
-impl Members {
-    /// An address that stands for this node, or for one of another name.
-    fn forget(self: &Arc<Self>, name: &str, alias_of: Option<&str>) {
-        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-        let joined = self.known().get(name).is_some_and(|known| known.joined);
-        if let Some(other) = alias_of {
-            self.follow(other, joined, 0);
-        }
-        // Only now: in between somebody would seem to be missing, rather than nobody.
-        self.known().remove(name);
-        self.changed();
-    }
-
-    fn is_alias(&self, name: &str) -> bool {
-        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
-    }
-}
-
-/// Follows whoever a name stands for, as long as there are nodes: a name may stand for several addresses, and in
-/// time for others.
-async fn resolve(members: Weak<Members>, name: String) {
-    let Some((host, port, _)) = address(&name) else { return };
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        return;
-    }
-    loop {
-        let found: BTreeSet<String> = match tokio::net::lookup_host((host.as_str(), port)).await {
-            Ok(found) => found.map(|address| address.to_string()).collect(),
-            // Following it says why.
-            Err(_) => BTreeSet::new(),
-        };
-        let Some(members) = members.upgrade() else { return };
-        if members.changes().is_none() {
-            return;
-        }
-        if found.len() > 1 {
-            found.iter().for_each(|address| members.follow(address, true, 0));
-            members.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
-            if let Some(known) = members.known().remove(&name) {
-                known.task.abort();
-                members.changed();
-            }
-        }
-        drop(members);
-        tokio::time::sleep(PAUSE_MAX).await;
-    }
-}
-
-/// A node that watches this one.
-pub(crate) struct Watched {
-    members: Arc<Members>,
-    by: String,
-    changes: watch::Receiver<u64>,
-    /// What it was told last.
-    told: Option<Description>,
-}
-
-impl Watched {
-    /// The next description; none once this node leaves.
-    pub(crate) async fn next(&mut self) -> Option<Description> {
-        loop {
-            if self.told.is_some() {
-                self.changes.changed().await.ok()?;
-            }
-            self.changes.borrow_and_update();
-            let description = self.members.describe();
-            // What is no news here would be no news there, and there and back again without end.
-            if self.told.as_ref() != Some(&description) {
-                self.told = Some(description.clone());
-                return Some(description);
-            }
-        }
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if let Some(known) = self.members.known().get_mut(&self.by) {
-            known.watching = known.watching.saturating_sub(1);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use lightship_transport::net::ClientConfig;
-
-    use super::*;
-
-    fn members(name: &str) -> Arc<Members> {
-        let client = ClientConfig::default();
-        let dial = Dial { tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
-        Members::new(name.into(), Vec::new(), dial).unwrap()
-    }
-
-    fn watch(name: &str, instance: u64, version: &str) -> Watch {
-        Watch { name: name.into(), instance, version: version.into() }
-    }
-
-    fn met(members: &Arc<Members>, name: &str, instance: u64, met: &[&str]) {
-        members.follow(name, false, 0);
-        let met = met.iter().map(|name| (*name).to_owned()).collect();
-        let description = Description { name: name.into(), instance, met, ..Description::default() };
-        members.set(name, Condition::Met(description));
-    }
-
-    fn names(members: &Members) -> Vec<String> {
-        members.known().keys().cloned().collect()
-    }
-
-    #[tokio::test]
-    async fn who_is_of_another_version_or_has_anothers_name_is_not_let_in() {
-        let members = members("localhost:1");
-        let failure = members.watched(&watch("localhost:2", 7, "lightship 99")).err().unwrap();
-        assert!(failure.message.contains("lightship 99") && failure.message.contains("localhost:2"));
-        let failure = members.watched(&watch("localhost:1", 7, VERSION)).err().unwrap();
-        assert!(failure.message.contains("two nodes are called localhost:1"), "{failure:?}");
-        assert!(members.watched(&watch("localhost:1", members.instance, VERSION)).is_ok(), "itself");
-        met(&members, "localhost:2", 7, &[]);
-        assert!(members.watched(&watch("localhost:2", 7, VERSION)).is_ok());
-        let failure = members.watched(&watch("localhost:2", 8, VERSION)).err().unwrap();
-        assert!(failure.message.contains("two nodes are called localhost:2") && failure.retryable);
-    }
-
-    #[tokio::test]
-    async fn names_come_from_those_who_have_met_them_and_go_with_them() {
-        let members = members("localhost:1");
-        members.join(&["localhost:9".into()]);
-        met(&members, "localhost:2", 2, &["localhost:1", "localhost:3"]);
-        assert_eq!(names(&members), ["localhost:2", "localhost:3", "localhost:9"]);
-        assert_eq!(members.describe().met, ["localhost:2"], "only whom it has met itself");
-        met(&members, "localhost:2", 2, &[]);
-        assert_eq!(names(&members), ["localhost:2", "localhost:9"]);
-        members.set("localhost:2", Condition::Left);
-        assert_eq!(names(&members), ["localhost:9"], "it was named when the node began");
-    }
-
-    #[tokio::test]
-    async fn who_watches_is_told_what_is_new_and_no_more() {
-        use futures::FutureExt;
-        let members = members("localhost:1");
-        let mut watched = members.watched(&watch("localhost:2", 2, VERSION)).unwrap();
-        assert!(watched.next().await.unwrap().met.is_empty());
-        met(&members, "localhost:2", 2, &[]);
-        assert_eq!(watched.next().await.unwrap().met, ["localhost:2"]);
-        // It tells the same again, or something that is its own business.
-        met(&members, "localhost:2", 2, &[]);
-        met(&members, "localhost:2", 2, &["localhost:1"]);
-        assert!(watched.next().now_or_never().is_none());
-    }
-
-    #[tokio::test]
-    async fn who_leaves_says_so_to_those_who_watch() {
-        let members = members("localhost:1");
-        let mut watched = members.watched(&watch("localhost:2", 7, VERSION)).unwrap();
-        assert_eq!(watched.next().await.unwrap().name, "localhost:1");
-        members.leave();
-        assert!(watched.next().await.is_none());
-        assert!(members.watched(&watch("localhost:2", 7, VERSION)).is_err());
-    }
-}
+mod tests;

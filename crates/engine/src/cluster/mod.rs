@@ -6,6 +6,8 @@
 //! ([`channel`], [`work`]), which is Lightship's own wire.
 
 mod ask;
+mod catalog;
+mod change;
 mod channel;
 mod exchange;
 pub(crate) mod explain;
@@ -22,6 +24,7 @@ mod shard;
 mod table;
 mod work;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,9 +40,10 @@ use lightship_wire::control::Failure;
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::ask::Table;
+pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
 use self::exchange::Exchange;
-use self::members::Members;
+use self::members::{Members, MembersConfig};
 use self::overlay::Overlay;
 pub use self::overlay::{OverlayConfig, OverlayState};
 pub(crate) use self::peer::carry;
@@ -50,8 +54,11 @@ use self::table::ClusterSchema;
 use crate::error::{EngineError, Result};
 
 /// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
-pub(crate) const VERSION: &str =
-    concat!("lightship ", env!("CARGO_PKG_VERSION"), ", datafusion 55.2, datafusion-distributed 4.0");
+pub(crate) const VERSION: &str = concat!(
+    "lightship ",
+    env!("CARGO_PKG_VERSION"),
+    ", cluster 2, datafusion 55.2, datafusion-distributed 4.0"
+);
 
 /// A node that takes no connection in this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,6 +81,13 @@ pub struct ClusterConfig {
     pub name: String,
     /// Addresses of other nodes; one is enough, if it is there. A node's own is passed over.
     pub join: Vec<String>,
+    /// Folder where the node keeps which nodes belong to the cluster, so that it misses them after a restart. Without
+    /// it the node knows nobody when it restarts, but for `join`.
+    pub state_folder: Option<PathBuf>,
+    /// Tables in parts can be read once so many nodes have joined, this one included. 0 expects none.
+    pub expect_nodes: usize,
+    /// Tables of which this node gives up the part that it had when it ran last.
+    pub drop_parts: Vec<String>,
     /// The token by which nodes know each other; empty for none.
     pub token: String,
     /// How to verify other nodes; none is plain TCP.
@@ -105,6 +119,9 @@ impl Default for ClusterConfig {
         Self {
             name: String::new(),
             join: Vec::new(),
+            state_folder: None,
+            expect_nodes: 0,
+            drop_parts: Vec::new(),
             token: String::new(),
             tls: None,
             exchange_bytes: 256 << 20,
@@ -119,6 +136,37 @@ impl Default for ClusterConfig {
     }
 }
 
+/// How a node is, as another one sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberState {
+    /// It answers.
+    Joined,
+    /// It has not been tried yet.
+    Connecting,
+    /// It could not be reached since this node began.
+    Unreachable,
+    /// It has said goodbye. Its rows are missed.
+    Stopped,
+    /// It has gone without a word. Its rows are missed.
+    Lost,
+    /// It was removed from the cluster. Its rows no longer count.
+    Removed,
+}
+
+impl std::fmt::Display for MemberState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Joined => "joined",
+            Self::Connecting => "connecting",
+            Self::Unreachable => "unreachable",
+            Self::Stopped => "stopped",
+            Self::Lost => "lost",
+            Self::Removed => "removed",
+        })
+    }
+}
+
 /// A node as another one sees it.
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -126,18 +174,16 @@ pub struct Member {
     pub name: String,
     /// It is the one that was asked.
     pub is_self: bool,
-    /// Tables that it has, or had.
-    pub tables: Vec<String>,
-    /// Why it does not take part, if it does not.
-    pub absent: Option<String>,
-    /// Whether it has been tried to reach it.
-    pub tried: bool,
+    /// How it is.
+    pub state: MemberState,
+    /// Why it is not there, if it is not.
+    pub why: Option<String>,
 }
 
 impl Member {
-    /// Whether it takes part, and is another node.
+    /// Whether it has joined, and is another node.
     pub fn is_met(&self) -> bool {
-        !self.is_self && self.absent.is_none()
+        !self.is_self && self.state == MemberState::Joined
     }
 }
 
@@ -175,7 +221,9 @@ pub(crate) struct Local {
 pub(crate) struct LocalTable {
     pub(crate) name: String,
     pub(crate) schema: SchemaRef,
-    pub(crate) path: Option<std::path::PathBuf>,
+    pub(crate) path: Option<PathBuf>,
+    /// What tells it from all other tables of databases.
+    pub(crate) identity: Option<String>,
     pub(crate) shared: bool,
 }
 
@@ -211,7 +259,12 @@ impl Cluster {
             connections_max: config.connections_per_node_max,
             trunk_on_host: config.trunk_on_host,
         };
-        let members = Members::new(config.name, tables, dial)?;
+        let known = MembersConfig {
+            state_folder: config.state_folder,
+            expect_nodes: config.expect_nodes,
+            drop_parts: config.drop_parts,
+        };
+        let members = Members::new(&config.name, tables, dial, known)?;
         let cluster = Arc::new(Self {
             members: members.clone(),
             overlay,
@@ -254,24 +307,16 @@ impl Cluster {
 
     /// The nodes, this one among them, by name.
     pub(crate) fn nodes(&self) -> Vec<Member> {
-        let members::Snapshot { nodes, absent } = self.members.snapshot();
-        let tables = |tables: Vec<Table>| tables.into_iter().map(|table| table.name).collect();
-        let here = nodes.into_iter().map(|node| Member {
-            is_self: node.name == self.members.me,
-            name: node.name,
-            tables: tables(node.tables),
-            absent: None,
-            tried: true,
-        });
-        let gone = absent.into_iter().map(|absent| Member {
-            is_self: false,
-            name: absent.name,
-            tables: tables(absent.tables.unwrap_or_default()),
-            absent: Some(absent.why),
-            tried: absent.tried,
-        });
-        let mut all: Vec<Member> = here.chain(gone).collect();
+        let snapshot = self.members.snapshot();
+        let member = |name: String, state, why| Member { is_self: name == self.name(), name, state, why };
+        let here = snapshot.nodes.into_iter().map(|node| member(node.name, MemberState::Joined, None));
+        let absent =
+            snapshot.absent.into_iter().map(|absent| member(absent.name, absent.state, Some(absent.why)));
+        let removed = snapshot.removed.into_iter().map(|name| member(name, MemberState::Removed, None));
+        let mut all: Vec<Member> = here.chain(absent).chain(removed).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
+        // This node is here, even where it was removed.
+        all.dedup_by(|a, b| a.name == b.name);
         all
     }
 
@@ -365,11 +410,11 @@ impl Cluster {
             .with_distributed_children_isolator_unions(false)?
             .with_distributed_planner()
             .build();
-        let catalog = datafusion::catalog::MemoryCatalogProvider::new();
+        let all = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
-        catalog
-            .register_schema("public", Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) }))?;
-        state.catalog_list().register_catalog("datafusion".into(), Arc::new(catalog));
+        all.register_schema("cluster", catalog::schema(&self.nodes(), &snapshot)?)?;
+        all.register_schema("public", Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) }))?;
+        state.catalog_list().register_catalog("datafusion".into(), Arc::new(all));
         Ok(state)
     }
 
@@ -447,9 +492,11 @@ async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table>
         rows,
         bytes,
         shared: table.shared,
-        fingerprint: match &table.path {
-            Some(path) => crate::files::fingerprint(path)?,
-            None => 0,
+        fingerprint: match (&table.path, &table.identity) {
+            (Some(path), _) => crate::files::fingerprint(path)?,
+            (None, Some(identity)) => crate::files::hash(identity.as_bytes()).max(1),
+            (None, None) => 0,
         },
+        in_database: table.identity.is_some(),
     })
 }

@@ -177,7 +177,7 @@ mod tests {
             url: Url::parse(&format!("lightship://{name}")).unwrap(),
             tables: Vec::new(),
         };
-        Snapshot { nodes: names.iter().map(node).collect(), absent: Vec::new() }
+        Snapshot { nodes: names.iter().map(node).collect(), ..Snapshot::default() }
     }
 
     fn names(dealt: &[Shards]) -> Vec<Vec<&str>> {

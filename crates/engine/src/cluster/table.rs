@@ -11,10 +11,11 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use lightship_wire::control::{ErrorCode, Failure};
 
 use super::Cluster;
 use super::ask::{Shards, Share, Table};
-use super::members::{Absent, Members, Node, Snapshot};
+use super::members::{Members, Node, Snapshot};
 use super::shard::{ShardScanExec, can_travel};
 use crate::error::EngineError;
 
@@ -72,8 +73,8 @@ impl ClusterTable {
             snapshot.nodes.iter().filter_map(|node| Some((node, find(&node.tables)?))).collect();
         let Some((first, table)) = parts.first() else {
             // The table may be on a node that is not there.
-            return match snapshot.absent.iter().find(|absent| may_have(absent, name)) {
-                Some(absent) => Err(missing(name, absent)),
+            return match snapshot.missing(name) {
+                Some(failure) => Err(EngineError::Remote(failure).into()),
                 None => Ok(None),
             };
         };
@@ -94,9 +95,9 @@ impl ClusterTable {
             let share = Share { part: 0, of: 1, fingerprint: table.fingerprint, partitions: 1 };
             Shards { nodes, share: Some(share), rows: table.rows, bytes: table.bytes }
         } else {
-            same_files(name, &parts)?;
-            if let Some(absent) = snapshot.absent.iter().find(|absent| may_have(absent, name)) {
-                return Err(missing(name, absent));
+            same_rows(name, &parts)?;
+            if let Some(failure) = snapshot.missing(name) {
+                return Err(EngineError::Remote(failure).into());
             }
             let sum = |of: fn(&Table) -> Option<u64>| parts.iter().map(|(_, table)| of(table)).sum();
             Shards { nodes, share: None, rows: sum(|t| t.rows), bytes: sum(|t| t.bytes) }
@@ -105,39 +106,29 @@ impl ClusterTable {
     }
 }
 
-/// Whether rows of the table could be on a node that is not there.
-fn may_have(absent: &Absent, name: &str) -> bool {
-    absent.tables.as_ref().is_none_or(|tables| tables.iter().any(|table| table.name == name))
-}
-
-fn missing(name: &str, absent: &Absent) -> DataFusionError {
-    use lightship_wire::control::{ErrorCode, Failure};
-    let message = format!("rows of `{name}` may be missing: {}", absent.why);
-    let failure = Failure { retryable: true, ..Failure::new(ErrorCode::Peer, message) };
-    EngineError::Remote(
-        failure.hint(format!("start node {}, or take it off --join and begin the others anew", absent.name)),
-    )
-    .into()
-}
-
 /// Parts that don't go together.
 fn unfit(message: String) -> DataFusionError {
     EngineError::File(message).into()
 }
 
-/// Own parts that are the same files would give each row as often as there are nodes.
-fn same_files(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
+/// Parts that are the same files, or one table of a database, would give each row as often as there are nodes.
+fn same_rows(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
     let mut seen = BTreeMap::new();
     for (node, table) in parts {
-        if table.fingerprint != 0
-            && let Some(other) = seen.insert(table.fingerprint, &node.name)
-        {
-            return Err(unfit(format!(
-                "nodes {other} and {} have the same files for `{name}`: rows would come twice. \
-                 If all nodes read one storage, give it with --shared-table or --shared-data",
-                node.name
-            )));
-        }
+        let Some(other) = seen.insert(table.fingerprint, &node.name).filter(|_| table.fingerprint != 0)
+        else {
+            continue;
+        };
+        let same = if table.in_database { "one table of a database" } else { "the same files" };
+        let failure = Failure::new(
+            ErrorCode::Source,
+            format!("nodes {other} and {} have {same} for `{name}`: rows would come twice", node.name),
+        );
+        return Err(EngineError::Remote(failure.hint(match table.in_database {
+            true => "give it to one node: all nodes answer queries over it; or give each node a view of its own part of the rows",
+            false => "if all nodes read one storage, give it with --shared-table or --shared-data",
+        }))
+        .into());
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use prost::Message as _;
 use url::Url;
 
 use super::Cluster;
-use super::ask::{Ask, Execute, Head, Key, Request, Scan, SetPlan, Watch, malformed};
+use super::ask::{Ask, Change, Execute, Head, Key, Request, Scan, SetPlan, Watch, malformed};
 use super::metrics::TaskReport;
 use super::reply::blobs;
 use super::shard::ShardScanExec;
@@ -39,6 +39,7 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, worker: &Worker, task: &Task)
         Some(Ask::Finish(key)) => finish(cluster, &key),
         Some(Ask::Execute(execute)) => self::execute(cluster, worker, execute).await,
         Some(Ask::Scan(scan)) => self::scan(cluster, scan),
+        Some(Ask::Change(change)) => self::change(cluster, &change).await,
         None => return Err(Failure::new(ErrorCode::Protocol, "nothing is asked for")),
     };
     answered.map_err(|error| error.to_failure())
@@ -98,6 +99,19 @@ async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Resu
 
 fn finish(cluster: &Cluster, key: &Key) -> Result<Answer> {
     cluster.queries.end(&key.to_task()?);
+    Ok(blobs(futures::stream::empty()))
+}
+
+async fn change(cluster: &Cluster, change: &Change) -> Result<Answer> {
+    let members = cluster.members();
+    let changed = match change.remove {
+        true => members.remove(&change.node).await,
+        false => members.restore(&change.node).await,
+    };
+    changed.map_err(|error| match error {
+        EngineError::Config(message) => EngineError::Remote(Failure::new(ErrorCode::Forbidden, message)),
+        error => error,
+    })?;
     Ok(blobs(futures::stream::empty()))
 }
 

@@ -6,9 +6,12 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use futures::StreamExt;
-use lightship_engine::{ClusterConfig, ClusterLoad, Engine, EngineConfig};
+use lightship_engine::{
+    ClusterConfig, ClusterLoad, Engine, EngineConfig, MemberChange, MemberState, change_members,
+};
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
+use lightship_transport::net::{ClientConfig, Endpoint};
 use lightship_wire::control::ErrorCode;
 use tempfile::TempDir;
 
@@ -126,13 +129,36 @@ async fn a_node_that_is_lost_halfway_is_named_and_the_others_are_free_within_a_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_leaves_takes_its_rows_along_and_a_new_one_brings_its_own() {
+async fn the_rows_of_a_node_that_stops_are_missed_until_it_is_removed_and_a_new_one_brings_its_own() {
     let (_folder, shards, mut nodes) = three().await;
     let sql = "select * from orders";
     let all = count(&nodes[0].query(sql).await.unwrap());
-    nodes.pop().unwrap().leave().await;
+    let stopped = nodes.pop().unwrap();
+    let name = stopped.name.clone();
+    stopped.leave().await;
     for node in &nodes {
         met(node, 1).await;
+        let failure = node.query(sql).await.unwrap_err();
+        assert!(failure.message.contains(&format!("node {name} has stopped")), "{failure:?}");
+        assert!(failure.hint.unwrap().contains("lightship cluster remove"));
+        // `region` is on the first node alone.
+        node.query("select count(*) from region").await.unwrap();
+    }
+    let states = "select node, state from cluster.nodes where state <> 'joined'";
+    let shown = nodes[0].query(states).await.unwrap();
+    assert_eq!(shown[0].column(0).as_string::<i32>().value(0), name);
+    assert_eq!(shown[0].column(1).as_string::<i32>().value(0), "stopped");
+    let address = nodes[1].address;
+    let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
+    let change = MemberChange::Remove(name.clone());
+    change_members(&endpoint, &ClientConfig::default(), change).await.unwrap();
+    let mut cluster = nodes[0].engine.watch_cluster().unwrap();
+    let is_removed = |node: &Node| {
+        let members = node.engine.cluster_nodes();
+        members.iter().any(|member| member.name == name && member.state == MemberState::Removed)
+    };
+    while !is_removed(&nodes[0]) {
+        cluster.changed().await.unwrap();
     }
     let fewer = count(&nodes[0].query(sql).await.unwrap());
     assert_eq!(fewer, all * 2 / 3);
@@ -185,7 +211,7 @@ async fn the_same_files_as_parts_of_two_nodes_are_refused() {
     let nodes = cluster(&[folder.path(); 2], Storage::Own, 2, apart()).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
     assert!(failure.message.contains("rows would come twice"), "{failure:?}");
-    assert!(failure.message.contains("--shared-table"), "{failure:?}");
+    assert!(failure.hint.as_ref().unwrap().contains("--shared-table"), "{failure:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use futures::StreamExt;
 use lightship_engine::ClusterConfig;
+use lightship_testkit::proxy::Proxy;
 use lightship_testkit::results::{Order, difference};
 use lightship_testkit::tpch;
 use lightship_transport::net::{self, Connection, Endpoint, Incoming, Rows};
 use lightship_wire::control::{ErrorCode, Plan, Query};
 use tempfile::TempDir;
 
-use crate::proxy::Proxy;
 use crate::support::{Node, Storage, engine, failure_of, free, met};
 
 const SCALE: f64 = 0.01;
@@ -44,7 +44,7 @@ impl Three {
             let first: Vec<&Node> = nodes.iter().take(1).collect();
             let node = Node::start(engine, &first, ClusterConfig { name, ..config.clone() }).await;
             if let Some(proxy) = &proxy {
-                proxy.lead_to(&node);
+                proxy.lead_to(node.address);
             }
             nodes.push(node);
             proxies.push(proxy);

@@ -4,5 +4,4 @@ mod cluster;
 mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
-mod proxy;
 mod support;

@@ -206,7 +206,7 @@ fn quote_literal(text: &str) -> String {
     postgres_protocol::escape::escape_literal(text)
 }
 
-fn quote_table(name: &TableName) -> String {
+pub(crate) fn quote_table(name: &TableName) -> String {
     match &name.schema {
         Some(schema) => format!("{}.{}", quote_identifier(schema), quote_identifier(&name.name)),
         None => quote_identifier(&name.name),

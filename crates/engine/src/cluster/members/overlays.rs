@@ -63,7 +63,7 @@ impl Members {
         self.known().get(name).is_some_and(|known| match &known.condition {
             Condition::Met(description) => description.instance != instance,
             Condition::Lost { .. } => true,
-            Condition::New | Condition::Unmet { .. } | Condition::Left => false,
+            Condition::New | Condition::Unmet { .. } | Condition::Stopped { .. } => false,
         })
     }
 

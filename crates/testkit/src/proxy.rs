@@ -10,8 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::Node;
-
 /// What it does with what comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
@@ -21,13 +19,15 @@ enum Pace {
     Granted,
     /// Nothing is read, and nothing closed: packets that are lost.
     Silent,
+    /// Connections are closed, and new ones too.
+    Cut,
 }
 
 /// Stands before a node. The others know the node by the proxy's address, and so all that they ask of it,
 /// and its answers, come by here; what the node asks of others does not.
-pub(crate) struct Proxy {
+pub struct Proxy {
     /// The name of the node behind it.
-    pub(crate) name: String,
+    pub name: String,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
@@ -42,9 +42,12 @@ struct Shared {
 
 impl Proxy {
     /// Listens; what connects waits until there is a node.
-    pub(crate) async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let name = listener.local_addr().unwrap().to_string();
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let name = listener.local_addr().expect("bound").to_string();
         let shared = Arc::new(Shared {
             pace: watch::Sender::new(Pace::Open),
             target: watch::Sender::new(None),
@@ -56,32 +59,37 @@ impl Proxy {
     }
 
     /// The node that is behind it.
-    pub(crate) fn lead_to(&self, node: &Node) {
-        self.shared.target.send_replace(Some(node.address));
+    pub fn lead_to(&self, node: SocketAddr) {
+        self.shared.target.send_replace(Some(node));
+    }
+
+    /// From now on, connections are closed.
+    pub fn cut(&self) {
+        self.shared.pace.send_replace(Pace::Cut);
     }
 
     /// All goes on again, with what has waited.
-    pub(crate) fn open(&self) {
+    pub fn open(&self) {
         self.shared.pace.send_replace(Pace::Open);
     }
 
     /// From now on, nothing passes.
-    pub(crate) fn silence(&self) {
+    pub fn silence(&self) {
         self.shared.pace.send_replace(Pace::Silent);
     }
 
     /// From now on, as many bytes pass as [`Proxy::grant`] says.
-    pub(crate) fn hold(&self) {
+    pub fn hold(&self) {
         self.shared.pace.send_replace(Pace::Granted);
     }
 
     /// So many more bytes pass, of all connections together.
-    pub(crate) fn grant(&self, bytes: usize) {
+    pub fn grant(&self, bytes: usize) {
         self.shared.granted.add_permits(bytes);
     }
 
     /// Bytes that have gone from the node to those who asked.
-    pub(crate) fn answered_bytes(&self) -> u64 {
+    pub fn answered_bytes(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
     }
 }
@@ -99,7 +107,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         shared.passes().await;
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = shared.silenced() => continue,
+            () = shared.is(Pace::Silent) => continue,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
         let Ok((near, _)) = accepted else { continue };
@@ -111,10 +119,17 @@ async fn carry(near: TcpStream, shared: Arc<Shared>) {
     let mut target = shared.target.subscribe();
     let Ok(Some(address)) = target.wait_for(Option::is_some).await.map(|address| *address) else { return };
     let Ok(far) = TcpStream::connect(address).await else { return };
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
+    if near.set_nodelay(true).and_then(|()| far.set_nodelay(true)).is_err() {
+        return;
+    }
     let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-    tokio::join!(shared.pump(near_read, far_write, false), shared.pump(far_read, near_write, true));
+    let both = async {
+        tokio::join!(shared.pump(near_read, far_write, false), shared.pump(far_read, near_write, true))
+    };
+    tokio::select! {
+        _ = both => {}
+        () = shared.is(Pace::Cut) => {}
+    }
 }
 
 impl Shared {
@@ -124,8 +139,8 @@ impl Shared {
         let _ = self.pace.subscribe().wait_for(|pace| *pace != Pace::Silent).await;
     }
 
-    async fn silenced(&self) {
-        let _ = self.pace.subscribe().wait_for(|pace| *pace == Pace::Silent).await;
+    async fn is(&self, wanted: Pace) {
+        let _ = self.pace.subscribe().wait_for(|pace| *pace == wanted).await;
     }
 
     /// To the end of what there is to read, or until nobody takes it.
@@ -135,7 +150,7 @@ impl Shared {
             self.passes().await;
             let read = tokio::select! {
                 biased;
-                () = self.silenced() => continue,
+                () = self.is(Pace::Silent) => continue,
                 read = from.read(&mut buffer) => read,
             };
             let Ok(count @ 1..) = read else { break };
@@ -144,10 +159,11 @@ impl Shared {
                 let now = *pace.borrow_and_update();
                 let may_pass = async {
                     match now {
-                        Pace::Open => {}
+                        Pace::Open | Pace::Cut => {}
                         Pace::Silent => std::future::pending().await,
                         Pace::Granted => {
-                            self.granted.acquire_many(count as u32).await.expect("never closed").forget();
+                            let granted = self.granted.acquire_many(count as u32).await;
+                            granted.expect("never closed").forget();
                         }
                     }
                 };

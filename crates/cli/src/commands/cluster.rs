@@ -1,0 +1,222 @@
+//! `lightship cluster`: which nodes belong to a cluster, how they are, and which parts of tables they have.
+
+use std::path::PathBuf;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array, RecordBatch};
+use clap::{Args, Subcommand};
+use lightship_engine::{MemberChange, change_members};
+use lightship_session::{Client, ErrorCode, Options, TransportError};
+use lightship_sources::Location;
+use serde::Serialize;
+
+use super::manual::print;
+use crate::columns::aligned;
+use crate::error::CliError;
+use crate::feed::endpoint;
+use crate::size::{Size, grouped};
+
+/// Show the nodes of a cluster and the parts of its tables; remove nodes for good
+///
+/// A node that has joined belongs to the cluster until it is removed. While it is stopped or lost, queries
+/// of tables in parts of which it has one fail; after it was removed, its rows no longer belong to them.
+#[derive(Args)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Show(ShowArgs),
+    Remove(ChangeArgs),
+    Add(ChangeArgs),
+}
+
+/// Show the nodes, how they are, and which parts of tables they have
+///
+/// As one node sees it. In SQL, for any client: select * from cluster.nodes; select * from cluster.parts.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship cluster show lightship://localhost
+  lightship --json cluster show lightship://localhost | jq '.nodes[] | select(.state != \"joined\")'
+
+States: joined (it answers), connecting (not tried yet), unreachable (not reached since the node that is
+asked has started), stopped (it said goodbye), lost (it has gone without a word), removed.")]
+struct ShowArgs {
+    /// A node: lightship://HOST[:PORT], lightship+unix:PATH.
+    #[arg(value_name = "URI")]
+    uri: String,
+}
+
+/// Change whether a node belongs to the cluster
+///
+/// `remove` takes a node out for good, whether it runs or not: tables in parts are whole without its rows,
+/// and it is not let in again when it starts. `add` takes in a node that was removed. The node that is
+/// asked tells the others; those that it can't reach now learn of it when they are back.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship cluster remove lightship://localhost:4301 localhost:4302
+  lightship cluster add lightship://db1 db2:4270 --cluster-token-file secret")]
+struct ChangeArgs {
+    /// A node that stays: lightship://HOST[:PORT], lightship+unix:PATH.
+    #[arg(value_name = "URI")]
+    uri: String,
+    /// The node to change, as `lightship cluster show` names it.
+    #[arg(value_name = "HOST:PORT")]
+    node: String,
+    /// File with the token of the cluster, where it has one.
+    #[arg(long, value_name = "FILE")]
+    cluster_token_file: Option<PathBuf>,
+}
+
+pub(crate) async fn cmd_cluster(args: ClusterArgs, json: bool) -> Result<(), CliError> {
+    match args.action {
+        Action::Show(args) => show(&args, json).await,
+        Action::Remove(args) => {
+            let node = args.node.clone();
+            change(&args, MemberChange::Remove(node)).await?;
+            done(&args.node, "removed", json)
+        }
+        Action::Add(args) => {
+            let node = args.node.clone();
+            change(&args, MemberChange::Add(node)).await?;
+            done(&args.node, "added", json)
+        }
+    }
+}
+
+fn done(node: &str, what: &str, json: bool) -> Result<(), CliError> {
+    match json {
+        true => print(format!("{}\n", serde_json::json!({ what: node })).as_bytes()),
+        false => print(format!("node {node} {what}\n").as_bytes()),
+    }
+}
+
+async fn change(args: &ChangeArgs, change: MemberChange) -> Result<(), CliError> {
+    let (endpoint, mut config) = endpoint(&Location::parse(&args.uri)?)?;
+    config.token = match &args.cluster_token_file {
+        Some(path) => super::node::token_in(path)?,
+        None => String::new(),
+    };
+    change_members(&endpoint, &config, change).await.map_err(|error| match error {
+        TransportError::Failed(failure) if failure.code == ErrorCode::Unauthenticated => {
+            let hint = "give the file with the token of the cluster: --cluster-token-file FILE";
+            CliError::from(failure).hint(hint)
+        }
+        TransportError::Failed(failure) if failure.code == ErrorCode::Forbidden => {
+            let hint = format!("lightship cluster show {} lists the nodes", args.uri);
+            CliError::from(failure).hint(hint)
+        }
+        error => error.into(),
+    })
+}
+
+#[derive(Serialize)]
+struct Node {
+    node: String,
+    state: String,
+    reason: Option<String>,
+    is_coordinator: bool,
+}
+
+#[derive(Serialize)]
+struct Part {
+    table: String,
+    node: String,
+    state: Option<String>,
+    is_shared: bool,
+    rows_estimate: Option<u64>,
+    bytes_estimate: Option<u64>,
+}
+
+async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let (endpoint, config) = endpoint(&Location::parse(&args.uri)?)?;
+    let mut client = Client::connect_with(&endpoint, &config).await?;
+    let nodes = rows(&mut client, "select * from cluster.nodes order by node", node).await;
+    let nodes = nodes.map_err(|error| match error {
+        TransportError::Failed(failure) if failure.code == ErrorCode::Sql => {
+            CliError::usage(format!("{} is not in a cluster", args.uri))
+                .hint("start nodes of a cluster with `lightship node --advertise HOST:PORT` and --join")
+        }
+        error => error.into(),
+    })?;
+    let parts = rows(&mut client, "select * from cluster.parts order by table_name, node", part).await?;
+    if json {
+        return print(format!("{}\n", serde_json::json!({ "nodes": nodes, "parts": parts })).as_bytes());
+    }
+    let mut text = String::new();
+    let mut table = vec![["node", "state", ""].map(str::to_owned).to_vec()];
+    table.extend(nodes.into_iter().map(|node| {
+        let mark = if node.is_coordinator { "this one was asked".to_owned() } else { String::new() };
+        vec![node.node, node.state, node.reason.unwrap_or(mark)]
+    }));
+    aligned(&mut text, 0, &table, 3);
+    if !parts.is_empty() {
+        text.push('\n');
+        let mut table = vec![["table", "node", "state", "kind", "rows", "bytes"].map(str::to_owned).to_vec()];
+        table.extend(parts.into_iter().map(|part| {
+            let kind = if part.is_shared { "shared" } else { "part" };
+            vec![
+                part.table,
+                part.node,
+                part.state.unwrap_or_default(),
+                kind.to_owned(),
+                part.rows_estimate.map_or_else(String::new, grouped),
+                part.bytes_estimate.map_or_else(String::new, |bytes| Size(bytes).to_string()),
+            ]
+        }));
+        aligned(&mut text, 0, &table, 4);
+    }
+    print(text.as_bytes())
+}
+
+/// All rows of a query, each read by `read`; what has other columns than it should is no row.
+async fn rows<T>(
+    client: &mut Client,
+    sql: &str,
+    read: fn(&RecordBatch, usize) -> Option<T>,
+) -> Result<Vec<T>, TransportError> {
+    let mut answer = client.fetch(sql, &Options::default()).await?;
+    let mut found = Vec::new();
+    while let Some(rows) = answer.next().await? {
+        found.extend((0..rows.num_rows()).filter_map(|row| read(&rows, row)));
+    }
+    Ok(found)
+}
+
+fn node(rows: &RecordBatch, row: usize) -> Option<Node> {
+    Some(Node {
+        node: text(rows, "node", row)?,
+        state: text(rows, "state", row)?,
+        reason: text(rows, "reason", row),
+        is_coordinator: flag(rows, "is_coordinator", row)?,
+    })
+}
+
+fn part(rows: &RecordBatch, row: usize) -> Option<Part> {
+    Some(Part {
+        table: text(rows, "table_name", row)?,
+        node: text(rows, "node", row)?,
+        state: text(rows, "state", row),
+        is_shared: flag(rows, "is_shared", row)?,
+        rows_estimate: count(rows, "rows_estimate", row),
+        bytes_estimate: count(rows, "bytes_estimate", row),
+    })
+}
+
+fn text(rows: &RecordBatch, column: &str, row: usize) -> Option<String> {
+    let column = rows.column_by_name(column)?.as_string_opt::<i32>()?;
+    column.is_valid(row).then(|| column.value(row).to_owned())
+}
+
+fn flag(rows: &RecordBatch, column: &str, row: usize) -> Option<bool> {
+    let column = rows.column_by_name(column)?.as_boolean_opt()?;
+    column.is_valid(row).then(|| column.value(row))
+}
+
+fn count(rows: &RecordBatch, column: &str, row: usize) -> Option<u64> {
+    let column = rows.column_by_name(column)?.as_primitive_opt::<UInt64Type>()?;
+    column.is_valid(row).then(|| column.value(row))
+}

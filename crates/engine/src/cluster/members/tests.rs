@@ -1,0 +1,182 @@
+use lightship_transport::net::ClientConfig;
+
+use super::super::VERSION;
+use super::super::ask::Watch;
+use super::*;
+
+fn try_members(name: &str, tables: Vec<Table>, config: MembersConfig) -> Result<Arc<Members>> {
+    let client = ClientConfig::default();
+    let dial = Dial { tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
+    Members::new(name, tables, dial, config)
+}
+
+fn members(name: &str) -> Arc<Members> {
+    try_members(name, Vec::new(), MembersConfig::default()).unwrap()
+}
+
+fn watch(name: &str, instance: u64, version: &str) -> Watch {
+    Watch { name: name.into(), instance, version: version.into() }
+}
+
+fn entries(names: &[&str]) -> Vec<MemberEntry> {
+    let entry = |name: &&str| MemberEntry { name: (*name).into(), generation: 1, removed: false };
+    names.iter().map(entry).collect()
+}
+
+fn part(name: &str) -> Table {
+    Table { name: name.into(), ..Table::default() }
+}
+
+/// A node is met, which has a part of `t` and knows these others. Nothing is awaited afterwards: the node is not
+/// really there.
+async fn met(members: &Arc<Members>, name: &str, instance: u64, others: &[&str]) {
+    members.learn(name, &entries(others)).await.unwrap();
+    members.follow(name, false, 0);
+    let (name, tables) = (name.to_owned(), vec![part("t")]);
+    let description = Description { name: name.clone(), instance, tables, ..Description::default() };
+    members.set(&name, Condition::Met(description));
+}
+
+fn names(members: &Members) -> Vec<String> {
+    members.known().keys().cloned().collect()
+}
+
+fn missing(members: &Members, table: &str) -> String {
+    members.snapshot().missing(table).map(|failure| failure.message).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_node_of_another_version_or_with_the_name_of_another_is_not_let_in() {
+    let members = members("localhost:1");
+    let failure = members.watched(&watch("localhost:2", 7, "lightship 99")).err().unwrap();
+    assert!(failure.message.contains("lightship 99") && failure.message.contains("localhost:2"));
+    let failure = members.watched(&watch("localhost:1", 7, VERSION)).err().unwrap();
+    assert!(failure.message.contains("two nodes are called localhost:1"), "{failure:?}");
+    assert!(members.watched(&watch("localhost:1", members.instance, VERSION)).is_ok(), "itself");
+    met(&members, "localhost:2", 7, &[]).await;
+    assert!(members.watched(&watch("localhost:2", 7, VERSION)).is_ok());
+    let failure = members.watched(&watch("localhost:2", 8, VERSION)).err().unwrap();
+    assert!(failure.message.contains("two nodes are called localhost:2") && failure.retryable);
+}
+
+#[tokio::test]
+async fn a_node_that_has_joined_is_missed_until_it_is_removed() {
+    let members = members("localhost:1");
+    members.join(&["localhost:9".into()]);
+    met(&members, "localhost:2", 2, &["localhost:1", "localhost:3"]).await;
+    assert_eq!(names(&members), ["localhost:2", "localhost:3", "localhost:9"]);
+    members.remove("localhost:3").await.unwrap();
+    assert_eq!(names(&members), ["localhost:2", "localhost:9"], "one was named when the node began");
+    met(&members, "localhost:2", 2, &["localhost:3"]).await;
+    assert_eq!(names(&members), ["localhost:2", "localhost:9"], "what others still say of it is old");
+    members.known().remove("localhost:9").unwrap().task.abort();
+    assert_eq!(missing(&members, "t"), "");
+    let had = Description { tables: vec![part("t")], ..Description::default() };
+    members.set("localhost:2", Condition::Stopped { had });
+    assert!(missing(&members, "t").contains("node localhost:2 has stopped"), "{}", missing(&members, "t"));
+    assert_eq!(missing(&members, "u"), "", "it had no part of this one");
+    members.set("localhost:2", Condition::Unmet { why: "not there".into() });
+    assert!(missing(&members, "u").contains("not there"), "what it has now is unknown");
+    members.remove("localhost:2").await.unwrap();
+    assert_eq!(missing(&members, "t"), "");
+    members.restore("localhost:2").await.unwrap();
+    assert!(missing(&members, "t").contains("localhost:2"));
+    members.remove("localhost:1").await.unwrap_err();
+    members.remove("localhost:7").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_node_that_was_removed_has_no_whole_tables() {
+    let members = members("localhost:1");
+    let removed = MemberEntry { name: "localhost:1".into(), generation: 1, removed: true };
+    members.learn("localhost:2", &[removed]).await.unwrap();
+    assert!(missing(&members, "t").contains("node localhost:1 was removed from the cluster"));
+    let restored = MemberEntry { name: "localhost:1".into(), generation: 2, removed: false };
+    met(&members, "localhost:2", 2, &[]).await;
+    members.learn("localhost:2", &[restored]).await.unwrap();
+    assert!(!missing(&members, "t").contains("removed"));
+}
+
+#[tokio::test]
+async fn tables_are_whole_once_as_many_nodes_have_joined_as_are_expected() {
+    let config = MembersConfig { expect_nodes: 3, ..MembersConfig::default() };
+    let members = try_members("localhost:1", vec![part("t")], config).unwrap();
+    assert!(missing(&members, "t").contains("1 of 3 nodes have joined"));
+    met(&members, "localhost:2", 2, &[]).await;
+    assert!(missing(&members, "t").contains("2 of 3 nodes have joined"));
+    members.learn("localhost:2", &entries(&["localhost:3"])).await.unwrap();
+    assert!(!missing(&members, "t").contains("of 3 nodes"));
+    members.remove("localhost:3").await.unwrap();
+    assert!(!missing(&members, "t").contains("of 3 nodes"), "it was one of them");
+}
+
+#[tokio::test]
+async fn after_a_restart_it_is_known_who_belongs_to_the_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = || MembersConfig { state_folder: Some(folder.path().into()), ..MembersConfig::default() };
+    let members = try_members("localhost:1", vec![part("t")], config()).unwrap();
+    met(&members, "localhost:2", 2, &["localhost:3"]).await;
+    members.remove("localhost:3").await.unwrap();
+    drop(members);
+    let again = try_members("localhost:1", vec![part("t")], config()).unwrap();
+    // Before anything was tried.
+    assert!(missing(&again, "t").contains("node localhost:2 has not been reached yet"));
+    let snapshot = again.snapshot();
+    let absent: Vec<&str> = snapshot.absent.iter().map(|absent| absent.name.as_str()).collect();
+    assert_eq!((absent, snapshot.removed), (vec!["localhost:2"], vec!["localhost:3".to_owned()]));
+    drop(again);
+
+    // What it had a part of it has to have again, or to give up by name.
+    let error = try_members("localhost:1", Vec::new(), config()).err().unwrap().to_string();
+    assert!(error.contains("`t`") && error.contains("--drop-part t"), "{error}");
+    let dropping = MembersConfig { drop_parts: vec!["t".into()], ..config() };
+    try_members("localhost:1", Vec::new(), dropping).unwrap();
+    try_members("localhost:1", Vec::new(), config()).unwrap();
+}
+
+#[tokio::test]
+async fn a_node_does_not_count_while_it_cannot_be_kept_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let config = MembersConfig { state_folder: Some(state.clone()), ..MembersConfig::default() };
+    let members = try_members("localhost:1", Vec::new(), config).unwrap();
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::write(&state, "a file in its place").unwrap();
+    let error = members.learn("localhost:2", &[]).await.unwrap_err().to_string();
+    assert!(error.contains("can't be kept"), "{error}");
+    assert!(!members.describe().members.iter().any(|entry| entry.name == "localhost:2"));
+}
+
+#[tokio::test]
+async fn names_that_are_no_addresses_are_refused() {
+    let members = members("localhost:1");
+    for name in ["", "localhost", "a b:1", "localhost:x", "lightship://localhost:2", "LOCALHOST:2/x"] {
+        members.learn("localhost:2", &entries(&[name])).await.expect_err(name);
+    }
+}
+
+#[tokio::test]
+async fn descriptions_are_sent_when_something_has_changed() {
+    use futures::FutureExt;
+    let members = members("localhost:1");
+    let mut watched = members.watched(&watch("localhost:2", 2, VERSION)).unwrap();
+    let named = |description: Description| -> Vec<String> {
+        description.members.into_iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(named(watched.next().await.unwrap()), ["localhost:1"]);
+    met(&members, "localhost:2", 2, &[]).await;
+    assert_eq!(named(watched.next().await.unwrap()), ["localhost:1", "localhost:2"]);
+    // The same again.
+    met(&members, "localhost:2", 2, &["localhost:1"]).await;
+    assert!(watched.next().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_says_so_to_those_who_watch() {
+    let members = members("localhost:1");
+    let mut watched = members.watched(&watch("localhost:2", 7, VERSION)).unwrap();
+    assert_eq!(watched.next().await.unwrap().name, "localhost:1");
+    members.leave();
+    assert!(watched.next().await.is_none());
+    assert!(members.watched(&watch("localhost:2", 7, VERSION)).is_err());
+}
