@@ -11,7 +11,7 @@ use lightship_sources::SourceError;
 use lightship_tuner::TunerError;
 use serde::Serialize;
 
-use crate::interrupt;
+use crate::interrupt::{self, Ending};
 
 /// What kind of failure; the exit code says it to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -24,6 +24,9 @@ pub(crate) enum Kind {
     Data,
     Limits,
     Interrupted,
+    /// The terminal is gone.
+    #[serde(rename = "hung-up")]
+    HungUp,
     /// Whoever read our output has had enough. Not worth a word.
     #[serde(rename = "broken-pipe")]
     BrokenPipe,
@@ -39,7 +42,8 @@ impl Kind {
             Self::Network => 4,
             Self::Data => 5,
             Self::Limits => 6,
-            Self::Interrupted => interrupt::EXIT_CODE,
+            Self::Interrupted => Ending::Interrupt.exit_code(),
+            Self::HungUp => Ending::HangUp.exit_code(),
         }
     }
 }
@@ -109,7 +113,10 @@ impl CliError {
     }
 
     pub(crate) fn interrupted() -> Self {
-        Self::new(Kind::Interrupted, "interrupted; nothing was left half written")
+        match interrupt::ending() {
+            Ending::Interrupt => Self::new(Kind::Interrupted, "interrupted; nothing was left half written"),
+            Ending::HangUp => Self::new(Kind::HungUp, "the terminal hung up; nothing was left half written"),
+        }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -195,6 +202,10 @@ impl From<SourceError> for CliError {
             SourceError::Value { .. } | SourceError::Malformed { .. } | SourceError::Arrow(_) => {
                 Self::new(Kind::Data, message)
             }
+            SourceError::Unfit { hint, .. } => Self { hint, ..Self::new(Kind::Data, message) },
+            SourceError::DuplicateColumn { name, .. } => Self::new(Kind::Usage, message).hint(format!(
+                "rename one in the SQL, as in `… as {name}_2`, or take numbered names with --duplicate-columns rename"
+            )),
             SourceError::Unsupported(_) => Self::new(Kind::Usage, message),
             _ => Self::new(Kind::Source, message),
         }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use lightship_session::{Resized, Retuned, Widened};
+use lightship_sources::writers::write_file;
 use serde::Serialize;
 
-use crate::error::{CliError, Kind};
+use crate::error::CliError;
 use crate::size::{Size, grouped};
 
 /// The object of `--stats` and `--json`.
@@ -245,8 +246,7 @@ impl Report {
 
     pub(crate) fn write(&self, path: &Path) -> Result<(), CliError> {
         let text = serde_json::to_string_pretty(self).map_err(|e| CliError::internal(e.to_string()))?;
-        let fail = |e: std::io::Error| CliError::new(Kind::Source, format!("{}: {e}", path.display()));
-        std::fs::write(path, text + "\n").map_err(fail)
+        Ok(write_file(path, (text + "\n").as_bytes())?)
     }
 }
 

@@ -73,6 +73,28 @@ pub enum SourceError {
         /// What is wrong with the value, and what would take it.
         reason: String,
     },
+    /// A value can't be written as it is.
+    #[error("row {row}, column `{column}`: {reason}")]
+    Unfit {
+        /// Which row of the result, from 1.
+        row: u64,
+        /// Which column.
+        column: String,
+        /// What is wrong with the value.
+        reason: String,
+        /// What a user can do.
+        hint: Option<String>,
+    },
+    /// Two columns of a result have one name, where they are told apart by name.
+    #[error("columns {first} and {second} of the result are both named `{name}`")]
+    DuplicateColumn {
+        /// The name.
+        name: String,
+        /// Number of one column, from 1.
+        first: usize,
+        /// Number of the other.
+        second: usize,
+    },
     /// What the server sent does not follow its own format.
     #[error("{target} sent something that can't be read: {reason}")]
     Malformed {
@@ -113,6 +135,14 @@ impl SourceError {
             cause = error.source();
         }
         None
+    }
+
+    /// The error of a batch as that of a result which has `rows` rows before it.
+    pub(crate) fn after_rows(mut self, rows: u64) -> Self {
+        if let Self::Unfit { row, .. } = &mut self {
+            *row += rows;
+        }
+        self
     }
 
     /// Whether trying the same again may succeed.

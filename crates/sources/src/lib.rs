@@ -8,6 +8,7 @@
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
 
+pub mod columns;
 mod cursor;
 mod error;
 mod identity;
@@ -174,12 +175,12 @@ pub trait Source: Send + Sync + fmt::Debug {
 /// What becomes of a table that is there already. One that is not is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteMode {
-    /// It takes the rows besides its own; columns are matched by name.
+    /// It keeps its rows and takes these too; columns are matched by name.
     #[default]
     Append,
     /// It is an error.
     Create,
-    /// It is dropped and made anew.
+    /// A new table takes its place at the end; its indexes, constraints and privileges go with it.
     Replace,
 }
 

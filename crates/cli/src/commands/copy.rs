@@ -7,14 +7,17 @@ use lightship_sources::postgres::PostgresDestination;
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
 use lightship_sources::{Location, TableName, WriteMode};
 
-use super::fetch::{AlsoArgs, TransferArgs, finish};
+use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs, finish};
 use crate::error::CliError;
 use crate::feed::Feeds;
 
 /// Copy a result into a table of another database, or into a file
 ///
 /// The rows arrive in one transaction: all of them or none. A missing table is
-/// created with the types that the columns have.
+/// created with the types that the columns have. Each value arrives as it is, or is
+/// refused with its row and column. A table that is replaced can be read until the
+/// new one takes its place, by this copy too; its indexes, constraints and privileges
+/// go with it.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship copy mysql://me@old/shop 'select * from orders' postgresql://me@new/shop --table orders
@@ -36,7 +39,9 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
     /// What becomes of a table that is there already: append keeps its rows, create
-    /// refuses, replace drops it.
+    /// refuses, replace puts a new one in its place once all rows are there. That takes
+    /// a lock on it, for which others get 10 seconds to end what they do with it; the
+    /// setting lock_timeout of the login says otherwise.
     #[arg(long, value_name = "append|create|replace", default_value = "append", value_parser = mode)]
     mode: WriteMode,
     /// Write what was planned and what happened to this file, as JSON.
@@ -45,6 +50,8 @@ pub(crate) struct CopyArgs {
     /// No progress bar and no summary.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    columns: ColumnArgs,
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -68,7 +75,7 @@ pub(crate) fn table_name(text: &str) -> TableName {
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
-    let options = args.transfer.options(from.len())?;
+    let options = args.columns.rule(args.transfer.options(from.len())?);
     // What can't be written is said before anything is read.
     let table = match (&to, &args.table) {
         (Location::Postgres(_), None) => {

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use lightship_engine::EngineConfig;
 use lightship_session::{Codec, Memory, Options};
+use lightship_sources::columns::DuplicateColumns;
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
 use lightship_sources::{Location, NumericRule, ReadOptions};
 
@@ -57,6 +58,8 @@ pub(crate) struct FetchArgs {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
+    columns: ColumnArgs,
+    #[command(flatten)]
     transfer: TransferArgs,
 }
 
@@ -80,6 +83,30 @@ impl AlsoArgs {
     pub(crate) fn locations(&self, first: &str) -> Result<Vec<Location>, CliError> {
         let places = std::iter::once(first).chain(self.also.iter().map(String::as_str));
         Ok(places.map(Location::parse).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Names of columns where they have to be different.
+#[derive(Args)]
+pub(crate) struct ColumnArgs {
+    /// What becomes of a second column of one name: error, or rename, which numbers
+    /// them: a, a_2, a_3. Only a table on the terminal may show both.
+    #[arg(long, value_name = "error|rename", default_value = "error", value_parser = duplicate_columns)]
+    duplicate_columns: DuplicateColumns,
+}
+
+fn duplicate_columns(text: &str) -> Result<DuplicateColumns, String> {
+    match text {
+        "error" => Ok(DuplicateColumns::Error),
+        "rename" => Ok(DuplicateColumns::Rename),
+        other => Err(format!("no rule `{other}`; there are error, rename")),
+    }
+}
+
+impl ColumnArgs {
+    /// The options with the rule for names.
+    pub(crate) fn rule(&self, options: FeedOptions) -> FeedOptions {
+        FeedOptions { duplicate_columns: self.duplicate_columns, ..options }
     }
 }
 
@@ -206,6 +233,7 @@ impl TransferArgs {
                 ..Options::default()
             },
             read,
+            duplicate_columns: DuplicateColumns::Error,
             query_memory_bytes: match self.memory {
                 Some(_) => usize::try_from(memory).unwrap_or(usize::MAX),
                 None => EngineConfig::default().query_memory_bytes / places.max(1),
@@ -216,7 +244,7 @@ impl TransferArgs {
 
 pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
     let locations = args.also.locations(&args.uri)?;
-    let options = args.transfer.options(locations.len())?;
+    let options = args.columns.rule(args.transfer.options(locations.len())?);
     let (target, format) = destination(&args, json)?;
     let write = WriteOptions {
         memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),

@@ -9,6 +9,7 @@ use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use lightship_engine::{Engine, EngineConfig};
 use lightship_session::{Client, ClientConfig, Endpoint, Fact, Known, Options, Profiles, Transfer};
+use lightship_sources::columns::DuplicateColumns;
 use lightship_sources::location::Tls;
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
@@ -26,6 +27,7 @@ const TOKEN_VARIABLE: &str = "LIGHTSHIP_TOKEN";
 pub(crate) struct FeedOptions {
     pub(crate) transfer: Options,
     pub(crate) read: ReadOptions,
+    pub(crate) duplicate_columns: DuplicateColumns,
     /// For queries over files, which run here.
     pub(crate) query_memory_bytes: usize,
 }

@@ -48,6 +48,7 @@ impl Feeds {
         let began = Instant::now();
         let places = self.0.len();
         let (mut answers, schema) = self.ask(sql, options).await?;
+        let schema = options.duplicate_columns.apply(&schema);
         // Where one can't say, the time left can't be told.
         let estimates = answers.iter().map(Answer::rows_estimate);
         let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();

@@ -9,7 +9,7 @@ use crate::support::*;
 /// A client that writes an endless result into a file, and is halfway.
 fn half_written(uri: &str, sql: &str, folder: &Folder) -> Process {
     let client = Process::start(&["fetch", uri, sql, "-o", &folder.arg("rows.csv")]);
-    folder.half_written();
+    client.half_written(folder);
     client
 }
 
@@ -22,6 +22,7 @@ fn no_longer_in_postgres(mark: &str) {
     until("the database is free again", || postgres().psql(&running).trim() == "0");
 }
 
+#[track_caller]
 fn nothing_left(folder: &Folder) {
     assert_eq!(folder.names(), Vec::<String>::new());
 }
@@ -106,6 +107,60 @@ fn interrupted_once() {
     client.end().fails(INTERRUPTED, &["interrupted"]);
     nothing_left(&folder);
     no_longer_in_postgres("as interrupted");
+}
+
+#[test]
+fn the_terminal_hangs_up() {
+    let folder = Folder::new();
+    let node = Node::start(&[]);
+    let client = half_written(&node.uri, ENDLESS, &folder);
+    client.signal("HUP");
+    client.end().fails(HUNG_UP, &["the terminal hung up; nothing was left half written"]);
+    nothing_left(&folder);
+    // A copy into a database, too.
+    let server = postgres();
+    server.psql("create table ends_hung_up (n bigint)");
+    let sql = "select generate_series(1, 1000000000000) as n";
+    let copy = Process::start(&["copy", &server.uri(), sql, &server.uri(), "--table", "ends_hung_up"]);
+    let copying = "select count(*) from pg_stat_progress_copy where relid = 'ends_hung_up'::regclass
+                   and tuples_processed > 1000";
+    until("rows are on their way", || server.psql(copying).trim() == "1");
+    copy.signal("HUP");
+    copy.end().fails(HUNG_UP, &["hung up"]);
+    until("the copy is gone", || server.psql(copying).trim() == "0");
+    assert_eq!(server.psql("select count(*) from ends_hung_up").trim(), "0");
+    // A node ends as it does when it is interrupted.
+    node.process.signal("HUP");
+    node.process.end().succeeds();
+}
+
+#[test]
+fn under_nohup_a_hang_up_is_nothing() {
+    let node = Node::start(&["--table", &lineitem_table()]);
+    let mut client = Process::start_under(
+        "trap '' HUP",
+        &["fetch", "--quiet", &node.uri, "select * from lineitem", "--window", "1"],
+    );
+    let mut rows = client.stuck_in_rows();
+    client.signal("HUP");
+    let mut rest = String::new();
+    rows.read_to_string(&mut rest).expect("text");
+    assert_eq!(rest.lines().count(), 60_175);
+    client.end().succeeds();
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_no_file() {
+    let folder = Folder::new();
+    let node = Node::start(&[]);
+    let kept = folder.write("kept.csv", "as it was\n");
+    for name in ["new.csv", "kept.csv"] {
+        let mut client = Process::start(&["fetch", &node.uri, ENDLESS, "-o", &folder.arg(name)]);
+        client.half_written(&folder);
+        client.kill();
+        assert_eq!(folder.names(), ["kept.csv"]);
+    }
+    assert_eq!(std::fs::read_to_string(&kept).expect("a file"), "as it was\n");
 }
 
 #[test]

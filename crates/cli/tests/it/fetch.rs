@@ -103,11 +103,11 @@ fn rows_without_columns_are_still_rows() {
 fn two_columns_of_one_name() {
     let uri = postgres().uri();
     let sql = "select 1 as a, 2 as a";
-    assert_eq!(csv(&uri, sql), "a,a\n1,2\n");
-    let outcome = lightship(&["fetch", &uri, sql, "--format", "stream"]).succeeds();
-    assert_eq!(read_arrow_stream(&outcome.stdout).0.fields().len(), 2);
-    lightship(&["fetch", &uri, sql, "--format", "json"])
-        .fails(USAGE, &["two named `a`", "rename one with AS"]);
+    for format in ["csv", "json", "stream", "arrow", "parquet"] {
+        lightship(&["fetch", &uri, sql, "--format", format]).fails(USAGE, &["both named `a`", "hint: "]);
+    }
+    let renamed = lightship(&["fetch", "--quiet", &uri, sql, "--duplicate-columns", "rename"]).succeeds();
+    assert_eq!(renamed.text(), "a,a_2\n1,2\n");
     // A node's SQL names them apart, or says that it can't.
     let node = Node::start(&[]);
     node.fetch(&[sql]).fails(SOURCE, &["unique", "AS a"]);

@@ -1,6 +1,5 @@
 //! Running the command: processes that end with their owner, nodes, files.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -27,6 +26,7 @@ pub(crate) const SOURCE: i32 = 3;
 pub(crate) const NETWORK: i32 = 4;
 pub(crate) const DATA: i32 = 5;
 pub(crate) const LIMITS: i32 = 6;
+pub(crate) const HUNG_UP: i32 = 129;
 pub(crate) const INTERRUPTED: i32 = 130;
 
 /// A query that does not end by itself.
@@ -209,6 +209,18 @@ impl Process {
         digits.parse::<u64>().expect("a number") * 1024
     }
 
+    /// Waits until it has written rows into a file in this folder that has no name yet, or not its own.
+    #[track_caller]
+    pub(crate) fn half_written(&self, folder: &Folder) {
+        let files = format!("/proc/{}/fd", self.child.id());
+        until("rows are written", || {
+            std::fs::read_dir(&files).expect("it runs").flatten().any(|entry| {
+                std::fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(folder.path()))
+                    && entry.path().metadata().is_ok_and(|data| data.len() > 0)
+            })
+        });
+    }
+
     /// How many files it may have open, and how many it could come to have.
     pub(crate) fn files_max(&self) -> [String; 2] {
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("it runs");
@@ -346,16 +358,6 @@ impl Folder {
             .collect();
         names.sort();
         names
-    }
-
-    /// Waits until rows of a result have been written under a temporary name.
-    pub(crate) fn half_written(&self) {
-        until("rows are written", || {
-            std::fs::read_dir(self.path()).expect("a folder").flatten().any(|entry| {
-                entry.path().extension() == Some(OsStr::new("part"))
-                    && entry.metadata().is_ok_and(|data| data.len() > 0)
-            })
-        });
     }
 }
 

@@ -181,7 +181,7 @@ fn a_node_that_is_killed_halfway_is_the_end_of_all() {
     let folder = Folder::new();
     let also = ["--also", &uris[1], "--also", &uris[2], "-o", &folder.arg("rows.csv")];
     let client = Process::start(&[&["fetch", &uris[0], ENDLESS], &also as &[_]].concat());
-    folder.half_written();
+    client.half_written(&folder);
     nodes[1].process.kill();
     let outcome = client.end().fails(NETWORK, &[&format!("error: {}: ", uris[1]), "(after "]);
     assert!(!outcome.stderr.contains(&uris[0]) && !outcome.stderr.contains(&uris[2]), "{outcome}");

@@ -5,15 +5,18 @@
 //! anyone per message: [`Connection::fill`] reads as much as the socket has, and
 //! [`Connection::buffered`] shows it.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures::future::BoxFuture;
 use postgres_protocol::authentication::{md5_hash, sasl};
 use postgres_protocol::message::frontend;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::config::{Config, Host, SslMode};
@@ -25,6 +28,11 @@ use crate::{Result, SourceError};
 const READ_BYTES: usize = 256 << 10;
 /// The server can't build a larger message.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// The longest notice that is read as a whole, for the log.
+const NOTICE_BYTES_MAX: usize = 64 << 10;
+/// Answers kept while a statement is being sent. What is sent behind the one they belong to is a
+/// few bytes, which the server's socket takes even if the server waits.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Rows a control query may return. They hold names, not data.
 const CONTROL_ROWS_MAX: usize = 1 << 20;
 /// How long the server gets to take a cancel request.
@@ -52,6 +60,8 @@ pub(super) struct Connection {
     version: u32,
     /// Bytes written so far.
     written: u64,
+    /// Bytes of a long notice that are still to be dropped as they arrive.
+    skip: usize,
 }
 
 impl Connection {
@@ -71,6 +81,7 @@ impl Connection {
                 key: None,
                 version: 0,
                 written: 0,
+                skip: 0,
             };
             connection.log_in().await?;
             Ok(connection)
@@ -113,12 +124,6 @@ impl Connection {
                 b'K' => {
                     let mut body = Parser(&frame.body);
                     self.key = Some((body.i32().map_err(fail)?, body.i32().map_err(fail)?));
-                }
-                b'S' => {
-                    let mut body = Parser(&frame.body);
-                    if body.text().map_err(fail)? == "server_version" {
-                        self.version = version_number(&body.text().map_err(fail)?);
-                    }
                 }
                 b'E' => {
                     let error = ServerError::parse(&frame.body).map_err(fail)?;
@@ -223,15 +228,61 @@ impl Connection {
     /// # Errors
     /// When the connection ended.
     pub(super) async fn fill(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_fill(cx)).await
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A long value doubles the buffer as it arrives: its length alone buys no memory.
         let free = self.read.capacity() - self.read.len();
         if free < READ_BYTES / 2 {
             self.read.reserve(READ_BYTES.max(self.read.len()));
         }
-        match self.socket.read_buf(&mut self.read).await? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            _ => Ok(()),
+        // A read that is not ready has taken nothing, so its future may be dropped.
+        let bytes = ready!(pin!(self.socket.read_buf(&mut self.read)).poll(cx))?;
+        if bytes == 0 {
+            let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection");
+            return Poll::Ready(Err(error));
         }
+        self.drop_skipped();
+        Poll::Ready(Ok(()))
+    }
+
+    fn drop_skipped(&mut self) {
+        let bytes = self.skip.min(self.read.len());
+        self.read.advance(bytes);
+        self.skip -= bytes;
+    }
+
+    /// Takes messages that belong to no statement (notices, changed settings, notifications)
+    /// off the front of the buffer. Nothing is kept of them, however many or long they are.
+    fn take_unasked(&mut self) -> io::Result<()> {
+        while let Some(header) = self.header()? {
+            match header.tag {
+                b'N' | b'S' | b'A' => {}
+                _ => return Ok(()),
+            }
+            if let Some(body) = self.read.get(Header::BYTES..header.total()) {
+                match header.tag {
+                    b'N' => {
+                        if let Ok(notice) = ServerError::parse(body) {
+                            tracing::debug!(code = notice.code, message = notice.message, "notice");
+                        }
+                    }
+                    b'S' => {
+                        let mut body = Parser(body);
+                        if body.text()? == "server_version" {
+                            self.version = version_number(&body.text()?);
+                        }
+                    }
+                    _ => {}
+                }
+            } else if header.body_bytes <= NOTICE_BYTES_MAX {
+                return Ok(());
+            }
+            self.skip = header.total();
+            self.drop_skipped();
+        }
+        Ok(())
     }
 
     /// The header of the message at the front, once it has arrived.
@@ -249,31 +300,84 @@ impl Connection {
     /// The next message, copied out. For everything but rows.
     pub(super) async fn frame(&mut self) -> io::Result<Frame> {
         loop {
-            if let Some(header) = self.header()?
-                && self.read.len() >= header.total()
-            {
-                let body = self.read[Header::BYTES..header.total()].to_vec();
-                self.read.advance(header.total());
-                match header.tag {
-                    b'N' => {
-                        if let Ok(notice) = ServerError::parse(&body) {
-                            tracing::debug!(code = notice.code, message = notice.message, "notice");
-                        }
-                    }
-                    tag => return Ok(Frame { tag, body }),
-                }
-                continue;
+            if let Some(frame) = self.buffered_frame()? {
+                return Ok(frame);
             }
             self.fill().await?;
         }
     }
 
+    /// The next message, copied out; `None` if it is a row, which stays in the buffer.
+    pub(super) async fn frame_or_row(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            self.take_unasked()?;
+            if self.header()?.is_some_and(|header| header.tag == b'D') {
+                return Ok(None);
+            }
+            if let Some(frame) = self.buffered_frame()? {
+                return Ok(Some(frame));
+            }
+            self.fill().await?;
+        }
+    }
+
+    fn buffered_frame(&mut self) -> io::Result<Option<Frame>> {
+        self.take_unasked()?;
+        let Some(header) = self.header()?.filter(|header| self.read.len() >= header.total()) else {
+            return Ok(None);
+        };
+        let body = self.read[Header::BYTES..header.total()].to_vec();
+        self.read.advance(header.total());
+        Ok(Some(Frame { tag: header.tag, body }))
+    }
+
     /// Sends what was appended.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        self.written += self.write.len() as u64;
-        self.socket.write_all(&self.write).await?;
-        self.write.clear();
-        self.socket.flush().await
+        let mut write = self.write.split();
+        self.written += write.len() as u64;
+        self.write_all(&mut write, During::Statement).await
+    }
+
+    /// Writes `bytes`, and reads what the server says meanwhile. A server that can't get rid of
+    /// its notices takes no more rows: it and we would wait for each other for ever.
+    ///
+    /// # Errors
+    /// When the connection ended; during a COPY also when the server has sent an error, which is
+    /// then the next frame.
+    async fn write_all(&mut self, bytes: &mut (impl Buf + Send), during: During) -> io::Result<()> {
+        let mut is_flushed = false;
+        while !is_flushed {
+            poll_fn(|cx| {
+                loop {
+                    let socket = Pin::new(&mut self.socket);
+                    let step = if bytes.has_remaining() {
+                        socket.poll_write(cx, bytes.chunk()).map(|written| match written? {
+                            0 => Err(io::ErrorKind::WriteZero.into()),
+                            count => {
+                                bytes.advance(count);
+                                Ok(())
+                            }
+                        })
+                    } else {
+                        socket.poll_flush(cx).map_ok(|()| is_flushed = true)
+                    };
+                    if step.is_ready() {
+                        return step;
+                    }
+                    if self.read.len() >= ANSWER_BYTES_MAX {
+                        return Poll::Pending;
+                    }
+                    ready!(self.poll_fill(cx))?;
+                    self.take_unasked()?;
+                    if during == During::Copy && Header::parse(&self.read).is_some_and(|h| h.tag == b'E') {
+                        let error = io::Error::new(io::ErrorKind::ConnectionAborted, "the server refused");
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// The error of the server, or of the line, after `rows` rows.
@@ -399,24 +503,23 @@ impl Connection {
     }
 
     /// Sends `rows` of a COPY, in messages of at most `message_bytes_max`.
+    ///
+    /// # Errors
+    /// When the connection ended, or the server has sent an error, which is then the next frame.
     pub(super) async fn send_copy_data(&mut self, rows: &[u8], message_bytes_max: usize) -> io::Result<()> {
         for body in rows.chunks(message_bytes_max) {
             let mut header = [b'd'; Header::BYTES];
             header[1..].copy_from_slice(&(body.len() as u32 + 4).to_be_bytes());
             self.written += (header.len() + body.len()) as u64;
-            self.socket.write_all_buf(&mut Buf::chain(&header[..], body)).await?;
+            self.write_all(&mut Buf::chain(&header[..], body), During::Copy).await?;
         }
-        self.socket.flush().await
+        Ok(())
     }
 
-    /// Ends a COPY into the server.
-    ///
-    /// # Errors
-    /// Whatever the server has against its rows.
-    pub(super) async fn end_copy(&mut self) -> Result<()> {
+    /// Ends a COPY into the server, which answers up to `ReadyForQuery`.
+    pub(super) async fn send_copy_done(&mut self) -> Result<()> {
         frontend::copy_done(&mut self.write);
-        self.send().await?;
-        self.until_ready(|_| Ok(())).await
+        self.send().await
     }
 
     /// What it takes to cancel this connection's statement from elsewhere.
@@ -429,6 +532,15 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Connection({:?})", self.config)
     }
+}
+
+/// What is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum During {
+    /// Statements: all of them have to arrive, whatever becomes of the first.
+    Statement,
+    /// Rows of a COPY, of which the server ignores those that follow an error.
+    Copy,
 }
 
 enum Authentication {

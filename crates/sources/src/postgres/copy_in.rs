@@ -1,19 +1,24 @@
 //! Batches into a table: binary COPY, in one transaction.
 
-use std::io;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 use async_trait::async_trait;
 use bytes::{BufMut, BytesMut};
 use futures::FutureExt;
 
+use super::assign::{Way, way};
 use super::config::Config;
-use super::connection::{Connection, Described};
-use super::encode::{Encoder, Way, column_type, way};
+use super::connection::Connection;
+use super::encode::{ColumnType, Encoder};
+use super::limit::Limit;
+use super::message::ServerError;
+use super::quote_identifier;
+use super::stage::{self, Stage};
+use super::target::Target;
 use super::types::{Kind, Types};
-use super::{quote_identifier, quote_literal, quote_table, shown};
+use crate::columns::check_names;
 use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode, Written};
 
 /// Rows are sent once they have this many bytes.
@@ -22,23 +27,29 @@ const SEND_BYTES: usize = 128 << 10;
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// What binary COPY begins with: signature, flags, length of the extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// Holds rows with columns that only the server can read from text.
-const STAGE: &str = "pg_temp.lightship_stage";
+
+/// The hint for a value that only the server could judge.
+pub(super) const CORRECT: &str = "correct it in the query, or choose another type for the column";
 
 /// Where batches go when a table of PostgreSQL takes them.
 ///
 /// All happens in one transaction: unless it is finished nothing is left, not
-/// even the table. Unsigned integers get the next wider type, times without a
-/// zone are UTC where the column has one, and text goes into any column that the
-/// server can read it for.
+/// even the table. A table that is replaced can be read until the end, by this
+/// very copy too; then it is locked for as long as it takes to rename another.
+///
+/// Each value is in the table as it was in the batch, or is refused by row and
+/// column. Unsigned integers get the next wider type, times without a zone are
+/// UTC where the column has one, and text goes into any column that the server
+/// can read it for.
 #[derive(Debug)]
 pub struct PostgresDestination {
     connection: Connection,
+    target: Target,
     columns: Vec<Column>,
     /// Rows to be sent.
     pending: BytesMut,
-    /// Moves the rows from the stage to the table.
-    from_stage: Option<String>,
+    /// Where rows wait that have columns which only the server can read.
+    stage: Option<Stage>,
     rows: u64,
 }
 
@@ -46,16 +57,7 @@ pub struct PostgresDestination {
 struct Column {
     name: String,
     from: DataType,
-    /// What values are cast to.
-    to: DataType,
-    kind: Kind,
-    element: u32,
-}
-
-/// A column of the table as it is there.
-struct Target {
-    described: Described,
-    type_name: String,
+    to: ColumnType,
 }
 
 impl PostgresDestination {
@@ -64,95 +66,26 @@ impl PostgresDestination {
     /// # Errors
     /// As [`PostgresSource::connect`](super::PostgresSource::connect);
     /// [`SourceError::Value`] for a column the table lacks or whose type does not
-    /// fit, [`SourceError::Unsupported`] for one that no table can have.
+    /// fit, [`SourceError::Unsupported`] for one that no table can have,
+    /// [`SourceError::DuplicateColumn`] for two of one name.
     pub async fn create(uri: &str, table: &TableName, schema: &SchemaRef, mode: WriteMode) -> Result<Self> {
         let config = Arc::new(Config::parse(uri)?);
         if schema.fields().is_empty() {
             return Err(SourceError::Unsupported("rows without columns in a table".into()));
         }
+        check_names(schema)?;
         let mut connection = Connection::open(&config).await?;
         connection.simple("BEGIN").await?;
-        let name = quote_table(table);
-        if mode == WriteMode::Replace {
-            connection.simple(&format!("DROP TABLE IF EXISTS {name}")).await?;
-        }
-        let mut targets = targets(&mut connection, &name).await?;
-        if targets.is_empty() || mode == WriteMode::Create {
-            let columns = schema
-                .fields()
-                .iter()
-                .map(|field| match column_type(field) {
-                    Ok(made) => Ok(format!("{} {made}", quote_identifier(field.name()))),
-                    Err(what) => Err(SourceError::Unsupported(format!(
-                        "column `{}` of type {what} in a table",
-                        field.name()
-                    ))),
-                })
-                .collect::<Result<Vec<_>>>()?;
-            connection.simple(&format!("CREATE TABLE {name} ({})", columns.join(", "))).await?;
-            targets = self::targets(&mut connection, &name).await?;
-        }
-        let types = Types::default();
-        let described: Vec<_> = targets.iter().map(|target| target.described.clone()).collect();
-        let kinds = types.resolve(&mut connection, &described, NumericRule::String).await?;
-
-        let mut columns = Vec::with_capacity(schema.fields().len());
-        let (mut names, mut stage, mut casts) = (vec![], vec![], vec![]);
-        let mut staged = false;
-        for field in schema.fields() {
-            let fail = |reason: String| SourceError::Value { column: field.name().clone(), reason };
-            let Some(at) = targets.iter().position(|target| target.described.name == *field.name()) else {
-                let has: Vec<_> = targets.iter().map(|target| &*target.described.name).collect();
-                let has = has.join(", ");
-                return Err(fail(format!("table `{}` has no such column; it has {has}", shown(table))));
-            };
-            let (Target { described, type_name }, kind) = (&targets[at], &kinds[at]);
-            let way = way(field.data_type(), kind).ok_or_else(|| {
-                fail(format!(
-                    "{} can't be written into `{}`, where it is {type_name}",
-                    field.data_type(),
-                    shown(table)
-                ))
-            })?;
-            let name = quote_identifier(field.name());
-            let column = |to, kind, element| Column {
-                name: field.name().clone(),
-                from: field.data_type().clone(),
-                to,
-                kind,
-                element,
-            };
-            match way {
-                Way::Binary(to) => {
-                    let element = types.element(described.oid).unwrap_or(0);
-                    columns.push(column(to, kind.clone(), element));
-                    stage.push(format!("{name} {type_name}"));
-                    casts.push(name.clone());
-                }
-                Way::Text => {
-                    staged = true;
-                    let (kind, made) = match field.data_type().is_nested() {
-                        true => (Kind::List(Box::new(Kind::Utf8)), "text[]"),
-                        false => (Kind::Utf8, "text"),
-                    };
-                    columns.push(column(kind.data_type(), kind, 25));
-                    stage.push(format!("{name} {made}"));
-                    casts.push(format!("{name}::{type_name}"));
-                }
+        let target = Target::open(&mut connection, table, schema, mode).await?;
+        let (columns, stage) = assign(&mut connection, &target, schema).await?;
+        let into = match &stage {
+            Some(stage) => stage.open(&mut connection).await?,
+            None => {
+                let names: Vec<_> = columns.iter().map(|column| quote_identifier(&column.name)).collect();
+                format!("{} ({})", target.name, names.join(", "))
             }
-            names.push(name);
-        }
-        let (names, casts) = (names.join(", "), casts.join(", "));
-        let mut from_stage = None;
-        let mut into = &*name;
-        if staged {
-            connection.simple(&format!("CREATE TEMPORARY TABLE {STAGE} ({})", stage.join(", "))).await?;
-            from_stage =
-                Some(format!("INSERT INTO {name} ({names}) SELECT {casts} FROM {STAGE}; DROP TABLE {STAGE}"));
-            into = STAGE;
-        }
-
-        connection.ask(&format!("COPY {into} ({names}) FROM STDIN (FORMAT binary)"))?;
+        };
+        connection.ask(&format!("COPY {into} FROM STDIN (FORMAT binary)"))?;
         connection.send().await?;
         loop {
             let frame = connection.frame().await.map_err(|e| connection.lost(e, 0))?;
@@ -164,7 +97,7 @@ impl PostgresDestination {
         }
         let mut pending = BytesMut::with_capacity(2 * SEND_BYTES);
         pending.put_slice(COPY_HEADER);
-        Ok(Self { connection, columns, pending, from_stage, rows: 0 })
+        Ok(Self { connection, target, columns, pending, stage, rows: 0 })
     }
 
     /// Sends what is pending.
@@ -190,34 +123,119 @@ impl PostgresDestination {
         loop {
             let frame = self.connection.frame().await.ok()?;
             if frame.tag == b'E' {
-                return Some(self.connection.server_error(&frame.body, self.rows));
+                return Some(self.refusal(&frame.body));
             }
+        }
+    }
+
+    /// Ends the COPY.
+    async fn end(&mut self) -> Result<()> {
+        self.connection.send_copy_done().await?;
+        let mut failed = None;
+        loop {
+            let frame = match self.connection.frame().await {
+                Ok(frame) => frame,
+                Err(e) => return Err(failed.unwrap_or_else(|| self.connection.lost(e, self.rows))),
+            };
+            match frame.tag {
+                b'Z' => return failed.map_or(Ok(()), Err),
+                b'E' => {
+                    failed.get_or_insert(self.refusal(&frame.body));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the server has against a row, and which one.
+    fn refusal(&self, body: &[u8]) -> SourceError {
+        let relation = if self.stage.is_some() { stage::RELATION } else { &self.target.relation };
+        let context = ServerError::parse(body).ok().and_then(|error| error.context).unwrap_or_default();
+        match (self.connection.server_error(body, self.rows), place(&context, relation)) {
+            (SourceError::Sql { reason, hint, .. }, Some((row, Some(column)))) => SourceError::Unfit {
+                row,
+                column: column.to_owned(),
+                reason,
+                hint: hint.or_else(|| Some(CORRECT.into())),
+            },
+            (SourceError::Sql { reason, position, code, hint }, Some((row, None))) => {
+                SourceError::Sql { reason: format!("row {row}: {reason}"), position, code, hint }
+            }
+            (error, _) => error,
         }
     }
 }
 
-/// Columns of the table `name` that can be written; none if there is no such table.
-async fn targets(connection: &mut Connection, name: &str) -> Result<Vec<Target>> {
-    let rows = connection
-        .simple(&format!(
-            "SELECT attname, atttypid, atttypmod, pg_catalog.format_type(atttypid, atttypmod) \
-             FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass({}) \
-             AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
-            quote_literal(name)
-        ))
-        .await?;
-    let broken = || io::Error::new(io::ErrorKind::InvalidData, "a catalog that can't be read");
-    rows.into_iter()
-        .map(|row| {
-            let [Some(name), Some(oid), Some(modifier), Some(type_name)] = <[_; 4]>::try_from(row).ok()?
-            else {
-                return None;
-            };
-            let described = Described { name, oid: oid.parse().ok()?, modifier: modifier.parse().ok()? };
-            Some(Target { described, type_name })
+/// Row, and column if it is about one, in the context of an error, `COPY t, line 3, column b`, in
+/// the server's language.
+fn place<'a>(context: &'a str, relation: &str) -> Option<(u64, Option<&'a str>)> {
+    let copy = context.lines().find_map(|line| line.strip_prefix("COPY ")?.strip_prefix(relation))?;
+    let mut parts = copy.strip_prefix(", ")?.splitn(2, ", ");
+    let row = parts.next()?.rsplit(' ').next()?.parse().ok()?;
+    Some((row, parts.next().and_then(|part| Some(part.split_once(' ')?.1))))
+}
+
+/// How each column of `schema` goes into the table; with a stage if any has to be read by the server.
+async fn assign(
+    connection: &mut Connection,
+    target: &Target,
+    schema: &SchemaRef,
+) -> Result<(Vec<Column>, Option<Stage>)> {
+    let types = Types::default();
+    let described: Vec<_> = target.columns.iter().map(|column| column.described.clone()).collect();
+    let kinds = types.resolve(connection, &described, NumericRule::String).await?;
+    let version = connection.version();
+    let mut columns = Vec::with_capacity(schema.fields().len());
+    let mut stage = Stage::new(schema.fields().iter().map(|field| field.name().as_str()));
+    for field in schema.fields() {
+        let (name, from) = (field.name().clone(), field.data_type().clone());
+        let fail = |reason: String| SourceError::Value { column: name.clone(), reason };
+        let shown = &target.shown;
+        let found = target.columns.iter().zip(&kinds).find(|(column, _)| column.described.name == name);
+        let Some((column, kind)) = found else {
+            let has: Vec<_> = target.columns.iter().map(|column| &*column.described.name).collect();
+            return Err(fail(format!("table `{shown}` has no such column; it has {}", has.join(", "))));
+        };
+        let to = match way(&from, kind) {
+            Some(Way::Binary) => {
+                stage.add(column);
+                let element = types.element(column.described.oid).unwrap_or(0);
+                ColumnType { kind: kind.clone(), element, limit: column.limit, version }
+            }
+            Some(Way::Text) => {
+                const TEXT: u32 = 25;
+                let is_list = from.is_nested();
+                stage.add_text(column, is_list);
+                let kind = if is_list { Kind::List(Box::new(Kind::Utf8)) } else { Kind::Utf8 };
+                ColumnType { kind, element: TEXT, limit: Limit::None, version }
+            }
+            None => {
+                let type_name = &column.type_name.with_modifier;
+                return Err(fail(format!(
+                    "{from} can't be written into `{shown}`, where it is {type_name}; cast it in the query"
+                )));
+            }
+        };
+        columns.push(Column { name, from, to });
+    }
+    let is_needed = stage.is_needed();
+    Ok((columns, Some(stage).filter(|_| is_needed)))
+}
+
+impl Column {
+    fn encoder(&self, array: &ArrayRef, rows_before: u64) -> Result<Encoder> {
+        Encoder::new(array, &self.to).map_err(|error| {
+            // A cast says nothing of the row: it is the first that can't be cast alone.
+            let is_unfit = |row: &usize| Encoder::new(&array.slice(*row, 1), &self.to).is_err();
+            let row = (0..array.len()).find(is_unfit).unwrap_or(0);
+            SourceError::Unfit {
+                row: rows_before + row as u64 + 1,
+                column: self.name.clone(),
+                reason: error.to_string(),
+                hint: None,
+            }
         })
-        .map(|target| target.ok_or_else(|| connection.lost(broken(), 0)))
-        .collect()
+    }
 }
 
 #[async_trait]
@@ -230,24 +248,30 @@ impl Destination for PostgresDestination {
             return Err(SourceError::Unsupported(reason));
         }
         for (column, array) in self.columns.iter().zip(batch.columns()) {
-            let fail = |reason: String| SourceError::Value { column: column.name.clone(), reason };
             if *array.data_type() != column.from {
-                return Err(fail(format!("{} where {} was announced", array.data_type(), column.from)));
+                let reason = format!("{} where {} was announced", array.data_type(), column.from);
+                return Err(SourceError::Value { column: column.name.clone(), reason });
             }
-            let encoder = Encoder::new(array, &column.to, &column.kind, column.element);
-            encoders.push(encoder.map_err(|e| fail(e.to_string()))?);
+            encoders.push(column.encoder(array, self.rows)?);
         }
         // The format counts columns in sixteen bits, and no table has more than 1600.
-        let count = encoders.len() as u16;
+        let count = encoders.len() as u16 + u16::from(self.stage.is_some());
         for row in 0..batch.num_rows() {
+            let number = self.rows + 1;
             self.pending.put_u16(count);
+            if self.stage.is_some() {
+                self.pending.put_i32(8);
+                self.pending.put_u64(number);
+            }
             for (encoder, column) in encoders.iter().zip(&self.columns) {
-                encoder.put(row, &mut self.pending).map_err(|reason| SourceError::Value {
+                encoder.put(row, &mut self.pending).map_err(|unfit| SourceError::Unfit {
+                    row: number,
                     column: column.name.clone(),
-                    reason: reason.into(),
+                    reason: unfit.reason,
+                    hint: Some(unfit.hint.into()),
                 })?;
             }
-            self.rows += 1;
+            self.rows = number;
             if self.pending.len() >= SEND_BYTES {
                 self.send().await?;
             }
@@ -258,12 +282,31 @@ impl Destination for PostgresDestination {
     async fn finish(mut self: Box<Self>) -> Result<Written> {
         self.pending.put_i16(-1);
         self.send().await?;
-        let connection = &mut self.connection;
-        connection.end_copy().await?;
-        if let Some(sql) = &self.from_stage {
-            connection.simple(sql).await?;
+        self.end().await?;
+        if let Some(stage) = &self.stage {
+            stage.close(&mut self.connection, &self.target).await?;
         }
-        connection.simple("COMMIT").await?;
-        Ok(Written { rows: self.rows, bytes: connection.written() })
+        self.target.swap(&mut self.connection).await?;
+        self.connection.simple("COMMIT").await?;
+        Ok(Written { rows: self.rows, bytes: self.connection.written() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn rows_are_found_in_the_context_of_errors() {
+        let check = |context: &str, relation: &str, expected: Option<(u64, Option<&str>)>| {
+            assert_eq!(place(context, relation), expected, "{context}");
+        };
+        check("COPY t, line 3, column b", "t", Some((3, Some("b"))));
+        check("COPY t, line 12", "t", Some((12, None)));
+        check("COPY t, Zeile 3, Spalte b, c", "t", Some((3, Some("b, c"))));
+        check("PL/pgSQL function f() line 1 at RAISE\nCOPY a, line 9, line 7", "a, line 9", Some((7, None)));
+        check("PL/pgSQL function f() line 1 at RAISE", "f", None);
+        check("COPY t, line x", "t", None);
+        check("COPY t", "t", None);
     }
 }

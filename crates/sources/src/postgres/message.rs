@@ -121,6 +121,8 @@ pub(super) struct ServerError {
     pub(super) detail: Option<String>,
     pub(super) hint: Option<String>,
     pub(super) position: Option<u32>,
+    /// Where the server was: for COPY the line and the column.
+    pub(super) context: Option<String>,
 }
 
 impl ServerError {
@@ -141,6 +143,7 @@ impl ServerError {
                 b'D' => error.detail = Some(text),
                 b'H' => error.hint = Some(text),
                 b'P' => error.position = text.parse().ok(),
+                b'W' => error.context = Some(text),
                 _ => {}
             }
         }

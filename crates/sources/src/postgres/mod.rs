@@ -8,18 +8,24 @@
 //! Every result is read in a read-only transaction of its own.
 
 mod array_text;
+mod assign;
 mod config;
 mod connection;
 mod copy_in;
 mod cursor;
 mod decode;
 mod encode;
+mod limit;
 mod message;
+mod number;
 mod numeric;
 mod read;
 mod rows;
 mod split;
+mod stage;
+mod target;
 mod types;
+mod unfit;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -191,8 +191,22 @@ impl<'a> Numeric<'a> {
     }
 }
 
-/// Appends `value` / 10^`scale`, without a length.
-pub(super) fn put_i128(value: i128, scale: i8, out: &mut BytesMut) {
+/// Appends not-a-number or an infinity, without a length.
+pub(super) fn put_special(value: f64, out: &mut BytesMut) {
+    out.put_u16(0);
+    out.put_u16(0);
+    out.put_u16(match value {
+        f64::INFINITY => INFINITY,
+        f64::NEG_INFINITY => MINUS_INFINITY,
+        _ => NAN,
+    });
+    out.put_u16(0);
+}
+
+/// Appends `value` / 10^`scale`, without a length. The scale is that of a decimal or of a double:
+/// a few hundred at most.
+pub(super) fn put_i128(value: i128, scale: impl Into<i32>, out: &mut BytesMut) {
+    let scale = scale.into();
     let mut rest = value.unsigned_abs();
     let lowest = lowest_digits(scale);
     let mut digits = [0u16; 11];
@@ -210,7 +224,8 @@ pub(super) fn put_i128(value: i128, scale: i8, out: &mut BytesMut) {
 }
 
 /// Appends `value` / 10^`scale`, without a length.
-pub(super) fn put_i256(value: i256, scale: i8, out: &mut BytesMut) {
+pub(super) fn put_i256(value: i256, scale: impl Into<i32>, out: &mut BytesMut) {
+    let scale = scale.into();
     // The digits of the least i256 would not survive a change of sign; no decimal has 77 digits.
     let mut rest = if value.is_negative() { value.wrapping_neg() } else { value };
     let lowest = lowest_digits(scale);
@@ -237,20 +252,20 @@ pub(super) fn put_i256(value: i256, scale: i8, out: &mut BytesMut) {
 
 /// How many decimal digits of the integer share its lowest digit in base
 /// 10 000; none where they fill it.
-fn lowest_digits(scale: i8) -> u32 {
-    i32::from(scale).rem_euclid(4).unsigned_abs()
+fn lowest_digits(scale: i32) -> u32 {
+    scale.rem_euclid(4).unsigned_abs()
 }
 
 /// `digits` come lowest first, the first of them for 10 000^floor(-scale / 4).
-fn put_digits(digits: &[u16], negative: bool, scale: i8, out: &mut BytesMut) {
+fn put_digits(digits: &[u16], negative: bool, scale: i32, out: &mut BytesMut) {
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let count = digits.len() - digits.iter().rev().take_while(|digit| **digit == 0).count().min(digits.len());
     let kept = digits.get(zeros..count).unwrap_or_default();
-    let weight = if kept.is_empty() { 0 } else { (-i32::from(scale)).div_euclid(4) + count as i32 - 1 };
+    let weight = if kept.is_empty() { 0 } else { (-scale).div_euclid(4) + count as i32 - 1 };
     out.put_u16(kept.len() as u16);
     out.put_i16(weight as i16);
     out.put_u16(if negative && !kept.is_empty() { NEGATIVE } else { 0 });
-    out.put_u16(u16::from(scale.max(0).unsigned_abs()));
+    out.put_u16(scale.max(0) as u16);
     for digit in kept.iter().rev() {
         out.put_u16(*digit);
     }

@@ -211,7 +211,9 @@ async fn rows(
                 }
             }
             Pause::OtherMessage => {
-                let frame = connection.frame().await.map_err(|e| lost(connection, e))?;
+                // Between rows there may be notices.
+                let frame = connection.frame_or_row().await.map_err(|e| lost(connection, e))?;
+                let Some(frame) = frame else { continue };
                 match frame.tag {
                     b'Z' => return Ok(Ok(())),
                     b'E' => {

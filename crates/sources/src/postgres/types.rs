@@ -137,7 +137,7 @@ impl Kind {
 }
 
 /// `numeric(p, s)` as its type modifier has it; `None` for plain `numeric`.
-fn declared(modifier: i32) -> Option<(i32, i32)> {
+pub(super) fn declared(modifier: i32) -> Option<(i32, i32)> {
     let packed = modifier.checked_sub(4).filter(|packed| *packed >= 0)?;
     // Eleven bits with a sign since PostgreSQL 15; positive before.
     Some((packed >> 16 & 0xffff, ((packed & 0x7ff) ^ 1024) - 1024))

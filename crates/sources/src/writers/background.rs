@@ -93,7 +93,7 @@ fn run(mut writer: Box<dyn BatchWriter>, mut orders: mpsc::Receiver<Order>) -> R
     while let Some(order) = orders.blocking_recv() {
         match order {
             Order::Write(batch) => {
-                writer.write(&batch)?;
+                writer.write(&batch).map_err(|error| error.after_rows(rows))?;
                 rows += batch.num_rows() as u64;
                 if orders.is_empty() {
                     writer.output().flush_to_reader()?;

@@ -10,7 +10,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::SchemaRef;
 
 use super::output::Output;
-use super::{BatchWriter, refused};
+use super::{BatchWriter, refused, unfit};
 use crate::{Result, SourceError};
 
 /// Refuses what CSV can't hold.
@@ -76,9 +76,8 @@ impl BatchWriter for Csv {
                     continue;
                 }
                 self.text.clear();
-                values.value(row).write(&mut self.text).map_err(|error| SourceError::Value {
-                    column: self.schema.field(i).name().clone(),
-                    reason: error.to_string(),
+                values.value(row).write(&mut self.text).map_err(|error| {
+                    unfit(row, self.schema.field(i).name(), error.to_string(), "write it as arrow or parquet")
                 })?;
                 push_value(&mut self.lines, &self.text);
             }

@@ -1,33 +1,28 @@
 //! JSON lines.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float16Type, Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_json::WriterBuilder;
 use arrow_json::writer::{LineDelimited, Writer};
 use arrow_schema::{DECIMAL256_MAX_PRECISION, DataType, Fields, SchemaRef};
 
 use super::output::Output;
 use super::stand_in::{StandIn, decoded, find};
-use super::{BatchWriter, refused};
-use crate::{Result, SourceError};
+use super::{BatchWriter, check_fields, refused, unfit};
+use crate::Result;
 
 /// Refuses what has no JSON and decides what stands in for the rest.
 pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
-    check_names(schema.fields(), "the result")?;
     for field in schema.fields() {
         let hint = "write it as arrow, or choose one of its fields in the query";
         if let Some(wrong) = find(field.data_type(), &|t| matches!(t, DataType::Union(..))) {
             return Err(refused("JSON", field.name(), wrong, hint));
         }
-        let has_repeated_name = |t: &DataType| match t {
-            DataType::Struct(fields) => check_names(fields, "").is_err(),
-            _ => false,
-        };
-        if let Some(DataType::Struct(fields)) = find(field.data_type(), &has_repeated_name) {
-            check_names(fields, &format!("column `{}`", field.name()))?;
-        }
     }
+    check_fields("JSON", schema)?;
     Ok(StandIn::new(schema, &|t| match t {
         // The encoder takes a null in a dictionary for a value.
         DataType::Dictionary(..) | DataType::RunEndEncoded(..) => decoded(t),
@@ -62,31 +57,52 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
     }))
 }
 
-fn check_names(fields: &Fields, place: &str) -> Result<()> {
-    let mut seen = HashSet::new();
-    match fields.iter().find(|field| !seen.insert(field.name())) {
-        Some(field) => Err(SourceError::Unsupported(format!(
-            "JSON can't hold two fields of one name, and {place} has two named `{}`; rename one with AS",
-            field.name()
-        ))),
-        None => Ok(()),
-    }
-}
-
 pub(super) struct Json {
     writer: Writer<Output, LineDelimited>,
     stand_in: StandIn,
+    /// Columns with floats in them, for which the encoder writes `null` where JSON has no value.
+    floats: Vec<usize>,
 }
 
 impl Json {
     pub(super) fn new(output: Output, stand_in: StandIn) -> Self {
-        Self { writer: WriterBuilder::new().with_explicit_nulls(true).build(output), stand_in }
+        let fields = stand_in.schema().fields().iter().enumerate();
+        let has_floats = |t: &DataType| find(t, &|t| t.is_floating()).is_some();
+        let floats = fields.filter(|(_, field)| has_floats(field.data_type())).map(|(at, _)| at).collect();
+        Self { writer: WriterBuilder::new().with_explicit_nulls(true).build(output), stand_in, floats }
     }
+}
+
+/// Whether all floats in a value are finite. Types nest as deep as the schema says.
+fn is_finite(array: &dyn Array, row: usize) -> bool {
+    let all = |items: ArrayRef| (0..items.len()).all(|item| is_finite(&items, item));
+    array.is_null(row)
+        || match array.data_type() {
+            DataType::Float16 => array.as_primitive::<Float16Type>().value(row).is_finite(),
+            DataType::Float32 => array.as_primitive::<Float32Type>().value(row).is_finite(),
+            DataType::Float64 => array.as_primitive::<Float64Type>().value(row).is_finite(),
+            DataType::Struct(_) => array.as_struct().columns().iter().all(|column| is_finite(column, row)),
+            DataType::List(_) => all(array.as_list::<i32>().value(row)),
+            DataType::LargeList(_) => all(array.as_list::<i64>().value(row)),
+            DataType::ListView(_) => all(array.as_list_view::<i32>().value(row)),
+            DataType::LargeListView(_) => all(array.as_list_view::<i64>().value(row)),
+            DataType::FixedSizeList(..) => all(array.as_fixed_size_list().value(row)),
+            DataType::Map(..) => all(Arc::new(array.as_map().value(row))),
+            _ => true,
+        }
 }
 
 impl BatchWriter for Json {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        Ok(self.writer.write(&self.stand_in.apply(batch)?)?)
+        let batch = self.stand_in.apply(batch)?;
+        for (column, &at) in self.floats.iter().map(|at| (batch.column(*at), at)) {
+            if let Some(row) = (0..batch.num_rows()).find(|&row| !is_finite(column, row)) {
+                let hint = "write it as csv, parquet or arrow, or cast it to text in the query";
+                let name = batch.schema_ref().field(at).name().clone();
+                return Err(unfit(row, &name, "JSON has no not-a-number and no infinities", hint));
+            }
+        }
+        Ok(self.writer.write(&batch)?)
     }
 
     fn output(&mut self) -> &mut Output {

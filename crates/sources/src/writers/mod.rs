@@ -7,8 +7,12 @@
 //! [`WriteOptions::memory_bytes`]).
 //!
 //! A file appears under its name when it is whole and not before: it is written
-//! beside it under a hidden name, synchronised and renamed. Pipes, terminals and
-//! devices are written as they are.
+//! without a name (where the file system has no such files, under a hidden name
+//! beside it), synchronised and named. Pipes, terminals and devices are written as
+//! they are.
+//!
+//! Every value is in the file as it was in the batch, or is refused with its row
+//! and column. So are two columns of one name, but for [`Format::Table`].
 //!
 //! What each format does to the types is said at its [`Format`].
 
@@ -20,14 +24,17 @@ mod output;
 mod parquet;
 mod stand_in;
 mod table;
+mod whole;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, Fields, SchemaRef};
 
 use self::output::Output;
+use crate::columns::check_names;
 use crate::{Destination, Result, SourceError};
 
 /// How rows become bytes.
@@ -47,11 +54,12 @@ pub enum Format {
     Parquet,
     /// CSV after RFC 4180 with a header line. NULL is empty and an empty text is
     /// `""`, but in a result of one column NULL is `""` too, since readers skip an
-    /// empty line. Bytes are hexadecimal, times ISO 8601. Nested types are refused.
+    /// empty line. Bytes are hexadecimal, times ISO 8601, not-a-number and infinities
+    /// `NaN`, `inf` and `-inf`. Nested types are refused.
     Csv,
     /// A JSON object a line, NULL as `null`. Decimals are numbers with all their
-    /// digits, bytes hexadecimal text, times ISO 8601 text, not-a-number and
-    /// infinities `null`. Unions, and two columns of one name, are refused.
+    /// digits, bytes hexadecimal text, times ISO 8601 text. Refused are unions, and
+    /// not-a-number and infinities, which JSON does not have.
     Json,
     /// A table for a person to read: the first rows, and how many there are more.
     Table,
@@ -145,7 +153,7 @@ impl Default for WriteOptions {
 ///
 /// # Errors
 /// [`SourceError::Unsupported`] when the format can't hold one of the columns,
-/// [`SourceError::Io`] when the target can't be opened. A pipe is opened at the
+/// [`SourceError::DuplicateColumn`] when two have one name, [`SourceError::Io`] when the target can't be opened. A pipe is opened at the
 /// first write, since that waits for its reader.
 pub fn create(
     target: Target,
@@ -156,14 +164,26 @@ pub fn create(
     let plan = Plan::new(format, &schema)?;
     let output = Output::open(target)?;
     let failures = output.failures();
-    let is_temporary = output.is_temporary();
+    let is_file = output.is_file();
     let writer = plan.start(output, &schema, &options).map_err(|error| failures.explain(error))?;
-    Ok(Box::new(background::Background::start(writer, schema, failures, is_temporary)?))
+    Ok(Box::new(background::Background::start(writer, schema, failures, is_file)?))
+}
+
+/// Writes a file that is there whole or not at all; a pipe or a device as it is.
+///
+/// # Errors
+/// [`SourceError::Io`].
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut output = Output::open(Target::File(path.to_owned()))?;
+    let failures = output.failures();
+    std::io::Write::write_all(&mut output, bytes).map_err(|source| failures.error(source))?;
+    output.commit()?;
+    Ok(())
 }
 
 /// A format's encoder: batches in, bytes into its [`Output`].
 trait BatchWriter: Send {
-    /// Encodes one batch.
+    /// Encodes one batch. A row that an error names counts from 1 in the batch.
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
 
     /// Where it writes to.
@@ -185,6 +205,9 @@ enum Plan {
 
 impl Plan {
     fn new(format: Format, schema: &SchemaRef) -> Result<Self> {
+        if format != Format::Table {
+            check_names(schema)?;
+        }
         Ok(match format {
             Format::ArrowFile => Self::ArrowFile(ipc::check_file(schema)),
             Format::ArrowStream => Self::ArrowStream,
@@ -212,6 +235,35 @@ impl Plan {
             Self::Json(stand_in) => Box::new(json::Json::new(output, stand_in)),
             Self::Table => Box::new(table::Table::new(output, schema, options)),
         })
+    }
+}
+
+/// Refuses structs with two fields of one name, where `format` tells fields apart by name.
+fn check_fields(format: &str, schema: &SchemaRef) -> Result<()> {
+    let repeated = |fields: &Fields| {
+        let mut seen = HashSet::new();
+        fields.iter().find(|field| !seen.insert(field.name())).map(|field| field.name().clone())
+    };
+    let has_repeated = |t: &DataType| matches!(t, DataType::Struct(fields) if repeated(fields).is_some());
+    for field in schema.fields() {
+        if let Some(DataType::Struct(fields)) = stand_in::find(field.data_type(), &has_repeated) {
+            return Err(SourceError::Unsupported(format!(
+                "{format} can't hold two fields of one name, and column `{}` has two named `{}`; rename one",
+                field.name(),
+                repeated(fields).unwrap_or_default()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The error for a value of a batch, at this row from 0.
+fn unfit(row: usize, column: &str, reason: impl Into<String>, hint: &str) -> SourceError {
+    SourceError::Unfit {
+        row: row as u64 + 1,
+        column: column.to_owned(),
+        reason: reason.into(),
+        hint: Some(hint.to_owned()),
     }
 }
 

@@ -1,16 +1,14 @@
 //! Where bytes land: a file that appears when it is whole, a device, or
 //! standard output.
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tempfile::{Builder, NamedTempFile};
-
 use super::Target;
+use super::whole::WholeFile;
 use crate::{Result, SourceError};
 
 /// Bytes gathered before the system is called.
@@ -26,8 +24,8 @@ pub(super) struct Output {
 }
 
 enum Sink {
-    /// A new file under a hidden name, and what it is to be called.
-    Temporary { file: NamedTempFile, path: PathBuf },
+    /// A new file.
+    Whole(WholeFile),
     /// A pipe or a device that is opened when there is something for it.
     Unopened(PathBuf),
     /// Written as it is.
@@ -51,14 +49,14 @@ impl Output {
         self.failures.clone()
     }
 
-    /// Whether dropping it removes a file.
-    pub(super) fn is_temporary(&self) -> bool {
-        matches!(self.sink, Sink::Temporary { .. })
+    /// Whether it is a file, which nobody reads before it is whole.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.sink, Sink::Whole(_))
     }
 
     /// Sends a reader what there is, if somebody may be reading.
     pub(super) fn flush_to_reader(&mut self) -> Result<()> {
-        if self.is_temporary() {
+        if self.is_file() {
             return Ok(());
         }
         self.drain().map_err(|source| self.failures.error(source))
@@ -67,12 +65,8 @@ impl Output {
     /// Writes what is buffered and gives a file its name. Returns the bytes written.
     pub(super) fn commit(mut self) -> Result<u64> {
         self.drain().map_err(|source| self.failures.error(source))?;
-        if let Sink::Temporary { file, path } = self.sink {
-            let named = file.as_file().sync_data().and_then(|()| {
-                file.persist(&path).map_err(|error| error.error)?;
-                Ok(())
-            });
-            named.map_err(|source| self.failures.error(source))?;
+        if let Sink::Whole(file) = self.sink {
+            file.commit().map_err(|source| self.failures.error(source))?;
         }
         Ok(self.bytes)
     }
@@ -111,7 +105,7 @@ impl Sink {
             return Ok(());
         }
         match self {
-            Self::Temporary { file, .. } => file.as_file_mut().write_all(bytes),
+            Self::Whole(file) => file.write_all(bytes),
             Self::Direct(file) => file.write_all(bytes),
             Self::Unopened(path) => {
                 let mut file = OpenOptions::new().write(true).open(path)?;
@@ -139,34 +133,8 @@ fn open_file(path: &Path) -> io::Result<Sink> {
     match existing {
         Some(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Some(metadata) if !metadata.is_file() => Ok(Sink::Unopened(path)),
-        existing => Ok(Sink::Temporary { file: temporary(&path, existing.as_ref())?, path }),
+        existing => Ok(Sink::Whole(WholeFile::create(path, existing.as_ref())?)),
     }
-}
-
-/// A hidden file in the folder where `path` is to be, with the permissions of
-/// what it replaces.
-fn temporary(path: &Path, existing: Option<&Metadata>) -> io::Result<NamedTempFile> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut prefix = std::ffi::OsString::from(".");
-    prefix.push(name);
-    prefix.push(".");
-    // A file name has at most 255 bytes; the ending and what makes it unique take a few.
-    if prefix.len() > 240 {
-        prefix = ".lightship.".into();
-    }
-    // What a plain open would ask for; the system takes the user's mask from it.
-    let ordinary = Permissions::from_mode(0o666);
-    let file = Builder::new().prefix(&prefix).suffix(".part").permissions(ordinary).tempfile_in(folder)?;
-    if let Some(existing) = existing {
-        // A file that may not be written is not to be replaced either.
-        OpenOptions::new().write(true).open(path)?;
-        file.as_file().set_permissions(existing.permissions())?;
-    }
-    Ok(file)
 }
 
 /// The first error of the system on an output. Libraries between may wrap it

@@ -8,7 +8,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::output::Output;
 use super::stand_in::{StandIn, decoded, find, interval_type};
-use super::{BatchWriter, Compression, WriteOptions, refused};
+use super::{BatchWriter, Compression, WriteOptions, check_fields, refused};
 use crate::{Result, SourceError};
 
 /// Most rows in a row group, whatever their size.
@@ -33,6 +33,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
             ));
         }
     }
+    check_fields("Parquet", schema)?;
     Ok(StandIn::new(schema, &|t| match t {
         DataType::Dictionary(_, values) if !is_bytes(values) => decoded(t),
         DataType::RunEndEncoded(..) => decoded(t),

@@ -10,7 +10,8 @@ use arrow_array::{
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef};
 
-use crate::{Result, SourceError};
+use super::unfit;
+use crate::Result;
 
 /// Casts batches to the types that a format holds.
 pub(super) struct StandIn {
@@ -45,9 +46,11 @@ impl StandIn {
             if column.data_type() == field.data_type() {
                 return Ok(Arc::clone(column));
             }
-            convert(column, field.data_type()).map_err(|error| SourceError::Value {
-                column: field.name().clone(),
-                reason: error.to_string(),
+            convert(column, field.data_type()).map_err(|error| {
+                // A cast says nothing of the row: it is the first that can't be cast alone.
+                let fails = |row: &usize| convert(&column.slice(*row, 1), field.data_type()).is_err();
+                let row = (0..column.len()).find(fails).unwrap_or(0);
+                unfit(row, field.name(), error.to_string(), "write it as arrow")
             })
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;

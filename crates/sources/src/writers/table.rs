@@ -9,8 +9,8 @@ use arrow_schema::{DataType, SchemaRef};
 use unicode_width::UnicodeWidthChar;
 
 use super::output::Output;
-use super::{BatchWriter, WriteOptions};
-use crate::{Result, SourceError};
+use super::{BatchWriter, WriteOptions, unfit};
+use crate::Result;
 
 /// Keeps the first rows as text; writes them once there are enough of them, and
 /// how many followed at the end.
@@ -56,10 +56,10 @@ impl Table {
                 let mut clip = Clip::new(self.width_max);
                 // The formatter fails too when the clip is full: there is enough of the value.
                 match column.value(row).write(&mut clip) {
-                    Err(error) if !clip.is_full => Err(SourceError::Value {
-                        column: self.schema.field(i).name().clone(),
-                        reason: error.to_string(),
-                    }),
+                    Err(error) if !clip.is_full => {
+                        let column = self.schema.field(i).name();
+                        Err(unfit(row, column, error.to_string(), "write it as arrow or parquet"))
+                    }
                     _ => Ok(clip.cell),
                 }
             });

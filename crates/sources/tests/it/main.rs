@@ -1,5 +1,6 @@
 //! Sources and destinations against real servers and files.
 
+mod copy_in;
 mod cursor;
 mod mysql;
 mod postgres;

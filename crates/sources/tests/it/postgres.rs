@@ -36,26 +36,30 @@ async fn whole(rows: Rows) -> Result<RecordBatch> {
     Ok(concat_batches(&rows.schema, &batches)?)
 }
 
-async fn query(sql: &str) -> Result<RecordBatch> {
+pub(crate) async fn query(sql: &str) -> Result<RecordBatch> {
     whole(source().await.query(sql, &ReadOptions::default()).await?).await
 }
 
 /// The values of a column, as Arrow prints them.
-fn shown(batch: &RecordBatch, column: usize) -> Vec<String> {
+pub(crate) fn shown(batch: &RecordBatch, column: usize) -> Vec<String> {
     let options = FormatOptions::default().with_null("NULL");
     let values = ArrayFormatter::try_new(batch.column(column), &options).unwrap();
     (0..batch.num_rows()).map(|row| values.value(row).to_string()).collect()
 }
 
-fn table(name: &str) -> TableName {
+pub(crate) fn table(name: &str) -> TableName {
     TableName { schema: None, name: name.into() }
 }
 
-async fn destination(name: &str, schema: &SchemaRef, mode: WriteMode) -> Result<PostgresDestination> {
+pub(crate) async fn destination(
+    name: &str,
+    schema: &SchemaRef,
+    mode: WriteMode,
+) -> Result<PostgresDestination> {
     PostgresDestination::create(&server().uri(), &table(name), schema, mode).await
 }
 
-async fn write(name: &str, batch: &RecordBatch) -> Result<u64> {
+pub(crate) async fn write(name: &str, batch: &RecordBatch) -> Result<u64> {
     let mut destination = destination(name, &batch.schema(), WriteMode::Append).await?;
     destination.write(batch.clone()).await?;
     Ok(Box::new(destination).finish().await?.rows)
@@ -442,6 +446,17 @@ async fn parts_are_of_one_snapshot() {
 }
 
 #[tokio::test]
+async fn notices_between_rows_cost_no_row() {
+    server().psql(
+        "CREATE FUNCTION noted(n int) RETURNS int LANGUAGE plpgsql AS
+         $$ BEGIN RAISE NOTICE '%', repeat('x', n % 300 * 300); RETURN n; END $$",
+    );
+    let batch = query("SELECT noted(n) FROM generate_series(1, 5000) n").await.unwrap();
+    let sum: i64 = batch.column(0).as_primitive::<Int32Type>().values().iter().copied().map(i64::from).sum();
+    assert_eq!((batch.num_rows(), sum), (5000, 12_502_500));
+}
+
+#[tokio::test]
 async fn a_dropped_stream_cancels_the_query() {
     let source = source().await;
     let sql = "SELECT /* dropped_query */ pg_sleep(600) UNION ALL SELECT pg_sleep(600)";
@@ -529,12 +544,12 @@ async fn other_arrow_types_find_a_column() {
     write("other_made", &batch).await.unwrap();
     assert_eq!(server().psql("SELECT big FROM other_made LIMIT 1").trim(), "18446744073709551615");
     server().psql(
-        "CREATE TABLE other_there (extra int DEFAULT 9, small int2, nothing date, day date, number numeric(12, 1),
-         big float8, large inet, view varchar(3), words text)",
+        "CREATE TABLE other_there (extra int DEFAULT 9, small int2, nothing date, day date, number numeric(12, 2),
+         big numeric, large inet, view varchar(3), words text)",
     );
     write("other_there", &batch).await.unwrap();
     let text = server().psql("SELECT t::text FROM other_there t WHERE small = 2");
-    assert_eq!(text.trim(), "(9,2,,2024-01-02,-2.5,0,10.0.0.2,b,)");
+    assert_eq!(text.trim(), "(9,2,,2024-01-02,-2.50,0,10.0.0.2,b,)");
 }
 
 #[tokio::test]
@@ -558,7 +573,7 @@ async fn tables_that_do_not_fit_are_refused() {
     assert!(matches!(nested, SourceError::Unsupported(_)), "{nested}");
 
     let large = query("SELECT 70000::int8 AS c").await.unwrap();
-    assert!(matches!(write("fit_t", &large).await.unwrap_err(), SourceError::Value { .. }));
+    assert!(matches!(write("fit_t", &large).await.unwrap_err(), SourceError::Unfit { row: 1, .. }));
     let no = query("SELECT 'no' AS d FROM generate_series(1, 100000)").await.unwrap();
     let no = write("fit_t", &no).await.unwrap_err();
     assert!(matches!(&no, SourceError::Sql { code: Some(code), .. } if code == "23514"), "{no}");

@@ -10,7 +10,7 @@ mod simulate;
 
 use clap::{Args, Subcommand};
 
-use crate::error::{CliError, Kind};
+use crate::error::CliError;
 
 /// Shuffles between nodes that are not all connected to each other
 ///
@@ -40,5 +40,5 @@ pub(crate) async fn cmd_overlay(args: &OverlayArgs, json: bool) -> Result<(), Cl
 
 /// Writes a file that was asked for.
 fn write(path: &std::path::Path, text: &str) -> Result<(), CliError> {
-    std::fs::write(path, text).map_err(|e| CliError::new(Kind::Source, format!("{}: {e}", path.display())))
+    Ok(lightship_sources::writers::write_file(path, text.as_ref())?)
 }

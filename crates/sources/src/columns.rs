@@ -1,0 +1,84 @@
+//! Names of columns. A result may have two columns of one name; files and tables tell their
+//! columns apart by name.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef};
+
+use crate::{Result, SourceError};
+
+/// What becomes of a second column of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DuplicateColumns {
+    /// It is an error where columns are told apart by name.
+    #[default]
+    Error,
+    /// It gets a number: `a`, `a_2`, `a_3`.
+    Rename,
+}
+
+impl DuplicateColumns {
+    /// The schema with the names that this rule gives it.
+    pub fn apply(self, schema: &SchemaRef) -> SchemaRef {
+        if self == Self::Error || check_names(schema).is_ok() {
+            return Arc::clone(schema);
+        }
+        let mut taken: HashSet<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let mut counts = HashMap::new();
+        let fields = schema.fields().iter().map(|field| {
+            let count = counts.entry(field.name().clone()).or_insert(0u64);
+            *count += 1;
+            if *count == 1 {
+                return Arc::clone(field);
+            }
+            // A number that gives the name of another column is passed over.
+            let name = loop {
+                let name = format!("{}_{count}", field.name());
+                if taken.insert(name.clone()) {
+                    break name;
+                }
+                *count += 1;
+            };
+            Arc::new(Field::clone(field).with_name(name))
+        });
+        Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+    }
+}
+
+/// Refuses two columns of one name.
+pub(crate) fn check_names(schema: &SchemaRef) -> Result<()> {
+    let mut seen = HashMap::new();
+    for (at, field) in schema.fields().iter().enumerate() {
+        if let Some(first) = seen.insert(field.name(), at) {
+            let name = field.name().clone();
+            return Err(SourceError::DuplicateColumn { name, first: first + 1, second: at + 1 });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::DataType;
+
+    use super::*;
+
+    #[test]
+    fn names_become_different() {
+        let check = |names: &[&str], expected: &[&str]| {
+            let field = |name: &&str| Field::new(*name, DataType::Int32, true);
+            let schema = Arc::new(Schema::new(names.iter().map(field).collect::<Vec<_>>()));
+            let renamed = DuplicateColumns::Rename.apply(&schema);
+            let found: Vec<_> = renamed.fields().iter().map(|field| field.name().as_str()).collect();
+            assert_eq!(found, expected);
+            assert!(check_names(&renamed).is_ok());
+            assert_eq!(DuplicateColumns::Error.apply(&schema), schema);
+        };
+        check(&["a", "b"], &["a", "b"]);
+        check(&["a", "a", "b", "a"], &["a", "a_2", "b", "a_3"]);
+        check(&["a", "a_2", "a", "a"], &["a", "a_2", "a_3", "a_4"]);
+        check(&["a", "a", "a_2", "a_2"], &["a", "a_3", "a_2", "a_2_2"]);
+        check(&["", "", "A", "a"], &["", "_2", "A", "a"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Which Arrow types go into which columns, and the columns that are made for them.
+
+use arrow_cast::can_cast_types;
+use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
+use arrow_schema::{DataType, Field};
+
+use super::types::Kind;
+
+/// How values of an Arrow type get into a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In the column's own binary form.
+    Binary,
+    /// As text (or an array of texts), which the server then reads.
+    Text,
+}
+
+/// The way of values of `from` into a column of `kind`, if there is one.
+///
+/// Each value is judged when it is written: numbers may go into narrower columns if they fit.
+/// Text goes wherever the server can read it; times without a zone are taken as UTC, and times
+/// with one are written as UTC where the column has none.
+pub(super) fn way(from: &DataType, kind: &Kind) -> Option<Way> {
+    let from = plain(from);
+    let binary = |fits: bool| fits.then_some(Way::Binary);
+    let is_whole = |t: &DataType| {
+        t.is_integer()
+            || matches!(
+                t,
+                DataType::Decimal32(_, s) | DataType::Decimal64(_, s) | DataType::Decimal128(_, s)
+                | DataType::Decimal256(_, s) if *s <= 0
+            )
+    };
+    match kind {
+        _ if from.is_null() => Some(Way::Binary),
+        _ if from.is_string() => match kind {
+            Kind::Utf8 | Kind::Json | Kind::Jsonb => Some(Way::Binary),
+            Kind::List(_) | Kind::TextList => None,
+            _ => Some(Way::Text),
+        },
+        Kind::Bool => binary(*from == DataType::Boolean),
+        Kind::Int16 | Kind::Int32 | Kind::Int64 | Kind::UInt32 => binary(is_whole(from)),
+        Kind::Float32
+        | Kind::Float64
+        | Kind::Decimal128 { .. }
+        | Kind::Decimal256 { .. }
+        | Kind::NumericText
+        | Kind::NumericDouble => binary(from.is_integer() || from.is_floating() || from.is_decimal()),
+        Kind::Money { .. } => binary(from.is_integer() || from.is_decimal()),
+        Kind::Date => binary(matches!(from, DataType::Date32 | DataType::Date64)),
+        Kind::Time => binary(matches!(from, DataType::Time32(_) | DataType::Time64(_))),
+        Kind::Timestamp | Kind::TimestampTz => {
+            binary(matches!(from, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64))
+        }
+        Kind::Interval => binary(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
+        Kind::Uuid => binary(*from == DataType::FixedSizeBinary(16)),
+        Kind::Bytes => binary(from.is_binary()),
+        Kind::Utf8 => binary(!from.is_nested() && !from.is_binary() && can_cast_types(from, &DataType::Utf8)),
+        Kind::List(item) => match way(item_of(from)?, item)? {
+            Way::Text if !plain(item_of(from)?).is_string() => None,
+            way => Some(way),
+        },
+        Kind::TextList => plain(item_of(from)?).is_string().then_some(Way::Text),
+        Kind::Json | Kind::Jsonb | Kind::Text => None,
+    }
+}
+
+/// The type of a list's items.
+fn item_of(list: &DataType) -> Option<&DataType> {
+    match list {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            Some(item.data_type())
+        }
+        _ => None,
+    }
+}
+
+/// The type behind a dictionary or runs.
+pub(super) fn plain(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => plain(values),
+        DataType::RunEndEncoded(_, values) => plain(values.data_type()),
+        other => other,
+    }
+}
+
+/// The type of a column made for `field`.
+///
+/// # Errors
+/// What has no place in a table.
+pub(super) fn column_type(field: &Field) -> Result<String, String> {
+    let extension = field.metadata().get(EXTENSION_TYPE_NAME_KEY).map(String::as_str);
+    let decimal = |precision: u8, scale: i8| {
+        // A scale below zero only since PostgreSQL 15; zeros in front of the point do as well.
+        let zeros = i32::from(scale.min(0)).abs();
+        format!("numeric({}, {})", i32::from(precision) + zeros, scale.max(0))
+    };
+    Ok(match plain(field.data_type()) {
+        DataType::Boolean => "boolean".into(),
+        DataType::Int8 | DataType::UInt8 | DataType::Int16 => "smallint".into(),
+        DataType::UInt16 | DataType::Int32 => "integer".into(),
+        DataType::UInt32 | DataType::Int64 => "bigint".into(),
+        DataType::UInt64 => "numeric(20, 0)".into(),
+        DataType::Float16 | DataType::Float32 => "real".into(),
+        DataType::Float64 => "double precision".into(),
+        DataType::Decimal32(p, s)
+        | DataType::Decimal64(p, s)
+        | DataType::Decimal128(p, s)
+        | DataType::Decimal256(p, s) => decimal(*p, *s),
+        text if text.is_string() && extension == Some("arrow.json") => "jsonb".into(),
+        text if text.is_string() => "text".into(),
+        DataType::Null => "text".into(),
+        DataType::FixedSizeBinary(16) if extension == Some("arrow.uuid") => "uuid".into(),
+        binary if binary.is_binary() => "bytea".into(),
+        DataType::Date32 | DataType::Date64 => "date".into(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".into(),
+        DataType::Timestamp(_, None) => "timestamp".into(),
+        DataType::Timestamp(_, Some(_)) => "timestamptz".into(),
+        DataType::Interval(_) | DataType::Duration(_) => "interval".into(),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            if plain(item.data_type()).is_nested() {
+                return Err(format!("{}: a list of lists or structures", field.data_type()));
+            }
+            column_type(item)? + "[]"
+        }
+        other => return Err(other.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn ways_are_found() {
+        use DataType::{Binary, Boolean, Date32, Float64, Int32, Int64, LargeUtf8, Utf8, Utf8View};
+        let numeric = Kind::Decimal128 { precision: 10, scale: 2 };
+        let check = |from: DataType, kind: &Kind, expected: Option<Way>| {
+            assert_eq!(way(&from, kind), expected, "{from} to {kind:?}");
+        };
+        check(Int64, &Kind::Int32, Some(Way::Binary));
+        check(Utf8View, &Kind::Utf8, Some(Way::Binary));
+        check(LargeUtf8, &Kind::Text, Some(Way::Text));
+        check(Utf8, &Kind::Date, Some(Way::Text));
+        check(Utf8, &numeric, Some(Way::Text));
+        check(Float64, &numeric, Some(Way::Binary));
+        check(Int32, &numeric, Some(Way::Binary));
+        check(Boolean, &Kind::Utf8, Some(Way::Binary));
+        check(Float64, &Kind::Int32, None);
+        check(Boolean, &Kind::Int32, None);
+        check(Int32, &Kind::Date, None);
+        check(Date32, &numeric, None);
+        check(Binary, &Kind::Utf8, None);
+        let words = DataType::Dictionary(Box::new(Int32), Box::new(Utf8));
+        check(words, &Kind::Utf8, Some(Way::Binary));
+        let list = |item| DataType::List(Arc::new(Field::new("item", item, true)));
+        check(list(Int32), &Kind::List(Box::new(Kind::Int64)), Some(Way::Binary));
+        check(list(Utf8), &Kind::TextList, Some(Way::Text));
+        check(Int32, &Kind::List(Box::new(Kind::Int64)), None);
+    }
+
+    #[test]
+    fn columns_are_made() {
+        let check = |data_type: DataType, expected: Option<&str>| {
+            let made = column_type(&Field::new("a", data_type.clone(), true)).ok();
+            assert_eq!(made.as_deref(), expected, "{data_type}");
+        };
+        check(DataType::UInt32, Some("bigint"));
+        check(DataType::Decimal128(10, -2), Some("numeric(12, 0)"));
+        check(
+            DataType::List(Arc::new(Field::new("item", DataType::Float64, true))),
+            Some("double precision[]"),
+        );
+        check(DataType::Struct(vec![Field::new("a", DataType::Int8, true)].into()), None);
+        let json = Field::new("a", DataType::Utf8, true)
+            .with_metadata([(EXTENSION_TYPE_NAME_KEY.to_owned(), "arrow.json".to_owned())].into());
+        assert_eq!(column_type(&json).unwrap(), "jsonb");
+    }
+}

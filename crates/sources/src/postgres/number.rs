@@ -1,0 +1,406 @@
+//! Numbers into columns of other number types, exactly or not at all.
+//!
+//! A whole number goes into a `real` or a `double precision` that has this very value. A number
+//! with decimal places has none there; it goes where the column shows the same digits, and a
+//! float goes into a `numeric` by the digits it is shown with (decision 0017).
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, PrimitiveArray};
+use arrow_buffer::i256;
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType};
+use bytes::{BufMut, BytesMut};
+
+use super::limit::Limit;
+use super::numeric::{put_i128, put_i256, put_special};
+use super::types::Kind;
+use super::unfit::Unfit;
+
+const CAST: &str = "cast it in the query, or choose another type for the column";
+/// Infinity as `numeric` came with PostgreSQL 14.
+const NUMERIC_INFINITY_VERSION: u32 = 140_000;
+
+/// A column of numbers, in the narrowest of these types that holds all of its type.
+enum Numbers {
+    Whole(PrimitiveArray<Int64Type>),
+    Decimal128(PrimitiveArray<Decimal128Type>, i8),
+    Decimal256(PrimitiveArray<Decimal256Type>, i8),
+    Float32(PrimitiveArray<Float32Type>),
+    Float64(PrimitiveArray<Float64Type>),
+}
+
+/// What the server expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    Int16,
+    Int32,
+    Int64,
+    UInt32,
+    Float32,
+    Float64,
+    Numeric { limit: Limit, has_infinity: bool },
+    Money { scale: i8 },
+}
+
+/// A column of numbers and the type it is written as.
+pub(super) struct NumberEncoder {
+    numbers: Numbers,
+    to: To,
+}
+
+impl NumberEncoder {
+    /// For `array` into a column of `kind`; `None` where one of them is no number.
+    pub(super) fn new(
+        array: &ArrayRef,
+        kind: &Kind,
+        limit: Limit,
+        version: u32,
+    ) -> Result<Option<Self>, ArrowError> {
+        let to = match kind {
+            Kind::Int16 => To::Int16,
+            Kind::Int32 => To::Int32,
+            Kind::Int64 => To::Int64,
+            Kind::UInt32 => To::UInt32,
+            Kind::Float32 => To::Float32,
+            Kind::Float64 => To::Float64,
+            Kind::Decimal128 { .. } | Kind::Decimal256 { .. } | Kind::NumericText | Kind::NumericDouble => {
+                let has_infinity = limit == Limit::None && version >= NUMERIC_INFINITY_VERSION;
+                To::Numeric { limit: narrowed(limit, array.data_type()), has_infinity }
+            }
+            Kind::Money { scale } => To::Money { scale: *scale },
+            _ => return Ok(None),
+        };
+        // None of these casts changes a value.
+        let numbers = match array.data_type() {
+            DataType::UInt64 => {
+                Numbers::Decimal128(cast(array, &DataType::Decimal128(20, 0))?.as_primitive().clone(), 0)
+            }
+            t if t.is_integer() => Numbers::Whole(cast(array, &DataType::Int64)?.as_primitive().clone()),
+            DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => {
+                Numbers::Decimal128(cast(array, &DataType::Decimal128(*p, *s))?.as_primitive().clone(), *s)
+            }
+            DataType::Decimal128(_, s) => Numbers::Decimal128(array.as_primitive().clone(), *s),
+            DataType::Decimal256(_, s) => Numbers::Decimal256(array.as_primitive().clone(), *s),
+            DataType::Float16 | DataType::Float32 => {
+                Numbers::Float32(cast(array, &DataType::Float32)?.as_primitive().clone())
+            }
+            DataType::Float64 => Numbers::Float64(array.as_primitive().clone()),
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { numbers, to }))
+    }
+
+    pub(super) fn is_null(&self, row: usize) -> bool {
+        match &self.numbers {
+            Numbers::Whole(values) => values.is_null(row),
+            Numbers::Decimal128(values, _) => values.is_null(row),
+            Numbers::Decimal256(values, _) => values.is_null(row),
+            Numbers::Float32(values) => values.is_null(row),
+            Numbers::Float64(values) => values.is_null(row),
+        }
+    }
+
+    /// Appends a value that is not NULL, without a length.
+    #[inline]
+    pub(super) fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
+        match (&self.numbers, self.to) {
+            (Numbers::Whole(values), To::Int16 | To::Int32 | To::Int64 | To::UInt32) => {
+                self.put_whole(values.value(row).into(), out)?;
+            }
+            (Numbers::Float64(values), To::Float64) => out.put_f64(values.value(row)),
+            (Numbers::Float32(values), To::Float32) => out.put_f32(values.value(row)),
+            (Numbers::Float32(values), To::Float64) => out.put_f64(values.value(row).into()),
+            (Numbers::Float64(values), To::Float32) => {
+                let value = values.value(row);
+                let narrow = value as f32;
+                if f64::from(narrow) != value && !value.is_nan() {
+                    return Err(Unfit::new(format!("{value} is not a value of type real"), CAST));
+                }
+                out.put_f32(narrow);
+            }
+            (Numbers::Whole(values), To::Numeric { limit: Limit::None, .. }) => {
+                put_i128(values.value(row).into(), 0, out);
+            }
+            (Numbers::Decimal128(values, scale), To::Numeric { limit: Limit::None, .. }) => {
+                put_i128(values.value(row), *scale, out);
+            }
+            (Numbers::Decimal256(values, scale), To::Numeric { limit: Limit::None, .. }) => {
+                put_i256(values.value(row), *scale, out);
+            }
+            (Numbers::Whole(values), To::Float64)
+                if values.value(row).unsigned_abs() <= 1 << f64::MANTISSA_DIGITS =>
+            {
+                out.put_f64(values.value(row) as f64);
+            }
+            (Numbers::Decimal128(values, scale), To::Float64) => match short(values.value(row), *scale) {
+                Some(value) => out.put_f64(value),
+                None => self.put_converted(row, out)?,
+            },
+            _ => self.put_converted(row, out)?,
+        }
+        Ok(())
+    }
+
+    fn put_whole(&self, value: i128, out: &mut BytesMut) -> Result<(), Unfit> {
+        let unfit = |name: &str| Unfit::new(format!("{value} is out of range for type {name}"), CAST);
+        match self.to {
+            To::Int16 => out.put_i16(value.try_into().map_err(|_| unfit("smallint"))?),
+            To::Int32 => out.put_i32(value.try_into().map_err(|_| unfit("integer"))?),
+            To::UInt32 => out.put_u32(value.try_into().map_err(|_| unfit("oid"))?),
+            _ => out.put_i64(value.try_into().map_err(|_| unfit("bigint"))?),
+        }
+        Ok(())
+    }
+
+    fn put_converted(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
+        let value = match &self.numbers {
+            Numbers::Whole(values) => Decimal { value: i256::from_i128(values.value(row).into()), scale: 0 },
+            Numbers::Decimal128(values, scale) => {
+                Decimal { value: i256::from_i128(values.value(row)), scale: i32::from(*scale) }
+            }
+            Numbers::Decimal256(values, scale) => {
+                Decimal { value: values.value(row), scale: i32::from(*scale) }
+            }
+            Numbers::Float32(values) => match Decimal::shown(values.value(row)) {
+                Some(decimal) => decimal,
+                None => return self.put_special(values.value(row).into(), out),
+            },
+            Numbers::Float64(values) => match Decimal::shown(values.value(row)) {
+                Some(decimal) => decimal,
+                None => return self.put_special(values.value(row), out),
+            },
+        };
+        match self.to {
+            To::Numeric { limit, .. } => {
+                limit.check_decimal(value.value, value.scale)?;
+                put_i256(value.value, value.scale, out);
+            }
+            To::Money { scale } => {
+                let unfit = || Unfit::new(format!("{value} is not a value of type money"), CAST);
+                let units = value.rescaled(i32::from(scale)).and_then(|units| i64::try_from(units).ok());
+                out.put_i64(units.ok_or_else(unfit)?);
+            }
+            To::Float32 => {
+                let unfit = || Unfit::new(format!("{value} is not a value of type real"), CAST);
+                out.put_f32(value.to_float().ok_or_else(unfit)?);
+            }
+            To::Float64 => {
+                let unfit = || Unfit::new(format!("{value} is not a value of type double precision"), CAST);
+                out.put_f64(value.to_float().ok_or_else(unfit)?);
+            }
+            To::Int16 | To::Int32 | To::Int64 | To::UInt32 => {
+                let unfit = || Unfit::new(format!("{value} is out of range for an integer"), CAST);
+                self.put_whole(value.rescaled(0).ok_or_else(unfit)?, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_special(&self, value: f64, out: &mut BytesMut) -> Result<(), Unfit> {
+        match self.to {
+            To::Numeric { has_infinity, .. } if value.is_nan() || has_infinity => {
+                put_special(value, out);
+                Ok(())
+            }
+            _ => Err(Unfit::new("the column has no infinity", CAST)),
+        }
+    }
+}
+
+/// `value` / 10^`scale` as a double that is shown with the same digits, for numbers of up to 15
+/// digits: every double keeps so many, and a quotient of two exact doubles is rounded once.
+fn short(value: i128, scale: i8) -> Option<f64> {
+    const POWERS: [f64; 16] =
+        [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let power = POWERS.get(usize::try_from(scale).ok()?)?;
+    (value.unsigned_abs() < 10u128.pow(f64::DIGITS)).then(|| value as f64 / power)
+}
+
+/// No limit where all of a type fit.
+fn narrowed(limit: Limit, from: &DataType) -> Limit {
+    let (precision, scale) = match from {
+        DataType::Decimal32(p, s)
+        | DataType::Decimal64(p, s)
+        | DataType::Decimal128(p, s)
+        | DataType::Decimal256(p, s) => (*p, *s),
+        DataType::Int8 | DataType::UInt8 => (3, 0),
+        DataType::Int16 | DataType::UInt16 => (5, 0),
+        DataType::Int32 | DataType::UInt32 => (10, 0),
+        DataType::Int64 => (19, 0),
+        DataType::UInt64 => (20, 0),
+        _ => return limit,
+    };
+    if limit.holds_all(precision, scale) { Limit::None } else { limit }
+}
+
+/// `value` / 10^`scale`.
+#[derive(Debug, Clone, Copy)]
+struct Decimal {
+    value: i256,
+    scale: i32,
+}
+
+/// A binary floating-point type.
+trait Float: Copy + std::str::FromStr + std::fmt::LowerExp {
+    fn is_finite(self) -> bool;
+    /// The value, if it is a whole number of up to 127 bits.
+    fn to_whole(self) -> Option<i128>;
+}
+
+macro_rules! float {
+    ($float:ty) => {
+        impl Float for $float {
+            fn is_finite(self) -> bool {
+                self.is_finite()
+            }
+
+            fn to_whole(self) -> Option<i128> {
+                let whole = self as i128;
+                // The cast saturates at both ends.
+                (whole != i128::MAX && whole != i128::MIN && whole as $float == self).then_some(whole)
+            }
+        }
+    };
+}
+float!(f32);
+float!(f64);
+
+impl Decimal {
+    /// The fewest digits that tell a float from its neighbours; `None` if it is not finite.
+    fn shown(float: impl Float) -> Option<Self> {
+        if !float.is_finite() {
+            return None;
+        }
+        let text = format!("{float:e}");
+        let (digits, exponent) = text.split_once('e')?;
+        let places = digits.split_once('.').map_or(0, |(_, places)| places.len());
+        let value: i128 = digits.replace('.', "").parse().ok()?;
+        Some(Self {
+            value: i256::from_i128(value),
+            scale: i32::try_from(places).ok()? - exponent.parse::<i32>().ok()?,
+        })
+    }
+
+    /// Without zeros at the end.
+    fn normal(mut self) -> Self {
+        let ten = i256::from_i128(10);
+        if self.value == i256::ZERO {
+            self.scale = 0;
+        }
+        while self.value != i256::ZERO && self.value.wrapping_rem(ten) == i256::ZERO {
+            (self.value, self.scale) = (self.value.wrapping_div(ten), self.scale - 1);
+        }
+        self
+    }
+
+    /// The value times 10^`scale`, if it is a whole number of up to 127 bits.
+    fn rescaled(self, scale: i32) -> Option<i128> {
+        let normal = self.normal();
+        let zeros = u32::try_from(scale - normal.scale).ok();
+        if normal.value == i256::ZERO {
+            return Some(0);
+        }
+        normal.value.to_i128()?.checked_mul(10i128.checked_pow(zeros?)?)
+    }
+
+    /// The float of exactly this value if it is a whole number, else the one shown with the same digits.
+    fn to_float<F: Float>(self) -> Option<F> {
+        let float: F = self.to_string().parse().ok()?;
+        let same = match self.rescaled(0) {
+            Some(whole) => float.to_whole() == Some(whole),
+            None => {
+                let (a, b) = (self.normal(), Self::shown(float)?.normal());
+                // Whole numbers of more digits than that are not exact.
+                a.scale > 0 && a.value == b.value && a.scale == b.scale
+            }
+        };
+        same.then_some(float)
+    }
+}
+
+impl std::fmt::Display for Decimal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { value, scale } = self.normal();
+        let digits = value.wrapping_abs().to_string();
+        let sign = if value.is_negative() { "-" } else { "" };
+        let places = usize::try_from(scale).unwrap_or(0);
+        if scale <= 0 {
+            let zeros = usize::try_from(-scale).unwrap_or(0);
+            return write!(f, "{sign}{digits}{}", "0".repeat(zeros));
+        }
+        let digits = format!("{digits:0>width$}", width = places + 1);
+        let (whole, part) = digits.split_at(digits.len() - places);
+        write!(f, "{sign}{whole}.{part}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decimal(value: i128, scale: i32) -> Decimal {
+        Decimal { value: i256::from_i128(value), scale }
+    }
+
+    #[test]
+    fn floats_take_what_they_show_or_are() {
+        let check = |value: i128, scale: i32, double: Option<f64>, real: Option<f32>| {
+            let number = decimal(value, scale);
+            assert_eq!(number.to_float::<f64>(), double, "{number}");
+            assert_eq!(number.to_float::<f32>(), real, "{number}");
+        };
+        check(1234, 2, Some(12.34), Some(12.34));
+        check(1, 1, Some(0.1), Some(0.1));
+        check(-123_456_789, 4, Some(-12_345.678_9), None);
+        check(12_345_678_901_234_567_891, 4, None, None);
+        check(0, 5, Some(0.0), Some(0.0));
+        check(1 << 53, 0, Some(9_007_199_254_740_992.0), Some(9_007_199_254_740_992.0));
+        check((1 << 53) + 1, 0, None, None);
+        check(1_152_921_504_606_847_000, 0, None, None);
+        check(1 << 60, 0, Some(1_152_921_504_606_846_976.0), Some(1_152_921_504_606_846_976.0));
+        check(1, -40, None, None);
+        check(i128::MAX, 0, None, None);
+        check(1, 400, None, None);
+    }
+
+    #[test]
+    fn money_takes_whole_cents() {
+        assert_eq!(decimal(12_340, 3).rescaled(2), Some(1234));
+        assert_eq!(decimal(12_345, 3).rescaled(2), None);
+        assert_eq!(decimal(12, 0).rescaled(2), Some(1200));
+        assert_eq!(decimal(0, 38).rescaled(2), Some(0));
+        assert_eq!(decimal(1, -38).rescaled(2), None);
+    }
+
+    proptest! {
+        #[test]
+        fn short_numbers_go_the_short_way(value in -999_999_999_999_999i64..=999_999_999_999_999, scale in 0i8..=15) {
+            let long = decimal(value.into(), scale.into()).to_float::<f64>();
+            prop_assert_eq!(short(value.into(), scale), long);
+        }
+
+        #[test]
+        fn a_float_is_found_again_by_its_digits(bits in any::<u64>()) {
+            let (double, real) = (f64::from_bits(bits), f32::from_bits(bits as u32));
+            if let Some(shown) = Decimal::shown(double) {
+                prop_assert_eq!(shown.to_string().parse::<f64>().unwrap(), double);
+            }
+            if let Some(shown) = Decimal::shown(real) {
+                prop_assert_eq!(shown.to_string().parse::<f32>().unwrap(), real);
+            }
+        }
+
+        #[test]
+        fn what_goes_into_a_float_comes_back(value in any::<i64>(), scale in -5i32..25) {
+            let number = decimal(value.into(), scale);
+            if let Some(float) = number.to_float::<f64>() {
+                let (a, b) = (number.normal(), Decimal::shown(float).unwrap().normal());
+                let whole = float.to_whole();
+                prop_assert!(a.value == b.value && a.scale == b.scale || whole == number.rescaled(0));
+            }
+        }
+    }
+}

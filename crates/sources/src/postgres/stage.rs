@@ -1,0 +1,210 @@
+//! Columns that only the server can read from text: they wait in a temporary table, beside the
+//! number of their row.
+
+use std::fmt::Write;
+
+use super::connection::Connection;
+use super::copy_in::CORRECT;
+use super::limit::Limit;
+use super::quote_identifier;
+use super::target::{Target, TargetColumn};
+use crate::{Result, SourceError};
+
+const STAGE: &str = "pg_temp.lightship_stage";
+/// As the server calls it in the context of an error.
+pub(super) const RELATION: &str = "lightship_stage";
+
+/// A temporary table between the rows and the table they are for.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// Of the column with the number of the row, quoted.
+    row: String,
+    /// Quoted.
+    columns: Vec<String>,
+    values: Vec<String>,
+    types: Vec<String>,
+    texts: Vec<Text>,
+}
+
+#[derive(Debug)]
+struct Text {
+    column: String,
+    quoted: String,
+    type_name: String,
+    /// A condition in SQL that is true of a value that would not be kept as it is.
+    loss: Option<String>,
+}
+
+impl Stage {
+    /// For columns of these names.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut row = "row".to_owned();
+        let names: std::collections::HashSet<_> = names.collect();
+        while names.contains(&*row) {
+            row.push('_');
+        }
+        let row = quote_identifier(&row);
+        Self { row, columns: vec![], values: vec![], types: vec![], texts: vec![] }
+    }
+
+    /// Adds a column that goes through as it is.
+    pub(super) fn add(&mut self, column: &TargetColumn) {
+        let quoted = quote_identifier(&column.described.name);
+        self.types.push(column.type_name.with_modifier.clone());
+        self.values.push(quoted.clone());
+        self.columns.push(quoted);
+    }
+
+    /// Adds a column of texts, or of lists of texts.
+    pub(super) fn add_text(&mut self, column: &TargetColumn, is_list: bool) {
+        let quoted = quote_identifier(&column.described.name);
+        self.types.push(if is_list { "text[]" } else { "text" }.into());
+        // Without the modifier: an explicit cast would cut what an assignment refuses.
+        self.values.push(format!("{quoted}::{}", column.type_name.plain));
+        let loss = loss(column, if is_list { "e" } else { &quoted }).map(|loss| match is_list {
+            true => format!("EXISTS (SELECT FROM pg_catalog.unnest({quoted}) e WHERE {loss})"),
+            false => format!("({loss})"),
+        });
+        let type_name = column.type_name.with_modifier.clone();
+        self.texts.push(Text {
+            column: column.described.name.clone(),
+            quoted: quoted.clone(),
+            type_name,
+            loss,
+        });
+        self.columns.push(quoted);
+    }
+
+    pub(super) fn is_needed(&self) -> bool {
+        !self.texts.is_empty()
+    }
+
+    /// Makes the table, and says what rows are copied into.
+    pub(super) async fn open(&self, connection: &mut Connection) -> Result<String> {
+        let columns = self.columns.iter().zip(&self.types).fold(String::new(), |mut sql, (name, made)| {
+            // Writing to a string can't fail.
+            let _ = write!(sql, ", {name} {made}");
+            sql
+        });
+        connection.simple(&format!("CREATE TEMPORARY TABLE {STAGE} ({} int8{columns})", self.row)).await?;
+        Ok(format!("{STAGE} ({}, {})", self.row, self.columns.join(", ")))
+    }
+
+    /// Moves all rows into `target`.
+    ///
+    /// # Errors
+    /// [`SourceError::Unfit`] for a text that the column does not take as it is.
+    pub(super) async fn close(&self, connection: &mut Connection, target: &Target) -> Result<()> {
+        connection.simple("SAVEPOINT lightship_stage").await?;
+        match self.judge_and_move(connection, target).await {
+            Ok(()) => {
+                connection.simple(&format!("DROP TABLE {STAGE}")).await?;
+                Ok(())
+            }
+            Err(error @ SourceError::Sql { .. }) => Err(self.located(connection, error).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn judge_and_move(&self, connection: &mut Connection, target: &Target) -> Result<()> {
+        let losses = self.texts.iter().enumerate().filter_map(|(i, text)| Some((i, text.loss.as_ref()?)));
+        let (mut cases, mut any) = (String::new(), Vec::new());
+        for (i, loss) in losses {
+            let _ = write!(cases, " WHEN {loss} THEN {i}");
+            any.push(loss.as_str());
+        }
+        if !any.is_empty() {
+            let row = &self.row;
+            let rows = connection
+                .simple(&format!(
+                    "SELECT {row}, CASE{cases} END FROM {STAGE} WHERE {} ORDER BY {row} LIMIT 1",
+                    any.join(" OR ")
+                ))
+                .await?;
+            let text = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<u64>().ok();
+            if let (Some(row), Some(text)) = (text(0), text(1).and_then(|i| self.texts.get(i as usize))) {
+                return Err(SourceError::Unfit {
+                    row,
+                    column: text.column.clone(),
+                    reason: format!("a text with more in it than {} keeps", text.type_name),
+                    hint: Some("round or cast it in the query, or choose another type for the column".into()),
+                });
+            }
+        }
+        let (columns, values) = (self.columns.join(", "), self.values.join(", "));
+        // The row's number is no order to keep, but the order of the rows is what a reader expects.
+        connection
+            .simple(&format!(
+                "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {STAGE} ORDER BY {}",
+                target.name, self.row
+            ))
+            .await?;
+        Ok(())
+    }
+
+    /// The error with the first row whose text the server can't read, if that is what it is about.
+    async fn located(&self, connection: &mut Connection, error: SourceError) -> SourceError {
+        if connection.simple("ROLLBACK TO SAVEPOINT lightship_stage").await.is_err() {
+            return error;
+        }
+        for text in &self.texts {
+            let row = &self.row;
+            let found = connection
+                .simple(&format!(
+                    "DO $lightship$ DECLARE r record; kept {}; BEGIN \
+                     FOR r IN SELECT {row} AS number, {} AS value FROM {STAGE} ORDER BY 1 LOOP \
+                         BEGIN kept := r.value; \
+                         EXCEPTION WHEN OTHERS THEN \
+                             RAISE EXCEPTION USING MESSAGE = SQLERRM, ERRCODE = SQLSTATE, HINT = r.number; \
+                         END; \
+                     END LOOP; END $lightship$",
+                    text.type_name, text.quoted
+                ))
+                .await;
+            let Err(SourceError::Sql { reason, hint: Some(hint), .. }) = found else {
+                // Not this column, or a server without PL/pgSQL.
+                if connection.simple("ROLLBACK TO SAVEPOINT lightship_stage").await.is_err() {
+                    return error;
+                }
+                continue;
+            };
+            if let Ok(row) = hint.parse() {
+                return SourceError::Unfit {
+                    row,
+                    column: text.column.clone(),
+                    reason,
+                    hint: Some(CORRECT.into()),
+                };
+            }
+        }
+        error
+    }
+}
+
+/// A condition that is true of the text `e` if the column would keep less than it says.
+fn loss(column: &TargetColumn, e: &str) -> Option<String> {
+    let (plain, with_modifier) = (&column.leaf_name.plain, &column.leaf_name.with_modifier);
+    let beyond_modifier =
+        (column.limit != Limit::None).then(|| format!("{e}::{plain} <> {e}::{plain}::{with_modifier}"));
+    // A time of day to the microsecond.
+    let too_fine = format!(r"{e} ~ '\.\d{{6}}\d*[1-9]'");
+    let own = match column.leaf {
+        // "char"
+        18 => Some(format!("pg_catalog.octet_length({e}) <> 1")),
+        // real, double precision
+        700 | 701 => Some(format!("{e} !~* 'inf|nan' AND {e}::{plain}::text::numeric <> {e}::numeric")),
+        // money
+        790 => Some(format!(r"{e} ~ '\.\d\d\d*[1-9]'")),
+        // date
+        1082 => Some(format!("{e} ~ ':' AND {e}::timestamp <> {e}::date")),
+        // timestamp: the server ignores a zone
+        1114 => Some(format!(r"{too_fine} OR {e} ~* ':[0-9.]+ *(z|[-+][0-9:]+)$'")),
+        // time, timestamptz, interval, timetz
+        1083 | 1184 | 1186 | 1266 => Some(too_fine),
+        _ => None,
+    };
+    match (own, beyond_modifier) {
+        (Some(own), Some(beyond)) => Some(format!("{own} OR {beyond}")),
+        (own, beyond) => own.or(beyond),
+    }
+}

@@ -1,0 +1,291 @@
+//! The table that rows are copied into: found, made, or made beside the one that it replaces.
+
+use std::io;
+
+use arrow_schema::SchemaRef;
+
+use super::assign::column_type;
+use super::connection::{Connection, Described, TextRow};
+use super::limit::Limit;
+use super::{quote_identifier, quote_literal, shown};
+use crate::{Result, SourceError, TableName, WriteMode};
+
+/// How long the swap waits for others who use the replaced table. Those who come after wait
+/// behind us.
+const LOCK_TIMEOUT: &str = "10s";
+/// Names tried for a table that is made beside another.
+const NAMES_TRIED: usize = 100;
+
+/// A table in the transaction that writes it.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// Schema and name, quoted.
+    pub(super) name: String,
+    /// As the server calls it in the context of an error.
+    pub(super) relation: String,
+    /// What it is called for the user.
+    pub(super) shown: String,
+    pub(super) columns: Vec<TargetColumn>,
+    /// The table that this one is to take the place of, quoted, and its name there.
+    replaces: Option<(String, String)>,
+}
+
+/// A column that can be written.
+#[derive(Debug)]
+pub(super) struct TargetColumn {
+    pub(super) described: Described,
+    pub(super) type_name: TypeName,
+    /// Of its values; of an array, of its elements; of a domain, of what it is made of.
+    pub(super) leaf: u32,
+    pub(super) leaf_name: TypeName,
+    pub(super) limit: Limit,
+}
+
+/// How SQL names a type.
+#[derive(Debug)]
+pub(super) struct TypeName {
+    /// As in `numeric(10,2)`.
+    pub(super) with_modifier: String,
+    /// As in `numeric`.
+    pub(super) plain: String,
+}
+
+/// A table or something else of this name.
+struct Found {
+    oid: String,
+    schema: String,
+    name: String,
+    kind: String,
+    is_partition: bool,
+}
+
+impl Target {
+    /// Finds or makes the table, as `mode` says. A table to be replaced stays as it is, and in use,
+    /// until [`Self::swap`].
+    pub(super) async fn open(
+        connection: &mut Connection,
+        table: &TableName,
+        schema: &SchemaRef,
+        mode: WriteMode,
+    ) -> Result<Self> {
+        check_names(connection, table, schema).await?;
+        let shown = shown(table);
+        let given = super::quote_table(table);
+        let found = find(connection, &given).await?;
+        let mut replaces = None;
+        let (name, relation, is_new) = match (found, mode) {
+            (Some(found), WriteMode::Replace) => {
+                found.check_replaceable(connection, &shown).await?;
+                let schema = quote_identifier(&found.schema);
+                let beside = free_name(connection, &found.schema).await?;
+                replaces = Some((
+                    format!("{schema}.{}", quote_identifier(&found.name)),
+                    quote_identifier(&found.name),
+                ));
+                (format!("{schema}.{}", quote_identifier(&beside)), beside, true)
+            }
+            (Some(found), WriteMode::Append) => {
+                let name = format!("{}.{}", quote_identifier(&found.schema), quote_identifier(&found.name));
+                (name, found.name, false)
+            }
+            // That it is there already is for the server to say.
+            (Some(_), WriteMode::Create) | (None, _) => (given, table.name.clone(), true),
+        };
+        if is_new {
+            create(connection, &name, schema).await?;
+        }
+        let columns = columns(connection, &name).await?;
+        Ok(Self { name, relation, shown, columns, replaces })
+    }
+
+    /// Puts the table in the place of the one that it replaces.
+    ///
+    /// # Errors
+    /// When others hold that one for too long; when something depends on it.
+    pub(super) async fn swap(&self, connection: &mut Connection) -> Result<()> {
+        let Some((old, name)) = &self.replaces else { return Ok(()) };
+        let rows = connection
+            .simple(&format!(
+                "SELECT pg_catalog.set_config('lock_timeout', '{LOCK_TIMEOUT}', true) \
+                 WHERE pg_catalog.current_setting('lock_timeout') = '0'; SHOW lock_timeout"
+            ))
+            .await?;
+        let timeout = rows.last().and_then(|row| row.first()?.clone()).unwrap_or_default();
+        let swap = format!("DROP TABLE IF EXISTS {old}; ALTER TABLE {} RENAME TO {name}", self.name);
+        match connection.simple(&swap).await {
+            Ok(_) => Ok(()),
+            // lock_not_available
+            Err(SourceError::Sql { code: Some(code), .. }) if code == "55P03" => Err(SourceError::Sql {
+                reason: format!(
+                    "table `{}` is in use: it could not be locked within {timeout}, and is as it was",
+                    self.shown
+                ),
+                position: None,
+                code: Some(code),
+                hint: Some(
+                    "end the transactions that use it (see pg_locks) and try again, or wait longer: \
+                     …?options=-c%20lock_timeout%3D60s"
+                        .into(),
+                ),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The server cuts longer names without an error; another table may have the shorter one.
+async fn check_names(connection: &mut Connection, table: &TableName, schema: &SchemaRef) -> Result<()> {
+    let longest = schema.fields().iter().map(|field| field.name()).chain([&table.name]);
+    let longest = longest.chain(table.schema.as_ref()).max_by_key(|name| name.len()).unwrap_or(&table.name);
+    // Servers can be built with other limits; those with this one are asked nothing.
+    if longest.len() <= 63 {
+        return Ok(());
+    }
+    let rows = connection.simple("SHOW max_identifier_length").await?;
+    let max = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok()).unwrap_or(63);
+    if longest.len() <= max {
+        return Ok(());
+    }
+    Err(SourceError::Unsupported(format!(
+        "name `{longest}` has {} bytes, and PostgreSQL's names have up to {max}; choose a shorter one",
+        longest.len()
+    )))
+}
+
+fn malformed(connection: &Connection) -> SourceError {
+    connection.lost(io::Error::new(io::ErrorKind::InvalidData, "a catalog that can't be read"), 0)
+}
+
+fn values<const N: usize>(row: TextRow) -> Option<[String; N]> {
+    row.into_iter().collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+async fn find(connection: &mut Connection, name: &str) -> Result<Option<Found>> {
+    let rows = connection
+        .simple(&format!(
+            "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relispartition FROM pg_catalog.pg_class c \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.oid = pg_catalog.to_regclass({})",
+            quote_literal(name)
+        ))
+        .await?;
+    let Some(row) = rows.into_iter().next() else { return Ok(None) };
+    let [oid, schema, name, kind, is_partition] = values(row).ok_or_else(|| malformed(connection))?;
+    Ok(Some(Found { oid, schema, name, kind, is_partition: is_partition == "t" }))
+}
+
+impl Found {
+    /// Finds out early what would refuse the swap after all rows have been copied.
+    async fn check_replaceable(&self, connection: &mut Connection, shown: &str) -> Result<()> {
+        if !matches!(&*self.kind, "r" | "p") {
+            return Err(SourceError::Unsupported(format!("replacing `{shown}`, which is not a table")));
+        }
+        if self.is_partition {
+            return Err(SourceError::Unsupported(format!(
+                "replacing `{shown}`, which is a partition of another table; delete its rows and append"
+            )));
+        }
+        // A view depends through its rule. What belongs to the table itself also depends on it internally.
+        let oid = &self.oid;
+        let rows = connection
+            .simple(&format!(
+                "SELECT DISTINCT CASE WHEN r.oid IS NULL \
+                     THEN pg_catalog.pg_describe_object(d.classid, d.objid, 0) \
+                     ELSE pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, r.ev_class, 0) END \
+                 FROM pg_catalog.pg_depend d LEFT JOIN pg_catalog.pg_rewrite r \
+                     ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid \
+                 WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = {oid} AND d.deptype = 'n' \
+                     AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend o WHERE (o.classid, o.objid) = \
+                         (d.classid, d.objid) AND (o.refclassid, o.refobjid) = (d.refclassid, d.refobjid) \
+                         AND o.deptype <> 'n') \
+                 ORDER BY 1 LIMIT 5"
+            ))
+            .await?;
+        let dependents: Vec<_> = rows.into_iter().filter_map(|row| row.into_iter().next()?).collect();
+        if dependents.is_empty() {
+            return Ok(());
+        }
+        Err(SourceError::Sql {
+            reason: format!("cannot replace table `{shown}`: {} depends on it", dependents.join(", ")),
+            position: None,
+            // dependent_objects_still_exist
+            code: Some("2BP01".into()),
+            hint: Some("drop what depends on it first, or delete the table's rows and append".into()),
+        })
+    }
+}
+
+/// A name that no table and no type of the schema has. It has the number of our backend in it, so
+/// no other copy chooses it meanwhile.
+async fn free_name(connection: &mut Connection, schema: &str) -> Result<String> {
+    let schema = quote_literal(schema);
+    let rows = connection
+        .simple(&format!(
+            "SELECT name FROM (SELECT 'lightship_' || pg_catalog.pg_backend_pid() || '_' || n, n \
+                 FROM pg_catalog.generate_series(1, {NAMES_TRIED}) n) names (name, n) \
+             WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s \
+                     ON s.oid = c.relnamespace WHERE s.nspname = {schema} AND c.relname = name) \
+                 AND NOT EXISTS (SELECT FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace s \
+                     ON s.oid = t.typnamespace WHERE s.nspname = {schema} AND t.typname = name) \
+             ORDER BY n LIMIT 1"
+        ))
+        .await?;
+    let name = rows.into_iter().next().and_then(|row| row.into_iter().next()?);
+    name.ok_or_else(|| {
+        SourceError::Unsupported(format!("{NAMES_TRIED} tables in schema {schema} named lightship_…"))
+    })
+}
+
+async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef) -> Result<()> {
+    let columns = schema
+        .fields()
+        .iter()
+        .map(|field| match column_type(field) {
+            Ok(made) => Ok(format!("{} {made}", quote_identifier(field.name()))),
+            Err(what) => Err(SourceError::Unsupported(format!(
+                "column `{}` of type {what} in a table; choose its parts in the query",
+                field.name()
+            ))),
+        })
+        .collect::<Result<Vec<_>>>()?;
+    connection.simple(&format!("CREATE TABLE {name} ({})", columns.join(", "))).await?;
+    Ok(())
+}
+
+/// Columns of the table `name` that can be written.
+async fn columns(connection: &mut Connection, name: &str) -> Result<Vec<TargetColumn>> {
+    // The modifier of a domain stands at its base type, that of an array counts for its elements.
+    let rows = connection
+        .simple(&format!(
+            "WITH RECURSIVE written AS ( \
+                 SELECT attnum, attname, atttypid, atttypmod FROM pg_catalog.pg_attribute \
+                 WHERE attrelid = pg_catalog.to_regclass({}) \
+                     AND attnum > 0 AND NOT attisdropped AND attgenerated = ''), \
+             leaf (attnum, type, modifier) AS ( \
+                 SELECT attnum, atttypid, atttypmod FROM written UNION ALL \
+                 SELECT attnum, CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END, \
+                     CASE typtype WHEN 'd' THEN typtypmod ELSE modifier END \
+                 FROM leaf JOIN pg_catalog.pg_type t ON t.oid = type \
+                 WHERE typtype = 'd' OR typcategory = 'A' AND typlen = -1) \
+             SELECT attname, atttypid, atttypmod, pg_catalog.format_type(atttypid, atttypmod), \
+                 pg_catalog.format_type(atttypid, -1), type, modifier, \
+                 pg_catalog.format_type(type, modifier), pg_catalog.format_type(type, -1) \
+             FROM written JOIN leaf USING (attnum) JOIN pg_catalog.pg_type t ON t.oid = type \
+             WHERE NOT (typtype = 'd' OR typcategory = 'A' AND typlen = -1) ORDER BY attnum",
+            quote_literal(name)
+        ))
+        .await?;
+    let column = |row: TextRow| {
+        let [name, oid, modifier, with_modifier, plain, leaf, leaf_modifier, leaf_with, leaf_plain] =
+            values(row)?;
+        let leaf = leaf.parse().ok()?;
+        Some(TargetColumn {
+            described: Described { name, oid: oid.parse().ok()?, modifier: modifier.parse().ok()? },
+            type_name: TypeName { with_modifier, plain },
+            leaf,
+            leaf_name: TypeName { with_modifier: leaf_with, plain: leaf_plain },
+            limit: Limit::of(leaf, leaf_modifier.parse().ok()?),
+        })
+    };
+    rows.into_iter().map(|row| column(row).ok_or_else(|| malformed(connection))).collect()
+}
