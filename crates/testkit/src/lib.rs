@@ -3,6 +3,7 @@
 pub mod arrays;
 pub mod mariadb;
 pub mod postgres;
+pub mod queries;
 pub mod results;
 mod rng;
 pub mod tpch;

@@ -6,3 +6,4 @@ mod cluster_limits;
 mod cluster_overlay;
 mod proxy;
 mod support;
+mod two_ways;
