@@ -287,7 +287,7 @@ mod tests {
             assert_eq!(table.rows, any_table("t", Types::All, 20, seed).rows);
             types.extend(table.rows.schema().fields().iter().map(|field| field.data_type().to_string()));
         }
-        assert_eq!(types.len(), 40, "{types:?}");
+        assert_eq!(types.len(), 39, "{types:?}");
     }
 
     #[test]
