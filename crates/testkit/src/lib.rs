@@ -4,6 +4,7 @@ pub mod arrays;
 pub mod mariadb;
 pub mod postgres;
 pub mod proxy;
+pub mod queries;
 pub mod results;
 mod rng;
 pub mod tpch;

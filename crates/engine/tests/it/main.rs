@@ -5,3 +5,4 @@ mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
 mod support;
+mod two_ways;

@@ -138,7 +138,8 @@ impl Source for LightReader<'_> {
         match self.scheme()? {
             Scheme::Plain => self.buffer(bytes),
             Scheme::Constant => {
-                Ok(Buffer::from_vec(vec![if self.schemes.u8()? == 0 { 0 } else { 0xff }; bytes]))
+                let bits: u8 = if self.schemes.u8()? == 0 { 0 } else { 0xff };
+                Ok(Buffer::from_vec(vec![bits; bytes]))
             }
             other => Err(malformed("message", format!("{other:?} booleans"))),
         }

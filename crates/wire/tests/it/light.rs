@@ -66,6 +66,17 @@ fn columns_take_the_bits_that_they_need() {
 }
 
 #[test]
+fn booleans_that_are_all_the_same_stay_so() {
+    for rows in 0..100 {
+        for value in [true, false] {
+            sent(BooleanArray::from(vec![value; rows]));
+            sent(BooleanArray::from_iter((0..rows).map(|row| (row % 3 > 0).then_some(value))));
+            sent(BooleanArray::from(vec![value; rows + 5]).slice(5, rows));
+        }
+    }
+}
+
+#[test]
 fn strings_take_their_pattern() {
     let few = StringArray::from_iter_values(below(4).map(|n| format!("one of the values, {n}")));
     assert!(bits(2).contains(&sent(few)));
