@@ -8,6 +8,7 @@
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
 
+mod common;
 mod cursor;
 mod error;
 pub mod location;
@@ -27,6 +28,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use futures::Stream;
 
+pub use common::{common_field, common_metadata, common_type};
 pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
 pub use location::Location;
