@@ -32,6 +32,14 @@ pub enum EngineError {
     /// A file behind a table failed.
     #[error("{0}")]
     File(String),
+    /// What is in a file can't be read as the table's rows.
+    #[error("{message}")]
+    BadFile {
+        /// The file, the line where known, and what is wrong.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
     /// Values can't be computed.
     #[error("{0}")]
     Data(String),
@@ -62,7 +70,7 @@ impl EngineError {
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
             Self::Remote(failure) => return failure.clone(),
-            Self::Data(_) => ErrorCode::Data,
+            Self::Data(_) | Self::BadFile { .. } => ErrorCode::Data,
             Self::Limit { .. } => ErrorCode::Limit,
             Self::Config(_) | Self::Internal(_) => ErrorCode::Internal,
         };
@@ -72,6 +80,7 @@ impl EngineError {
             Self::Forbidden(_) => {
                 failure.hint = Some("a node runs only queries, over the tables it was given".into());
             }
+            Self::BadFile { hint, .. } => failure.hint = Some(hint.clone()),
             Self::Source(error) => failure.retryable = error.retryable(),
             Self::Limit { needed_bytes, .. } => {
                 failure.needed_bytes = *needed_bytes;
@@ -169,6 +178,11 @@ impl EngineError {
 }
 
 impl EngineError {
+    /// A file that can't be read as the table's rows, and what to do.
+    pub(crate) fn bad_file(message: String, hint: impl Into<String>) -> Self {
+        Self::BadFile { message, hint: hint.into() }
+    }
+
     /// A node that has gone since the query was planned.
     pub(crate) fn gone(name: &str) -> Self {
         let failure =
@@ -185,6 +199,7 @@ impl EngineError {
             Self::Forbidden(message) => Self::Forbidden(message.clone()),
             Self::Source(source) => Self::File(source.to_string()),
             Self::File(message) => Self::File(message.clone()),
+            Self::BadFile { message, hint } => Self::bad_file(message.clone(), hint),
             Self::Data(message) => Self::Data(message.clone()),
             Self::Limit { message, needed_bytes } => {
                 Self::Limit { message: message.clone(), needed_bytes: *needed_bytes }

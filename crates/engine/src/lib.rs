@@ -6,6 +6,7 @@
 //!
 //! The only crate that sees DataFusion; nothing of it shows in the interface.
 
+mod arithmetic;
 mod cluster;
 mod error;
 mod files;
@@ -125,7 +126,9 @@ impl Engine {
         *reserved = (*reserved).min(config.query_memory_bytes / 8);
         // Strings, not views (docs/decisions/0003-strings-not-views.md).
         options.sql_parser.map_string_types_to_utf8view = false;
-        let context = SessionContext::new_with_config_rt(session, Arc::new(runtime.build()?));
+        let mut context = SessionContext::new_with_config_rt(session, Arc::new(runtime.build()?));
+        arithmetic::register(&mut context)?;
+        context.add_analyzer_rule(arithmetic::rule());
         Ok(Self { context, config, tables: BTreeMap::new(), cluster: None })
     }
 
@@ -279,6 +282,7 @@ impl Engine {
         let plan = state.create_physical_plan(&plan).await?;
         let (rows_estimate, _) = size_of(plan.as_ref());
         tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
+        let plan = if self.cluster.is_some() { cluster::until_error(plan)? } else { plan };
         let schema = plan.schema();
         let batches = execute_stream(plan, state.task_ctx())?;
         Ok(Running { schema, rows_estimate, batches, place })

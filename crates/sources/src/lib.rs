@@ -9,6 +9,7 @@
 //! (crate `lightship-engine`), so only their writers are here.
 
 pub mod columns;
+mod common;
 mod cursor;
 mod error;
 mod identity;
@@ -29,6 +30,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use futures::Stream;
 
+pub use common::{common_field, common_metadata, common_type};
 pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
 pub use identity::identity;

@@ -8,6 +8,7 @@ mod copy;
 mod databases;
 mod ends;
 mod fetch;
+mod files;
 mod history;
 mod hostile;
 mod large;

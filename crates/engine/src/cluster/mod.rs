@@ -22,6 +22,7 @@ mod reply;
 mod route;
 mod shard;
 mod table;
+mod until_error;
 mod work;
 
 use std::path::PathBuf;
@@ -51,6 +52,8 @@ use self::peer::{Dial, Peer};
 use self::queries::Queries;
 use self::shard::ShardCodec;
 use self::table::ClusterSchema;
+pub(crate) use self::until_error::until_error;
+use crate::arithmetic;
 use crate::error::{EngineError, Result};
 
 /// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
@@ -397,7 +400,7 @@ impl Cluster {
         config.options_mut().execution.target_partitions = partitions;
         config.options_mut().catalog.create_default_catalog_and_schema = true;
         let snapshot = Arc::new(self.members.snapshot());
-        let state = SessionStateBuilder::new()
+        let mut state = SessionStateBuilder::new()
             .with_default_features()
             .with_runtime_env(base.runtime_env().clone())
             .with_config(config.with_extension(self.clone()).with_extension(snapshot.clone()))
@@ -410,6 +413,8 @@ impl Cluster {
             .with_distributed_children_isolator_unions(false)?
             .with_distributed_planner()
             .build();
+        arithmetic::register(&mut state)?;
+        state.add_analyzer_rule(arithmetic::rule());
         let all = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
         all.register_schema("cluster", catalog::schema(&self.nodes(), &snapshot)?)?;
@@ -433,12 +438,14 @@ impl Cluster {
                 let config = context.builder.config().get_or_insert_default();
                 adopt(config, &base);
                 config.set_extension(cluster.clone());
-                Ok(context
+                let mut state = context
                     .builder
                     .with_distributed_user_codec(ShardCodec)
                     .with_distributed_channel_resolver(Channels(Arc::downgrade(&cluster)))
                     .with_distributed_worker_plan_rewrite_handler(route::only_known_leaves)
-                    .build())
+                    .build();
+                arithmetic::register(&mut state)?;
+                Ok(state)
             }
         };
         let worker = Worker::from_session_builder(build)

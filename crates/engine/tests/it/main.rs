@@ -1,8 +1,10 @@
 //! The engine, from outside.
 
+mod arithmetic;
 mod cluster;
 mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
+mod files;
 mod support;
 mod two_ways;

@@ -1,0 +1,43 @@
+//! Files that others have written, and that we have.
+
+use crate::support::*;
+
+#[test]
+fn newlines_in_csv_come_back_as_they_were() {
+    let folder = Folder::new();
+    let notes: String = (0..3000).map(|n| format!("{n},\"first\nsecond, of {n}\"\n")).collect();
+    let one = folder.write("one/notes.csv", &format!("n,\"the\nnote\"\n{notes}"));
+    let sql =
+        "select count(*) as rows, count(distinct n) as n, min(length(\"the\nnote\")) as length from notes";
+    let expected = "rows,n,length\n3000,3000,18\n";
+    assert_eq!(csv(&one, sql), expected);
+    // What we write we read.
+    let two = folder.arg("two/notes.csv");
+    std::fs::create_dir(folder.file("two")).expect("a folder");
+    lightship(&["fetch", &one, "select * from notes", "-o", &two]).succeeds();
+    assert_eq!(csv(&two, sql), expected);
+}
+
+#[test]
+fn what_can_not_be_read_is_said_with_its_place() {
+    let folder = Folder::new();
+    let rows = "1,2\n".repeat(1500);
+    let cases = [
+        ("a.csv", format!("x,y\n{rows}1,z\n"), "a.csv, line 1502: column `y`: `z` is not a 64-bit integer"),
+        (
+            "b.csv",
+            format!("x,y\n{rows}1,\"z\n{rows}"),
+            "b.csv, line 1502: the quote that begins a value here",
+        ),
+        ("c.csv", "x,x\n1,2\n".to_owned(), "c.csv: two columns are called `x`"),
+        ("d.json", "{\"x\": 1}\n{\"x\": {}}\n".to_owned(), "d.json, line 2: field `x` has an object here"),
+    ];
+    for (name, text, expected) in cases {
+        let file = folder.write(name, &text);
+        let table = &name[..1];
+        lightship(&["fetch", &file, &format!("select * from {table}")]).fails(DATA, &[expected, "hint: "]);
+    }
+    let large = folder.write("large.csv", "x\n9223372036854775807\n1\n");
+    lightship(&["fetch", &large, "select sum(x) from large"])
+        .fails(DATA, &["sum(large.x) exceeds BIGINT", "decimal(38, 0)"]);
+}

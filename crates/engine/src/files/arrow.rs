@@ -1,0 +1,173 @@
+//! Arrow's own files, with a footer, and its streams.
+
+use std::fs::File;
+use std::io::{BufReader, Read as _, Seek as _};
+use std::path::Path;
+
+use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::{ArrowError, DataType, Schema};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
+
+use super::by_name::{Batches, Format, Part, Wanted};
+use super::columns;
+use crate::error::{EngineError, Result};
+
+/// What a file with a footer begins with.
+const MAGIC: &[u8] = b"ARROW1";
+
+/// Files in Arrow's IPC format.
+#[derive(Debug)]
+pub(super) struct Ipc;
+
+/// One file, open.
+enum Reader {
+    File(FileReader<BufReader<File>>),
+    Stream(StreamReader<BufReader<File>>),
+}
+
+impl Reader {
+    fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<Self> {
+        let open = || -> Result<Self, ArrowError> {
+            let mut file = File::open(path)?;
+            let mut start = Vec::new();
+            file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
+            file.rewind()?;
+            Ok(if start == MAGIC {
+                Self::File(FileReader::try_new_buffered(file, columns)?)
+            } else {
+                Self::Stream(StreamReader::try_new_buffered(file, columns)?)
+            })
+        };
+        open().map_err(|e| unreadable(path, &e))
+    }
+
+    fn schema(&self) -> arrow_schema::SchemaRef {
+        match self {
+            Self::File(reader) => reader.schema(),
+            Self::Stream(reader) => reader.schema(),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &ArrowError) -> EngineError {
+    match error {
+        ArrowError::IoError(_, error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
+            EngineError::File(format!("{}: {error}", path.display()))
+        }
+        error => EngineError::File(format!("{}: not a whole Arrow file: {error}", path.display())),
+    }
+}
+
+impl Format for Ipc {
+    fn name(&self) -> &'static str {
+        "arrow"
+    }
+
+    fn columns(&self, path: &Path) -> Result<Schema> {
+        let schema = Reader::open(path, None)?.schema();
+        columns::unique(path, &schema)?;
+        Ok(schema.as_ref().clone())
+    }
+
+    fn unknown(&self) -> DataType {
+        DataType::Null
+    }
+
+    fn common(&self, a: &DataType, b: &DataType) -> Option<DataType> {
+        lightship_sources::common_type(a, b)
+    }
+
+    fn read(&self, part: Part, wanted: &Wanted, _: usize) -> Result<Batches> {
+        let path = part.path.clone();
+        let places = wanted.places(&path, &Reader::open(&path, None)?.schema())?;
+        // In the order of the file, and back.
+        let mut sorted: Vec<usize> = places.iter().flatten().copied().collect();
+        sorted.sort_unstable();
+        let find = |place: Option<usize>| place.and_then(|place| sorted.binary_search(&place).ok());
+        let places: Vec<Option<usize>> = places.into_iter().map(find).collect();
+        let batches: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send> =
+            match Reader::open(&path, Some(sorted))? {
+                Reader::File(mut reader) => {
+                    let own = own_batches(reader.num_batches(), &part);
+                    if !own.is_empty() {
+                        reader.set_index(own.start).map_err(|e| unreadable(&path, &e))?;
+                    }
+                    Box::new(reader.take(own.len()))
+                }
+                // A stream has to be read from its start.
+                Reader::Stream(reader) => {
+                    let is_first = part.range.start == 0 && part.range.end > 0;
+                    Box::new(reader.take(if is_first { usize::MAX } else { 0 }))
+                }
+            };
+        let wanted = wanted.clone();
+        Ok(Box::new(batches.map(move |batch| {
+            let batch = batch.map_err(|e| unreadable(&path, &e))?;
+            fit(&batch, &places, &wanted).map_err(|e| {
+                EngineError::bad_file(
+                    format!("{}: {e}", path.display()),
+                    "the file was added or changed after the table was opened: open it again",
+                )
+            })
+        })))
+    }
+}
+
+/// The batches of a part. The place of a batch is taken from its number: a file is cut in proportion to that.
+fn own_batches(count: usize, part: &Part) -> std::ops::Range<usize> {
+    let first = |offset: u64| -> usize {
+        let count = count as u128;
+        let first = (u128::from(offset) * count).div_ceil(u128::from(part.bytes.max(1)));
+        first.min(count) as usize
+    };
+    first(part.range.start)..first(part.range.end)
+}
+
+/// The wanted columns, with the types of the table.
+fn fit(batch: &RecordBatch, places: &[Option<usize>], wanted: &Wanted) -> Result<RecordBatch, ArrowError> {
+    // Nothing becomes NULL because it does not fit.
+    let exact = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = wanted.schema.fields().iter().zip(places).map(|(field, place)| {
+        let Some(place) = place else { return Ok(new_null_array(field.data_type(), batch.num_rows())) };
+        let column = batch.column(*place);
+        let found = column.data_type();
+        if found == field.data_type() {
+            return Ok(column.clone());
+        }
+        // A file that came later may have any type.
+        match lightship_sources::common_type(found, field.data_type()) {
+            Some(common) if common == *field.data_type() => cast_with_options(column, &common, &exact),
+            _ => Err(ArrowError::SchemaError(format!(
+                "column `{}` is {found}, and {} in the table",
+                field.name(),
+                field.data_type()
+            ))),
+        }
+    });
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(wanted.schema.clone(), columns, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_batch_belongs_to_one_part() {
+        for (count, bytes) in [(0, 10), (1, 10), (7, 1000), (100, 7)] {
+            for cuts in [vec![], vec![1], vec![3, 5], vec![0, 6]] {
+                let ends = cuts.iter().copied().chain([bytes]);
+                let mut start = 0;
+                let mut all = Vec::new();
+                for end in ends {
+                    let part = Part { path: "x".into(), bytes, changed: 0, range: start..end };
+                    all.extend(own_batches(count, &part));
+                    start = end;
+                }
+                assert_eq!(all, (0..count).collect::<Vec<_>>(), "{cuts:?}");
+            }
+        }
+    }
+}

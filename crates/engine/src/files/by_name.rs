@@ -1,0 +1,291 @@
+//! Files whose columns are found by name, as a kind of file of DataFusion's scan.
+//!
+//! DataFusion's own readers of CSV and Arrow take the columns of every file by their place in the table. Here each
+//! file's own columns are looked up when it is opened. Which files there are, in which parts they are read, and what
+//! is done with their rows stays DataFusion's.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::memory::DataSourceExec;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{ExecutionPlan, apply_expression_roots};
+use futures::{FutureExt as _, StreamExt as _};
+
+use super::columns;
+use crate::error::{self, EngineError};
+
+/// The rows of a part of a file. Each `next` reads, and blocks while it does.
+pub(super) type Batches = Box<dyn Iterator<Item = error::Result<RecordBatch>> + Send>;
+
+/// Batches until one is the last, or has failed.
+pub(super) fn until_end(
+    mut next: impl FnMut() -> error::Result<Option<RecordBatch>> + Send + 'static,
+) -> Batches {
+    let mut is_done = false;
+    Box::new(std::iter::from_fn(move || {
+        if is_done {
+            return None;
+        }
+        let batch = next();
+        is_done = !matches!(batch, Ok(Some(_)));
+        batch.transpose()
+    }))
+}
+
+/// A part of a file.
+pub(super) struct Part {
+    pub(super) path: PathBuf,
+    /// Size of the whole file.
+    pub(super) bytes: u64,
+    /// When it was changed last, in nanoseconds since 1970.
+    pub(super) changed: i64,
+    /// The records that begin in here are read.
+    pub(super) range: Range<u64>,
+}
+
+/// Columns of a table that are to be read.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// All columns that files of the table may have.
+    pub(super) table: SchemaRef,
+    /// Those to be read.
+    pub(super) schema: SchemaRef,
+    /// Their places in the table.
+    pub(super) indices: Vec<usize>,
+}
+
+impl Wanted {
+    /// The place of each wanted column among the file's; none where the file does not have it.
+    ///
+    /// # Errors
+    /// For a file with two columns of one name, or with one that the table does not have.
+    pub(super) fn places(&self, path: &Path, file: &Schema) -> error::Result<Vec<Option<usize>>> {
+        columns::unique(path, file)?;
+        if let Some(field) = file.fields().iter().find(|field| self.table.index_of(field.name()).is_err()) {
+            let name = field.name();
+            let message = format!("{}: the table has no column `{name}`", path.display());
+            let hint = "the file was added or changed after the table was opened: open it again";
+            return Err(EngineError::bad_file(message, hint));
+        }
+        Ok(self.schema.fields().iter().map(|field| file.index_of(field.name()).ok()).collect())
+    }
+}
+
+/// A kind of file. All of it blocks.
+pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
+    /// What it is called in plans.
+    fn name(&self) -> &'static str;
+
+    /// The columns of a file; of type Null where nothing tells their type.
+    fn columns(&self, path: &Path) -> error::Result<Schema>;
+
+    /// The type of a column that is Null in all files.
+    fn unknown(&self) -> DataType;
+
+    /// The type that holds the values of both.
+    fn common(&self, a: &DataType, b: &DataType) -> Option<DataType>;
+
+    /// The rows of a part. All parts of a file together give each of its rows once, however it is cut.
+    fn read(&self, part: Part, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
+}
+
+/// A kind of file, as DataFusion knows them.
+#[derive(Debug)]
+pub(super) struct ByName<F>(Arc<F>);
+
+impl<F: Format> ByName<F> {
+    pub(super) fn new(format: F) -> Self {
+        Self(Arc::new(format))
+    }
+}
+
+/// The path of a file of the machine.
+fn path_of(object: &ObjectMeta) -> Result<PathBuf> {
+    Ok(LocalFileSystem::new().path_to_filesystem(&object.location)?)
+}
+
+async fn blocking<T: Send + 'static>(task: impl FnOnce() -> error::Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(task).await;
+    Ok(done.map_err(|e| EngineError::Internal(format!("a file could not be read: {e}")))??)
+}
+
+#[async_trait]
+impl<F: Format> FileFormat for ByName<F> {
+    fn get_ext(&self) -> String {
+        self.0.name().to_owned()
+    }
+
+    fn get_ext_with_compression(&self, _: &FileCompressionType) -> Result<String> {
+        Ok(self.get_ext())
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        None
+    }
+
+    async fn infer_schema(
+        &self,
+        _: &dyn Session,
+        _: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let mut paths = objects.iter().map(path_of).collect::<Result<Vec<_>>>()?;
+        // On all nodes the columns come in the same order.
+        paths.sort();
+        let format = self.0.clone();
+        let schema = blocking(move || {
+            let mut files = Vec::with_capacity(paths.len());
+            for path in paths {
+                let schema = format.columns(&path)?;
+                files.push((path, schema));
+            }
+            let schema = columns::unite(&files, |a, b| format.common(a, b))?;
+            Ok(columns::without_null(&schema, &format.unknown()))
+        });
+        Ok(Arc::new(schema.await?))
+    }
+
+    async fn infer_stats(
+        &self,
+        _: &dyn Session,
+        _: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        _: &ObjectMeta,
+    ) -> Result<Statistics> {
+        Ok(Statistics::new_unknown(&table_schema))
+    }
+
+    async fn create_physical_plan(
+        &self,
+        _: &dyn Session,
+        scan: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(Source {
+            format: self.0.clone(),
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            batch_rows: 8192,
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+}
+
+/// Columns of files, as DataFusion's scan reads them.
+struct Source<F> {
+    format: Arc<F>,
+    projection: SplitProjection,
+    table_schema: TableSchema,
+    batch_rows: usize,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl<F> Clone for Source<F> {
+    fn clone(&self) -> Self {
+        Self {
+            format: self.format.clone(),
+            projection: self.projection.clone(),
+            table_schema: self.table_schema.clone(),
+            batch_rows: self.batch_rows,
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+impl<F: Format> FileSource for Source<F> {
+    fn create_file_opener(
+        &self,
+        _: Arc<dyn ObjectStore>,
+        _: &FileScanConfig,
+        _: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let table = self.table_schema.file_schema();
+        let indices = self.projection.file_indices.clone();
+        let schema = Arc::new(table.project(&indices)?);
+        let wanted = Wanted { table: table.clone(), schema, indices };
+        let opener = Opener { format: self.format.clone(), wanted, batch_rows: self.batch_rows };
+        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), table)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_rows, ..self.clone() })
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        self.format.name()
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let merged = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+/// Opens one file after the other.
+struct Opener<F> {
+    format: Arc<F>,
+    wanted: Wanted,
+    batch_rows: usize,
+}
+
+impl<F: Format> FileOpener for Opener<F> {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let bytes = file.object_meta.size;
+        let offset = |offset: i64| u64::try_from(offset).unwrap_or(0).min(bytes);
+        let part = Part {
+            path: path_of(&file.object_meta)?,
+            bytes,
+            changed: file.object_meta.last_modified.timestamp_nanos_opt().unwrap_or(0),
+            range: file.range.map_or(0..bytes, |range| offset(range.start)..offset(range.end)),
+        };
+        let (format, wanted, batch_rows) = (self.format.clone(), self.wanted.clone(), self.batch_rows);
+        let open = blocking(move || format.read(part, &wanted, batch_rows));
+        Ok(async move {
+            let batches = open.await?.map(|batch| batch.map_err(DataFusionError::from));
+            Ok(futures::stream::iter(batches).boxed())
+        }
+        .boxed())
+    }
+}

@@ -1,0 +1,114 @@
+//! The columns of a file, and those of a table of several files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
+
+use crate::error::{EngineError, Result};
+
+/// Makes sure that each column has a name of its own.
+pub(super) fn unique(path: &Path, schema: &Schema) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match schema.fields().iter().find(|field| !seen.insert(field.name())) {
+        None => Ok(()),
+        Some(field) => {
+            let message = format!("{}: two columns are called `{}`", path.display(), field.name());
+            Err(EngineError::bad_file(message, "give each column a name of its own"))
+        }
+    }
+}
+
+/// The columns of all files, in the order of their first appearance. Each may be NULL: other files need not have it.
+///
+/// # Errors
+/// Where a column has types in two files that no type has in common.
+pub(super) fn unite(
+    files: &[(PathBuf, Schema)],
+    common: impl Fn(&DataType, &DataType) -> Option<DataType>,
+) -> Result<Schema> {
+    let mut fields: Vec<Field> = Vec::new();
+    for (path, schema) in files {
+        for field in schema.fields() {
+            let Some(known) = fields.iter_mut().find(|known| known.name() == field.name()) else {
+                fields.push(field.as_ref().clone().with_nullable(true));
+                continue;
+            };
+            let united = common(known.data_type(), field.data_type()).ok_or_else(|| {
+                let message = format!(
+                    "{}: column `{}` is {}, and {} in the files before",
+                    path.display(),
+                    field.name(),
+                    field.data_type(),
+                    known.data_type()
+                );
+                EngineError::bad_file(message, "write the files with one type, or read them as two tables")
+            })?;
+            if !known.contains(&field.as_ref().clone().with_nullable(true)) {
+                // Notes are kept where all files have the same ones.
+                let metadata = lightship_sources::common_metadata(known.metadata().clone(), field.metadata());
+                known.set_metadata(metadata);
+            }
+            known.set_data_type(united);
+        }
+    }
+    let metadata = match files {
+        [(_, first), others @ ..] => others.iter().fold(first.metadata().clone(), |all, (_, schema)| {
+            lightship_sources::common_metadata(all, schema.metadata())
+        }),
+        [] => Default::default(),
+    };
+    Ok(Schema::new_with_metadata(fields, metadata))
+}
+
+/// The same columns, with another type in place of Null.
+pub(super) fn without_null(schema: &Schema, unknown: &DataType) -> Schema {
+    let fields: Fields = schema.fields().iter().map(|field| known(field, unknown)).collect();
+    Schema::new_with_metadata(fields, schema.metadata().clone())
+}
+
+fn known(field: &FieldRef, unknown: &DataType) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Null => unknown.clone(),
+        DataType::List(item) => DataType::List(known(item, unknown)),
+        DataType::Struct(fields) => {
+            DataType::Struct(fields.iter().map(|field| known(field, unknown)).collect())
+        }
+        _ => return field.clone(),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use DataType::{Int32, Int64, Utf8};
+
+    fn schema(columns: &[(&str, DataType)]) -> Schema {
+        Schema::new(columns.iter().map(|(name, of)| Field::new(*name, of.clone(), false)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn columns_are_united_by_name() {
+        let files = [
+            ("1".into(), schema(&[("a", Int32), ("b", Utf8)])),
+            ("2".into(), schema(&[("b", Utf8), ("c", Int64), ("a", Int64)])),
+        ];
+        let united = unite(&files, lightship_sources::common_type).unwrap();
+        let columns: Vec<_> =
+            united.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect();
+        assert_eq!(columns, [("a", Int64), ("b", Utf8), ("c", Int64)]);
+        assert!(united.fields().iter().all(|field| field.is_nullable()));
+        let unfit = [files[0].clone(), ("3".into(), schema(&[("a", Utf8)]))];
+        let error = unite(&unfit, lightship_sources::common_type).unwrap_err().to_string();
+        assert!(error.contains("3: column `a` is Utf8, and Int32"), "{error}");
+    }
+
+    #[test]
+    fn two_columns_of_one_name_are_refused() {
+        let error =
+            unique(Path::new("x.csv"), &schema(&[("a", Int32), ("b", Int32), ("a", Utf8)])).unwrap_err();
+        assert!(error.to_string().contains("x.csv: two columns are called `a`"), "{error}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Where records of a CSV file begin.
+//!
+//! A newline ends a record unless it is inside quotes, and whether a byte is inside quotes depends on all bytes before
+//! it. So a file is scanned from its start, once, as far as anybody needs; the scan hops from quote to quote.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memchr::memchr;
+
+use crate::files::text::{CHUNK_BYTES, RECORD_BYTES_MAX, text_start};
+
+/// Separates the fields of a record.
+pub(super) const DELIMITER: u8 = b',';
+
+/// Distance of two remembered boundaries, in bytes; larger in files with more than [`MARKS_MAX`] of them.
+const MARK_BYTES: u64 = 1 << 20;
+const MARKS_MAX: u64 = 4096;
+
+/// Files whose boundaries are remembered.
+const FILES_MAX: usize = 1024;
+
+/// Follows quotes through the bytes of a file, by the rules of the `csv` crate: a quote opens a value only at its
+/// start, and two in a row inside stand for one.
+#[derive(Debug, Clone)]
+pub(super) struct Scanner {
+    state: State,
+    /// Offset in the file of the next byte.
+    offset: u64,
+    /// Offset of the quote that was opened last.
+    opened: u64,
+    /// Value bytes after which a quote counts as never closed.
+    value_bytes_max: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    /// Outside of quotes, after this byte.
+    Outside(u8),
+    Inside,
+    /// After a quote inside of quotes: the end, or the first of two.
+    Closing,
+}
+
+/// A quote that is never closed, by its offset in the file.
+#[derive(Debug, thiserror::Error)]
+#[error("a quote is never closed")]
+pub(super) struct Unclosed(pub(super) u64);
+
+impl Scanner {
+    /// Starts where a record does.
+    pub(super) fn new(offset: u64) -> Self {
+        Self { state: State::Outside(b'\n'), offset, opened: 0, value_bytes_max: RECORD_BYTES_MAX }
+    }
+
+    /// Scans until the first record that begins at offset `wanted` or later: how many bytes precede it, if it
+    /// begins in or right after these bytes. Otherwise all bytes are scanned.
+    fn scan(&mut self, bytes: &[u8], wanted: u64) -> Option<usize> {
+        let first = self.offset;
+        let mut at = 0;
+        let found = loop {
+            match self.state {
+                State::Inside => match memchr(b'"', &bytes[at..]) {
+                    Some(quote) => (self.state, at) = (State::Closing, at + quote + 1),
+                    None => break None,
+                },
+                State::Closing => match bytes.get(at) {
+                    Some(b'"') => (self.state, at) = (State::Inside, at + 1),
+                    Some(_) => self.state = State::Outside(b'"'),
+                    None => break None,
+                },
+                State::Outside(before) => {
+                    let quote = memchr(b'"', &bytes[at..]).map(|quote| at + quote);
+                    let end = quote.unwrap_or(bytes.len());
+                    // The newline before the wanted offset will do.
+                    let from = wanted.saturating_sub(first + 1).min(end as u64) as usize;
+                    let from = from.max(at);
+                    if let Some(newline) = memchr(b'\n', &bytes[from..end]) {
+                        self.state = State::Outside(b'\n');
+                        break Some(from + newline + 1);
+                    }
+                    let before = if end > at { bytes[end - 1] } else { before };
+                    let Some(quote) = quote else {
+                        self.state = State::Outside(before);
+                        break None;
+                    };
+                    self.state = if matches!(before, DELIMITER | b'\n' | b'\r') {
+                        self.opened = first + quote as u64;
+                        State::Inside
+                    } else {
+                        State::Outside(b'"')
+                    };
+                    at = quote + 1;
+                }
+            }
+        };
+        self.offset = first + found.unwrap_or(bytes.len()) as u64;
+        found
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.state == State::Inside && self.offset - self.opened > self.value_bytes_max
+    }
+}
+
+/// The bytes of a part of a file, which begins with a record. Fails with [`Unclosed`].
+#[derive(Debug)]
+pub(super) struct Checked<R> {
+    bytes: R,
+    scanner: Scanner,
+}
+
+impl<R: Read> Checked<R> {
+    pub(super) fn new(bytes: R, offset: u64) -> Self {
+        Self { bytes, scanner: Scanner::new(offset) }
+    }
+}
+
+impl<R: Read> Read for Checked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.bytes.read(buffer)?;
+        self.scanner.scan(&buffer[..count], u64::MAX);
+        let ends = count == 0 && !buffer.is_empty() && self.scanner.state == State::Inside;
+        if ends || self.scanner.is_too_long() {
+            return Err(io::Error::other(Unclosed(self.scanner.opened)));
+        }
+        Ok(count)
+    }
+}
+
+/// Some boundaries of a file, in order; the first is where its text begins.
+#[derive(Debug, Default)]
+struct Marks(Vec<u64>);
+
+impl Marks {
+    /// The first record that begins at this offset or later; the end of the file where none does.
+    fn record_start(&mut self, file: &mut File, bytes: u64, offset: u64, distance: u64) -> io::Result<u64> {
+        if offset == 0 || offset >= bytes {
+            return Ok(offset.min(bytes));
+        }
+        if self.0.is_empty() {
+            self.0.push(text_start(file)?);
+        }
+        let known = self.0.partition_point(|mark| *mark <= offset).max(1) - 1;
+        let mut at = self.0[known];
+        if at >= offset {
+            return Ok(at);
+        }
+        file.seek(SeekFrom::Start(at))?;
+        let mut scanner = Scanner::new(at);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let count = file.read(&mut chunk)?;
+            if count == 0 || scanner.is_too_long() {
+                // The part before reads the rest, and fails at the quote that is not closed.
+                return Ok(bytes);
+            }
+            let mut rest = &chunk[..count];
+            loop {
+                let last = self.0.last().copied().unwrap_or(at);
+                // Behind the last mark new ones are made on the way.
+                let stop = if last <= at { offset.min(last + distance) } else { offset };
+                let Some(found) = scanner.scan(rest, stop) else { break };
+                at = scanner.offset;
+                rest = &rest[found..];
+                if at >= last + distance {
+                    self.0.push(at);
+                }
+                if at >= offset {
+                    return Ok(at);
+                }
+            }
+        }
+    }
+}
+
+/// A state of a file: path, size, and time of its last change in nanoseconds.
+pub(super) type Version = (PathBuf, u64, i64);
+
+/// The boundaries of the files of a table.
+#[derive(Debug, Default)]
+pub(super) struct Boundaries(Mutex<HashMap<Version, Arc<Mutex<Marks>>>>);
+
+impl Boundaries {
+    /// The first record that begins at this offset of the file or later; the end of the file where none does. The
+    /// same whoever asks, and in whichever order: parts of a file that meet at an offset have each record once.
+    pub(super) fn record_start(&self, version: &Version, offset: u64) -> io::Result<u64> {
+        let marks = {
+            let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if files.len() >= FILES_MAX && !files.contains_key(version) {
+                files.clear();
+            }
+            files.entry(version.clone()).or_default().clone()
+        };
+        let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let distance = MARK_BYTES.max(version.1 / MARKS_MAX);
+        marks.record_start(&mut File::open(&version.0)?, version.1, offset, distance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write as _;
+
+    /// Where records begin by the `csv` crate, and the end of the text.
+    fn expected(text: &[u8]) -> Vec<u64> {
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text);
+        let mut starts = vec![0];
+        let mut record = csv::ByteRecord::new();
+        while reader.read_byte_record(&mut record).unwrap() {
+            starts.push(reader.position().byte());
+        }
+        starts.pop();
+        starts
+    }
+
+    proptest! {
+        /// Every offset gives the start of a record as the `csv` crate reads them, whatever came before.
+        #[test]
+        fn boundaries_are_those_of_the_csv_crate(
+            parts in proptest::collection::vec(
+                proptest::sample::select(vec!["a", ",", "\n", "\"", "\"\"", "\r\n", "\",\"", "\"\n", "é"]), 0..60),
+            offsets in proptest::collection::vec(0_u64..150, 1..8),
+            distance in 1_u64..20,
+        ) {
+            let text = parts.concat();
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            let bytes = text.len() as u64;
+            let mut marks = Marks::default();
+            for offset in offsets {
+                let found = marks.record_start(&mut file, bytes, offset, distance).unwrap();
+                prop_assert!(found >= offset.min(bytes));
+                // Reading both parts gives the records of the whole.
+                let whole = expected(text.as_bytes()).len();
+                let (head, tail) = text.as_bytes().split_at(found as usize);
+                prop_assert_eq!(expected(head).len() + expected(tail).len(), whole, "at {} of {:?}", found, text);
+                // No later than at the first newline that the csv crate takes for the end of a record.
+                let next = expected(text.as_bytes()).into_iter()
+                    .map(|start| start + u64::from(text.as_bytes().get(start as usize) == Some(&b'\n')))
+                    .find(|start| *start >= offset && *start > 0 && text.as_bytes()[*start as usize - 1] == b'\n');
+                if let Some(next) = next.filter(|_| offset > 0) {
+                    prop_assert!(found <= next, "{} instead of {} of {:?}", found, next, text);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_ends_the_reading() {
+        let text = b"a,b\n1,\"x\n2,y\n";
+        let mut read = Vec::new();
+        let error = Checked::new(&text[..], 0).read_to_end(&mut read).unwrap_err();
+        let unclosed = error.get_ref().and_then(|e| e.downcast_ref::<Unclosed>()).unwrap();
+        assert_eq!(unclosed.0, 6);
+        // Long before the end of a large file.
+        let mut checked = Checked::new(io::repeat(b'"').take(1).chain(io::repeat(b'x')), 0);
+        checked.scanner.value_bytes_max = 1 << 20;
+        let error = io::copy(&mut checked, &mut io::sink()).unwrap_err();
+        assert!(error.get_ref().is_some_and(|e| e.is::<Unclosed>()));
+    }
+}

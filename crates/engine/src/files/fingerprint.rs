@@ -1,0 +1,86 @@
+//! What tells two states of a table's files apart.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::DEPTH_MAX;
+use crate::error::{EngineError, Result};
+
+/// Of files up to this size the bytes are compared too: many are of one size, and made at one time.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// What tells two states of a file or folder apart: names, sizes and times of its files, and what is in small
+/// ones. Its own name does not matter. Never 0.
+///
+/// # Errors
+/// When it can't be looked at.
+pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
+    let mut files = Vec::new();
+    list(path, Path::new(""), DEPTH_MAX, &mut files)
+        .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
+    files.sort();
+    let mut text = String::new();
+    for (name, bytes, changed, inside) in files {
+        let _ = writeln!(text, "{name}\0{bytes}\0{changed}\0{inside}");
+    }
+    Ok(hash(text.as_bytes()).max(1))
+}
+
+/// FNV-1a: the same on all nodes, whatever their version of anything.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn list(
+    path: &Path,
+    name: &Path,
+    depth: usize,
+    found: &mut Vec<(String, u64, i128, u64)>,
+) -> std::io::Result<()> {
+    let metadata = path.metadata()?;
+    if !metadata.is_dir() {
+        let changed = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH);
+        let changed = changed.map_or(-1, |since| since.as_nanos() as i128);
+        let inside = if metadata.len() <= SMALL_BYTES { hash(&std::fs::read(path)?) } else { 0 };
+        found.push((name.display().to_string(), metadata.len(), changed, inside));
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && depth > 0 {
+            list(&entry.path(), &name.join(entry.file_name()), depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (name, text) in [("a/t.csv", "1"), ("b/t.csv", "2"), ("c/t.csv", "1")] {
+            std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            std::fs::write(path(name), text).unwrap();
+            let file = std::fs::File::options().append(true).open(path(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        let of = |name: &str| fingerprint(&path(name)).unwrap();
+        assert_ne!(of("a/t.csv"), of("b/t.csv"), "other bytes");
+        assert_eq!(of("a/t.csv"), of("c/t.csv"), "the same wherever it is");
+        assert_eq!(of("a"), of("c"), "folders too");
+        let before = of("a/t.csv");
+        std::fs::write(path("a/t.csv"), "12").unwrap();
+        assert_ne!(of("a/t.csv"), before, "another size");
+        std::fs::write(path("c/u.csv"), "1").unwrap();
+        assert_ne!(of("c"), before, "another file");
+        assert!(fingerprint(&path("none")).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Files and folders as tables.
+
+mod arrow;
+mod by_name;
+mod columns;
+mod csv;
+mod fingerprint;
+mod json;
+mod memory;
+mod parquet;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::error::DataFusionError;
+use datafusion::prelude::SessionContext;
+use url::Url;
+
+use self::by_name::ByName;
+pub(crate) use self::fingerprint::{fingerprint, hash};
+pub(crate) use self::memory::load;
+use crate::error::{EngineError, Result};
+
+/// Deepest folder that is looked into for files.
+const DEPTH_MAX: usize = 16;
+
+/// A kind of file, by the ends of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Parquet,
+    Csv,
+    Json,
+    Arrow,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Option<(Self, String)> {
+        let extension = path.extension()?.to_str()?.to_owned();
+        let kind = match extension.to_ascii_lowercase().as_str() {
+            "parquet" | "pq" => Self::Parquet,
+            "csv" => Self::Csv,
+            "json" | "jsonl" | "ndjson" => Self::Json,
+            "arrow" | "arrows" | "feather" | "ipc" => Self::Arrow,
+            _ => return None,
+        };
+        Some((kind, extension))
+    }
+
+    fn format(self) -> Arc<dyn FileFormat> {
+        match self {
+            // A format of its own does not look at the session's options.
+            Self::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
+            Self::Csv => Arc::new(ByName::new(csv::Csv::default())),
+            Self::Json => Arc::new(ByName::new(json::Json)),
+            Self::Arrow => Arc::new(ByName::new(arrow::Ipc)),
+        }
+    }
+}
+
+/// A table over a file, or over all files below a folder.
+pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dyn TableProvider>> {
+    let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
+    let path = path.canonicalize().map_err(|e| fail(e.to_string()))?;
+    let (kind, extension) = if path.is_dir() {
+        let mut found = BTreeSet::new();
+        look(&path, DEPTH_MAX, &mut |path| found.extend(Kind::of(&path))).map_err(|e| fail(e.to_string()))?;
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (Some(one), None) => one,
+            (None, _) => return Err(fail("no Parquet, CSV, JSON or Arrow file in it".into())),
+            (Some((_, one)), Some((_, other))) => {
+                return Err(fail(format!("files of several kinds in it (.{one}, .{other})")));
+            }
+        }
+    } else {
+        Kind::of(&path).ok_or_else(|| {
+            fail("not a kind of file that is known: .parquet, .csv, .json, .jsonl, .arrow, .arrows".into())
+        })?
+    };
+    if kind == Kind::Parquet {
+        let path = path.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            let mut files = Vec::new();
+            look(&path, DEPTH_MAX, &mut |path| files.push(path))
+                .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
+            files.iter().filter(|path| Kind::of(path).is_some()).try_for_each(|path| parquet::check(path))
+        });
+        checked.await.map_err(|e| EngineError::Internal(e.to_string()))??;
+    }
+    // As a URL: in a text, `*`, `?` and `[` of a name would stand for other files.
+    let url = if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
+    let url = url.map_err(|()| fail("no absolute path".into()))?;
+    let options = ListingOptions::new(kind.format()).with_file_extension(format!(".{extension}"));
+    let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
+        .with_listing_options(options)
+        .with_expr_adapter_factory(Arc::new(parquet::UniqueNames))
+        .infer_partitions_from_path(&context.state())
+        .await?
+        .infer_schema(&context.state())
+        .await
+        .map_err(|e| {
+            // Our own errors name the file already.
+            let is_named = matches!(&e, DataFusionError::External(inner) if inner.is::<EngineError>());
+            match EngineError::from(e) {
+                EngineError::File(reason) | EngineError::Data(reason) if !is_named => fail(reason),
+                other => other,
+            }
+        })?;
+    Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// Gives all files below a folder, or the one that the path is of. Hidden ones are passed over.
+fn look(path: &Path, depth: usize, give: &mut dyn FnMut(PathBuf)) -> std::io::Result<()> {
+    if !path.is_dir() {
+        give(path.to_owned());
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && depth > 0 {
+            look(&entry.path(), depth - 1, give)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! What files of text have in common.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+
+/// Bytes read at once.
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+
+/// A record of text is no longer than this: one that does not end would take the rest of the file into memory.
+pub(super) const RECORD_BYTES_MAX: u64 = 256 << 20;
+
+/// The text of a batch has about this many bytes at most.
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// The bytes that may precede the text of a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Where the text of a file begins: after its byte order mark.
+pub(super) fn text_start(file: &mut File) -> io::Result<u64> {
+    let mut first = Vec::new();
+    file.rewind()?;
+    file.take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut first)?;
+    Ok(if first == BYTE_ORDER_MARK { first.len() as u64 } else { 0 })
+}
+
+/// The line, from 1, on which a byte of a file stands.
+pub(super) fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
+    let mut before = File::open(path)?.take(offset);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut line = 1;
+    loop {
+        match before.read(&mut chunk)? {
+            0 => return Ok(line),
+            count => line += memchr::memchr_iter(b'\n', &chunk[..count]).count() as u64,
+        }
+    }
+}
+
+/// Rows of the next batch, after one of so many rows and bytes.
+pub(super) fn batch_rows_for(bytes: u64, rows: usize, rows_max: usize) -> usize {
+    let row_bytes = (bytes / rows.max(1) as u64).max(1);
+    ((BATCH_BYTES / row_bytes) as usize).clamp(1, rows_max)
+}
