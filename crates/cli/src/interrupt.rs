@@ -1,4 +1,6 @@
 //! Ctrl-C: the first stops cleanly, the second at once.
+//!
+//! Queries have threads of their own (`lightship_engine`), so none of them keeps a signal from being seen.
 
 use tokio::sync::watch;
 

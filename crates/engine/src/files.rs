@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use arrow_schema::{DataType, Fields, Schema};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::arrow::ArrowFormat;
@@ -89,7 +90,27 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             EngineError::File(reason) | EngineError::Data(reason) => fail(reason),
             other => other,
         })?;
+    let config = match &config.file_schema {
+        Some(schema) => {
+            let schema = Arc::new(with_wide_keys(schema));
+            config.with_schema(schema)
+        }
+        None => config,
+    };
     Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// Columns whose dictionaries have keys of 32 bits: each batch of a file may bring a dictionary of its own, and an
+/// operator that gathers rows of several makes one of all their values, for which 8 or 16 bits may be too few.
+fn with_wide_keys(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter().map(|field| match field.data_type() {
+        DataType::Dictionary(keys, values) if keys.primitive_width().is_some_and(|bytes| bytes < 4) => {
+            let wide = DataType::Dictionary(Box::new(DataType::Int32), values.clone());
+            Arc::new(field.as_ref().clone().with_data_type(wide))
+        }
+        _ => field.clone(),
+    });
+    Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone())
 }
 
 fn look(folder: &Path, depth: usize, found: &mut BTreeSet<(Kind, String)>) -> std::io::Result<()> {

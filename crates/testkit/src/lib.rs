@@ -5,5 +5,6 @@ pub mod mariadb;
 pub mod postgres;
 pub mod results;
 mod rng;
+pub mod statements;
 pub mod tpch;
 pub mod wide;

@@ -486,7 +486,9 @@ mod tests {
 
     fn members(name: &str) -> Arc<Members> {
         let client = ClientConfig::default();
-        let dial = Dial { tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
+        let runtime = tokio::runtime::Handle::current();
+        let dial =
+            Dial { runtime, tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
         Members::new(name.into(), Vec::new(), dial).unwrap()
     }
 
