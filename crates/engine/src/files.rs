@@ -91,11 +91,12 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             other => other,
         })?;
     let config = match &config.file_schema {
-        Some(schema) => {
+        // What reads Arrow files does not cast.
+        Some(schema) if kind == Kind::Parquet => {
             let schema = Arc::new(with_wide_keys(schema));
             config.with_schema(schema)
         }
-        None => config,
+        _ => config,
     };
     Ok(Arc::new(ListingTable::try_new(config)?))
 }
