@@ -20,7 +20,7 @@ pub const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
 /// Deepest statement. A level is what can put one part of a statement into another: an operator, a keyword, a parenthesis.
 /// What stands side by side, between commas, does not add up. A condition `a = 1 OR a = 2 OR ...` has two levels a term.
-pub const STATEMENT_DEPTH_MAX: usize = 4096;
+pub const STATEMENT_DEPTH_MAX: usize = 2048;
 
 /// Tables that a statement can read, each as often as it is named.
 pub const STATEMENT_READS_MAX: usize = 1024;
@@ -250,7 +250,7 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
 
 /// Stack that a level of a statement may take at most, in whatever is done with it: several times what was measured without
 /// optimisation (docs/decisions/0015-depth-of-statements.md).
-const LEVEL_STACK_BYTES: usize = 48 << 10;
+const LEVEL_STACK_BYTES: usize = 96 << 10;
 
 const _: () = assert!(STATEMENT_DEPTH_MAX * LEVEL_STACK_BYTES <= crate::threads::STACK_BYTES);
 
