@@ -74,6 +74,9 @@ pub(crate) struct Position {
     pub(crate) column: u32,
 }
 
+/// Characters of a statement's line that are shown around an error.
+const SHOWN_MAX: usize = 100;
+
 impl Position {
     /// Finds the line of a column that was counted from an earlier one, over line ends.
     fn settle(&mut self, sql: &str) {
@@ -142,7 +145,12 @@ impl CliError {
             position.settle(sql);
             let Position { line, column } = *position;
             let text = sql.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
-            let indent = " ".repeat(column.saturating_sub(1) as usize);
+            let before = column.saturating_sub(1) as usize;
+            // Of a long line, what fits a terminal.
+            let left_out =
+                if text.chars().count() > SHOWN_MAX { before.saturating_sub(SHOWN_MAX / 2) } else { 0 };
+            let text: String = text.chars().skip(left_out).take(SHOWN_MAX).collect();
+            let indent = " ".repeat(before - left_out);
             self.message = format!("{}\n  {text}\n  {indent}^", self.message);
         }
         self

@@ -1,4 +1,6 @@
 //! Signals that end a command: the first cleanly, the second at once.
+//!
+//! Queries have threads of their own (`lightship_engine`), so none of them keeps a signal from being seen.
 
 use std::sync::OnceLock;
 

@@ -21,9 +21,14 @@ mod progress;
 mod report;
 mod size;
 
+use std::time::Duration;
+
 use clap::Parser;
 
 use crate::error::CliError;
+
+/// Threads have this long to end once the command has.
+const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Ships query results: from a node, a database or files, to files, a database
 /// or the terminal, as fast as the link and both machines allow, inside a memory
@@ -64,12 +69,25 @@ fn run(cli: Cli) -> Result<(), CliError> {
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
         .init();
-    // Files are written on threads of their own; two workers keep a slow step of
+    log_panics_of_queries();
+    // Files are written and queries run on threads of their own; two workers keep a slow step of
     // one connection from holding up another.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).max(2))
         .enable_all()
         .build()
         .map_err(|e| CliError::internal(format!("can't start the runtime: {e}")))?;
-    runtime.block_on(interrupt::interruptible(cli.command, cli.json))
+    let done = runtime.block_on(interrupt::interruptible(cli.command, cli.json));
+    // A thread that is stuck in a file or a pipe does not keep the process.
+    runtime.shutdown_timeout(THREADS_TIMEOUT);
+    done
+}
+
+/// Where a query panicked is for the log; what the user is told is in the query's error.
+fn log_panics_of_queries() {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| match std::thread::current().name() {
+        Some(lightship_engine::THREAD_NAME) => tracing::info!(%panic, "a query failed"),
+        _ => others(panic),
+    }));
 }

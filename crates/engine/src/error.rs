@@ -6,6 +6,8 @@ use datafusion::error::DataFusionError;
 use lightship_sources::SourceError;
 use lightship_wire::control::{ErrorCode, Failure};
 
+use crate::threads::{Part, panicked};
+
 /// Result of this crate.
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
@@ -51,6 +53,16 @@ pub enum EngineError {
         /// How much was needed, where known.
         needed_bytes: Option<u64>,
     },
+    /// The statement is too large, too deep, or stands for too many reads.
+    #[error("{message}")]
+    TooComplex {
+        /// Which bound it exceeds.
+        message: String,
+        /// Line and column, from 1, where known.
+        position: Option<(u32, u32)>,
+        /// What to do instead.
+        hint: Option<String>,
+    },
     /// Another node of the cluster has failed, or the way to it.
     #[error("{0}")]
     Remote(Failure),
@@ -60,6 +72,14 @@ pub enum EngineError {
     /// A fault of the engine.
     #[error("{0}")]
     Internal(String),
+    /// A fault of the engine that ended what it did for one query.
+    #[error("a fault in {part} the query: {message}")]
+    Panic {
+        /// What was done when it happened.
+        part: Part,
+        /// What is known of it.
+        message: String,
+    },
 }
 
 impl EngineError {
@@ -71,12 +91,17 @@ impl EngineError {
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
             Self::Remote(failure) => return failure.clone(),
             Self::Data(_) | Self::BadFile { .. } => ErrorCode::Data,
-            Self::Limit { .. } => ErrorCode::Limit,
-            Self::Config(_) | Self::Internal(_) => ErrorCode::Internal,
+            Self::Limit { .. } | Self::TooComplex { .. } => ErrorCode::Limit,
+            Self::Config(_) | Self::Internal(_) | Self::Panic { .. } => ErrorCode::Internal,
         };
         let mut failure = Failure::new(code, self.to_string());
         match self {
-            Self::Sql { position, hint, .. } => (failure.position, failure.hint) = (*position, hint.clone()),
+            Self::Sql { position, hint, .. } | Self::TooComplex { position, hint, .. } => {
+                (failure.position, failure.hint) = (*position, hint.clone());
+            }
+            Self::Panic { .. } => {
+                failure.hint = Some("other queries go on; write this one in another way".into());
+            }
             Self::Forbidden(_) => {
                 failure.hint = Some("a node runs only queries, over the tables it was given".into());
             }
@@ -131,6 +156,10 @@ impl From<DataFusionError> for EngineError {
                     },
                 }
             }
+            E::ExecutionJoin(error) => match error.try_into_panic() {
+                Ok(panic) => panicked(Part::Running, panic),
+                Err(error) => Self::Internal(error.to_string()),
+            },
             E::ArrowError(inner, context) => match *inner {
                 arrow_schema::ArrowError::ExternalError(inner) => Self::from(E::External(inner)),
                 inner => Self::of_shared(&E::ArrowError(Box::new(inner), context)),
@@ -143,13 +172,24 @@ impl From<DataFusionError> for EngineError {
 impl EngineError {
     fn of_shared(error: &DataFusionError) -> Self {
         use DataFusionError as E;
-        let message = error.message().into_owned();
+        let mut message = error.message().into_owned();
+        // Its own faults end with a request to report them to DataFusion, also where they are part of another text.
+        if let Some(end) = message.find(REPORT_REQUEST) {
+            message.truncate(end);
+        }
         match error {
             E::SQL(error, _) => {
                 use datafusion::sql::sqlparser::parser::ParserError;
                 let message = match &**error {
+                    ParserError::RecursionLimitExceeded => {
+                        return Self::TooComplex {
+                            message: "the statement has too many parentheses or queries inside each other"
+                                .into(),
+                            position: None,
+                            hint: Some("name inner queries in a WITH clause".into()),
+                        };
+                    }
                     ParserError::ParserError(text) | ParserError::TokenizerError(text) => text.clone(),
-                    other => other.to_string(),
                 };
                 let position = position_in(&message);
                 Self::Sql { message, position, hint: None }
@@ -158,6 +198,8 @@ impl EngineError {
                 Self::Sql { message, position: None, hint: None }
             }
             E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
+            // Its own text asks the user to report it to DataFusion.
+            E::Internal(fault) => Self::Panic { part: Part::Running, message: fault.clone() },
             E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
             E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),
             E::Context(_, inner) | E::Diagnostic(_, inner) => Self::of_shared(inner),
@@ -207,6 +249,10 @@ impl EngineError {
             Self::Remote(failure) => Self::Remote(failure.clone()),
             Self::Config(message) => Self::Config(message.clone()),
             Self::Internal(message) => Self::Internal(message.clone()),
+            Self::TooComplex { message, position, hint } => {
+                Self::TooComplex { message: message.clone(), position: *position, hint: hint.clone() }
+            }
+            Self::Panic { part, message } => Self::Panic { part: *part, message: message.clone() },
         }
     }
 }
@@ -217,10 +263,34 @@ impl From<EngineError> for DataFusionError {
     }
 }
 
+/// Begins what DataFusion adds to faults of its own.
+const REPORT_REQUEST: &str = ".\nThis issue was likely caused by a bug in DataFusion";
+
 /// The parser gives the position of a syntax error in its text only.
 fn position_in(message: &str) -> Option<(u32, u32)> {
     let (_, rest) = message.rsplit_once("Line: ")?;
     let (line, rest) = rest.split_once(", Column: ")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     Some((line.parse().ok()?, rest[..digits].parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_do_not_ask_for_reports_to_another_project() {
+        let fault = || DataFusionError::Internal("no such partition".into());
+        let cases = [
+            fault(),
+            DataFusionError::Shared(Arc::new(fault())),
+            DataFusionError::Context("while joining".into(), Box::new(fault())),
+            DataFusionError::Execution(fault().to_string()),
+            DataFusionError::External(Box::new(fault())),
+        ];
+        for error in cases {
+            let failure = EngineError::from(error).to_failure();
+            assert!(failure.message.ends_with("no such partition"), "{failure:?}");
+        }
+    }
 }

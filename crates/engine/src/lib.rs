@@ -11,44 +11,37 @@ mod cluster;
 mod error;
 mod files;
 mod pushdown;
+mod query;
 mod remote;
 mod service;
+mod statement;
+mod stop;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
-use datafusion::common::stats::Precision;
-use datafusion::error::DataFusionError;
-use datafusion::execution::SessionState;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
-    execute_stream,
-};
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
-use futures::StreamExt;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use lightship_sources::{ReadOptions, Source, TableName};
-use lightship_wire::control::{ErrorCode, Failure};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use cluster::{Cluster, Local, LocalTable};
+use threads::Threads;
 
 pub use cluster::{
     ClusterConfig, ClusterLoad, Member, MemberChange, MemberState, OverlayConfig, OverlayState, Wire,
     change_members,
 };
 pub use error::{EngineError, Result};
-
-/// A query of a cluster waits so long for others to end.
-const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+pub use query::Running;
+pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
+pub use threads::{Part, THREAD_NAME};
 
 /// How an engine runs.
 #[derive(Debug, Clone)]
@@ -101,6 +94,7 @@ pub struct Engine {
     config: EngineConfig,
     tables: BTreeMap<String, Registered>,
     cluster: Option<Arc<Cluster>>,
+    threads: Arc<Threads>,
 }
 
 impl Engine {
@@ -126,10 +120,16 @@ impl Engine {
         *reserved = (*reserved).min(config.query_memory_bytes / 8);
         // Strings, not views (docs/decisions/0003-strings-not-views.md).
         options.sql_parser.map_string_types_to_utf8view = false;
-        let mut context = SessionContext::new_with_config_rt(session, Arc::new(runtime.build()?));
-        arithmetic::register(&mut context)?;
-        context.add_analyzer_rule(arithmetic::rule());
-        Ok(Self { context, config, tables: BTreeMap::new(), cluster: None })
+        let mut state = SessionStateBuilder::new()
+            .with_config(session)
+            .with_runtime_env(Arc::new(runtime.build()?))
+            .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(stop::YieldWhereRowsMultiply))
+            .build();
+        arithmetic::register(&mut state)?;
+        state.add_analyzer_rule(arithmetic::rule());
+        let context = SessionContext::new_with_state(state);
+        Ok(Self { context, config, tables: BTreeMap::new(), cluster: None, threads: Threads::start()? })
     }
 
     /// The tables, by name.
@@ -220,7 +220,7 @@ impl Engine {
         };
         let local =
             Local { context: self.context.clone(), tables: self.tables.values().map(table).collect() };
-        self.cluster = Some(Cluster::join(config, local).await?);
+        self.cluster = Some(Cluster::join(config, local, self.threads.clone()).await?);
         Ok(())
     }
 
@@ -251,84 +251,6 @@ impl Engine {
             cluster.members().leave();
         }
     }
-
-    /// Plans a query and begins it.
-    ///
-    /// # Errors
-    /// [`EngineError::Sql`] for what is not SQL or names what is not there,
-    /// [`EngineError::Forbidden`] for statements that do more than read.
-    pub async fn query(&self, sql: &str) -> Result<Running> {
-        let (state, place) = match &self.cluster {
-            None => (self.context.state(), None),
-            Some(cluster) => {
-                let place = cluster.places.clone().acquire_owned();
-                let place = tokio::time::timeout(QUEUE_TIMEOUT, place).await.map_err(|_| {
-                    let message = "as many queries of the cluster as may are running here";
-                    EngineError::Remote(Failure { retryable: true, ..Failure::new(ErrorCode::Busy, message) })
-                })?;
-                cluster.members().tried().await;
-                (cluster.state()?, place.ok())
-            }
-        };
-        let plan = state.create_logical_plan(sql).await?;
-        let reads_only =
-            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        reads_only.verify_plan(&plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))?;
-        if let Some(cluster) = &self.cluster
-            && let Some((inner, run)) = explained(&plan)
-        {
-            return self.explain(cluster, &state, inner, run).await;
-        }
-        let plan = state.create_physical_plan(&plan).await?;
-        let (rows_estimate, _) = size_of(plan.as_ref());
-        tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
-        let plan = if self.cluster.is_some() { cluster::until_error(plan)? } else { plan };
-        let schema = plan.schema();
-        let batches = execute_stream(plan, state.task_ctx())?;
-        Ok(Running { schema, rows_estimate, batches, place })
-    }
-}
-
-/// The query of an EXPLAIN, and whether it is to be run.
-fn explained(plan: &LogicalPlan) -> Option<(&LogicalPlan, bool)> {
-    match plan {
-        LogicalPlan::Explain(explain) => Some((&explain.plan, false)),
-        LogicalPlan::Analyze(analyze) => Some((&analyze.input, true)),
-        _ => None,
-    }
-}
-
-impl Engine {
-    /// The answer to an EXPLAIN: two rows, the plan for people and, as JSON, for programs.
-    async fn explain(
-        &self,
-        cluster: &Arc<Cluster>,
-        state: &SessionState,
-        query: &LogicalPlan,
-        run: bool,
-    ) -> Result<Running> {
-        let plan = state.create_physical_plan(query).await?;
-        let nodes = cluster::snapshot_of(state)?;
-        let explained = cluster::explain::explain(cluster, &nodes, plan, state.task_ctx(), run).await?;
-        let json = serde_json::to_string(&explained).map_err(|e| EngineError::Internal(e.to_string()))?;
-        let kinds = StringArray::from(vec!["distributed_plan", "distributed_plan_json"]);
-        let texts = StringArray::from(vec![explained.plan, json]);
-        let columns: [(_, ArrayRef); 2] = [("plan_type", Arc::new(kinds)), ("plan", Arc::new(texts))];
-        let rows = RecordBatch::try_from_iter(columns).map_err(DataFusionError::from)?;
-        let schema = rows.schema();
-        let batches = futures::stream::once(async move { Ok(rows) });
-        let batches = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches));
-        Ok(Running { schema, rows_estimate: Some(2), batches, place: None })
-    }
-}
-
-/// Rows and bytes that a plan is expected to give, where that is known.
-fn size_of(plan: &dyn ExecutionPlan) -> (Option<u64>, Option<u64>) {
-    let Ok(statistics) = StatisticsContext::new().compute(plan, &StatisticsArgs::new()) else {
-        return (None, None);
-    };
-    let number = |precision: &Precision<usize>| precision.get_value().map(|&value| value as u64);
-    (number(&statistics.num_rows), number(&statistics.total_byte_size))
 }
 
 impl Registered {
@@ -343,39 +265,5 @@ impl Registered {
             identity: None,
             shared: false,
         }
-    }
-}
-
-/// A query that has begun. Dropping it stops it.
-pub struct Running {
-    schema: SchemaRef,
-    rows_estimate: Option<u64>,
-    batches: SendableRecordBatchStream,
-    /// Among the queries of the cluster, until the last row.
-    place: Option<OwnedSemaphorePermit>,
-}
-
-impl Running {
-    /// Columns of the result.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// Rows that the planner expects, where it has an idea.
-    pub fn rows_estimate(&self) -> Option<u64> {
-        self.rows_estimate
-    }
-
-    /// The batches, with errors that a client understands.
-    pub fn into_rows(self) -> lightship_transport::net::Rows {
-        // What has failed gives back what it holds, even if it is still held itself.
-        let begun = Some((self.batches, self.place));
-        Box::pin(futures::stream::unfold(begun, |begun| async move {
-            let (mut batches, place) = begun?;
-            match batches.next().await? {
-                Ok(batch) => Some((Ok(batch), Some((batches, place)))),
-                Err(error) => Some((Err(EngineError::from(error).to_failure()), None)),
-            }
-        }))
     }
 }

@@ -7,5 +7,6 @@ pub mod proxy;
 pub mod queries;
 pub mod results;
 mod rng;
+pub mod statements;
 pub mod tpch;
 pub mod wide;

@@ -26,6 +26,10 @@ use crate::size::{Size, grouped};
 /// statement opens a file or writes. Beyond this host a node listens only with
 /// TLS and a token.
 ///
+/// Asked to stop (Ctrl-C, SIGTERM), it takes no more connections and gives running
+/// queries 5 seconds to end; those that have not are cancelled. Asked a second time, it ends at
+/// once with exit code 130.
+///
 /// With --join, or --advertise for the first one, it is a node of a cluster: a
 /// query to any of them is answered by all. A table may be in parts, each node
 /// with rows of its own, or shared, in files that all nodes can read.
@@ -470,6 +474,7 @@ pub(crate) async fn cmd_node(
     let args = args.with_file()?;
     let (addresses, config) = (args.addresses()?, args.server()?);
     check_descriptors(config.descriptors_max());
+    let grace = config.shutdown_grace;
     let mut engine = Engine::new(args.engine())?;
     // The address first: reading tables into memory for nothing is a waste.
     let server = Server::bind(&addresses, config).await?;
@@ -521,8 +526,15 @@ pub(crate) async fn cmd_node(
     }
     let engine = Arc::new(engine);
     let follow = tokio::spawn(follow(engine.clone(), stop.clone()));
+    let mut asked = stop.clone();
+    let announce = tokio::spawn(async move {
+        if asked.wait_for(|&asked| asked).await.is_ok() {
+            crate::say!("stopping: running queries have {} s to end", grace.as_secs());
+        }
+    });
     let ended = server.run(engine, stop).await;
     follow.abort();
+    announce.abort();
     Ok(ended?)
 }
 

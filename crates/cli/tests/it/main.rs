@@ -4,6 +4,7 @@
 mod bad_input;
 mod calibrate;
 mod cluster;
+mod compute;
 mod copy;
 mod databases;
 mod ends;

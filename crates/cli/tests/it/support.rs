@@ -221,6 +221,21 @@ impl Process {
         });
     }
 
+    /// Processor time that it has taken, in clock ticks (10 ms).
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        [11, 12].into_iter().map(|place| fields[place].parse::<u64>().expect("a number")).sum()
+    }
+
+    /// Waits until it computes: until it has taken another second of a processor.
+    #[track_caller]
+    pub(crate) fn computes(&self) {
+        let before = self.cpu_ticks();
+        until("it computes", || self.cpu_ticks() > before + 100);
+    }
+
     /// How many files it may have open, and how many it could come to have.
     pub(crate) fn files_max(&self) -> [String; 2] {
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("it runs");

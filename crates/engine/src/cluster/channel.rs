@@ -62,7 +62,9 @@ impl WorkerChannel for OwnChannel {
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let (part, _) = self.0.queries.begin(set.task_key)?;
         let key = set.task_key;
-        let taken = self.0.worker().coordinator_channel(headers, set, to_worker.map(Ok).boxed()).await;
+        let worker = self.0.worker();
+        let taken = worker.coordinator_channel(headers, set, to_worker.map(Ok).boxed());
+        let taken = work::STOP.scope(part.stop.clone(), taken).await;
         let reports = taken.map_err(|error| {
             let error = EngineError::from(error);
             // Who waits for the part's rows is told why there are none.

@@ -17,6 +17,7 @@ mod members;
 mod metrics;
 mod overlay;
 mod peer;
+mod planner;
 mod queries;
 mod reply;
 mod route;
@@ -34,7 +35,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_distributed::{DistributedExt, SessionStateBuilderExt, Worker, WorkerQueryContext};
+use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use lightship_transport::net::{Answer, ClientConfig, Intake};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::Failure;
@@ -55,6 +56,8 @@ use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::arithmetic;
 use crate::error::{EngineError, Result};
+use crate::stop::{StopFlag, YieldWhereRowsMultiply};
+use crate::threads::Threads;
 
 /// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
 pub(crate) const VERSION: &str = concat!(
@@ -208,6 +211,8 @@ pub(crate) struct Cluster {
     /// Places for queries that are planned here.
     pub(crate) places: Arc<Semaphore>,
     local: Local,
+    /// Where parts of plans are decoded and run.
+    threads: Arc<Threads>,
     worker: OnceCell<Worker>,
     /// In place of our own wire.
     #[cfg(feature = "grpc")]
@@ -241,7 +246,11 @@ impl Cluster {
     ///
     /// # Errors
     /// When the name is no address, a table's size can't be found out, or its part in overlays makes no sense.
-    pub(crate) async fn join(config: ClusterConfig, local: Local) -> Result<Arc<Self>> {
+    pub(crate) async fn join(
+        config: ClusterConfig,
+        local: Local,
+        threads: Arc<Threads>,
+    ) -> Result<Arc<Self>> {
         let mut tables = Vec::new();
         for table in &local.tables {
             tables.push(describe(&local.context, table).await?);
@@ -256,6 +265,8 @@ impl Cluster {
         let overlay = config.overlay.map(|part| Overlay::new(part, client.clone(), config.tls.clone()));
         let overlay = overlay.transpose()?;
         let dial = Dial {
+            // Connections are served by who has joined, not by threads that may be held by a query.
+            runtime: tokio::runtime::Handle::current(),
             overlay: overlay.clone(),
             tls: config.tls,
             client,
@@ -275,6 +286,7 @@ impl Cluster {
             queries: Arc::default(),
             places: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
+            threads,
             worker: OnceCell::new(),
             #[cfg(feature = "grpc")]
             grpc: OnceCell::new(),
@@ -400,8 +412,9 @@ impl Cluster {
         config.options_mut().execution.target_partitions = partitions;
         config.options_mut().catalog.create_default_catalog_and_schema = true;
         let snapshot = Arc::new(self.members.snapshot());
-        let mut state = SessionStateBuilder::new()
+        let builder = SessionStateBuilder::new()
             .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(YieldWhereRowsMultiply))
             .with_runtime_env(base.runtime_env().clone())
             .with_config(config.with_extension(self.clone()).with_extension(snapshot.clone()))
             .with_distributed_worker_resolver(Nodes(snapshot.clone()))
@@ -410,9 +423,8 @@ impl Cluster {
             .with_distributed_desired_task_count_handler(route::desired_tasks)
             .with_distributed_scale_up_leaf_node_handler(route::scale_up)
             .with_distributed_route_tasks_handler(route::route)
-            .with_distributed_children_isolator_unions(false)?
-            .with_distributed_planner()
-            .build();
+            .with_distributed_children_isolator_unions(false)?;
+        let mut state = planner::with_cluster_planner(builder).build();
         arithmetic::register(&mut state)?;
         state.add_analyzer_rule(arithmetic::rule());
         let all = datafusion::catalog::MemoryCatalogProvider::new();
@@ -438,11 +450,13 @@ impl Cluster {
                 let config = context.builder.config().get_or_insert_default();
                 adopt(config, &base);
                 config.set_extension(cluster.clone());
+                config.set_extension(Arc::new(work::STOP.try_with(StopFlag::clone).unwrap_or_default()));
                 let mut state = context
                     .builder
                     .with_distributed_user_codec(ShardCodec)
                     .with_distributed_channel_resolver(Channels(Arc::downgrade(&cluster)))
                     .with_distributed_worker_plan_rewrite_handler(route::only_known_leaves)
+                    .with_distributed_worker_plan_rewrite_handler(planner::stoppable_part)
                     .build();
                 arithmetic::register(&mut state)?;
                 Ok(state)
@@ -461,7 +475,7 @@ impl Cluster {
     /// # Errors
     /// What the node is told.
     pub(crate) async fn answer(self: &Arc<Self>, task: &Task) -> Result<Answer, Failure> {
-        work::answer(self, &self.worker(), task).await
+        work::answer(self, task).await
     }
 }
 
@@ -491,7 +505,7 @@ fn adopt(config: &mut SessionConfig, base: &SessionConfig) {
 /// What other nodes need to know of a table.
 async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table> {
     let plan = context.table(table.name.as_str()).await?.create_physical_plan().await?;
-    let (rows, bytes) = crate::size_of(plan.as_ref());
+    let (rows, bytes) = crate::query::size_of(plan.as_ref());
     let encoded = lightship_wire::schema::encode(&table.schema);
     Ok(Table {
         name: table.name.clone(),

@@ -18,6 +18,7 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Plan};
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use url::Url;
 
 use super::ask::{Ask, Request};
@@ -40,6 +41,8 @@ const ACCEPTOR: u32 = 1;
 /// How nodes are dialled.
 #[derive(Clone)]
 pub(crate) struct Dial {
+    /// Where connections live.
+    pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
     pub(crate) client: ClientConfig,
     /// Sockets to one node.
@@ -103,6 +106,17 @@ impl Peer {
     /// # Errors
     /// What the node says, or what has become of it.
     pub(crate) async fn ask(self: &Arc<Self>, ask: Ask, plan: Plan, lease: Option<Lease>) -> Result<Reply> {
+        let peer = self.clone();
+        let mut asking = JoinSet::new();
+        asking.spawn_on(async move { peer.ask_here(ask, plan, lease).await }, &self.dial.runtime);
+        match asking.join_next().await {
+            Some(Ok(reply)) => reply,
+            Some(Err(error)) => Err(EngineError::Internal(format!("asking node {}: {error}", self.name))),
+            None => Err(EngineError::Internal("nothing was asked".into())),
+        }
+    }
+
+    async fn ask_here(self: Arc<Self>, ask: Ask, plan: Plan, lease: Option<Lease>) -> Result<Reply> {
         let (way, direct) = self.way_of(&ask, &plan).await;
         let mut way = match way.or_else(|| self.take_idle()) {
             Some(way) => way,

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::peer::Reply;
 use crate::error::{EngineError, Result};
+use crate::stop::{StopFlag, StopGuard};
 
 /// So many queries that have ended are remembered.
 const ENDED_MAX: usize = 1024;
@@ -48,7 +49,7 @@ impl State {
 #[derive(Default)]
 struct Open {
     /// Parts that run here, and whom to tell that the query has ended.
-    parts: HashMap<TaskKey, oneshot::Sender<()>>,
+    parts: HashMap<TaskKey, (oneshot::Sender<()>, StopGuard)>,
     streams: Vec<Weak<Slot>>,
 }
 
@@ -117,6 +118,7 @@ impl Queries {
     /// When there is such a part, or there are as many as there may be.
     pub(crate) fn begin(self: &Arc<Self>, key: TaskKey) -> Result<(Part, oneshot::Receiver<()>)> {
         let (tell, told) = oneshot::channel();
+        let stop = StopFlag::default();
         let mut state = self.lock();
         if state.parts() >= PARTS_MAX {
             return Err(EngineError::Limit {
@@ -128,9 +130,9 @@ impl Queries {
         if parts.contains_key(&key) {
             return Err(EngineError::Internal("a part of a query that is there already".into()));
         }
-        parts.insert(key, tell);
+        parts.insert(key, (tell, stop.guard()));
         drop(state);
-        Ok((Part { queries: self.clone(), key }, told))
+        Ok((Part { queries: self.clone(), key, stop }, told))
     }
 
     /// The query of a part has ended.
@@ -155,7 +157,7 @@ impl Queries {
             }
             drop(state);
             // Whoever waited for it may have gone with his connection.
-            tell.map(|tell| tell.send(()));
+            tell.map(|(tell, _)| tell.send(()));
             streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.end());
             self.ends.send_replace(());
         }
@@ -198,6 +200,8 @@ impl Queries {
 pub(crate) struct Part {
     queries: Arc<Queries>,
     key: TaskKey,
+    /// Set when the query has ended.
+    pub(crate) stop: StopFlag,
 }
 
 impl Drop for Part {

@@ -143,20 +143,24 @@ pub(crate) fn nodes(plan: &Arc<dyn ExecutionPlan>, tasks: usize, snapshot: &Snap
 /// A plan from another node may read the tables of the cluster and what other nodes send, and nothing else.
 pub(crate) fn only_known_leaves(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
     event.plan.apply(|plan| {
-        let known = match plan.name() {
-            "DataSinkExec" => false,
-            // The last three make their rows themselves.
-            "ShardScanExec" | "WorkTableExec" | "EmptyExec" | "PlaceholderRowExec" | "LazyMemoryExec" => true,
-            "DataSourceExec" => is_in_memory(plan),
-            _ => plan.as_network_boundary().is_some() || !plan.children().is_empty(),
-        };
-        if known {
+        if is_known(plan) {
             return Ok(TreeNodeRecursion::Continue);
         }
         exec_err!("a plan from another node has a {} with {} partitions, which reads what is no table of the cluster",
             plan.name(), plan.output_partitioning().partition_count())
     })?;
     Ok(WorkerPlanRewriteEventResponse::new(event.plan))
+}
+
+/// Whether any node can run this operator.
+pub(crate) fn is_known(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.name() {
+        "DataSinkExec" => false,
+        // The last three make their rows themselves.
+        "ShardScanExec" | "WorkTableExec" | "EmptyExec" | "PlaceholderRowExec" | "LazyMemoryExec" => true,
+        "DataSourceExec" => is_in_memory(plan),
+        _ => plan.as_network_boundary().is_some() || !plan.children().is_empty(),
+    }
 }
 
 /// Rows that stand in the plan itself, as those of VALUES.

@@ -25,24 +25,43 @@ use super::reply::blobs;
 use super::shard::ShardScanExec;
 use crate::error::{EngineError, Result};
 use crate::remote::with_schema;
+use crate::stop::StopFlag;
+use crate::threads::Part;
+
+tokio::task_local! {
+    /// Of the part of a query whose plan is being taken.
+    pub(crate) static STOP: StopFlag;
+}
 
 /// Does what another node asks for.
 ///
 /// # Errors
 /// What the node is told.
-pub(crate) async fn answer(cluster: &Arc<Cluster>, worker: &Worker, task: &Task) -> Result<Answer, Failure> {
+pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer, Failure> {
     let request = Request::decode(task.body.as_slice())
         .map_err(|e| Failure::new(ErrorCode::Protocol, malformed(&e.to_string()).to_string()))?;
-    let answered = match request.ask {
+    let ask = match request.ask {
         Some(Ask::Watch(watch)) => return watched(cluster, &watch),
-        Some(Ask::SetPlan(set)) => set_plan(cluster, worker, set).await,
-        Some(Ask::Finish(key)) => finish(cluster, &key),
-        Some(Ask::Execute(execute)) => self::execute(cluster, worker, execute).await,
-        Some(Ask::Scan(scan)) => self::scan(cluster, scan),
-        Some(Ask::Change(change)) => self::change(cluster, &change).await,
+        Some(Ask::Finish(key)) => return finish(cluster, &key).map_err(|error| error.to_failure()),
+        Some(Ask::Change(change)) => {
+            return self::change(cluster, &change).await.map_err(|error| error.to_failure());
+        }
+        Some(ask) => ask,
         None => return Err(Failure::new(ErrorCode::Protocol, "nothing is asked for")),
     };
-    answered.map_err(|error| error.to_failure())
+    // What has to do with plans needs the threads for it.
+    let here = cluster.clone();
+    let answered = cluster.threads.run(Part::Running, async move {
+        let worker = here.worker();
+        match ask {
+            Ask::SetPlan(set) => set_plan(&here, &worker, set).await,
+            Ask::Execute(execute) => self::execute(&here, &worker, execute).await,
+            Ask::Scan(scan) => self::scan(&here, scan),
+            Ask::Watch(_) | Ask::Finish(_) | Ask::Change(_) => Err(EngineError::Internal("answered before".into())),
+        }
+    });
+    let answer = answered.await.map_err(|error| error.to_failure())?;
+    Ok(Answer { rows: cluster.threads.rows(answer.rows, ()), ..answer })
 }
 
 fn watched(cluster: &Arc<Cluster>, watch: &Watch) -> Result<Answer, Failure> {
@@ -75,7 +94,8 @@ async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Resu
     // Ends when it is said, or with this answer.
     let until_finished =
         finished.into_stream().filter_map(|_| async { None::<DataFusionResult<CoordinatorToWorkerMsg>> });
-    let from_worker = worker.coordinator_channel(headers, request, until_finished.boxed()).await;
+    let from_worker = worker.coordinator_channel(headers, request, until_finished.boxed());
+    let from_worker = STOP.scope(part.stop.clone(), from_worker).await;
     let from_worker = from_worker.map_err(|error| {
         let error = EngineError::from(error);
         // Whoever waits for the part's rows is told why there are none.

@@ -11,6 +11,7 @@ mod parquet;
 #[cfg(test)]
 mod tests;
 mod text;
+mod wide_keys;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -114,6 +115,13 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
                 other => other,
             }
         })?;
+    let config = match &config.file_schema {
+        Some(schema) if kind == Kind::Parquet => {
+            let schema = Arc::new(wide_keys::with_wide_keys(schema));
+            config.with_schema(schema)
+        }
+        _ => config,
+    };
     Ok(Arc::new(ListingTable::try_new(config)?))
 }
 

@@ -369,6 +369,90 @@ async fn recursion_reads_a_table_again_each_time() {
     assert_eq!(difference(&expected, &nodes[1].query(sql).await.unwrap(), Order::Kept), None);
 }
 
+/// Each of these is answered by three nodes as by one.
+async fn same(queries: &[&str]) {
+    let (folder, _, nodes) = three().await;
+    let whole = folder.path().join("whole");
+    tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
+    let alone = engine(&whole, Storage::Own, 2).await;
+    for (place, sql) in queries.iter().enumerate() {
+        let expected = run(&alone, sql).await.unwrap();
+        assert!(count(&expected) > 0, "{sql}");
+        let got = nodes[place % nodes.len()].query(sql).await;
+        let got = got.unwrap_or_else(|failure| panic!("{failure:?}: {sql}"));
+        assert_eq!(difference(&expected, &got, Order::Any), None, "{sql}");
+    }
+    free(&nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recursive_queries_over_tables_of_any_size() {
+    same(&[
+        // A small table inside the recursion, a large one, both, and one on either side.
+        "with recursive r as (select 0 as n union all
+            select r.n + 1 from r join nation on n_nationkey = r.n where r.n < 20) select n from r",
+        "with recursive r as (select 1 as n union all
+            select r.n + 1 from r join lineitem on l_orderkey = r.n and l_linenumber = 1 where r.n < 40)
+            select count(*) as c, max(n) as m from r",
+        "with recursive r as (select 1 as n union all
+            select r.n + 1 from r join orders on o_orderkey = r.n join customer on c_custkey = o_custkey
+            where r.n < 6) select n from r",
+        "with recursive r as (select min(o_orderkey) as n from orders union all
+            select r.n + 1 from r where r.n < 30) select o_orderkey, o_totalprice from orders join r on o_orderkey = n",
+        "with recursive r as (select n_nationkey as k, 0 as depth from nation where n_regionkey = 1 union all
+            select n_regionkey, depth + 1 from nation join r on n_nationkey = k where depth < 4)
+            select depth, k, count(*) as c from r group by depth, k",
+        "with recursive r as (select 1 as n union all select n + 1 from r where n < 5)
+            select n, (select count(*) from lineitem where l_linenumber = n) as c from r",
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_the_cluster_beside_the_list_of_tables() {
+    same(&[
+        "select table_name, (select count(*) from nation) as n from information_schema.tables
+            where table_name = 'nation'",
+        "select t.table_name, n.n_name from information_schema.tables t join nation n on n.n_nationkey = 3
+            where t.table_name = 'region'",
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_and_sums_of_a_thousand_parts() {
+    let or: Vec<String> = (0..1000).map(|n| format!("l_orderkey = {n}")).collect();
+    let or = or.join(" or ");
+    let sum = vec!["l_linenumber"; 500].join(" + ");
+    same(&[
+        &format!("select count(*) as c from lineitem where {or}"),
+        &format!("select l_linenumber, sum({sum}) as s from lineitem group by 1"),
+        &format!("select count(*) as c from lineitem join orders on l_orderkey = o_orderkey and ({or})"),
+        &format!(
+            "select count(*) as c from orders where {}",
+            or.replace("l_orderkey = ", "o_custkey + o_orderkey = ")
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_without_an_end_is_stopped_on_all_nodes() {
+    let (_folder, _, nodes) = three().await;
+    for sql in [
+        "select count(*) from lineitem a, lineitem b, lineitem c where a.l_comment || b.l_comment = c.l_comment || '!!'",
+        "select count(*) from lineitem a, lineitem b, lineitem c",
+    ] {
+        let mut rows = nodes[0].engine.query(sql).await.unwrap().into_rows();
+        // It computes; and who waits is not told anything.
+        assert!(futures::poll!(rows.next()).is_pending());
+        drop(rows);
+        tokio::time::timeout(Duration::from_secs(20), free(&nodes)).await.expect("the parts end");
+    }
+    // Threads are free, too.
+    assert_eq!(count(&nodes[1].query("select * from nation").await.unwrap()), 25);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_added_to_a_shared_folder_is_there_for_the_next_query() {
     let folder = tempfile::tempdir().unwrap();

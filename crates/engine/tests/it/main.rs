@@ -6,5 +6,6 @@ mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
 mod files;
+mod statements;
 mod support;
 mod two_ways;

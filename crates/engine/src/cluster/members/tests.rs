@@ -6,7 +6,8 @@ use super::*;
 
 fn try_members(name: &str, tables: Vec<Table>, config: MembersConfig) -> Result<Arc<Members>> {
     let client = ClientConfig::default();
-    let dial = Dial { tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
+    let runtime = tokio::runtime::Handle::current();
+    let dial = Dial { runtime, tls: None, client, connections_max: 1, trunk_on_host: false, overlay: None };
     Members::new(name, tables, dial, config)
 }
 

@@ -1,0 +1,165 @@
+//! A query, from its text to its rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_schema::SchemaRef;
+use datafusion::common::stats::Precision;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
+    execute_stream,
+};
+use datafusion::prelude::SQLOptions;
+use futures::StreamExt;
+use lightship_transport::net::Rows;
+use lightship_wire::control::{ErrorCode, Failure};
+
+use crate::cluster::{self, Cluster};
+use crate::error::{EngineError, Result};
+use crate::stop::{StopFlag, StopGuard, stoppable};
+use crate::threads::{Part, Threads};
+use crate::{Engine, statement};
+
+/// A query of a cluster waits so long for others to end.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Engine {
+    /// Plans a query and begins it.
+    ///
+    /// # Errors
+    /// [`EngineError::Sql`] for what is not SQL or names what is not there,
+    /// [`EngineError::Forbidden`] for statements that do more than read,
+    /// [`EngineError::TooComplex`] for statements that are too large or too deep.
+    pub async fn query(&self, sql: &str) -> Result<Running> {
+        let (state, place) = match &self.cluster {
+            None => (self.context.state(), None),
+            Some(cluster) => {
+                let place = cluster.places.clone().acquire_owned();
+                let place = tokio::time::timeout(QUEUE_TIMEOUT, place).await.map_err(|_| {
+                    let message = "as many queries of the cluster as may are running here";
+                    EngineError::Remote(Failure { retryable: true, ..Failure::new(ErrorCode::Busy, message) })
+                })?;
+                cluster.members().tried().await;
+                (cluster.state()?, place.ok())
+            }
+        };
+        let stop = StopFlag::default();
+        let stopped = stop.guard();
+        let (sql, cluster, mut state) = (sql.to_owned(), self.cluster.clone(), state);
+        state.config_mut().set_extension(Arc::new(stop));
+        let begun = self.threads.block(Part::Planning, || async move { begin(&sql, &state, cluster).await });
+        let Begun { schema, rows_estimate, batches } = begun.await?;
+        let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
+        let rows = self.threads.rows(Box::pin(rows), place);
+        Ok(Running { schema, rows_estimate, rows, stopped, _threads: self.threads.clone() })
+    }
+}
+
+/// A query whose rows can be asked for.
+struct Begun {
+    schema: SchemaRef,
+    rows_estimate: Option<u64>,
+    batches: SendableRecordBatchStream,
+}
+
+/// Plans and begins, on a thread that has the stack for it.
+async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>) -> Result<Begun> {
+    let statement = statement::parse(sql, &state.config_options().sql_parser)?;
+    let plan = state.statement_to_plan(statement).await?;
+    let reads_only =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    reads_only.verify_plan(&plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))?;
+    // Where nobody waits any more, it ends here.
+    tokio::task::yield_now().await;
+    if let Some(cluster) = &cluster
+        && let Some((inner, run)) = explained(&plan)
+    {
+        return explain(cluster, state, inner, run).await;
+    }
+    let plan = state.create_physical_plan(&plan).await?;
+    let plan = match cluster {
+        None => stoppable(plan, state.config())?,
+        Some(_) => cluster::until_error(plan)?,
+    };
+    let (rows_estimate, _) = size_of(plan.as_ref());
+    tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
+    let schema = plan.schema();
+    tokio::task::yield_now().await;
+    let batches = execute_stream(plan, state.task_ctx())?;
+    Ok(Begun { schema, rows_estimate, batches })
+}
+
+/// The query of an EXPLAIN, and whether it is to be run.
+fn explained(plan: &LogicalPlan) -> Option<(&LogicalPlan, bool)> {
+    match plan {
+        LogicalPlan::Explain(explain) => Some((&explain.plan, false)),
+        LogicalPlan::Analyze(analyze) => Some((&analyze.input, true)),
+        _ => None,
+    }
+}
+
+/// The answer to an EXPLAIN: two rows, the plan for people and, as JSON, for programs.
+async fn explain(
+    cluster: &Arc<Cluster>,
+    state: &SessionState,
+    query: &LogicalPlan,
+    run: bool,
+) -> Result<Begun> {
+    let plan = state.create_physical_plan(query).await?;
+    let nodes = cluster::snapshot_of(state)?;
+    let explained = cluster::explain::explain(cluster, &nodes, plan, state.task_ctx(), run).await?;
+    let json = serde_json::to_string(&explained).map_err(|e| EngineError::Internal(e.to_string()))?;
+    let kinds = StringArray::from(vec!["distributed_plan", "distributed_plan_json"]);
+    let texts = StringArray::from(vec![explained.plan, json]);
+    let columns: [(_, ArrayRef); 2] = [("plan_type", Arc::new(kinds)), ("plan", Arc::new(texts))];
+    let rows = RecordBatch::try_from_iter(columns).map_err(DataFusionError::from)?;
+    let schema = rows.schema();
+    let batches = futures::stream::once(async move { Ok(rows) });
+    let batches = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches));
+    Ok(Begun { schema, rows_estimate: Some(2), batches })
+}
+
+/// Rows and bytes that a plan is expected to give, where that is known.
+pub(crate) fn size_of(plan: &dyn ExecutionPlan) -> (Option<u64>, Option<u64>) {
+    let Ok(statistics) = StatisticsContext::new().compute(plan, &StatisticsArgs::new()) else {
+        return (None, None);
+    };
+    let number = |precision: &Precision<usize>| precision.get_value().map(|&value| value as u64);
+    (number(&statistics.num_rows), number(&statistics.total_byte_size))
+}
+
+/// A query that has begun. Dropping it stops it.
+pub struct Running {
+    schema: SchemaRef,
+    rows_estimate: Option<u64>,
+    rows: Rows,
+    stopped: StopGuard,
+    /// The engine may be dropped before its queries.
+    _threads: Arc<Threads>,
+}
+
+impl Running {
+    /// Columns of the result.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Rows that the planner expects, where it has an idea.
+    pub fn rows_estimate(&self) -> Option<u64> {
+        self.rows_estimate
+    }
+
+    /// The batches, with errors that a client understands.
+    pub fn into_rows(self) -> Rows {
+        let Self { mut rows, stopped, _threads, .. } = self;
+        Box::pin(futures::stream::poll_fn(move |context| {
+            let _kept = (&stopped, &_threads);
+            rows.poll_next_unpin(context)
+        }))
+    }
+}

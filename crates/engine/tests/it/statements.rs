@@ -1,0 +1,154 @@
+//! What a statement can do to the process that runs it: nothing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int64Type};
+use arrow_array::{DictionaryArray, Int64Array, RecordBatch, StringArray};
+use lightship_engine::{Engine, EngineConfig};
+use lightship_testkit::statements;
+use lightship_wire::control::{ErrorCode, Failure};
+use parquet::arrow::ArrowWriter;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tempfile::TempDir;
+
+use crate::support::run;
+
+/// An engine with a table `t` of one column `a`.
+async fn small() -> (TempDir, Engine) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    std::fs::write(&file, "a\n1\n2\n3\n").unwrap();
+    let config = EngineConfig { partitions: 2, query_memory_bytes: 256 << 20, ..EngineConfig::default() };
+    let mut engine = Engine::new(config).unwrap();
+    engine.register_path("t", &file).await.unwrap();
+    (folder, engine)
+}
+
+/// Chains of about so many levels, and of so many joins.
+fn chains(levels: usize, joins: usize) -> Vec<(&'static str, String)> {
+    let levels = levels - 20;
+    let chain = |before: &str, part: &str, cost: usize, after: &str| {
+        format!("{before}{}{after}", part.repeat(levels / cost))
+    };
+    vec![
+        ("sum of constants", chain("select 1", "+1", 1, "")),
+        ("sum of columns", chain("select a", "+a", 1, " as s from t")),
+        ("or", chain("select a from t where a = 0", " or a = 1", 2, "")),
+        ("and", chain("select a from t where a = 1", " and a <> 0", 2, "")),
+        ("different or", {
+            let terms: Vec<String> = (0..levels / 2).map(|n| format!("a = {n}")).collect();
+            format!("select a from t where {}", terms.join(" or "))
+        }),
+        ("or of and", chain("select a from t where a = 0", " or a = 1 and a < 5", 4, "")),
+        ("casts", chain("select a", "::bigint", 2, " as c from t")),
+        ("concatenation", chain("select 'x'", " || a", 1, " as c from t")),
+        ("is null", chain("select a", " is null", 2, " as c from t")),
+        ("case", chain("select case", " when a = 7 then 1", 3, " else 2 end as c from t")),
+        ("union all", chain("select 1", " union all select 1", 3, "")),
+        ("joins", {
+            let joins: Vec<String> = (0..joins).map(|n| format!("join t as t{n} on t{n}.a = t.a")).collect();
+            format!("select count(*) as c from t {}", joins.join(" "))
+        }),
+        ("with", {
+            let queries: Vec<String> =
+                (0..levels / 40).map(|n| format!("q{} as (select a + 1 as a from q{n})", n + 1)).collect();
+            format!("with q0 as (select a from t), {} select * from q{}", queries.join(", "), levels / 40)
+        }),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_beyond_the_depth_are_refused_and_the_engine_goes_on() {
+    let (_folder, engine) = small().await;
+    for (name, sql) in chains(30_000, 3000) {
+        match run(&engine, &sql).await {
+            Err(Failure { code: ErrorCode::Limit, hint: Some(_), .. }) => {}
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert_eq!(run(&engine, "select a from t").await.unwrap()[0].num_rows(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deep_statements_run_or_fail() {
+    let (_folder, engine) = small().await;
+    for (name, sql) in chains(600, 20) {
+        let began = Instant::now();
+        let answer = run(&engine, &sql).await;
+        eprintln!("{name}: {:?}, {}", began.elapsed(), answer.is_ok());
+        match (name, &answer) {
+            ("or" | "different or" | "and" | "sum of columns" | "union all" | "case", Err(failure)) => {
+                panic!("{name}: {failure:?}")
+            }
+            (_, Err(failure)) => assert!(
+                matches!(failure.code, ErrorCode::Sql | ErrorCode::Limit | ErrorCode::Data),
+                "{name}: {failure:?}"
+            ),
+            (_, Ok(_)) => {}
+        }
+    }
+    assert_eq!(run(&engine, "select a from t").await.unwrap()[0].num_rows(), 3);
+}
+
+#[test]
+fn deep_statements_of_any_shape() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_folder, engine) = runtime.block_on(small());
+    let config = Config { cases: 12, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let choices = prop::collection::vec(any::<u8>(), 2..12);
+    runner
+        .run(&choices, |choices| {
+            let sql = statements::deep(&choices, 200);
+            // An overflow of the stack ends the process: this is what to look for then.
+            eprintln!("choices {choices:?}, {} bytes", sql.len());
+            if let Err(failure) = runtime.block_on(run(&engine, &sql)) {
+                prop_assert!(failure.code != ErrorCode::Protocol, "{failure:?}");
+                prop_assert!(!failure.message.contains("DataFusion"), "{failure:?}");
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Batches with dictionaries of their own, of more values together than 8 bits can count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dictionaries_with_small_keys_are_gathered() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = |from: i64| {
+        let names: StringArray = (from..from + 100).map(|n| Some(format!("name {n}"))).collect();
+        let keys = (0..100).map(|n| Some(n as i8)).collect::<arrow_array::Int8Array>();
+        let names = DictionaryArray::<Int8Type>::new(keys, Arc::new(names));
+        let numbers = Int64Array::from_iter_values(from..from + 100);
+        RecordBatch::try_from_iter([("name", Arc::new(names) as _), ("n", Arc::new(numbers) as _)]).unwrap()
+    };
+    let batches: Vec<RecordBatch> = (0..10).map(|place| batch(place * 100)).collect();
+    let parquet = folder.path().join("p.parquet");
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(&parquet).unwrap(), batches[0].schema(), None).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.close().unwrap();
+    let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
+    engine.register_path("p", &parquet).await.unwrap();
+    engine.register_in_memory("m", &parquet).await.unwrap();
+    for table in ["p", "m"] {
+        for (sql, rows) in [
+            ("select name from T order by n desc", 1000),
+            ("select name, count(*) as c from T group by name", 1000),
+            ("select x.name from T x join T y on x.name = y.name", 1000),
+            ("select distinct name from T", 1000),
+            ("select max(name) as m from T", 1),
+            ("select name, row_number() over (partition by name) as r from T", 1000),
+        ] {
+            let sql = sql.replace('T', table);
+            let got = run(&engine, &sql).await.unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+            assert_eq!(got.iter().map(RecordBatch::num_rows).sum::<usize>(), rows, "{sql}");
+        }
+        let sql = format!("select sum(n) as s from {table} where name = 'name 999'");
+        let sum = run(&engine, &sql).await.unwrap();
+        assert_eq!(sum[0].column(0).as_primitive::<Int64Type>().value(0), 999);
+    }
+}

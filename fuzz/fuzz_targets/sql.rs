@@ -1,0 +1,30 @@
+//! Deep statements of anyone's making: each is answered or refused, and the process goes on.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use lightship_engine::{Engine, EngineConfig};
+use lightship_testkit::statements;
+use tokio::runtime::Runtime;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("threads"));
+
+/// An engine with the table that the statements name.
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let path = std::env::temp_dir().join(format!("lightship-fuzz-{}.csv", std::process::id()));
+    std::fs::write(&path, "a\n1\n2\n").expect("a file");
+    let mut engine = Engine::new(EngineConfig::default()).expect("an engine");
+    RUNTIME.block_on(engine.register_path("t", &path)).expect("a table");
+    engine
+});
+
+fuzz_target!(|choices: &[u8]| {
+    let sql = statements::deep(&choices[..choices.len().min(24)], 6000);
+    RUNTIME.block_on(async {
+        // Planning is what is deep; the rows are dropped.
+        if let Ok(running) = ENGINE.query(&sql).await {
+            drop(running);
+        }
+    });
+});
