@@ -560,7 +560,8 @@ proptest! {
             // Another test knows which.
             Err(SourceError::Unfit { column, .. }) => {
                 let field = batches[0].schema().field_with_name(&column).cloned().expect("a column");
-                prop_assert!(format!("{:?}", field.data_type()).contains("Float"));
+                let data_type = field.data_type().to_string();
+                prop_assert!(data_type.contains("Float"), "{data_type}");
             }
             bytes => {
                 let text = String::from_utf8(bytes.expect("written")).expect("text");
