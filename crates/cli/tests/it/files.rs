@@ -5,6 +5,9 @@ use crate::support::*;
 #[test]
 fn newlines_in_csv_come_back_as_they_were() {
     let folder = Folder::new();
+    for name in ["one", "two"] {
+        std::fs::create_dir(folder.file(name)).expect("a folder");
+    }
     let notes: String = (0..3000).map(|n| format!("{n},\"first\nsecond, of {n}\"\n")).collect();
     let one = folder.write("one/notes.csv", &format!("n,\"the\nnote\"\n{notes}"));
     let sql =
@@ -13,7 +16,6 @@ fn newlines_in_csv_come_back_as_they_were() {
     assert_eq!(csv(&one, sql), expected);
     // What we write we read.
     let two = folder.arg("two/notes.csv");
-    std::fs::create_dir(folder.file("two")).expect("a folder");
     lightship(&["fetch", &one, "select * from notes", "-o", &two]).succeeds();
     assert_eq!(csv(&two, sql), expected);
 }
