@@ -195,6 +195,8 @@ impl From<SourceError> for CliError {
             SourceError::Value { .. } | SourceError::Malformed { .. } | SourceError::Arrow(_) => {
                 Self::new(Kind::Data, message)
             }
+            SourceError::Busy { .. } => Self::new(Kind::Network, message)
+                .hint("try again, or let the node open more connections (--source-connections)"),
             SourceError::Unsupported(_) => Self::new(Kind::Usage, message),
             _ => Self::new(Kind::Source, message),
         }

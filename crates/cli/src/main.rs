@@ -21,9 +21,14 @@ mod progress;
 mod report;
 mod size;
 
+use std::time::Duration;
+
 use clap::Parser;
 
 use crate::error::CliError;
+
+/// How long the end of a command waits for databases to take its cancel requests.
+const CANCEL_WAIT: Duration = Duration::from_secs(2);
 
 /// Ships query results: from a node, a database or files, to files, a database
 /// or the terminal, as fast as the link and both machines allow, inside a memory
@@ -71,5 +76,12 @@ fn run(cli: Cli) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(|e| CliError::internal(format!("can't start the runtime: {e}")))?;
-    runtime.block_on(interrupt::interruptible(cli.command, cli.json))
+    runtime.block_on(async {
+        let done = interrupt::interruptible(cli.command, cli.json).await;
+        // What was interrupted or has failed may still run at a database.
+        for unsent in lightship_sources::cancels_sent(CANCEL_WAIT).await {
+            say!("warning: {unsent}");
+        }
+        done
+    })
 }

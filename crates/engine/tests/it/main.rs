@@ -5,4 +5,5 @@ mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
 mod proxy;
+mod pushdown;
 mod support;
