@@ -492,9 +492,7 @@ fn comparable(
         Kind::Date | Kind::Timestamp | Kind::TimestampTz => Comparable::Ordered,
         // Collations may take more texts for equal, and order them otherwise.
         Kind::Utf8 => text,
-        Kind::Text
-            if oid == RECORD || matches!(entry, None if builtin(oid, -1, NumericRule::String).is_none()) =>
-        {
+        Kind::Text if oid == RECORD || entry.is_none() && builtin(oid, -1, NumericRule::String).is_none() => {
             Comparable::Nothing
         }
         Kind::Text if matches!(entry, Some(Entry::Composite)) => Comparable::Nothing,
