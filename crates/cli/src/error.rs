@@ -214,6 +214,8 @@ impl From<SourceError> for CliError {
             SourceError::DuplicateColumn { name, .. } => Self::new(Kind::Usage, message).hint(format!(
                 "rename one in the SQL, as in `… as {name}_2`, or take numbered names with --duplicate-columns rename"
             )),
+            SourceError::Busy { .. } => Self::new(Kind::Network, message)
+                .hint("try again, or let the node open more connections (--source-connections)"),
             SourceError::Unsupported(_) => Self::new(Kind::Usage, message),
             _ => Self::new(Kind::Source, message),
         }

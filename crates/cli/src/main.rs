@@ -29,6 +29,8 @@ use crate::error::CliError;
 
 /// Threads have this long to end once the command has.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the end of a command waits for databases to take its cancel requests.
+const CANCEL_WAIT: Duration = Duration::from_secs(2);
 
 /// Ships query results: from a node, a database or files, to files, a database
 /// or the terminal, as fast as the link and both machines allow, inside a memory
@@ -77,7 +79,14 @@ fn run(cli: Cli) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(|e| CliError::internal(format!("can't start the runtime: {e}")))?;
-    let done = runtime.block_on(interrupt::interruptible(cli.command, cli.json));
+    let done = runtime.block_on(async {
+        let done = interrupt::interruptible(cli.command, cli.json).await;
+        // What was interrupted or has failed may still run at a database.
+        for unsent in lightship_sources::cancels_sent(CANCEL_WAIT).await {
+            say!("warning: {unsent}");
+        }
+        done
+    });
     // A thread that is stuck in a file or a pipe does not keep the process.
     runtime.shutdown_timeout(THREADS_TIMEOUT);
     done

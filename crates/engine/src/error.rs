@@ -88,6 +88,7 @@ impl EngineError {
         let code = match self {
             Self::Sql { .. } => ErrorCode::Sql,
             Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Source(SourceError::Busy { .. }) => ErrorCode::Busy,
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
             Self::Remote(failure) => return failure.clone(),
             Self::Data(_) | Self::BadFile { .. } => ErrorCode::Data,
@@ -106,7 +107,14 @@ impl EngineError {
                 failure.hint = Some("a node runs only queries, over the tables it was given".into());
             }
             Self::BadFile { hint, .. } => failure.hint = Some(hint.clone()),
-            Self::Source(error) => failure.retryable = error.retryable(),
+            Self::Source(error) => {
+                failure.retryable = error.retryable();
+                if matches!(error, SourceError::Busy { .. }) {
+                    failure.hint = Some(
+                        "try again, or let the node open more connections (--source-connections)".into(),
+                    );
+                }
+            }
             Self::Limit { needed_bytes, .. } => {
                 failure.needed_bytes = *needed_bytes;
                 failure.hint = Some(

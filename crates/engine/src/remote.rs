@@ -64,8 +64,7 @@ impl TableProvider for SourceTable {
         &self,
         filters: &[&Expr],
     ) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
-        let schema = &self.info.schema;
-        let judge = |filter: &&Expr| match pushdown::condition(filter, schema, self.source.dialect()) {
+        let judge = |filter: &&Expr| match pushdown::condition(filter, &self.info, self.source.dialect()) {
             Some(_) => TableProviderFilterPushDown::Inexact,
             None => TableProviderFilterPushDown::Unsupported,
         };
@@ -85,9 +84,12 @@ impl TableProvider for SourceTable {
         };
         let conditions: Vec<String> = filters
             .iter()
-            .filter_map(|filter| pushdown::condition(filter, &self.info.schema, self.source.dialect()))
+            .filter_map(|filter| pushdown::condition(filter, &self.info, self.source.dialect()))
             .map(|condition| format!("({condition})"))
             .collect();
+        // Every condition is checked again here: of the first rows that the database finds, few may
+        // meet it.
+        let limit = limit.filter(|_| filters.is_empty());
         let scan = Scan {
             table: self.name.clone(),
             columns: projection.is_some().then(|| schema.fields().iter().map(|f| f.name().clone()).collect()),

@@ -65,6 +65,16 @@ pub enum SourceError {
         /// What the driver or the server said.
         reason: String,
     },
+    /// The process has as many connections to this server as it may have.
+    #[error("all {connections} connections to {target} are in use, and none became free within {} s", .waited.as_secs_f32())]
+    Busy {
+        /// Which server.
+        target: String,
+        /// How many connections it may have.
+        connections: usize,
+        /// How long was waited for one.
+        waited: std::time::Duration,
+    },
     /// A value can't be carried in the column's Arrow type.
     #[error("column `{column}`: {reason}")]
     Value {
@@ -147,6 +157,6 @@ impl SourceError {
 
     /// Whether trying the same again may succeed.
     pub fn retryable(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Lost { .. })
+        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Busy { .. })
     }
 }

@@ -8,11 +8,14 @@
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
 
+mod cancel;
 pub mod columns;
 mod common;
+mod condition;
 mod cursor;
 mod error;
 mod identity;
+pub mod limit;
 pub mod location;
 pub mod mysql;
 pub mod postgres;
@@ -30,7 +33,9 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use futures::Stream;
 
+pub use cancel::cancels_sent;
 pub use common::{common_field, common_metadata, common_type};
+pub use condition::{Comparable, Comparison, Condition, Literal, Operator};
 pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
 pub use identity::identity;
@@ -70,6 +75,8 @@ pub struct ReadOptions {
     pub streams: NonZeroUsize,
     /// What becomes of numbers of arbitrary precision.
     pub numeric: NumericRule,
+    /// What becomes of values that are infinite or not a number, where Arrow's type has no such value.
+    pub infinite: InfiniteRule,
 }
 
 impl Default for ReadOptions {
@@ -79,24 +86,53 @@ impl Default for ReadOptions {
             batch_rows: 8192,
             batch_bytes: 4 << 20,
             streams: cores.min(NonZeroUsize::new(4).unwrap_or(NonZeroUsize::MIN)),
-            numeric: NumericRule::Decimal,
+            numeric: NumericRule::RESULT,
+            infinite: InfiniteRule::default(),
         }
     }
 }
 
-/// What `numeric` without a stated precision becomes in Arrow.
+/// What `numeric` without a stated precision becomes in Arrow (decision 0013).
 ///
 /// A column declared `numeric(p, s)` is always a decimal of that precision and
 /// scale (up to 76 digits).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NumericRule {
-    /// `Decimal128(38, 10)`; a value that does not fit exactly is an error that says so.
-    #[default]
-    Decimal,
+    /// A decimal, `Decimal128` up to 38 digits and `Decimal256` up to 76; a value that does not fit
+    /// exactly is an error that says so.
+    Decimal {
+        /// Digits, 1 to 76.
+        precision: u8,
+        /// Of these, digits behind the point.
+        scale: i8,
+    },
     /// Text, exact.
     String,
     /// `Float64`, rounded.
     Double,
+}
+
+impl NumericRule {
+    /// Most digits of a decimal.
+    pub const PRECISION_MAX: u8 = 76;
+    /// For results, with which nothing is computed here: averages and quotients of ordinary numbers
+    /// fit (16 to 24 places), the product of two of them, and sums of integers.
+    pub const RESULT: Self = Self::Decimal { precision: Self::PRECISION_MAX, scale: 44 };
+    /// For tables that are queried here: the product of three such columns is a decimal as well.
+    pub const TABLE: Self = Self::Decimal { precision: Self::PRECISION_MAX, scale: 20 };
+}
+
+/// What becomes of infinite dates, timestamps and intervals, and of decimals that are infinite or
+/// not a number. Floats hold such values themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InfiniteRule {
+    /// They are errors.
+    #[default]
+    Error,
+    /// They become NULL.
+    Null,
+    /// Columns that could hold such values arrive as text, as the server prints it.
+    Text,
 }
 
 /// Which SQL a source speaks.
@@ -124,6 +160,8 @@ pub struct TableName {
 pub struct TableInfo {
     /// Columns as they would arrive from a scan of the whole table.
     pub schema: SchemaRef,
+    /// What the source can be asked of each column.
+    pub comparisons: Vec<Comparison>,
     /// The source's own estimate.
     pub rows_estimate: Option<u64>,
 }

@@ -10,8 +10,9 @@ use lightship_engine::EngineConfig;
 use lightship_session::{Codec, Memory, Options};
 use lightship_sources::columns::DuplicateColumns;
 use lightship_sources::writers::{self, Format, Target, WriteOptions};
-use lightship_sources::{Location, NumericRule, ReadOptions};
+use lightship_sources::{Location, NumericRule};
 
+use super::values::ValueArgs;
 use crate::error::CliError;
 use crate::feed::{FeedOptions, Feeds};
 use crate::size::Size;
@@ -147,9 +148,8 @@ pub(crate) struct TransferArgs {
     /// segments are lost and much is still to come.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     streams: Auto<NonZeroUsize>,
-    /// What numbers of no stated precision become: decimal, string, double.
-    #[arg(long, default_value = "decimal", value_parser = numeric_rule)]
-    numeric: NumericRule,
+    #[command(flatten)]
+    values: ValueArgs,
 }
 
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
@@ -181,15 +181,6 @@ where
     }
 }
 
-fn numeric_rule(text: &str) -> Result<NumericRule, String> {
-    match text {
-        "decimal" => Ok(NumericRule::Decimal),
-        "string" => Ok(NumericRule::String),
-        "double" => Ok(NumericRule::Double),
-        other => Err(format!("no rule `{other}`; there are decimal, string, double")),
-    }
-}
-
 impl TransferArgs {
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory.map_or(MEMORY_BYTES_DEFAULT, |size| size.0)
@@ -210,7 +201,7 @@ impl TransferArgs {
         }
         let capped_count = |count: NonZeroUsize| NonZeroU32::try_from(count).unwrap_or(NonZeroU32::MAX);
         let capped = |size: Size| u32::try_from(size.0.max(1)).unwrap_or(u32::MAX);
-        let mut read = ReadOptions { numeric: self.numeric, ..ReadOptions::default() };
+        let mut read = self.values.read_options(NumericRule::RESULT);
         // Places that are read at once keep the processors busy between them.
         let streams = NonZeroUsize::new(read.streams.get() / places.max(1)).unwrap_or(NonZeroUsize::MIN);
         read.streams = self.streams.0.unwrap_or(streams);

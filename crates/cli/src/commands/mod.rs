@@ -10,6 +10,7 @@ mod netbench;
 mod node;
 mod overlay;
 mod tune;
+mod values;
 
 use clap::Subcommand;
 use tokio::sync::watch;

@@ -1,23 +1,26 @@
 //! `lightship node`: serves tables.
 
+mod databases;
 mod overlay;
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use lightship_engine::{ClusterConfig, Engine, EngineConfig, MemberState};
+use lightship_sources::Location;
 use lightship_sources::location::{NODE_PORT, redact};
-use lightship_sources::{Location, ReadOptions, TableName};
 use lightship_transport::net::{Listen, Server, ServerConfig, raise_descriptors, tls};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::copy::table_name as parse_table;
+use self::databases::Databases;
+use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::{CliError, Kind};
-use crate::feed::{open_shared, table_name};
+use crate::feed::table_name;
 use crate::size::{Size, grouped};
 
 /// Serve tables: files, folders and tables of databases
@@ -159,11 +162,34 @@ pub(crate) struct NodeArgs {
     /// default: as many as the most demanding host took to be as fast as it gets.
     #[arg(long, value_name = "N")]
     connections_between_nodes: Option<usize>,
+    /// Connections to each database server behind tables, of all queries together. [default: 16]
+    ///
+    /// A query takes one for each table that it reads, and waits its turn for 30 s; a large table
+    /// of PostgreSQL is read over more where some are free.
+    #[arg(long, value_name = "N")]
+    source_connections: Option<NonZeroUsize>,
+    /// What numbers of no stated precision become in tables of PostgreSQL: decimal,
+    /// decimal(P,S), string, double. [default: decimal, which is decimal(76,20)]
+    ///
+    /// A value that does not fit is an error of the query. string holds all, as text; double rounds.
+    /// `numeric=RULE` in the URI of a table goes before this.
+    #[arg(long, value_name = "RULE")]
+    numeric: Option<Numeric>,
+    /// What becomes of infinite dates, timestamps and intervals of PostgreSQL, and of decimals that
+    /// are infinite or NaN: error, null, text. [default: error]
+    ///
+    /// With text, all columns of these types are text. `infinite=RULE` in the URI of a table goes
+    /// before this.
+    #[arg(long, value_name = "RULE")]
+    infinite: Option<Infinite>,
     /// Settings from a TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
 }
+
+/// Connections to each database server, where nothing else is said.
+const SOURCE_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(16).expect("above 0");
 
 impl NodeArgs {
     /// What was typed, and from the file what was not.
@@ -202,6 +228,9 @@ impl NodeArgs {
             overlay_listen: self.overlay_listen.or(file.overlay_listen),
             overlay_advertise: self.overlay_advertise.or(file.overlay_advertise),
             connections_between_nodes: self.connections_between_nodes.or(file.connections_between_nodes),
+            source_connections: self.source_connections.or(file.source_connections),
+            numeric: self.numeric.or(file.numeric),
+            infinite: self.infinite.or(file.infinite),
             config: self.config,
         })
     }
@@ -419,35 +448,23 @@ fn listen(text: &str) -> Result<Listen, CliError> {
     addresses.next().map(Listen::Tcp).ok_or_else(|| fail("no such host".into()))
 }
 
-/// The URI of a database without `table=…`, and the table, or else `name`.
-fn split_table(uri: &str, name: &str) -> (String, TableName) {
-    let Some((base, query)) = uri.split_once('?') else { return (uri.to_owned(), parse_table(name)) };
-    let mut table = None;
-    let rest: Vec<&str> = query
-        .split('&')
-        .filter(|pair| match pair.strip_prefix("table=") {
-            Some(value) => {
-                table = Some(value);
-                false
-            }
-            None => true,
-        })
-        .collect();
-    let base = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-    (base, parse_table(table.unwrap_or(name)))
-}
-
-async fn register(engine: &mut Engine, name: &str, place: &str, in_memory: bool) -> Result<(), CliError> {
-    let (uri, table) = split_table(place, name);
-    match Location::parse(&uri)? {
+async fn register(
+    engine: &mut Engine,
+    databases: &mut Databases,
+    name: &str,
+    place: &str,
+    in_memory: bool,
+) -> Result<(), CliError> {
+    let table = databases.table(place, name)?;
+    match Location::parse(&table.uri)? {
         Location::Path(_) if in_memory => engine.register_in_memory(name, Path::new(place)).await?,
         Location::Path(_) => engine.register_path(name, Path::new(place)).await?,
         Location::Node { .. } | Location::NodeUnix { .. } => {
             return Err(CliError::usage(format!("--table {name}: a table of another node can't be served")));
         }
         database => {
-            let source = open_shared(&database).await?;
-            engine.register_source(name, source, table, ReadOptions::default()).await?;
+            let source = databases.open(&table.uri, &database).await?;
+            engine.register_source(name, source, table.name, table.options).await?;
         }
     }
     Ok(())
@@ -478,10 +495,12 @@ pub(crate) async fn cmd_node(
     let mut engine = Engine::new(args.engine())?;
     // The address first: reading tables into memory for nothing is a waste.
     let server = Server::bind(&addresses, config).await?;
+    let values = ValueArgs { numeric: args.numeric, infinite: args.infinite };
+    let mut databases = Databases::new(args.source_connections.unwrap_or(SOURCE_CONNECTIONS), values);
     for (name, place) in args.tables()? {
         let mut interrupted = stop.clone();
         tokio::select! {
-            done = register(&mut engine, &name, &place, args.in_memory) => {
+            done = register(&mut engine, &mut databases, &name, &place, args.in_memory) => {
                 done.map_err(|e| CliError { message: format!("table {name}: {}", e.message), ..e })?;
             }
             _ = interrupted.wait_for(|&asked| asked) => return Err(CliError::interrupted()),

@@ -1,7 +1,6 @@
 //! A place to ask, and its answer.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use arrow_array::RecordBatch;
@@ -10,6 +9,7 @@ use futures::StreamExt;
 use lightship_engine::{Engine, EngineConfig};
 use lightship_session::{Client, ClientConfig, Endpoint, Fact, Known, Options, Profiles, Transfer};
 use lightship_sources::columns::DuplicateColumns;
+use lightship_sources::limit::ConnectionLimits;
 use lightship_sources::location::Tls;
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
@@ -58,7 +58,7 @@ impl Feed {
                 engine.register_path(&table_name(path), path).await?;
                 Opened::Files(engine)
             }
-            database => Opened::Database(open_database(database).await?),
+            database => Opened::Database(open_database(database, &ConnectionLimits::unlimited()).await?),
         };
         Ok(Self { place: location.to_string(), opened })
     }
@@ -200,11 +200,14 @@ impl Supply for Answer<'_> {
     }
 }
 
-/// Opens a database.
-async fn open_database(location: &Location) -> Result<Box<dyn Source>, CliError> {
+/// Opens a database, which has no more connections than the limits allow.
+pub(crate) async fn open_database(
+    location: &Location,
+    limits: &ConnectionLimits,
+) -> Result<Box<dyn Source>, CliError> {
     Ok(match location {
-        Location::Postgres(uri) => Box::new(PostgresSource::connect(uri).await?),
-        Location::MySql(uri) => Box::new(MySqlSource::connect(uri).await?),
+        Location::Postgres(uri) => Box::new(PostgresSource::connect_within(uri, limits).await?),
+        Location::MySql(uri) => Box::new(MySqlSource::connect_within(uri, limits).await?),
         Location::Sqlite(path) => {
             // A file that can't be opened has nothing to do with the network.
             let as_source = |error| CliError { kind: Kind::Source, ..CliError::from(error) };
@@ -251,9 +254,4 @@ pub(crate) fn table_name(path: &Path) -> String {
         name.insert(0, '_');
     }
     name
-}
-
-/// A source that can be shared by the tables of a node.
-pub(crate) async fn open_shared(location: &Location) -> Result<Arc<dyn Source>, CliError> {
-    open_database(location).await.map(Arc::from)
 }

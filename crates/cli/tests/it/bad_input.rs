@@ -53,7 +53,7 @@ fn arguments_that_make_no_sense() {
         (&["fetch", file, sql, "--streams", "0"], &["--streams"]),
         (
             &["fetch", file, sql, "--numeric", "float"],
-            &["no rule `float`; there are decimal, string, double"],
+            &["no rule `float`; there are decimal, decimal(P,S)", "string, double"],
         ),
         (&["--log", "a=b=c", "fetch", file, sql], &["--log a=b=c"]),
         (&["copy", file, sql, "postgresql://h/db"], &["which table? name it with --table"]),

@@ -103,6 +103,48 @@ fn conditions_reach_the_database() {
 }
 
 #[test]
+fn a_node_keeps_to_its_connections_and_rules_of_values() {
+    let server = postgres();
+    server.psql(
+        "create table values_odd (id int, n numeric, at timestamptz);
+         insert into values_odd values (1, 1.5, '2024-01-01 00:00:00+00'), (2, 'NaN', 'infinity')",
+    );
+    let place = format!("{}?application_name=values_node&table=values_odd", server.uri());
+    let table = |name: &str, rule: &str| format!("{name}={place}{rule}");
+    let node = Node::start(&[
+        "--source-connections",
+        "2",
+        "--infinite",
+        "null",
+        "--table",
+        &table("as_null", ""),
+        "--table",
+        &table("as_text", "&infinite=text"),
+        "--table",
+        &table("as_double", "&numeric=double"),
+        "--table",
+        &table("as_error", "&infinite=error"),
+    ]);
+    let of = |name: &str| csv(&node.uri, &format!("select n, at from {name} order by id"));
+    assert_eq!(of("as_null"), "n,at\n1.50000000000000000000,2024-01-01T00:00:00Z\n,\n");
+    assert!(of("as_text").ends_with("NaN,infinity\n"), "{}", of("as_text"));
+    assert!(of("as_double").ends_with("NaN,\n"), "{}", of("as_double"));
+    assert_eq!(csv(&node.uri, "select id from as_null where at is null"), "id\n2\n");
+    let product = csv(&node.uri, "select sum(n * n * n) as product from as_null");
+    assert!(product.starts_with("product\n3.375000"), "{product}");
+    node.fetch(&["select * from as_error"]).fails(SOURCE, &["column `n`: row 2 holds NaN", "infinite=null"]);
+    // Each of three queries takes a connection when it is its turn; all end.
+    let sql = "select count(*) as rows from as_null a join as_null b on a.id = b.id";
+    let clients: Vec<_> = (0..3).map(|_| Process::start(&["fetch", "--quiet", &node.uri, sql])).collect();
+    for client in clients {
+        assert_eq!(client.end().succeeds().text(), "rows\n2\n");
+    }
+    let open = "select count(*) from pg_stat_activity where application_name = 'values_node'";
+    let open: u32 = server.psql(open).trim().parse().expect("a number");
+    assert!((1..=2).contains(&open), "{open} connections");
+}
+
+#[test]
 fn a_table_that_changed_since_the_node_began() {
     let server = postgres();
     server.psql("create table changing (a int, b text); insert into changing values (1, 'x')");

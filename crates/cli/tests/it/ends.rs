@@ -4,6 +4,9 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
+use lightship_testkit::mariadb::MariaDb;
+use lightship_testkit::postgres::Postgres;
+
 use crate::support::*;
 
 /// A client that writes an endless result into a file, and is halfway.
@@ -107,6 +110,92 @@ fn interrupted_once() {
     client.end().fails(INTERRUPTED, &["interrupted"]);
     nothing_left(&folder);
     no_longer_in_postgres("as interrupted");
+}
+
+/// Interrupts a fetch of a statement that sends no row for minutes, once the server runs it. When the
+/// command has ended, the server has stopped.
+fn interrupted_at(uri: &str, sql: &str, running: impl Fn() -> bool) {
+    for signal in ["INT", "TERM"] {
+        let client = Process::start(&["fetch", uri, sql]);
+        until("the statement runs", &running);
+        client.signal(signal);
+        let outcome = client.end().fails(INTERRUPTED, &["interrupted"]);
+        assert!(!outcome.stderr.contains("warning"), "{outcome}");
+        // The request has been taken; the server's process may need a moment to notice.
+        until("the statement is cancelled", || !running());
+    }
+}
+
+#[test]
+fn interrupted_postgresql_stops_also_over_tls() {
+    let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let settings = ["ssl=on", "ssl_cert_file={dir}/cert.pem", "ssl_key_file={dir}/key.pem"];
+    let server = Postgres::start_prepared(&settings, |dir| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(dir.join("cert.pem"), certified.cert.pem()).expect("written");
+        std::fs::write(dir.join("key.pem"), certified.signing_key.serialize_pem()).expect("written");
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(dir.join("key.pem"), private).expect("private");
+    });
+    let running = || {
+        let count = "select count(*) from pg_stat_activity where query like '%slow_at%' and state = 'active'
+                     and pid <> pg_backend_pid()";
+        server.psql(count).trim() != "0"
+    };
+    for mode in ["disable", "require"] {
+        let uri = format!("{}?sslmode={mode}", server.uri());
+        interrupted_at(&uri, "select pg_sleep(600) as slow_at", running);
+    }
+}
+
+#[test]
+fn interrupted_mariadb_stops_also_over_tls() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    // The server runs as a user of its own.
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).expect("readable");
+    let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let certificate = folder.write("cert.pem", certified.cert.pem());
+    let key = folder.write("key.pem", certified.signing_key.serialize_pem());
+    let options = [format!("--ssl-cert={certificate}"), format!("--ssl-key={key}")];
+    let server = MariaDb::start_with(&[&options[0], &options[1]]);
+    let running = || {
+        let list = "select count(*) from information_schema.processlist
+                    where info like '%slow_at%' and id <> connection_id()";
+        server.sql(list).trim() != "0"
+    };
+    for tls in ["", &format!("?ssl_ca={certificate}")] {
+        interrupted_at(&format!("{}{tls}", server.uri()), "select sleep(600) as slow_at", running);
+    }
+}
+
+#[test]
+fn a_cancel_request_that_can_t_be_sent_is_said() {
+    // A way to the server that is closed to all but the first connection.
+    let server = postgres();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let to = server.port();
+    let way = std::thread::spawn(move || {
+        let (near, _) = listener.accept().expect("a client");
+        drop(listener);
+        let far = std::net::TcpStream::connect(("127.0.0.1", to)).expect("the server");
+        let (mut from, mut into) = (near.try_clone().expect("a socket"), far.try_clone().expect("a socket"));
+        let back = std::thread::spawn(move || std::io::copy(&mut from, &mut into));
+        let (mut from, mut into) = (far, near);
+        let _ = std::io::copy(&mut from, &mut into);
+        let _ = back.join();
+    });
+    let uri = server.uri().replace(&format!(":{to}/"), &format!(":{port}/")) + "?sslmode=disable";
+    let client = Process::start(&["fetch", &uri, "select pg_sleep(600) as unreachable_at"]);
+    let backends = "from pg_stat_activity where query like '%unreachable_at%' and state = 'active'
+                    and pid <> pg_backend_pid()";
+    until("it runs", || server.psql(&format!("select count(*) {backends}")).trim() == "1");
+    client.signal("INT");
+    client.end().fails(INTERRUPTED, &["warning: the cancel request to 127.0.0.1", "may still run there"]);
+    server.psql(&format!("select pg_terminate_backend(pid) {backends}"));
+    way.join().expect("no panic");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
 mod files;
+mod pushdown;
 mod statements;
 mod support;
 mod two_ways;

@@ -159,12 +159,15 @@ impl ColumnBuilder {
         Ok(Self { name, values })
     }
 
-    /// Appends a value; returns how many bytes the column grew by.
+    /// Appends the value of row `row` (from 1); returns how many bytes the column grew by.
     ///
     /// # Errors
     /// [`SourceError::Value`] when it does not fit; nothing is appended then.
-    pub(super) fn append(&mut self, value: &Value) -> Result<usize> {
-        self.try_append(value).map_err(|reason| SourceError::Value { column: self.name.clone(), reason })
+    pub(super) fn append(&mut self, value: &Value, row: u64) -> Result<usize> {
+        self.try_append(value).map_err(|reason| SourceError::Value {
+            column: self.name.clone(),
+            reason: format!("row {row}: {reason}"),
+        })
     }
 
     fn try_append(&mut self, value: &Value) -> Result<usize, String> {

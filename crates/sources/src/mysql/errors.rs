@@ -30,6 +30,9 @@ mod number {
     pub(super) const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
 }
 
+/// The number of the server's error for a connection that is not there.
+pub(super) const NO_SUCH_THREAD: u16 = 1094;
+
 /// No connection. `server` is `host:port`; `login` names user and database too.
 pub(super) fn connect(server: &str, login: &str, error: Error) -> SourceError {
     use number::*;
@@ -114,7 +117,7 @@ pub(super) fn beginning(server: &str, sql: &str, table: Option<&str>, error: Err
 }
 
 /// The error in its own words, without the driver's wrapping.
-fn words(error: &Error) -> String {
+pub(super) fn words(error: &Error) -> String {
     match error {
         Error::Driver(error) => error.to_string(),
         Error::Io(IoError::Io(error)) => error.to_string(),

@@ -37,6 +37,7 @@
 //! that takes them; they never become NULL in silence.
 
 mod columns;
+mod compared;
 mod cursor;
 mod errors;
 mod estimate;
@@ -59,6 +60,7 @@ use tokio::time::timeout;
 
 use self::raw::Raw;
 use self::reader::Connection;
+use crate::limit::{ConnectionLimits, Server};
 use crate::location;
 use crate::select::{self, rows_without_columns};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
@@ -86,6 +88,8 @@ pub struct MySqlSource {
     server: Arc<str>,
     /// `user@host:port/database`.
     login: String,
+    /// The bound of connections to it, which cursors do not count in.
+    connections: Arc<Server>,
     /// A connection that waits for the next cursor.
     idle: Mutex<Option<Raw>>,
 }
@@ -101,24 +105,36 @@ impl MySqlSource {
     /// when nothing answers there, [`SourceError::Login`] when the server refuses
     /// user, password or database.
     pub async fn connect(uri: &str) -> Result<Self> {
+        Self::connect_within(uri, &ConnectionLimits::unlimited()).await
+    }
+
+    /// As [`MySqlSource::connect`], with no more connections than these limits allow.
+    ///
+    /// # Errors
+    /// As [`MySqlSource::connect`]; [`SourceError::Busy`] when no connection becomes free in time,
+    /// here and whenever something is read.
+    pub async fn connect_within(uri: &str, limits: &ConnectionLimits) -> Result<Self> {
         let (opts, authorities) = options(uri)?;
         let server = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
         let user = opts.user().map(|user| format!("{user}@")).unwrap_or_default();
         let database = opts.db_name().map(|database| format!("/{database}")).unwrap_or_default();
         let login = format!("{user}{server}{database}");
-        let source = Self { opts, authorities, server: server.into(), login, idle: Mutex::default() };
+        let connections = limits.of(&format!("{server}{database}"));
+        let server = server.into();
+        let source = Self { opts, authorities, server, login, connections, idle: Mutex::default() };
         source.open().await?.close().await;
         Ok(source)
     }
 
     /// A connection in a read-only transaction.
     async fn open(&self) -> Result<Connection> {
+        let permit = self.connections.first().await?;
         let begin = async {
             let mut conn = Conn::new(self.opts.clone()).await?;
             conn.query_drop(BEGIN).await?;
             Ok(conn)
         };
-        Ok(Connection::new(self.in_time(begin).await?, self.opts.clone()))
+        Ok(Connection::new(self.in_time(begin).await?, self.opts.clone(), permit))
     }
 
     /// What it takes to connect, for so long.
@@ -228,8 +244,10 @@ impl Source for MySqlSource {
             .await
             .map_err(|error| errors::beginning(&self.server, &sql, Some(&name.name), error))?;
         let rows_estimate = self.rows_estimate(&mut connection, name).await?;
+        let schema = reader::schema(&described)?;
+        let comparisons = compared::comparisons(&mut connection, &self.server, name, &schema).await?;
         connection.close().await;
-        Ok(TableInfo { schema: reader::schema(&described)?, rows_estimate })
+        Ok(TableInfo { schema, comparisons, rows_estimate })
     }
 
     async fn tables(&self) -> Result<Vec<TableName>> {

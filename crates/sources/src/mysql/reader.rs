@@ -7,11 +7,12 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row};
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::columns::{self, ColumnBuilder};
 use super::errors;
+use crate::cancel;
+use crate::limit::Permit;
 use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 
 /// A row is at most 1 GiB (the server's largest packet), and a batch is closed
@@ -31,11 +32,12 @@ const KILL_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Connection {
     conn: Option<Conn>,
     opts: Opts,
+    _permit: Permit,
 }
 
 impl Connection {
-    pub(super) fn new(conn: Conn, opts: Opts) -> Self {
-        Self { conn: Some(conn), opts }
+    pub(super) fn new(conn: Conn, opts: Opts, permit: Permit) -> Self {
+        Self { conn: Some(conn), opts, _permit: permit }
     }
 
     /// The driver's connection, until [`Connection::close`].
@@ -64,18 +66,21 @@ impl Drop for Connection {
 
 /// Has the server end another connection, and what it runs, on a task of its own.
 pub(super) fn kill(opts: Opts, id: u32) {
-    let Ok(runtime) = Handle::try_current() else { return };
-    runtime.spawn(async move {
+    let target = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
+    cancel::send(target, async move {
         let kill = async {
             let mut conn = Conn::new(opts).await?;
-            conn.query_drop(format!("KILL CONNECTION {id}")).await?;
-            conn.disconnect().await
+            let killed = conn.query_drop(format!("KILL CONNECTION {id}")).await;
+            // The statement has been killed, however this connection ends.
+            let _ = conn.disconnect().await;
+            killed
         };
         match timeout(KILL_MAX, kill).await {
-            Ok(Ok(())) => {}
-            // It may have ended by itself, which is the aim.
-            Ok(Err(error)) => tracing::debug!(connection = id, %error, "statement not killed"),
-            Err(_) => tracing::debug!(connection = id, "no answer in time to kill the statement"),
+            Ok(Ok(())) => Ok(()),
+            // It has ended by itself, which is the aim.
+            Ok(Err(mysql_async::Error::Server(error))) if error.code == errors::NO_SUCH_THREAD => Ok(()),
+            Ok(Err(error)) => Err(errors::words(&error)),
+            Err(_) => Err(format!("no answer within {} s", KILL_MAX.as_secs())),
         }
     });
 }
@@ -160,7 +165,8 @@ impl Reader {
             while rows < self.batch_rows && bytes < self.batch_bytes {
                 match result.next().await {
                     Ok(Some(row)) => {
-                        bytes += append(&mut self.columns, &row)?;
+                        let number = self.rows + rows as u64 + 1;
+                        bytes += append(&mut self.columns, &row, number)?;
                         rows += 1;
                     }
                     Ok(None) if result.is_empty() => {
@@ -191,11 +197,11 @@ impl Reader {
     }
 }
 
-/// Appends a row to the columns; returns the bytes they grew by.
-fn append(columns: &mut [ColumnBuilder], row: &Row) -> Result<usize> {
+/// Appends row `number` (from 1) to the columns; returns the bytes they grew by.
+fn append(columns: &mut [ColumnBuilder], row: &Row, number: u64) -> Result<usize> {
     let mut bytes = 0;
     for (index, column) in columns.iter_mut().enumerate() {
-        bytes += column.append(row.as_ref(index).unwrap_or(&mysql_async::Value::NULL))?;
+        bytes += column.append(row.as_ref(index).unwrap_or(&mysql_async::Value::NULL), number)?;
     }
     Ok(bytes)
 }

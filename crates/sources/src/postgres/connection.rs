@@ -21,6 +21,8 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::config::{Config, Host, SslMode};
 use super::message::{Frame, Header, Parser, ServerError};
+use crate::cancel;
+use crate::limit::Permit;
 use crate::tls::{self, Socket, Verify};
 use crate::{Result, SourceError};
 
@@ -49,7 +51,7 @@ pub(super) struct Described {
     pub(super) modifier: i32,
 }
 
-/// A logged-in connection.
+/// A logged-in connection. Dropped while a statement runs on it, it has that cancelled.
 pub(super) struct Connection {
     socket: Box<dyn Socket>,
     read: BytesMut,
@@ -58,10 +60,16 @@ pub(super) struct Connection {
     key: Option<(i32, i32)>,
     /// `server_version_num`, e.g. 150004.
     version: u32,
+    /// `server_encoding`, e.g. `UTF8`.
+    encoding: String,
     /// Bytes written so far.
     written: u64,
     /// Bytes of a long notice that are still to be dropped as they arrive.
     skip: usize,
+    /// Statements that the server has not yet said to be done with.
+    unfinished: usize,
+    /// The right to be open, where connections are bounded.
+    permit: Option<Permit>,
 }
 
 impl Connection {
@@ -80,8 +88,11 @@ impl Connection {
                 config: config.clone(),
                 key: None,
                 version: 0,
+                encoding: String::new(),
                 written: 0,
                 skip: 0,
+                unfinished: 0,
+                permit: None,
             };
             connection.log_in().await?;
             Ok(connection)
@@ -106,6 +117,8 @@ impl Connection {
             ("client_encoding", "UTF8"),
             ("DateStyle", "ISO, YMD"),
             ("extra_float_digits", "3"),
+            // A role may have it off: a backslash in a text then means something else.
+            ("standard_conforming_strings", "on"),
         ];
         if let Some(options) = &config.options {
             parameters.push(("options", options));
@@ -202,6 +215,21 @@ impl Connection {
         self.version
     }
 
+    /// Whether the server takes every text there is.
+    pub(super) fn takes_any_text(&self) -> bool {
+        matches!(&*self.encoding, "UTF8" | "SQL_ASCII")
+    }
+
+    /// Takes the right to be open with it, as long as it is.
+    pub(super) fn hold(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    /// Gives the right to be open to another: this one is of no more use.
+    pub(super) fn into_permit(mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+
     /// Where it leads, for messages.
     pub(super) fn target(&self) -> String {
         self.config.target()
@@ -238,13 +266,16 @@ impl Connection {
             self.read.reserve(READ_BYTES.max(self.read.len()));
         }
         // A read that is not ready has taken nothing, so its future may be dropped.
-        let bytes = ready!(pin!(self.socket.read_buf(&mut self.read)).poll(cx))?;
-        if bytes == 0 {
-            let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection");
-            return Poll::Ready(Err(error));
+        let read = match ready!(pin!(self.socket.read_buf(&mut self.read)).poll(cx)) {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            other => other.map(drop),
+        };
+        match &read {
+            Ok(()) => self.drop_skipped(),
+            // There is nothing left to cancel.
+            Err(_) => self.unfinished = 0,
         }
-        self.drop_skipped();
-        Poll::Ready(Ok(()))
+        Poll::Ready(read)
     }
 
     fn drop_skipped(&mut self) {
@@ -270,8 +301,11 @@ impl Connection {
                     }
                     b'S' => {
                         let mut body = Parser(body);
-                        if body.text()? == "server_version" {
-                            self.version = version_number(&body.text()?);
+                        let (name, value) = (body.text()?, body.text()?);
+                        match &*name {
+                            "server_version" => self.version = version_number(&value),
+                            "server_encoding" => self.encoding = value,
+                            _ => {}
                         }
                     }
                     _ => {}
@@ -328,6 +362,9 @@ impl Connection {
         };
         let body = self.read[Header::BYTES..header.total()].to_vec();
         self.read.advance(header.total());
+        if header.tag == b'Z' {
+            self.unfinished = self.unfinished.saturating_sub(1);
+        }
         Ok(Some(Frame { tag: header.tag, body }))
     }
 
@@ -335,7 +372,11 @@ impl Connection {
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         let mut write = self.write.split();
         self.written += write.len() as u64;
-        self.write_all(&mut write, During::Statement).await
+        let sent = self.write_all(&mut write, During::Statement).await;
+        if sent.is_err() {
+            self.unfinished = 0;
+        }
+        sent
     }
 
     /// Writes `bytes`, and reads what the server says meanwhile. A server that can't get rid of
@@ -391,9 +432,10 @@ impl Connection {
     }
 
     /// What an `ErrorResponse` means after `rows` rows.
-    pub(super) fn server_error(&self, body: &[u8], rows: u64) -> SourceError {
+    pub(super) fn server_error(&mut self, body: &[u8], rows: u64) -> SourceError {
         match ServerError::parse(body) {
             Ok(error) if error.ends_connection() => {
+                self.unfinished = 0;
                 SourceError::Lost { target: self.target(), rows, reason: error.message }
             }
             Ok(error) => error.into(),
@@ -428,7 +470,9 @@ impl Connection {
 
     /// Appends a simple query; [`Self::until_ready`] reads its answer.
     pub(super) fn ask(&mut self, sql: &str) -> Result<()> {
-        frontend::query(sql, &mut self.write).map_err(|_| nul_in_sql())
+        frontend::query(sql, &mut self.write).map_err(|_| nul_in_sql())?;
+        self.unfinished += 1;
+        Ok(())
     }
 
     /// Sends what was appended by [`Self::ask`] and its like.
@@ -460,6 +504,7 @@ impl Connection {
             .and_then(|()| frontend::describe(b'S', "", &mut self.write))
             .map_err(|_| nul_in_sql())?;
         frontend::sync(&mut self.write);
+        self.unfinished += 1;
         Ok(())
     }
 
@@ -496,6 +541,7 @@ impl Connection {
             .and_then(|()| frontend::execute("", 0, &mut self.write));
         appended.map_err(|_| nul_in_sql())?;
         frontend::sync(&mut self.write);
+        self.unfinished += 1;
         if let Some(sql) = then {
             self.ask(sql)?;
         }
@@ -521,10 +567,14 @@ impl Connection {
         frontend::copy_done(&mut self.write);
         self.send().await
     }
+}
 
-    /// What it takes to cancel this connection's statement from elsewhere.
-    pub(super) fn canceller(&self) -> Canceller {
-        Canceller { config: self.config.clone(), key: self.key }
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Closing the socket does not do: the server notices that only when it writes.
+        if let (1.., Some(key)) = (self.unfinished, self.key) {
+            cancel::send(self.target(), request_cancel(self.config.clone(), key));
+        }
     }
 }
 
@@ -548,33 +598,25 @@ enum Authentication {
     Done,
 }
 
-/// Stops the statement of one connection.
-pub(super) struct Canceller {
-    config: Arc<Config>,
-    key: Option<(i32, i32)>,
-}
-
-impl Canceller {
-    /// Asks the server to stop. What comes of it shows on the other connection only.
-    pub(super) async fn cancel(self) {
-        let Some((process, secret)) = self.key else { return };
-        let work = async {
-            let mut socket = dial(&self.config).await?;
-            let mut request = BytesMut::new();
-            frontend::cancel_request(process, secret, &mut request);
-            let mut sent = socket.write_all(&request).await;
-            if sent.is_ok() {
-                // The server closes once it has passed the request on.
-                sent = socket.read_u8().await.map(drop);
-            }
-            if let Err(e) = sent {
-                tracing::trace!(error = %e, "end of the cancel request");
-            }
-            Ok::<(), SourceError>(())
+/// Asks the server to stop the statement of one connection. What comes of it shows on that
+/// connection only.
+async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> Result<(), String> {
+    let work = async {
+        let mut socket = dial(&config).await.map_err(|e| e.to_string())?;
+        let mut request = BytesMut::new();
+        frontend::cancel_request(process, secret, &mut request);
+        let sent = async {
+            socket.write_all(&request).await?;
+            socket.flush().await
         };
-        if let Ok(Err(e)) = tokio::time::timeout(CANCEL_TIMEOUT, work).await {
-            tracing::debug!(error = %e, "cancel request");
-        }
+        sent.await.map_err(|e| e.to_string())?;
+        // The server closes once it has passed the request on; how does not matter.
+        let _ = socket.read_u8().await;
+        Ok(())
+    };
+    match tokio::time::timeout(CANCEL_TIMEOUT, work).await {
+        Ok(done) => done,
+        Err(_) => Err(format!("no answer within {} s", CANCEL_TIMEOUT.as_secs())),
     }
 }
 

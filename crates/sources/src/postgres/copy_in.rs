@@ -148,7 +148,7 @@ impl PostgresDestination {
     }
 
     /// What the server has against a row, and which one.
-    fn refusal(&self, body: &[u8]) -> SourceError {
+    fn refusal(&mut self, body: &[u8]) -> SourceError {
         let relation = if self.stage.is_some() { stage::RELATION } else { &self.target.relation };
         let context = ServerError::parse(body).ok().and_then(|error| error.context).unwrap_or_default();
         match (self.connection.server_error(body, self.rows), place(&context, relation)) {

@@ -1,6 +1,7 @@
 //! Values as the server sends them, appended to Arrow columns: one `match` a
 //! value, no allocation.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow_array::types::{
@@ -19,6 +20,7 @@ use arrow_schema::{ArrowError, DataType};
 
 use super::numeric::{Numeric, max128};
 use super::types::Kind;
+use crate::InfiniteRule;
 
 /// Days from 1970 to 2000, where the server's calendar begins.
 pub(super) const EPOCH_DAYS: i32 = 10_957;
@@ -111,13 +113,15 @@ enum Values {
 pub(super) struct Column {
     values: Values,
     nulls: NullBufferBuilder,
+    /// Whether what is infinite or not a number becomes NULL.
+    infinite_is_null: bool,
     /// Whether the size of a value is known only from the value.
     pub(super) variable: bool,
 }
 
 impl Column {
     /// Empty, with room for `room` values.
-    pub(super) fn new(kind: &Kind, room: usize) -> Self {
+    pub(super) fn new(kind: &Kind, room: usize, infinite: InfiniteRule) -> Self {
         let variable = || Variable::with_room(room, room * 16);
         let offsets = || {
             let mut offsets = Vec::with_capacity(room + 1);
@@ -151,12 +155,20 @@ impl Column {
             Kind::Bytes => Values::Bytes(variable()),
             Kind::Utf8 | Kind::Json | Kind::Text => Values::Utf8(variable()),
             Kind::Jsonb => Values::Jsonb(variable()),
-            Kind::List(item) => Values::List { offsets: offsets(), items: Box::new(Self::new(item, room)) },
-            Kind::TextList => {
-                Values::TextList { offsets: offsets(), items: Box::new(Self::new(&Kind::Text, room)) }
+            Kind::List(item) => {
+                Values::List { offsets: offsets(), items: Box::new(Self::new(item, room, infinite)) }
             }
+            Kind::TextList => Values::TextList {
+                offsets: offsets(),
+                items: Box::new(Self::new(&Kind::Text, room, infinite)),
+            },
         };
-        Self { values, nulls: NullBufferBuilder::new(room), variable: kind.is_variable() }
+        Self {
+            values,
+            nulls: NullBufferBuilder::new(room),
+            infinite_is_null: infinite == InfiniteRule::Null,
+            variable: kind.is_variable(),
+        }
     }
 
     /// Bytes of the text of numbers, which may have been a few digits and an exponent.
@@ -178,27 +190,69 @@ impl Column {
             Values::Int16(values) => values.push(i16::from_be_bytes(fixed(value)?)),
             Values::Int32(values) => values.push(i32::from_be_bytes(fixed(value)?)),
             Values::Int64(values) | Values::Time(values) => values.push(i64::from_be_bytes(fixed(value)?)),
-            Values::Float32(values) => values.push(f32::from_be_bytes(fixed(value)?)),
-            Values::Float64(values) => values.push(f64::from_be_bytes(fixed(value)?)),
+            // To the server all NaN are one, greater than all numbers; to Arrow a sign makes another.
+            Values::Float32(values) => {
+                let float = f32::from_be_bytes(fixed(value)?);
+                values.push(if float.is_nan() { f32::NAN } else { float });
+            }
+            Values::Float64(values) => {
+                let float = f64::from_be_bytes(fixed(value)?);
+                values.push(if float.is_nan() { f64::NAN } else { float });
+            }
             Values::Decimal128 { values, scale, max } => {
                 let numeric = Numeric::parse(value)?;
-                values.push(numeric.to_i128(*scale, *max).ok_or_else(|| unfit(numeric))?);
+                match numeric.to_i128(*scale, *max) {
+                    Some(unscaled) => values.push(unscaled),
+                    None => {
+                        let data_type = format!("decimal({}, {scale})", max.ilog10() + 1);
+                        return self.unfit(numeric, &data_type);
+                    }
+                }
             }
-            Values::Date(values) => {
-                let days = i32::from_be_bytes(fixed(value)?);
-                let finite = (days != i32::MIN).then(|| days.checked_add(EPOCH_DAYS)).flatten();
-                values.push(finite.ok_or_else(|| infinite("a date"))?);
-            }
-            Values::Timestamp(values) => {
-                let us = i64::from_be_bytes(fixed(value)?);
-                let finite = (us != i64::MIN).then(|| us.checked_add(EPOCH_US)).flatten();
-                values.push(finite.ok_or_else(|| infinite("a timestamp"))?);
-            }
+            Values::Date(values) => match i32::from_be_bytes(fixed(value)?) {
+                i32::MIN | i32::MAX => return self.infinite("an infinite date"),
+                days => values.push(days.checked_add(EPOCH_DAYS).ok_or_else(|| far("a date"))?),
+            },
+            Values::Timestamp(values) => match i64::from_be_bytes(fixed(value)?) {
+                i64::MIN | i64::MAX => return self.infinite("an infinite timestamp"),
+                us => values.push(us.checked_add(EPOCH_US).ok_or_else(|| far("a timestamp"))?),
+            },
             Values::Utf8(values) | Values::Bytes(values) => values.append(value)?,
-            _ => self.append_rare(value)?,
+            _ => return self.append_rare(value),
         }
         self.nulls.append_non_null();
         Ok(())
+    }
+
+    /// Takes a numeric that is no decimal of the column's type.
+    #[cold]
+    fn unfit(&mut self, numeric: Numeric<'_>, data_type: &str) -> Taken {
+        if numeric.is_special() {
+            return self.infinite(numeric.to_text());
+        }
+        let mut text = numeric.to_text();
+        if text.len() > 100 {
+            text.truncate(100);
+            text.push_str("...");
+        }
+        Err(Bad::value(format!(
+            "{text}, which does not fit {data_type} exactly; numeric=string and numeric=double let it through \
+             (--numeric, or in the URI of a table), and so does a cast in the query (::text, ::float8 or \
+             ::numeric(p, s))"
+        )))
+    }
+
+    /// Takes a value that Arrow has not: as NULL, if it may.
+    #[cold]
+    fn infinite(&mut self, what: impl Display) -> Taken {
+        if self.infinite_is_null {
+            self.append_null();
+            return Ok(());
+        }
+        Err(Bad::value(format!(
+            "{what}, which has no place in Arrow; infinite=null and infinite=text let it through (--infinite, \
+             or in the URI of a table), and so does a cast in the query (::text)"
+        )))
     }
 
     /// Kept apart so that the common types have a lean way.
@@ -209,12 +263,21 @@ impl Column {
             Values::UInt32(values) => values.push(u32::from_be_bytes(fixed(value)?)),
             Values::Decimal256 { values, precision, scale } => {
                 let numeric = Numeric::parse(value)?;
-                values.push(numeric.to_i256(*precision, *scale).ok_or_else(|| unfit(numeric))?);
+                match numeric.to_i256(*precision, *scale) {
+                    Some(unscaled) => values.push(unscaled),
+                    None => {
+                        let data_type = format!("decimal({precision}, {scale})");
+                        return self.unfit(numeric, &data_type);
+                    }
+                }
             }
             Values::NumericText(values) => values.append(Numeric::parse(value)?.to_text().as_bytes())?,
             Values::NumericDouble(values) => values.push(Numeric::parse(value)?.to_f64()),
             Values::Money(values) => values.push(i64::from_be_bytes(fixed(value)?).into()),
-            Values::Interval(values) => values.push(interval(fixed(value)?)?),
+            Values::Interval(values) => match interval(fixed(value)?)? {
+                Some(interval) => values.push(interval),
+                None => return self.infinite("an infinite interval"),
+            },
             Values::Uuid(values) => values.extend_from_slice(&fixed::<16>(value)?),
             Values::Jsonb(values) => match value.split_first() {
                 Some((1, text)) => values.append(text)?,
@@ -237,6 +300,7 @@ impl Column {
             // The common types have been taken.
             _ => return Err(Bad::malformed("a value of no known type")),
         }
+        self.nulls.append_non_null();
         Ok(())
     }
 
@@ -338,34 +402,21 @@ fn item_count(items: &Column) -> Result<i32, Box<Bad>> {
 }
 
 #[cold]
-fn unfit(numeric: Numeric<'_>) -> Box<Bad> {
-    let mut text = numeric.to_text();
-    if text.len() > 100 {
-        text.truncate(100);
-        text.push_str("...");
-    }
-    Bad::value(format!(
-        "{text} does not fit the decimal exactly; read numbers of arbitrary precision as text or as \
-         double, or cast the column in the query (::text, ::float8 or ::numeric(p, s))"
-    ))
+fn far(what: &str) -> Box<Bad> {
+    Bad::value(format!("{what} that is too far for Arrow; cast it in the query (::text)"))
 }
 
-#[cold]
-fn infinite(what: &str) -> Box<Bad> {
-    Bad::value(format!(
-        "{what} that is infinite or too far for Arrow; cast it in the query (::text) or leave it out \
-         (nullif(column, 'infinity'))"
-    ))
-}
-
-fn interval(value: [u8; 16]) -> Result<IntervalMonthDayNano, Box<Bad>> {
+/// `None` is infinite, which PostgreSQL has since 17: the extremes of all three parts.
+fn interval(value: [u8; 16]) -> Result<Option<IntervalMonthDayNano>, Box<Bad>> {
     let [us, rest] = [0, 8].map(|at| i64::from_be_bytes(std::array::from_fn(|i| value[at + i])));
     let (days, months) = ((rest >> 32) as i32, rest as i32);
-    // Since PostgreSQL 17 the extremes of all three are infinity; its time part overflows here.
+    if matches!((us, days, months), (i64::MAX, i32::MAX, i32::MAX) | (i64::MIN, i32::MIN, i32::MIN)) {
+        return Ok(None);
+    }
     let nanoseconds = us.checked_mul(1000).ok_or_else(|| {
         Bad::value("an interval with more than 292 years in its time part; cast it in the query (::text)")
     })?;
-    Ok(IntervalMonthDayNano::new(months, days, nanoseconds))
+    Ok(Some(IntervalMonthDayNano::new(months, days, nanoseconds)))
 }
 
 /// An array: `i32` dimensions, `i32` flags, element type; for each dimension

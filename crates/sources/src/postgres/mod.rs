@@ -38,6 +38,7 @@ use self::connection::{Connection, Described};
 use self::read::Work;
 use self::split::{Parts, PlainSelect};
 use self::types::{Kind, Types};
+use crate::limit::{ConnectionLimits, Idle, Permit, Server};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
 pub use self::copy_in::PostgresDestination;
@@ -56,19 +57,56 @@ pub struct PostgresSource {
 }
 
 /// Connections that wait, logged in and outside of any transaction.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Pool(Arc<Mutex<Vec<Connection>>>);
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    idle: Arc<Waiting>,
+    server: Arc<Server>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Vec<Connection>>);
+
+impl Idle for Waiting {
+    fn close_one(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().is_some()
+    }
+}
+
+/// What it takes to begin a transaction.
+enum Turn {
+    Idle(Connection),
+    New(Permit),
+}
 
 impl Pool {
+    fn new(server: Arc<Server>) -> Self {
+        let idle = Arc::new(Waiting::default());
+        server.add_idle(&idle);
+        Self { idle, server }
+    }
+
     fn take(&self) -> Option<Connection> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     fn put(&self, connection: Connection) {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX {
+        let mut idle = self.idle.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX && !self.server.is_awaited() {
             idle.push(connection);
         }
+    }
+
+    /// A connection for a query, when it is its turn.
+    async fn turn(&self) -> Result<Turn> {
+        match self.take() {
+            Some(connection) => Ok(Turn::Idle(connection)),
+            None => Ok(Turn::New(self.server.first().await?)),
+        }
+    }
+
+    /// One more connection for a query that has one, if one is free.
+    fn another_turn(&self) -> Option<Turn> {
+        self.take().map(Turn::Idle).or_else(|| self.server.another().map(Turn::New))
     }
 }
 
@@ -81,25 +119,53 @@ impl PostgresSource {
     /// [`SourceError::Location`] when the URI is wrong, [`SourceError::Connect`]
     /// when there is no server, [`SourceError::Login`] when it refuses.
     pub async fn connect(uri: &str) -> Result<Self> {
+        Self::connect_within(uri, &ConnectionLimits::unlimited()).await
+    }
+
+    /// As [`PostgresSource::connect`], with no more connections than these limits allow.
+    ///
+    /// # Errors
+    /// As [`PostgresSource::connect`]; [`SourceError::Busy`] when no connection becomes free in time,
+    /// here and whenever something is read.
+    pub async fn connect_within(uri: &str, limits: &ConnectionLimits) -> Result<Self> {
         let config = Arc::new(Config::parse(uri)?);
-        let pool = Pool::default();
-        pool.put(Connection::open(&config).await?);
-        Ok(Self { config, pool, types: Types::default() })
+        let pool = Pool::new(limits.of(&config.target()));
+        let source = Self { config, pool, types: Types::default() };
+        source.pool.put(source.open(source.pool.server.first().await?).await?);
+        Ok(source)
+    }
+
+    async fn open(&self, permit: Permit) -> Result<Connection> {
+        let mut connection = Connection::open(&self.config).await?;
+        connection.hold(permit);
+        Ok(connection)
     }
 
     /// A connection on which `begin` was run and, if given, `sql` described.
     async fn begin(&self, begin: &str, sql: Option<&str>) -> Result<(Connection, Vec<Described>)> {
+        self.begin_on(self.pool.turn().await?, begin, sql).await
+    }
+
+    async fn begin_on(
+        &self,
+        mut turn: Turn,
+        begin: &str,
+        sql: Option<&str>,
+    ) -> Result<(Connection, Vec<Described>)> {
         loop {
-            let idle = self.pool.take();
-            let was_idle = idle.is_some();
-            let mut connection = match idle {
-                Some(connection) => connection,
-                None => Connection::open(&self.config).await?,
+            let (mut connection, was_idle) = match turn {
+                Turn::Idle(connection) => (connection, true),
+                Turn::New(permit) => (self.open(permit).await?, false),
             };
             match begin_on(&mut connection, begin, sql).await {
                 Ok(columns) => return Ok((connection, columns)),
                 // It was closed while it waited.
-                Err(SourceError::Lost { .. }) if was_idle => {}
+                Err(SourceError::Lost { .. }) if was_idle => {
+                    turn = match connection.into_permit() {
+                        Some(permit) => Turn::New(permit),
+                        None => self.pool.turn().await?,
+                    };
+                }
                 Err(e) => {
                     if connection.simple("ROLLBACK").await.is_ok() {
                         self.pool.put(connection);
@@ -113,7 +179,7 @@ impl PostgresSource {
     /// Runs `sql`, in parts if `select` is given and can be split.
     async fn read(&self, sql: String, select: Option<PlainSelect>, options: &ReadOptions) -> Result<Rows> {
         let (mut connection, columns) = self.begin(BEGIN, Some(&sql)).await?;
-        let kinds = self.types.resolve(&mut connection, &columns, options.numeric).await?;
+        let kinds = self.types.resolve_for(&mut connection, &columns, options).await?;
         let schema = schema(&columns, &kinds);
         let mut connections = vec![];
         let mut work = Work::Whole(sql);
@@ -140,12 +206,13 @@ impl PostgresSource {
         Ok(Rows { schema, batches, rows_estimate })
     }
 
-    /// Up to `others` more connections that see what `parts` see. A server that
-    /// takes no more of them is read with those there are.
+    /// Up to `others` more connections that see what `parts` see, as far as the limit has some
+    /// free. A server that takes no more of them is read with those there are.
     async fn join(&self, parts: &Parts, others: usize) -> Vec<Connection> {
         let others = others.min(parts.count().saturating_sub(1) as usize);
         let import = format!("{BEGIN}; SET TRANSACTION SNAPSHOT {}", quote_literal(&parts.snapshot));
-        let opened = join_all((0..others).map(|_| self.begin(&import, None))).await;
+        let turns = (0..others).map_while(|_| self.pool.another_turn());
+        let opened = join_all(turns.map(|turn| self.begin_on(turn, &import, None))).await;
         opened
             .into_iter()
             .filter_map(|opened| match opened {
@@ -252,7 +319,8 @@ impl Source for PostgresSource {
         let relation = quote_table(name);
         let sql = format!("SELECT * FROM {relation}");
         let (mut connection, columns) = self.begin(BEGIN, Some(&sql)).await.map_err(no_table(name))?;
-        let kinds = self.types.resolve(&mut connection, &columns, options.numeric).await?;
+        let kinds = self.types.resolve_for(&mut connection, &columns, options).await?;
+        let comparisons = self.types.comparisons(&columns, &kinds, options.infinite, &connection);
         let rows = connection
             .simple(&format!(
                 "SELECT reltuples::int8 FROM pg_catalog.pg_class \
@@ -263,7 +331,7 @@ impl Source for PostgresSource {
         connection.simple("ROLLBACK").await?;
         self.pool.put(connection);
         let rows_estimate = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
-        Ok(TableInfo { schema: schema(&columns, &kinds), rows_estimate })
+        Ok(TableInfo { schema: schema(&columns, &kinds), comparisons, rows_estimate })
     }
 
     async fn tables(&self) -> Result<Vec<TableName>> {

@@ -5,6 +5,7 @@
 //! first digit), `u16` sign, `u16` decimal places shown, then the digits.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use arrow_buffer::i256;
 use bytes::{BufMut, BytesMut};
@@ -25,6 +26,16 @@ const POW10: [u128; 39] = {
     }
     powers
 };
+
+static POW10_WIDE: LazyLock<[i256; 77]> = LazyLock::new(|| {
+    let mut power = i256::ONE;
+    std::array::from_fn(|exponent| {
+        if exponent > 0 {
+            power = power.wrapping_mul(i256::from_i128(10));
+        }
+        power
+    })
+});
 
 /// Largest integer of a decimal of `precision` (at most 38) digits.
 pub(super) const fn max128(precision: u8) -> u128 {
@@ -57,6 +68,11 @@ impl<'a> Numeric<'a> {
             digits = rest;
         }
         Ok(Self { digits, weight: i32::from(field(2).cast_signed()), sign: field(4), places: field(6) })
+    }
+
+    /// Whether it is infinite or not a number.
+    pub(super) fn is_special(&self) -> bool {
+        self.special().is_some()
     }
 
     fn special(&self) -> Option<&'static str> {
@@ -120,7 +136,6 @@ impl<'a> Numeric<'a> {
         }
         let Some((last, head)) = self.digits.split_last() else { return Some(i256::ZERO) };
         let mut exponent = 4 * (self.weight - head.len() as i32) + i32::from(scale);
-        let ten = i256::from_i128(10);
         let base = i256::from_i128(10_000);
         let mut magnitude = head.iter().try_fold(i256::ZERO, |sum, digit| {
             sum.checked_mul(base)?.checked_add(i256::from_i128(i128::from(u16::from_be_bytes(*digit))))
@@ -134,15 +149,8 @@ impl<'a> Numeric<'a> {
             (last, unit, exponent) = (last / 10, unit / 10, exponent + 1);
         }
         magnitude = magnitude.checked_mul(i256::from_i128(unit))?.checked_add(i256::from_i128(last))?;
-        let limit = ten.checked_pow(u32::from(precision))?;
-        for _ in 0..exponent {
-            // Each step makes it larger, so this ends after at most 76.
-            if magnitude >= limit {
-                return None;
-            }
-            magnitude = magnitude.checked_mul(ten)?;
-        }
-        if magnitude >= limit {
+        magnitude = magnitude.checked_mul(*POW10_WIDE.get(usize::try_from(exponent).ok()?)?)?;
+        if magnitude >= *POW10_WIDE.get(usize::from(precision))? {
             return None;
         }
         Some(if self.sign == NEGATIVE { -magnitude } else { magnitude })

@@ -16,6 +16,7 @@ use super::message::Header;
 use super::rows::Decoder;
 use super::split::Parts;
 use super::types::Kind;
+use crate::cancel::Working;
 use crate::{BatchStream, ReadOptions, Result, SourceError};
 
 /// Batches that wait for the consumer, beyond the one each connection fills.
@@ -65,8 +66,14 @@ pub(super) fn stream(
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
     let readers = connections.len();
     for connection in connections {
-        // A reader ends when it has no more to do or its receiver is gone, and cancels its query then.
-        tokio::spawn(reader(connection, shared.clone(), sender.clone()));
+        // A reader ends when it has no more to do or its receiver is gone; its connection then
+        // cancels what still runs.
+        let working = Working::begin(connection.target());
+        let reader = reader(connection, shared.clone(), sender.clone());
+        tokio::spawn(async move {
+            reader.await;
+            drop(working);
+        });
     }
     drop(sender);
     Box::pin(stream::unfold(Some(receiver), move |receiver| {
@@ -99,18 +106,16 @@ struct Dropped;
 type Sender = mpsc::Sender<Result<RecordBatch>>;
 
 async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender) {
-    let canceller = connection.canceller();
     let mut decoder = Decoder::new(shared.schema.clone(), &shared.kinds, &shared.options);
     match read(&mut connection, &mut decoder, &shared, &sender).await {
         Ok(Ok(())) => {
             shared.pool.put(connection);
             shared.finished.fetch_add(1, Ordering::Release);
         }
-        Ok(Err(Dropped)) => {
-            canceller.cancel().await;
-            drop(connection);
-        }
+        Ok(Err(Dropped)) => {}
         Err(e) => {
+            // The server need not go on while the consumer takes what came before.
+            drop(connection);
             // What came before the error is the consumer's to judge.
             if decoder.rows() > 0
                 && let Ok(batch) = decoder.finish()
@@ -134,15 +139,18 @@ async fn read(
         Work::Whole(sql) => {
             // The end of the transaction rides along: no round trip of its own.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
-            if let Err(Dropped) = rows(connection, decoder, shared, sender).await? {
+            if let Err(Dropped) = rows(connection, decoder, shared, sender, None).await? {
                 return Ok(Err(Dropped));
             }
             connection.until_ready(|_| Ok(())).await?;
         }
         Work::Parts(parts) => {
-            while let Some(sql) = parts.sql(shared.next_part.fetch_add(1, Ordering::Relaxed)) {
+            loop {
+                let part = shared.next_part.fetch_add(1, Ordering::Relaxed);
+                let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;
-                if let Err(Dropped) = rows(connection, decoder, shared, sender).await? {
+                let start = Some(parts.start(part));
+                if let Err(Dropped) = rows(connection, decoder, shared, sender, start).await? {
                     return Ok(Err(Dropped));
                 }
             }
@@ -175,24 +183,36 @@ enum Pause {
     OtherMessage,
 }
 
-/// Takes the rows of one statement, to its `ReadyForQuery`.
+/// Takes the rows of one statement, to its `ReadyForQuery`. Of a part of a table `start` is where it
+/// begins.
 async fn rows(
     connection: &mut Connection,
     decoder: &mut Decoder,
     shared: &Shared,
     sender: &Sender,
+    start: Option<String>,
 ) -> Result<Result<(), Dropped>> {
+    let mut taken: u64 = 0;
     loop {
         let before = decoder.rows();
-        let (bytes, pause) =
-            take_rows(connection.buffered(), decoder).map_err(|(column, bad)| match *bad {
-                Bad::Malformed(what) => malformed(connection, what),
-                Bad::Value(reason) => SourceError::Value {
-                    column: column.map_or_else(String::new, |at| shared.schema.field(at).name().clone()),
-                    reason,
-                },
-            })?;
+        let (bytes, pause) = match take_rows(connection.buffered(), decoder) {
+            Ok(done) => done,
+            Err((column, bad)) => {
+                let row = taken + (decoder.rows() - before) as u64 + 1;
+                return Err(match *bad {
+                    Bad::Malformed(what) => malformed(connection, what),
+                    Bad::Value(reason) => SourceError::Value {
+                        column: column.map_or_else(String::new, |at| shared.schema.field(at).name().clone()),
+                        reason: match &start {
+                            None => format!("row {row} holds {reason}"),
+                            Some(start) => format!("row {row} from ctid {start} on holds {reason}"),
+                        },
+                    },
+                });
+            }
+        };
         connection.consume(bytes);
+        taken += (decoder.rows() - before) as u64;
         shared.rows.fetch_add((decoder.rows() - before) as u64, Ordering::Relaxed);
         let lost =
             |connection: &Connection, e: io::Error| connection.lost(e, shared.rows.load(Ordering::Relaxed));

@@ -33,7 +33,10 @@ impl Decoder {
     pub(super) fn new(schema: SchemaRef, kinds: &[Kind], options: &ReadOptions) -> Self {
         let batch_rows = options.batch_rows.clamp(1, i32::MAX as usize);
         Self {
-            columns: kinds.iter().map(|kind| Column::new(kind, batch_rows.min(FIRST_ROWS))).collect(),
+            columns: kinds
+                .iter()
+                .map(|kind| Column::new(kind, batch_rows.min(FIRST_ROWS), options.infinite))
+                .collect(),
             schema,
             rows: 0,
             bytes: 0,

@@ -55,6 +55,11 @@ impl Parts {
         self.count
     }
 
+    /// The place at which part `at` begins.
+    pub(super) fn start(&self, at: u32) -> String {
+        format!("({},0)", u64::from(at) * self.part_blocks)
+    }
+
     /// The statement that reads part `at`, if there is one. The last has no end.
     pub(super) fn sql(&self, at: u32) -> Option<String> {
         let start = u64::from(at) * self.part_blocks;

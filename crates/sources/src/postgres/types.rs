@@ -7,10 +7,9 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 
 use super::connection::{Connection, Described};
-use crate::{NumericRule, Result, SourceError};
+use super::quote_identifier;
+use crate::{Comparable, Comparison, InfiniteRule, NumericRule, ReadOptions, Result, SourceError};
 
-/// `Decimal128` of [`NumericRule::Decimal`].
-const FREE_NUMERIC: Kind = Kind::Decimal128 { precision: 38, scale: 10 };
 /// Domains over domains, arrays of domains over arrays...
 const TYPE_DEPTH_MAX: usize = 16;
 
@@ -105,6 +104,32 @@ impl Kind {
         }
     }
 
+    /// Whether the server has values of it, infinite or not a number, that Arrow has not.
+    fn is_bounded(&self) -> bool {
+        match self {
+            Self::Decimal128 { .. } | Self::Decimal256 { .. } => true,
+            Self::Date | Self::Timestamp | Self::TimestampTz | Self::Interval => true,
+            Self::List(item) => item.is_bounded(),
+            _ => false,
+        }
+    }
+
+    /// Takes text instead, where that is so.
+    fn show_infinite(&mut self) {
+        *self = match self {
+            Self::Decimal128 { .. } | Self::Decimal256 { .. } => Self::NumericText,
+            Self::Date | Self::Timestamp | Self::TimestampTz | Self::Interval => Self::Text,
+            Self::List(item) if item.is_bounded() => {
+                item.show_infinite();
+                match **item {
+                    Self::Text => Self::TextList,
+                    _ => return,
+                }
+            }
+            _ => return,
+        };
+    }
+
     /// Bytes of one value in Arrow, for those of a fixed size.
     pub(super) fn fixed_bytes(&self) -> usize {
         match self {
@@ -155,7 +180,8 @@ fn numeric(modifier: i32, rule: NumericRule) -> Kind {
         }
     });
     exact.unwrap_or(match rule {
-        NumericRule::Decimal => FREE_NUMERIC,
+        NumericRule::Decimal { precision: precision @ ..=38, scale } => Kind::Decimal128 { precision, scale },
+        NumericRule::Decimal { precision, scale } => Kind::Decimal256 { precision, scale },
         NumericRule::String => Kind::NumericText,
         NumericRule::Double => Kind::NumericDouble,
     })
@@ -259,8 +285,10 @@ fn builtin_element(array: u32) -> Option<u32> {
 /// What the catalog says of a type that is not built in.
 #[derive(Debug, Clone, Copy)]
 enum Entry {
-    /// Enums and citext: text in both formats.
-    Label,
+    /// Text in both formats, one of a few.
+    Enum,
+    /// Text in both formats, compared without regard to case.
+    Citext,
     Domain {
         base: u32,
         modifier: i32,
@@ -268,6 +296,8 @@ enum Entry {
     Array {
         element: u32,
     },
+    /// Whose NULL is not that of Arrow: a row of nothing but NULLs is one.
+    Composite,
     Other,
 }
 
@@ -303,6 +333,43 @@ impl Types {
         Ok(kinds)
     }
 
+    /// How each of `columns` travels when it is read.
+    pub(super) async fn resolve_for(
+        &self,
+        connection: &mut Connection,
+        columns: &[Described],
+        options: &ReadOptions,
+    ) -> Result<Vec<Kind>> {
+        let mut kinds = self.resolve(connection, columns, options.numeric).await?;
+        if options.infinite == InfiniteRule::Text {
+            kinds.iter_mut().for_each(Kind::show_infinite);
+        }
+        Ok(kinds)
+    }
+
+    /// What the server can be asked of each of `columns`, which were read as `kinds`.
+    pub(super) fn comparisons(
+        &self,
+        columns: &[Described],
+        kinds: &[Kind],
+        infinite: InfiniteRule,
+        connection: &Connection,
+    ) -> Vec<Comparison> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = if connection.takes_any_text() { Comparable::Equal } else { Comparable::EqualAscii };
+        let comparison = |(column, kind): (&Described, &Kind)| {
+            let (oid, entry) = base(&known, column.oid);
+            let comparable = comparable(kind, oid, entry, infinite, text);
+            let plain = Comparison::plain(quote_identifier(&column.name), comparable);
+            match entry {
+                // Compared with a text that is none of its labels, an enum fails.
+                Some(Entry::Enum) => Comparison { operand: format!("{}::text", plain.column), ..plain },
+                _ => plain,
+            }
+        };
+        columns.iter().zip(kinds).map(comparison).collect()
+    }
+
     /// The type of an array's elements, for writing one.
     pub(super) fn element(&self, array: u32) -> Option<u32> {
         builtin_element(array).or_else(|| {
@@ -319,7 +386,7 @@ impl Types {
             {
                 let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
                 wanted.retain(|oid| {
-                    builtin(*oid, -1, NumericRule::Decimal).is_none() && !known.contains_key(oid)
+                    builtin(*oid, -1, NumericRule::String).is_none() && !known.contains_key(oid)
                 });
             }
             if wanted.is_empty() {
@@ -341,7 +408,9 @@ impl Types {
                 let text = |at: usize| row.get(at).and_then(Option::as_deref).unwrap_or_default();
                 let number = |at: usize| text(at).parse::<u32>().unwrap_or(0);
                 let entry = match (text(1), text(2), number(5)) {
-                    ("e", ..) | (_, "citext", _) => Entry::Label,
+                    ("e", ..) => Entry::Enum,
+                    (_, "citext", _) => Entry::Citext,
+                    ("c", ..) => Entry::Composite,
                     ("d", ..) => Entry::Domain { base: number(3), modifier: text(4).parse().unwrap_or(-1) },
                     ("b", _, element) if element != 0 => Entry::Array { element },
                     _ => Entry::Other,
@@ -350,7 +419,7 @@ impl Types {
                     Entry::Domain { base: other, .. } | Entry::Array { element: other } => {
                         wanted.insert(other);
                     }
-                    Entry::Label | Entry::Other => {}
+                    Entry::Enum | Entry::Citext | Entry::Composite | Entry::Other => {}
                 }
                 found.insert(number(0), entry);
             }
@@ -378,7 +447,7 @@ fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule,
         return kind;
     }
     match known.get(&oid) {
-        Some(Entry::Label) => Kind::Utf8,
+        Some(Entry::Enum | Entry::Citext) => Kind::Utf8,
         Some(Entry::Domain { base, modifier }) if depth > 0 => kind(known, *base, *modifier, rule, depth - 1),
         Some(Entry::Array { element }) if depth > 0 => {
             match kind(known, *element, modifier, rule, depth - 1) {
@@ -388,6 +457,47 @@ fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule,
             }
         }
         _ => Kind::Text,
+    }
+}
+
+/// The type below all domains, and what is known of it.
+fn base(known: &HashMap<u32, Entry>, mut oid: u32) -> (u32, Option<Entry>) {
+    for _ in 0..TYPE_DEPTH_MAX {
+        match known.get(&oid) {
+            Some(Entry::Domain { base, .. }) => oid = *base,
+            other => return (oid, other.copied()),
+        }
+    }
+    (oid, None)
+}
+
+/// What the server can be asked of a column of this type that is read as `kind`. A text can be
+/// asked for `text`.
+fn comparable(
+    kind: &Kind,
+    oid: u32,
+    entry: Option<Entry>,
+    infinite: InfiniteRule,
+    text: Comparable,
+) -> Comparable {
+    const RECORD: u32 = 2249;
+    match kind {
+        Kind::Bool => Comparable::Equal,
+        Kind::Int16 | Kind::Int32 | Kind::Int64 | Kind::UInt32 => Comparable::Ordered,
+        // The server orders NaN as Arrow does, above all; single floats it compares as doubles.
+        Kind::Float64 => Comparable::Ordered,
+        // Arrow's NULLs are not only the server's.
+        _ if infinite == InfiniteRule::Null && kind.is_bounded() => Comparable::Nothing,
+        Kind::Decimal128 { .. } | Kind::Decimal256 { .. } => Comparable::Ordered,
+        Kind::Date | Kind::Timestamp | Kind::TimestampTz => Comparable::Ordered,
+        // Collations may take more texts for equal, and order them otherwise.
+        Kind::Utf8 => text,
+        Kind::Text if oid == RECORD || entry.is_none() && builtin(oid, -1, NumericRule::String).is_none() => {
+            Comparable::Nothing
+        }
+        Kind::Text if matches!(entry, Some(Entry::Composite)) => Comparable::Nothing,
+        // Compared as their type compares them, which may refuse a text that is no value of it.
+        _ => Comparable::Nulls,
     }
 }
 
@@ -405,16 +515,18 @@ mod tests {
         check(3, -2, Kind::Decimal128 { precision: 3, scale: -2 });
         check(2, 5, Kind::Decimal128 { precision: 5, scale: 5 });
         check(100, 2, Kind::NumericText);
-        assert_eq!(numeric(-1, NumericRule::Decimal), FREE_NUMERIC);
+        assert_eq!(numeric(-1, NumericRule::RESULT), Kind::Decimal256 { precision: 76, scale: 44 });
+        let narrow = NumericRule::Decimal { precision: 38, scale: 10 };
+        assert_eq!(numeric(-1, narrow), Kind::Decimal128 { precision: 38, scale: 10 });
         assert_eq!(numeric(-1, NumericRule::Double), Kind::NumericDouble);
     }
 
     #[test]
     fn every_builtin_array_has_an_element_of_its_kind() {
         for oid in 0..10_000 {
-            if let Some(Kind::List(item)) = builtin(oid, -1, NumericRule::Decimal) {
+            if let Some(Kind::List(item)) = builtin(oid, -1, NumericRule::String) {
                 let element = builtin_element(oid).unwrap();
-                assert_eq!(builtin(element, -1, NumericRule::Decimal), Some(*item), "{oid}");
+                assert_eq!(builtin(element, -1, NumericRule::String), Some(*item), "{oid}");
             }
         }
     }

@@ -7,7 +7,7 @@ use arrow_array::builder::{BinaryBuilder, BooleanBuilder, Float64Builder, Int64B
 use arrow_schema::DataType;
 use rusqlite::types::{Type, Value, ValueRef};
 
-use crate::{Result, SourceError};
+use crate::{Comparable, Result, SourceError};
 
 /// What a column holds, from narrow to wide: each but `Boolean` takes the values
 /// of those before it (`Real` only the integers it can show exactly).
@@ -41,6 +41,24 @@ impl Kind {
             Some(if without_fraction(&declared) { Self::Integer } else { Self::Real })
         } else {
             None
+        }
+    }
+
+    /// What SQLite can be asked of a column of an ordinary table, declared so, with the meaning that it
+    /// has in Arrow. Numbers it compares as numbers, whatever the column's affinity; texts are compared
+    /// as texts where all values that could be texts are stored as texts.
+    pub(super) fn comparable(self, declared: &str) -> Comparable {
+        let declared = declared.to_ascii_uppercase();
+        // https://sqlite.org/datatype3.html#determination_of_column_affinity
+        let is_text =
+            !declared.contains("INT") && ["CHAR", "CLOB", "TEXT"].iter().any(|part| declared.contains(part));
+        match self {
+            // A text in such a column is refused, but a number would be compared as a text.
+            Self::Boolean | Self::Integer | Self::Real if is_text => Comparable::Nulls,
+            Self::Boolean => Comparable::Equal,
+            Self::Integer | Self::Real => Comparable::Ordered,
+            Self::Text if is_text => Comparable::Equal,
+            Self::Text | Self::Blob => Comparable::Nulls,
         }
     }
 

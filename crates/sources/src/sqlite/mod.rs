@@ -46,7 +46,10 @@ use rusqlite::{Connection, OptionalExtension};
 use self::columns::Kind;
 use self::reader::{Job, Plan};
 use crate::select::{self, rows_without_columns};
-use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
+use crate::{
+    Comparable, Comparison, Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo,
+    TableName,
+};
 
 /// Rows of a table looked at to find the type of a column that declares none.
 const SNIFFED_ROWS: usize = 1024;
@@ -128,9 +131,13 @@ impl Source for SqliteSource {
         let name = name.clone();
         self.blocking(move |connection, path| {
             let columns = describe(connection, path, &name)?;
-            let fields = columns.into_iter().map(|(name, kind)| Field::new(name, kind.data_type(), true));
+            let is_ordinary = is_ordinary(connection, path, &name)?;
+            let comparisons = columns.iter().map(|column| column.comparison(is_ordinary)).collect();
+            let fields =
+                columns.into_iter().map(|column| Field::new(column.name, column.kind.data_type(), true));
             Ok(TableInfo {
                 schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+                comparisons,
                 rows_estimate: rows_estimate(connection, &name),
             })
         })
@@ -157,13 +164,13 @@ impl Source for SqliteSource {
 fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<Plan> {
     let described = describe(connection, path, &scan.table)?;
     let kinds = match &scan.columns {
-        None => described.iter().map(|&(_, kind)| Some(kind)).collect(),
+        None => described.iter().map(|column| Some(column.kind)).collect(),
         // A column that is none is for SQLite to refuse.
         Some(wanted) => wanted
             .iter()
             .map(|wanted| {
-                let same = |(name, _): &&(String, Kind)| name.eq_ignore_ascii_case(wanted);
-                described.iter().find(same).map(|&(_, kind)| kind)
+                let same = |column: &&Column| column.name.eq_ignore_ascii_case(wanted);
+                described.iter().find(same).map(|column| column.kind)
             })
             .collect(),
     };
@@ -175,27 +182,59 @@ fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<Plan> {
     Ok(Plan { sql: select::statement(scan), kinds, rows_estimate })
 }
 
-/// Names and kinds of a table's columns.
-fn describe(connection: &Connection, path: &Path, table: &TableName) -> Result<Vec<(String, Kind)>> {
-    const EXISTS: &str = "SELECT 1 FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE \
-         AND schema = COALESCE(?2, schema) COLLATE NOCASE";
-    let exists = connection.query_row(EXISTS, (&table.name, &table.schema), |_| Ok(())).optional();
-    if exists.map_err(|error| errors::statement(path, EXISTS, error))?.is_none() {
-        return Err(SourceError::NoTable { name: table.name.clone() });
+/// A column of a table.
+struct Column {
+    name: String,
+    declared: String,
+    kind: Kind,
+}
+
+impl Column {
+    fn comparison(&self, is_of_ordinary_table: bool) -> Comparison {
+        // Which affinity the column of a view has can't be told.
+        let comparable =
+            if is_of_ordinary_table { self.kind.comparable(&self.declared) } else { Comparable::Nulls };
+        let plain = Comparison::backticked(&self.name, comparable);
+        match self.kind {
+            // The column's own collation may be one that only the application has.
+            Kind::Text => Comparison { operand: format!("{} COLLATE BINARY", plain.column), ..plain },
+            _ => plain,
+        }
     }
+}
+
+/// Whether it is a table, rather than a view or a virtual table.
+fn is_ordinary(connection: &Connection, path: &Path, table: &TableName) -> Result<bool> {
+    const TYPE: &str = "SELECT type FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE \
+         AND schema = COALESCE(?2, schema) COLLATE NOCASE";
+    let found: Option<String> = connection
+        .query_row(TYPE, (&table.name, &table.schema), |row| row.get(0))
+        .optional()
+        .map_err(|error| errors::statement(path, TYPE, error))?;
+    match found {
+        Some(found) => Ok(found == "table"),
+        None => Err(SourceError::NoTable { name: table.name.clone() }),
+    }
+}
+
+/// A table's columns.
+fn describe(connection: &Connection, path: &Path, table: &TableName) -> Result<Vec<Column>> {
+    is_ordinary(connection, path, table)?;
     let quoted = select::table(table);
     let sql = format!("SELECT * FROM {quoted}");
     let statement = connection.prepare(&sql).map_err(|error| errors::statement(path, &sql, error))?;
     let declared: Vec<_> = statement
         .columns()
-        .map(|column| (column.name().to_owned(), column.decl_type().and_then(Kind::declared)))
+        .map(|column| (column.name().to_owned(), column.decl_type().unwrap_or_default().to_owned()))
         .collect();
-    let undeclared = declared.iter().filter(|(_, kind)| kind.is_none()).map(|(name, _)| name.as_str());
-    let mut sniffed = sniff(connection, path, &quoted, undeclared)?.into_iter();
-    Ok(declared
-        .into_iter()
-        .map(|(name, kind)| (name, kind.or_else(|| sniffed.next()).unwrap_or(Kind::Text)))
-        .collect())
+    let undeclared = declared.iter().filter(|(_, declared)| Kind::declared(declared).is_none());
+    let mut sniffed =
+        sniff(connection, path, &quoted, undeclared.map(|(name, _)| name.as_str()))?.into_iter();
+    let column = |(name, declared): (String, String)| {
+        let kind = Kind::declared(&declared).or_else(|| sniffed.next()).unwrap_or(Kind::Text);
+        Column { name, declared, kind }
+    };
+    Ok(declared.into_iter().map(column).collect())
 }
 
 /// Kinds of columns by what the first rows of the table hold.

@@ -1,0 +1,94 @@
+//! Databases behind the tables of a node: one source for each URI, one bound of connections for each
+//! server.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lightship_sources::limit::ConnectionLimits;
+use lightship_sources::{Location, NumericRule, ReadOptions, Source, TableName};
+
+use crate::commands::copy::table_name as parse_table;
+use crate::commands::values::ValueArgs;
+use crate::error::CliError;
+use crate::feed::open_database;
+
+/// What the tables of a node are read from.
+pub(super) struct Databases {
+    limits: ConnectionLimits,
+    values: ValueArgs,
+    opened: HashMap<String, Arc<dyn Source>>,
+}
+
+/// A table, and how to read it.
+pub(super) struct Table {
+    /// The URI of the database, without what is only about the table.
+    pub(super) uri: String,
+    pub(super) name: TableName,
+    pub(super) options: ReadOptions,
+}
+
+impl Databases {
+    /// With so many connections to each server; values are read so where a URI does not say otherwise.
+    pub(super) fn new(connections: NonZeroUsize, values: ValueArgs) -> Self {
+        Self { limits: ConnectionLimits::new(connections), values, opened: HashMap::new() }
+    }
+
+    /// Takes `table=`, `numeric=` and `infinite=` out of a URI. The table is called `name` where
+    /// nothing else is said.
+    pub(super) fn table(&self, place: &str, name: &str) -> Result<Table, CliError> {
+        let mut values = self.values;
+        let Some((base, query)) = place.split_once('?') else {
+            let options = values.read_options(NumericRule::TABLE);
+            return Ok(Table { uri: place.to_owned(), name: parse_table(name), options });
+        };
+        let mut table = None;
+        let mut rest = Vec::new();
+        for pair in query.split('&') {
+            match pair.strip_prefix("table=") {
+                Some(value) => table = Some(value),
+                None if values.take(pair).map_err(|e| CliError::usage(format!("{pair}: {e}")))? => {}
+                None => rest.push(pair),
+            }
+        }
+        Ok(Table {
+            uri: if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) },
+            name: parse_table(table.unwrap_or(name)),
+            options: values.read_options(NumericRule::TABLE),
+        })
+    }
+
+    /// The database at `location`, which is that of `uri`.
+    pub(super) async fn open(&mut self, uri: &str, location: &Location) -> Result<Arc<dyn Source>, CliError> {
+        if let Some(source) = self.opened.get(uri) {
+            return Ok(source.clone());
+        }
+        let source: Arc<dyn Source> = open_database(location, &self.limits).await?.into();
+        self.opened.insert(uri.to_owned(), source.clone());
+        Ok(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_the_table_is_taken_out() {
+        let databases = Databases::new(NonZeroUsize::MIN, ValueArgs::default());
+        let check = |place: &str, uri: &str, name: &str, numeric| {
+            let table = databases.table(place, "t").unwrap_or_else(|e| panic!("{}", e.message));
+            let found = table.name.schema.map(|schema| schema + ".").unwrap_or_default() + &table.name.name;
+            assert_eq!((&*table.uri, &*found, table.options.numeric), (uri, name, numeric), "{place}");
+        };
+        check("postgresql://h/d", "postgresql://h/d", "t", NumericRule::TABLE);
+        check("postgresql://h/d?table=s.x", "postgresql://h/d", "s.x", NumericRule::TABLE);
+        check(
+            "postgresql://h/d?sslmode=require&numeric=double&table=x&port=1",
+            "postgresql://h/d?sslmode=require&port=1",
+            "x",
+            NumericRule::Double,
+        );
+        assert!(databases.table("postgresql://h/d?infinite=maybe", "t").is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! How values of a database become Arrow's, where there is a choice.
+
+use std::str::FromStr;
+
+use clap::Args;
+use lightship_sources::{InfiniteRule, NumericRule, ReadOptions};
+use serde::Deserialize;
+
+/// Values of a database that Arrow's types can't all hold.
+#[derive(Args, Default, Debug, Clone, Copy)]
+pub(crate) struct ValueArgs {
+    /// What PostgreSQL's numbers of no stated precision become: decimal, decimal(P,S),
+    /// string, double.
+    ///
+    /// So are sums, averages and quotients of numeric. decimal holds what arises of ordinary numbers
+    /// without loss: it is decimal(76,44) in a result, and decimal(76,20) in a table of a node, so that
+    /// there is room for products. A value that does not fit is an error. string holds all, as text;
+    /// double rounds. Of more than 38 digits many readers of Parquet know nothing.
+    #[arg(long, value_name = "RULE")]
+    pub(crate) numeric: Option<Numeric>,
+    /// What becomes of PostgreSQL's infinite dates, timestamps and intervals, and of decimals that are
+    /// infinite or NaN: error, null, text.
+    ///
+    /// With text, all columns of these types arrive as text. [default: error]
+    #[arg(long, value_name = "RULE")]
+    pub(crate) infinite: Option<Infinite>,
+}
+
+impl ValueArgs {
+    /// As they were given; else numbers follow `numeric`.
+    pub(crate) fn read_options(self, numeric: NumericRule) -> ReadOptions {
+        ReadOptions {
+            numeric: match self.numeric {
+                Some(Numeric(Some(given))) => given,
+                _ => numeric,
+            },
+            infinite: self.infinite.map_or(InfiniteRule::default(), |Infinite(given)| given),
+            ..ReadOptions::default()
+        }
+    }
+
+    /// Takes `numeric=...` or `infinite=...` of a URI, which goes before what was given; says whether it was one of them.
+    ///
+    /// # Errors
+    /// When the value is none that there is.
+    pub(crate) fn take(&mut self, pair: &str) -> Result<bool, String> {
+        match pair.split_once('=') {
+            Some(("numeric", value)) => self.numeric = Some(value.parse()?),
+            Some(("infinite", value)) => self.infinite = Some(value.parse()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// A rule for numbers; nothing is a decimal of the default size.
+#[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Numeric(Option<NumericRule>);
+
+impl FromStr for Numeric {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let other = || {
+            format!(
+                "no rule `{text}`; there are decimal, decimal(P,S) with P up to {} and S up to P, string, double",
+                NumericRule::PRECISION_MAX
+            )
+        };
+        Ok(Self(match text {
+            "decimal" => None,
+            "string" => Some(NumericRule::String),
+            "double" => Some(NumericRule::Double),
+            text => {
+                let sizes = text.strip_prefix("decimal(").and_then(|rest| rest.strip_suffix(')'));
+                let (precision, scale) = sizes.and_then(|sizes| sizes.split_once(',')).ok_or_else(other)?;
+                let precision: u8 = precision.trim().parse().map_err(|_| other())?;
+                let scale: u8 = scale.trim().parse().map_err(|_| other())?;
+                if !(1..=NumericRule::PRECISION_MAX).contains(&precision) || scale > precision {
+                    return Err(other());
+                }
+                Some(NumericRule::Decimal { precision, scale: scale.cast_signed() })
+            }
+        }))
+    }
+}
+
+impl TryFrom<String> for Numeric {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A rule for what is infinite or not a number.
+#[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Infinite(InfiniteRule);
+
+impl FromStr for Infinite {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text {
+            "error" => InfiniteRule::Error,
+            "null" => InfiniteRule::Null,
+            "text" => InfiniteRule::Text,
+            other => return Err(format!("no rule `{other}`; there are error, null, text")),
+        }))
+    }
+}
+
+impl TryFrom<String> for Infinite {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read() {
+        let rule = |text: &str| text.parse::<Numeric>().ok();
+        assert_eq!(rule("decimal"), Some(Numeric(None)));
+        assert_eq!(rule("string"), Some(Numeric(Some(NumericRule::String))));
+        let decimal = |precision, scale| Some(Numeric(Some(NumericRule::Decimal { precision, scale })));
+        assert_eq!(rule("decimal(38,10)"), decimal(38, 10));
+        assert_eq!(rule("decimal(76, 0)"), decimal(76, 0));
+        for wrong in
+            ["", "float", "decimal(77,1)", "decimal(0,0)", "decimal(5,6)", "decimal(5)", "decimal(5,-1)"]
+        {
+            assert_eq!(rule(wrong), None, "{wrong}");
+        }
+        let mut values = ValueArgs::default();
+        assert_eq!(values.take("numeric=double"), Ok(true));
+        assert_eq!(values.take("sslmode=require"), Ok(false));
+        assert!(values.take("infinite=maybe").is_err());
+        let read = values.read_options(NumericRule::TABLE);
+        assert_eq!((read.numeric, read.infinite), (NumericRule::Double, InfiniteRule::Error));
+    }
+}
