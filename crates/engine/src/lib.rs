@@ -9,6 +9,8 @@
 mod cluster;
 mod error;
 mod files;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod pushdown;
 mod remote;
 mod service;

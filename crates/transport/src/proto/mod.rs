@@ -12,12 +12,14 @@ mod liveness;
 mod message;
 mod outbox;
 mod server;
+mod stall;
 
 pub use client::{Client, ClientEvent, CodecTotals, Resized, Retuned, Totals};
 pub use liveness::Liveness;
 pub use message::{Awaited, Message};
 pub use outbox::{Frame, Payload};
 pub use server::{Server, ServerEvent};
+pub use stall::Stall;
 
 /// A batch may have this many messages, however small it is.
 const BATCH_MESSAGES: u32 = 256;

@@ -17,9 +17,12 @@ use super::*;
 use crate::TransportError;
 
 mod join;
+mod queue;
 mod resize;
+mod stall;
 
 const INTERVAL: Duration = Duration::from_secs(10);
+const STALL: Duration = Duration::from_secs(60);
 
 struct Pair {
     now: Instant,
@@ -38,7 +41,7 @@ impl Pair {
     fn new() -> Self {
         let now = Instant::now();
         let client = Client::new(now, "secret".into(), CAPABILITY_RESIZE, INTERVAL);
-        let server = Server::new(now, INTERVAL);
+        let server = Server::new(now, INTERVAL, Some(STALL));
         Self { now, client, server }
     }
 
