@@ -72,7 +72,7 @@ pub(crate) struct NodeArgs {
     connections_max: Option<usize>,
     /// How long a client waits in line before it is refused; 0 refuses at once. [default: 10s]
     ///
-    /// At most as many wait as are served, and 256.
+    /// At most an hour. At most as many wait as are served, and 256.
     #[arg(long, value_name = "DURATION")]
     queue_timeout: Option<Limit>,
     /// Ends a result of which the client takes no rows for this long; `never` to disable. [default: 15min]

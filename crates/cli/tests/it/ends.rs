@@ -60,6 +60,18 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
 }
 
 #[test]
+fn a_client_that_takes_no_rows_holds_no_snapshot_for_ever() {
+    let server = postgres();
+    server.psql("create view ends_stalled as select generate_series(1, 1000000000000) as n");
+    let table = format!("endless={}?table=public.ends_stalled", server.uri());
+    let node = Node::start(&["--stall-timeout", "500ms", "--table", &table]);
+    let mut client = Process::start(&["fetch", &node.uri, "select n from endless"]);
+    let _rows = client.stuck_in_rows();
+    no_longer_in_postgres("ends_stalled");
+    node.serves();
+}
+
+#[test]
 fn the_database_ends_halfway() {
     let server = postgres();
     let folder = Folder::new();

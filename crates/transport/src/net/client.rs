@@ -29,7 +29,7 @@ use super::joined::{Admission, Arrivals};
 use super::produce::nanoseconds;
 use super::shm::Ledger;
 use super::{Carrier, Endpoint, lock, meet};
-use crate::proto::{Awaited, Client, ClientEvent, Message, Totals};
+use crate::proto::{Awaited, Client, ClientEvent, Message, QUEUE_TIMEOUT_MAX, Totals};
 use crate::{Result, TransportError};
 
 /// A message smaller than this is decoded before another thread would have taken it up.
@@ -71,9 +71,6 @@ impl Default for ClientConfig {
 /// A server that does not come to its own meeting holds up connecting for no longer than this
 /// part of the time for a welcome.
 const MEETING_PART: u32 = 4;
-
-/// No server has a client wait in line for longer.
-const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// What the application and the connection's task share. The queue needs no
 /// limit of its own: the window bounds what a server may send.

@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep_until;
 
 use super::ServerConfig;
+use crate::proto::QUEUE_TIMEOUT_MAX;
 
 /// While all places of strangers are taken, none may keep one for longer.
 const CROWDED_TIMEOUT: Duration = Duration::from_secs(2);
@@ -123,7 +124,7 @@ impl Door {
 
     /// How long a client may wait in line.
     pub(super) fn queue_timeout(&self, is_told: bool) -> Duration {
-        let timeout = self.config.queue_timeout;
+        let timeout = self.config.queue_timeout.min(QUEUE_TIMEOUT_MAX);
         if is_told { timeout } else { timeout.min(UNTOLD_QUEUE_TIMEOUT) }
     }
 }

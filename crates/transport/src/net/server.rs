@@ -41,7 +41,7 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// Clients that wait in line for a connection; one more is refused. Each holds a socket and some KiB.
     pub queue_max: usize,
-    /// How long a client waits in line before it is refused.
+    /// How long a client waits in line before it is refused; an hour at most.
     pub queue_timeout: Duration,
     /// Connections at once that have not shown a token yet; any more wait in the system's queue. Each holds a socket and
     /// some ten KiB. While all are taken each may be kept for 2 seconds.

@@ -21,6 +21,8 @@ pub use outbox::{Frame, Payload};
 pub use server::{Server, ServerEvent};
 pub use stall::Stall;
 
+use std::time::Duration;
+
 /// A batch may have this many messages, however small it is.
 const BATCH_MESSAGES: u32 = 256;
 /// A larger one has a message for so many bytes.
@@ -33,6 +35,8 @@ pub fn batch_messages_max(batch_bytes: u32) -> u32 {
 }
 /// So many changes of the codec, and of the sizes, are reported of a result.
 pub const RETUNES_MAX: usize = 256;
+/// No server has a client wait in line for longer, and no client waits.
+pub const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Largest window a server grants.
 pub const WINDOW_BATCHES_MAX: u32 = 1024;
 

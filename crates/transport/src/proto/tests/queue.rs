@@ -1,6 +1,6 @@
 //! Clients that wait in line for a place.
 
-use lightship_wire::control::{CAPABILITY_QUEUE, Hello, Queued};
+use lightship_wire::control::{CAPABILITY_QUEUE, Queued};
 use lightship_wire::frame::HELLO_BYTES_MAX;
 
 use super::*;
@@ -28,15 +28,7 @@ fn a_client_in_line_is_told_and_then_welcome() {
 #[test]
 fn a_client_of_before_is_not_told() {
     let mut pair = Pair::new();
-    let hello = Hello { capabilities: !CAPABILITY_QUEUE, ..Hello::default() }.encode();
-    let header = Header {
-        kind: Kind::Hello,
-        flags: 0,
-        stream: 0,
-        payload_bytes: hello.len() as u32,
-        sequence: 0,
-        payload_crc: crc32c(&hello),
-    };
+    let (header, hello) = hello_frame(!CAPABILITY_QUEUE);
     pair.server.handle(pair.now, &header, &hello).unwrap();
     assert!(!pair.server.queued(&QUEUED));
     assert!(pair.server.poll_transmit().is_none());
