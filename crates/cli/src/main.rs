@@ -68,10 +68,6 @@ fn run(cli: Cli) -> Result<(), CliError> {
     // one connection from holding up another.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).max(2))
-        // A step of a query can take tens of milliseconds. Sockets are looked at after so many steps (61 by default), and
-        // connections that have just come in as often, so that a busy node still says hello, and answers pings, in time.
-        .event_interval(4)
-        .global_queue_interval(4)
         .enable_all()
         .build()
         .map_err(|e| CliError::internal(format!("can't start the runtime: {e}")))?;

@@ -35,7 +35,7 @@ pub struct Config {
     pub direct_both_ways: bool,
     /// How long the topology's connections may take to be there, and a stranger to say who it is.
     pub connect_timeout: Duration,
-    /// A quiet neighbour is pinged after this long, and lost after three times this.
+    /// Neighbours give each other a sign of life this often; one that is silent for three times this is lost.
     pub ping_interval: Duration,
     /// TLS and tokens: needed beyond this host.
     pub security: Security,

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{RelayError, Result};
 use crate::frame::{HEADER_BYTES, Header, Kind, TOKEN_BYTES_MAX, Use, Why, crc32c};
-use crate::pulse::{Beat, Pulse};
+use crate::pulse::Pulse;
 use crate::relay::Message;
 use crate::socket::{Read, Socket, Write};
 use crate::state::{Body, Shared};
@@ -261,7 +261,7 @@ async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer
         let pulse = Pulse::new(Instant::now(), shared.config.ping_interval);
         let read = async {
             let done = tokio::select! {
-                done = read_frames(&shared, read, connection, peer, &pulse, &wake) => done,
+                done = read_frames(&shared, read, connection, peer, &pulse) => done,
                 () = pulse.lost(&wake) => {
                     Err(RelayError::Lost { node: peer, kind: Some(io::ErrorKind::TimedOut), by: None })
                 }
@@ -293,7 +293,6 @@ async fn read_frames(
     connection: ConnectionId,
     peer: u32,
     pulse: &Pulse,
-    wake: &Notify,
 ) -> Result<()> {
     let mut read = BufReader::with_capacity(READ_BUFFER_BYTES, read);
     let lost = |e: io::Error| RelayError::Lost { node: peer, kind: Some(e.kind()), by: None };
@@ -345,11 +344,7 @@ async fn read_frames(
             Kind::Failed => {
                 shared.fail(RelayError::Lost { node: header.from, kind: None, by: Some(peer) });
             }
-            Kind::Ping => {
-                pulse.asked();
-                wake.notify_one();
-            }
-            Kind::Pong => {}
+            Kind::Alive => {}
             Kind::Hello | Kind::Accept | Kind::Refuse => {
                 return Err(broken("a greeting where there was one"));
             }
@@ -394,12 +389,8 @@ async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, w
                 write.write_all(&Header::bare(Kind::Failed, node, 0).encode()).await?;
                 return write.shutdown().await;
             }
-            while let Some(beat) = pulse.next() {
-                let kind = match beat {
-                    Beat::Ping => Kind::Ping,
-                    Beat::Pong => Kind::Pong,
-                };
-                headers.extend_from_slice(&Header::bare(kind, shared.config.node, 0).encode());
+            if pulse.take_due() {
+                headers.extend_from_slice(&Header::bare(Kind::Alive, shared.config.node, 0).encode());
             }
             // Credit is little, and goes out with what follows it: one of each class at most.
             let frame = loop {

@@ -14,7 +14,7 @@
 //! | 32 | 4 | CRC-32C of the header up to here |
 //!
 //! Numbers are little-endian. A hello opens a connection and is answered by accept or refuse; then come
-//! messages, credit, pings and their answers, and a close or the word of a failure. The checksum of a message is its sender's: those
+//! messages, credit, a sign of life every few seconds, and a close or the word of a failure. The checksum of a message is its sender's: those
 //! who forward it compare, and pass it on.
 
 /// Bytes of a header.
@@ -39,8 +39,7 @@ pub(crate) enum Kind {
     Credit = 5,
     Close = 6,
     Failed = 7,
-    Ping = 8,
-    Pong = 9,
+    Alive = 8,
 }
 
 impl Kind {
@@ -53,8 +52,7 @@ impl Kind {
             Self::Credit,
             Self::Close,
             Self::Failed,
-            Self::Ping,
-            Self::Pong,
+            Self::Alive,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -190,7 +188,7 @@ mod tests {
                 sealed(&mut bytes);
             }
             let header = Header::decode(&bytes);
-            prop_assert_eq!(header.is_ok(), ours && (1..=9).contains(&kind));
+            prop_assert_eq!(header.is_ok(), ours && (1..=8).contains(&kind));
             if let Ok(header) = header {
                 prop_assert_eq!(header.encode(), bytes);
             }

@@ -1,5 +1,8 @@
 //! Whether the node at the other end of a connection is still there: one that hangs keeps its sockets open, and all that is
 //! to be forwarded by it stands still.
+//!
+//! Each end gives a sign of life at each interval, whatever else it sends. An answer to a question would wait behind what
+//! is on its way to the other end.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use tokio::time::sleep_until;
 /// So many intervals of silence make a peer lost.
 const SILENT_INTERVALS: u32 = 3;
 
-/// What is known of a peer's presence, and what is to be said about one's own.
+/// What is known of a peer's presence, and whether one's own is to be shown.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     interval: Duration,
@@ -20,23 +23,15 @@ pub(crate) struct Pulse {
 #[derive(Debug)]
 struct State {
     heard: Instant,
-    pinged: Instant,
-    ping_due: bool,
-    pong_due: bool,
+    next: Instant,
+    is_due: bool,
     /// Nothing more is written: a peer that has read that need not say anything.
     closed: bool,
 }
 
-/// What is to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beat {
-    Ping,
-    Pong,
-}
-
 impl Pulse {
     pub(crate) fn new(now: Instant, interval: Duration) -> Self {
-        let state = State { heard: now, pinged: now, ping_due: false, pong_due: false, closed: false };
+        let state = State { heard: now, next: now + interval, is_due: false, closed: false };
         Self { interval, state: Mutex::new(state) }
     }
 
@@ -49,57 +44,43 @@ impl Pulse {
         self.state().heard = now;
     }
 
-    /// The peer wants to hear something.
-    pub(crate) fn asked(&self) {
-        self.state().pong_due = true;
-    }
-
     /// This end says nothing any more.
     pub(crate) fn closed(&self) {
         self.state().closed = true;
     }
 
-    /// What is to be sent next. Pings that came before their answer has left share it.
-    pub(crate) fn next(&self) -> Option<Beat> {
-        let mut state = self.state();
-        if std::mem::take(&mut state.pong_due) {
-            return Some(Beat::Pong);
-        }
-        std::mem::take(&mut state.ping_due).then_some(Beat::Ping)
+    /// Whether a sign of life is to be sent now.
+    pub(crate) fn take_due(&self) -> bool {
+        std::mem::take(&mut self.state().is_due)
     }
 
-    fn deadline(&self) -> Instant {
-        let state = self.state();
-        state.heard.max(state.pinged) + self.interval
-    }
-
-    /// Does what time asks for. Answers for how long the peer has been silent, where that is too long.
-    fn wake(&self, now: Instant) -> Option<Duration> {
+    /// Does what time asks for. Answers whether the peer is lost.
+    fn wake(&self, now: Instant) -> bool {
         let mut state = self.state();
-        let deadline = state.heard.max(state.pinged) + self.interval;
-        if state.closed || now < deadline {
-            return None;
+        if state.closed || now < state.next {
+            return false;
         }
-        let silent = now.saturating_duration_since(state.heard);
         // Where it was us who slept, what the peer sent meanwhile has not been read yet.
-        if now < deadline + self.interval && silent >= self.interval * SILENT_INTERVALS {
-            return Some(silent);
+        let slept = now >= state.next + self.interval;
+        if !slept && now.saturating_duration_since(state.heard) >= self.interval * SILENT_INTERVALS {
+            return true;
         }
-        (state.pinged, state.ping_due) = (now, true);
-        None
+        (state.next, state.is_due) = (now + self.interval, true);
+        false
     }
 
-    /// Comes back when the peer has been silent for too long. `wake_writer` is told when there is something to send.
-    pub(crate) async fn lost(&self, wake_writer: &Notify) {
+    /// Comes back when the peer is lost. `writer` is woken when there is something to send.
+    pub(crate) async fn lost(&self, writer: &Notify) {
         loop {
-            sleep_until(self.deadline().into()).await;
+            let next = self.state().next;
+            sleep_until(next.into()).await;
             if self.state().closed {
                 return std::future::pending().await;
             }
-            if self.wake(Instant::now()).is_some() {
+            if self.wake(Instant::now()) {
                 return;
             }
-            wake_writer.notify_one();
+            writer.notify_one();
         }
     }
 }
@@ -111,37 +92,30 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(3);
 
     #[test]
-    fn a_quiet_peer_is_pinged_and_a_silent_one_is_lost() {
+    fn signs_of_life_are_given_and_expected() {
         let mut now = Instant::now();
         let pulse = Pulse::new(now, INTERVAL);
         for _ in 0..10 {
             now += INTERVAL;
-            assert_eq!((pulse.wake(now), pulse.next(), pulse.next()), (None, Some(Beat::Ping), None));
+            assert!(!pulse.wake(now));
+            assert!(pulse.take_due() && !pulse.take_due());
             pulse.heard(now);
+            assert!(!pulse.wake(now) && !pulse.take_due());
         }
         for _ in 0..2 {
             now += INTERVAL;
-            assert_eq!(pulse.wake(now), None);
+            assert!(!pulse.wake(now));
         }
-        now += INTERVAL;
-        assert_eq!(pulse.wake(now), Some(3 * INTERVAL));
+        assert!(pulse.wake(now + INTERVAL));
     }
 
     #[test]
     fn who_slept_does_not_blame_the_peer() {
         let now = Instant::now();
         let pulse = Pulse::new(now, INTERVAL);
-        assert_eq!(pulse.wake(now + 10 * INTERVAL), None);
-        assert_eq!(pulse.next(), Some(Beat::Ping));
-        assert_eq!(pulse.wake(now + 11 * INTERVAL), Some(11 * INTERVAL));
-    }
-
-    #[test]
-    fn pings_share_an_answer() {
-        let pulse = Pulse::new(Instant::now(), INTERVAL);
-        pulse.asked();
-        pulse.asked();
-        assert_eq!((pulse.next(), pulse.next()), (Some(Beat::Pong), None));
+        assert!(!pulse.wake(now + 10 * INTERVAL));
+        assert!(pulse.take_due());
+        assert!(pulse.wake(now + 11 * INTERVAL));
     }
 
     #[test]
@@ -150,8 +124,8 @@ mod tests {
         let pulse = Pulse::new(now, INTERVAL);
         pulse.closed();
         for intervals in 1..10 {
-            assert_eq!(pulse.wake(now + intervals * INTERVAL), None);
+            assert!(!pulse.wake(now + intervals * INTERVAL));
         }
-        assert_eq!(pulse.next(), None);
+        assert!(!pulse.take_due());
     }
 }

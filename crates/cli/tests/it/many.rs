@@ -71,7 +71,7 @@ fn more_clients_than_allowed_wait_in_line() {
         Node::start(&["--connections-max", "2", "--queue-timeout", "1min", "--table", &lineitem_table()]);
     let sql = "select * from lineitem";
     let clients: Vec<_> = (0..2 + 2)
-        .map(|_| Process::start(&["fetch", "--quiet", &node.uri, sql, "-o", "/dev/null"]))
+        .map(|_| Process::start(&["fetch", "--quiet", &node.uri, sql, "--format", "csv", "-o", "/dev/null"]))
         .collect();
     for client in clients {
         client.end().succeeds();

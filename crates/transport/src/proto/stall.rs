@@ -34,9 +34,8 @@ impl Stall {
         self.waits_since?.checked_add(self.limit?)
     }
 
-    /// For how long the consumer has taken nothing, where that is too long.
+    /// The limit, where the consumer has taken nothing for as long.
     pub fn is_over(&self, now: Instant) -> Option<Duration> {
-        let deadline = self.deadline()?;
-        (now >= deadline).then(|| now.saturating_duration_since(self.waits_since.unwrap_or(now)))
+        self.limit.filter(|_| self.deadline().is_some_and(|deadline| now >= deadline))
     }
 }
