@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use lightship_wire::cluster::Task;
-use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Stats, decode_credit};
+use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Queued, Stats, decode_credit};
 use lightship_wire::frame::{HEADER_BYTES, Header};
 use lightship_wire::join::{Dealt, Join, Ticket};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
@@ -15,6 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = Hello::decode(bytes);
     let _ = Query::decode(bytes);
+    let _ = Queued::decode(bytes);
     let _ = Accepted::decode(bytes);
     let _ = BatchEnd::decode(bytes);
     let _ = Stats::decode(bytes);

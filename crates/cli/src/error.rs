@@ -231,7 +231,7 @@ impl From<Failure> for CliError {
             | ErrorCode::ShuttingDown
             | ErrorCode::Lost
             | ErrorCode::Peer => Kind::Network,
-            ErrorCode::RowTooLarge | ErrorCode::Limit => Kind::Limits,
+            ErrorCode::RowTooLarge | ErrorCode::Limit | ErrorCode::Stalled => Kind::Limits,
             ErrorCode::Data => Kind::Data,
             _ => Kind::Source,
         };
@@ -260,8 +260,30 @@ impl From<TransportError> for CliError {
             TransportError::Tls(_) => Self::new(Kind::Network, message),
             TransportError::Connect { .. } => Self::new(Kind::Network, message)
                 .hint("is a node listening there? start one with `lightship node`"),
+            TransportError::Unwelcome { .. } => Self::new(Kind::Network, message).hint(
+                "the host can be reached: either no node listens on this port, or it is too busy to answer; try again",
+            ),
+            TransportError::Listen { source, .. } => {
+                let this = Self::new(Kind::Network, message);
+                match listen_hint(source.kind(), "--listen") {
+                    Some(hint) => this.hint(hint),
+                    None => this,
+                }
+            }
             _ => Self::new(Kind::Network, message),
         }
+    }
+}
+
+/// What can be done where `option` has named an address that can't be listened on.
+pub(crate) fn listen_hint(kind: ErrorKind, option: &str) -> Option<String> {
+    match kind {
+        ErrorKind::AddrInUse => Some(format!(
+            "another process listens there: stop it, or give {option} another port; port 0 picks a free port"
+        )),
+        ErrorKind::PermissionDenied => Some("ports below 1024 are the system's: choose a higher one".into()),
+        ErrorKind::AddrNotAvailable => Some(format!("{option} takes an address of this host")),
+        _ => None,
     }
 }
 
@@ -283,12 +305,9 @@ impl From<NetbenchError> for CliError {
         match error {
             NetbenchError::Listen { source, .. } => {
                 let this = Self::new(Kind::Network, message);
-                match source.kind() {
-                    ErrorKind::AddrInUse => this
-                        .hint("is another one running? --listen HOST:PORT takes another port, 0 a free one"),
-                    ErrorKind::PermissionDenied => this.hint("ports below 1024 are the system's"),
-                    ErrorKind::AddrNotAvailable => this.hint("--listen takes an address of this host"),
-                    _ => this,
+                match listen_hint(source.kind(), "--listen") {
+                    Some(hint) => this.hint(hint),
+                    None => this,
                 }
             }
             NetbenchError::Host { fault, .. } if fault.is_too_many_files() => {

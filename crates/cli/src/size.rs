@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -16,6 +17,10 @@ pub(crate) struct MeanSize(pub(crate) f64);
 /// Seconds, as `10ms`, `1.5s` or `250us`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seconds(pub(crate) f64);
+
+/// A time after which something ends, as `15min`; `never`, or 0, for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) Option<Duration>);
 
 /// Bytes a second, as `500MB/s` or `10Gbit/s`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,8 +41,8 @@ const SIZES: [(&str, f64); 12] = [
     ("G", (1u64 << 30) as f64),
     ("B", 1.0),
 ];
-const TIMES: [(&str, f64); 6] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0)];
+const TIMES: [(&str, f64); 7] =
+    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
 const BITS: [(&str, f64); 4] = [("Kbit", 125.0), ("Mbit", 125e3), ("Gbit", 125e6), ("bit", 0.125)];
 
 /// A number that is finite and not negative, followed by one of the units.
@@ -83,6 +88,22 @@ impl FromStr for Seconds {
     fn from_str(text: &str) -> Result<Self, String> {
         let seconds = with_unit(text, &TIMES);
         seconds.map(Self).ok_or_else(|| format!("`{}` is not a time, as 10ms is", text.trim()))
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("never") || text == "0" {
+            return Ok(Self(None));
+        }
+        let Seconds(seconds) = text.parse()?;
+        let limit = Duration::try_from_secs_f64(seconds);
+        limit
+            .map(|limit| Self(Some(limit).filter(|limit| !limit.is_zero())))
+            .map_err(|e| format!("`{text}`: {e}"))
     }
 }
 
@@ -150,6 +171,22 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Zero(u64),
+            Text(String),
+        }
+        let text = match Given::deserialize(deserializer)? {
+            Given::Zero(number) => number.to_string(),
+            Given::Text(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// A number with its thousands apart.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -206,6 +243,18 @@ mod tests {
         }
         for text in ["", "10", "s", "-1s", "nans", "10mss", "10 hours", "infs"] {
             assert!(text.parse::<Seconds>().is_err(), "{text}");
+        }
+        for (text, limit) in [
+            ("15min", Some(Duration::from_secs(900))),
+            ("2h", Some(Duration::from_secs(7200))),
+            ("0", None),
+            ("0s", None),
+            ("Never", None),
+        ] {
+            assert_eq!(text.parse(), Ok(Limit(limit)), "{text}");
+        }
+        for text in ["", "15", "-1s", "1e300s", "later"] {
+            assert!(text.parse::<Limit>().is_err(), "{text}");
         }
         for (text, rate) in
             [("500MB/s", 500e6), ("10Gbit/s", 1.25e9), ("100KiB/s", 102_400.0), ("8bit/s", 1.0)]

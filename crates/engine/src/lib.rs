@@ -10,6 +10,8 @@ mod arithmetic;
 mod cluster;
 mod error;
 mod files;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod pushdown;
 mod query;
 mod remote;

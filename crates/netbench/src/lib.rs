@@ -33,6 +33,8 @@ mod connection;
 mod cpu;
 mod error;
 mod figures;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod grid;
 mod host;
 mod limits;

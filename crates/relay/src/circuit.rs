@@ -527,3 +527,26 @@ impl fmt::Debug for Circuit {
         f.debug_struct("Circuit").field("peer", &self.key.peer).finish_non_exhaustive()
     }
 }
+
+/// Has a table take messages of another node's making; it has circuits of its own, some of which are read.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(messages: impl Iterator<Item = Bytes>) {
+    const CIRCUITS_MAX: usize = 8;
+    let Some(sizes) = pipe::Sizes::new(1000, 324) else { return };
+    let mut table = table::Table::new(0, 2, sizes, CIRCUITS_MAX);
+    let mut keys: Vec<_> = (0..2).filter_map(|_| table.open(1).ok()).collect();
+    for message in messages {
+        table.received(1, &message);
+        keys.extend(table.accept().ok().flatten());
+        for key in &keys {
+            let Ok(pipe) = table.pipe(*key) else { continue };
+            pipe.receive.take();
+            if pipe.send.room() > 0 && pipe.send.stopped().is_none() {
+                pipe.send.append(&[b"hello"]);
+            }
+            table.schedule(*key);
+        }
+        while table.next_message().is_some() {}
+        assert!(table.open_count() <= 2 * CIRCUITS_MAX);
+    }
+}

@@ -35,6 +35,8 @@ pub struct Config {
     pub direct_both_ways: bool,
     /// How long the topology's connections may take to be there, and a stranger to say who it is.
     pub connect_timeout: Duration,
+    /// Neighbours give each other a sign of life this often; one that is silent for three times this is lost.
+    pub ping_interval: Duration,
     /// TLS and tokens: needed beyond this host.
     pub security: Security,
     /// Of choices between ways that are alike.
@@ -56,6 +58,7 @@ impl Config {
             accepted_max: None,
             direct_both_ways: true,
             connect_timeout: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(3),
             security: Security::default(),
             seed: 1,
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use lightship_overlay::forwarder::{ConnectionId, Forwarder, Frame, Packet};
@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{RelayError, Result};
 use crate::frame::{HEADER_BYTES, Header, Kind, TOKEN_BYTES_MAX, Use, Why, crc32c};
+use crate::pulse::Pulse;
 use crate::relay::Message;
 use crate::socket::{Read, Socket, Write};
 use crate::state::{Body, Shared};
@@ -193,7 +194,7 @@ async fn read_hello(read: &mut Read) -> io::Result<Option<(Header, Bytes)>> {
     if hello.kind != Kind::Hello || hello.bytes as usize > TOKEN_BYTES_MAX {
         return Ok(None);
     }
-    let token = read_body(read, hello.bytes as usize).await?;
+    let token = read_body(read, hello.bytes as usize, || ()).await?;
     Ok((crc32c(&token) == hello.crc).then_some((hello, token)))
 }
 
@@ -257,8 +258,14 @@ async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer
         sleep(LINGER).await;
     };
     let frames = async {
+        let pulse = Pulse::new(Instant::now(), shared.config.ping_interval);
         let read = async {
-            let done = read_frames(&shared, read, connection, peer).await;
+            let done = tokio::select! {
+                done = read_frames(&shared, read, connection, peer, &pulse) => done,
+                () = pulse.lost(&wake) => {
+                    Err(RelayError::Lost { node: peer, kind: Some(io::ErrorKind::TimedOut), by: None })
+                }
+            };
             if let Err(error) = &done {
                 // At once, as it is what ends the writer.
                 shared.fail(error.clone());
@@ -266,7 +273,7 @@ async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer
             done
         };
         // An error of the writer shows at the reader, with what the peer had to say before.
-        tokio::join!(read, write_frames(&shared, write, connection, &wake)).0
+        tokio::join!(read, write_frames(&shared, write, connection, &wake, &pulse)).0
     };
     let done = tokio::select! {
         done = frames => done,
@@ -280,7 +287,13 @@ async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer
 }
 
 /// Reads until the peer has closed, or has failed.
-async fn read_frames(shared: &Shared, read: Read, connection: ConnectionId, peer: u32) -> Result<()> {
+async fn read_frames(
+    shared: &Shared,
+    read: Read,
+    connection: ConnectionId,
+    peer: u32,
+    pulse: &Pulse,
+) -> Result<()> {
     let mut read = BufReader::with_capacity(READ_BUFFER_BYTES, read);
     let lost = |e: io::Error| RelayError::Lost { node: peer, kind: Some(e.kind()), by: None };
     let broken = |reason| RelayError::Malformed { node: peer, reason };
@@ -291,6 +304,7 @@ async fn read_frames(shared: &Shared, read: Read, connection: ConnectionId, peer
             Err(_) if shared.error().is_some() => return Ok(()),
             header => header.map_err(lost)?.map_err(broken)?,
         };
+        pulse.heard(Instant::now());
         match header.kind {
             Kind::Message => {
                 let Header { from, to, hops, id, bytes, crc, .. } = header;
@@ -300,7 +314,8 @@ async fn read_frames(shared: &Shared, read: Read, connection: ConnectionId, peer
                 let hops = hops as usize;
                 let place = shared.with(|state| state.forwarder.admit(connection, (from, to, hops)));
                 let place = place.map_err(rules)?;
-                let bytes = read_body(&mut read, bytes as usize).await.map_err(lost)?;
+                let alive = || pulse.heard(Instant::now());
+                let bytes = read_body(&mut read, bytes as usize, alive).await.map_err(lost)?;
                 let body = Body { bytes, crc };
                 if !body.is_whole() {
                     return Err(broken("a damaged message"));
@@ -329,6 +344,7 @@ async fn read_frames(shared: &Shared, read: Read, connection: ConnectionId, peer
             Kind::Failed => {
                 shared.fail(RelayError::Lost { node: header.from, kind: None, by: Some(peer) });
             }
+            Kind::Alive => {}
             Kind::Hello | Kind::Accept | Kind::Refuse => {
                 return Err(broken("a greeting where there was one"));
             }
@@ -342,7 +358,12 @@ async fn read_header(read: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Resul
     Ok(Header::decode(&bytes))
 }
 
-async fn read_body(read: &mut (impl AsyncReadExt + Unpin), bytes: usize) -> io::Result<Bytes> {
+/// Reads so many bytes; `alive` is called as some of them come.
+async fn read_body(
+    read: &mut (impl AsyncReadExt + Unpin),
+    bytes: usize,
+    alive: impl Fn(),
+) -> io::Result<Bytes> {
     let mut body = Vec::with_capacity(bytes.min(STEP_BYTES));
     while body.len() < bytes {
         let left = bytes - body.len();
@@ -352,12 +373,13 @@ async fn read_body(read: &mut (impl AsyncReadExt + Unpin), bytes: usize) -> io::
         if (&mut *read).take(left as u64).read_buf(&mut body).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        alive();
     }
     Ok(body.into())
 }
 
 /// Writes what there is, until this end has closed or failed.
-async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, wake: &Notify) {
+async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, wake: &Notify, pulse: &Pulse) {
     let mut write = write;
     let written = async {
         let mut headers = BytesMut::new();
@@ -366,6 +388,9 @@ async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, w
                 let node = error.node().unwrap_or(shared.config.node);
                 write.write_all(&Header::bare(Kind::Failed, node, 0).encode()).await?;
                 return write.shutdown().await;
+            }
+            if pulse.take_due() {
+                headers.extend_from_slice(&Header::bare(Kind::Alive, shared.config.node, 0).encode());
             }
             // Credit is little, and goes out with what follows it: one of each class at most.
             let frame = loop {
@@ -417,4 +442,5 @@ async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, w
         }
     };
     let _: io::Result<()> = written.await;
+    pulse.closed();
 }

@@ -117,6 +117,7 @@ fn lost(kind: Option<io::ErrorKind>, by: Option<u32>) -> String {
     match (kind, by) {
         (_, Some(by)) => format!("node {by} says so"),
         (Some(io::ErrorKind::UnexpectedEof), None) => "it closed its connection without a word".to_owned(),
+        (Some(io::ErrorKind::TimedOut), None) => "no sign of life from it".to_owned(),
         (Some(kind), None) => kind.to_string(),
         (None, None) => "its connection broke".to_owned(),
     }

@@ -14,7 +14,7 @@
 //! | 32 | 4 | CRC-32C of the header up to here |
 //!
 //! Numbers are little-endian. A hello opens a connection and is answered by accept or refuse; then come
-//! messages, credit, and a close or the word of a failure. The checksum of a message is its sender's: those
+//! messages, credit, a sign of life every few seconds, and a close or the word of a failure. The checksum of a message is its sender's: those
 //! who forward it compare, and pass it on.
 
 /// Bytes of a header.
@@ -39,12 +39,21 @@ pub(crate) enum Kind {
     Credit = 5,
     Close = 6,
     Failed = 7,
+    Alive = 8,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        let kinds =
-            [Self::Hello, Self::Accept, Self::Refuse, Self::Message, Self::Credit, Self::Close, Self::Failed];
+        let kinds = [
+            Self::Hello,
+            Self::Accept,
+            Self::Refuse,
+            Self::Message,
+            Self::Credit,
+            Self::Close,
+            Self::Failed,
+            Self::Alive,
+        ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -169,7 +178,7 @@ mod tests {
         /// Whatever is read as a header is written as the same bytes again.
         #[test]
         fn headers_are_read_as_they_are_written(
-            mut bytes in any::<[u8; HEADER_BYTES]>(), kind in 0..9_u8, ours in any::<bool>()
+            mut bytes in any::<[u8; HEADER_BYTES]>(), kind in 0..12_u8, ours in any::<bool>()
         ) {
             if ours {
                 bytes[..4].copy_from_slice(&[b'L', b'R', 1, kind]);
@@ -179,7 +188,7 @@ mod tests {
                 sealed(&mut bytes);
             }
             let header = Header::decode(&bytes);
-            prop_assert_eq!(header.is_ok(), ours && (1..=7).contains(&kind));
+            prop_assert_eq!(header.is_ok(), ours && (1..=8).contains(&kind));
             if let Ok(header) = header {
                 prop_assert_eq!(header.encode(), bytes);
             }

@@ -55,6 +55,9 @@ mod connection;
 mod driver;
 mod error;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod pulse;
 mod relay;
 mod security;
 mod socket;

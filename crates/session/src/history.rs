@@ -130,10 +130,7 @@ impl Profiles {
         };
         let read: io::Result<Vec<u8>> = read();
         match read {
-            Ok(text) => {
-                let lines = text.split(|&byte| byte == b'\n');
-                Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
-            }
+            Ok(text) => Ok(parse(&text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(ProfileError::Io { path, source }),
         }
@@ -161,6 +158,11 @@ impl Profiles {
         names.sort();
         Ok(names)
     }
+}
+
+/// Facts, a line each; lines that are none are skipped.
+pub(crate) fn parse(text: &[u8]) -> Vec<Fact> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 #[cfg(test)]

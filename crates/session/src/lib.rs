@@ -23,6 +23,8 @@
 
 mod budget;
 mod calibrate;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod history;
 mod known;
 mod plan;

@@ -147,7 +147,7 @@ impl Profile {
         [stale, future, foreign].into_iter().flatten().collect()
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, ProfileError> {
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, ProfileError> {
         let damaged = |why: String| ProfileError::Damaged { path: path.to_owned(), why };
         let value: serde_json::Value = serde_json::from_str(text).map_err(|e| damaged(e.to_string()))?;
         match value.get("version").and_then(serde_json::Value::as_u64) {

@@ -21,6 +21,25 @@ pub enum TransportError {
         #[source]
         source: std::io::Error,
     },
+    /// The host was reached, and what listens there said nothing in time.
+    #[error("can't reach {target}: {awaited} within {} seconds", .after.as_secs_f32())]
+    Unwelcome {
+        /// Host and port, or path.
+        target: String,
+        /// What did not come.
+        awaited: &'static str,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// An address that can't be listened on.
+    #[error("can't listen on {address}: {}", listening(.source))]
+    Listen {
+        /// The address.
+        address: String,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
@@ -33,6 +52,12 @@ pub enum TransportError {
     /// No sign of life from the peer.
     #[error("no sign of life from the peer for {} seconds", .after.as_secs_f32())]
     Silent {
+        /// For how long.
+        after: Duration,
+    },
+    /// The peer took nothing of what was sent to it.
+    #[error("the peer took nothing for {} seconds", .after.as_secs_f32())]
+    Stalled {
         /// For how long.
         after: Duration,
     },
@@ -60,4 +85,13 @@ pub enum TransportError {
     /// A setting that is refused before anything starts.
     #[error("{0}")]
     Config(String),
+}
+
+/// Why an address can't be listened on, in words that need no number.
+fn listening(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "the address is in use".into(),
+        std::io::ErrorKind::AddrNotAvailable => "no address of this host".into(),
+        _ => error.to_string(),
+    }
 }

@@ -113,7 +113,15 @@ pub(crate) struct Packer {
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
+/// What a compressor of Zstandard keeps at the level that is used, about.
+const ZSTD_BYTES: usize = 1 << 20;
+
 impl Packer {
+    /// Memory that is kept, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        if self.zstd.is_some() { ZSTD_BYTES } else { 0 }
+    }
+
     /// `None` where there is no compression.
     pub(crate) fn compress(&mut self, compression: Compression, body: &[u8]) -> Result<Option<Vec<u8>>> {
         let failed = |error: std::io::Error| malformed("zstd", error.to_string());

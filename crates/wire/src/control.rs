@@ -55,6 +55,41 @@ impl Hello {
     }
 }
 
+/// Bit of a hello: the client can be told that it waits in line.
+pub const CAPABILITY_QUEUE: u64 = 1 << 7;
+/// Payload of a frame that says so.
+pub const QUEUED_BYTES: usize = 8;
+
+/// All places for clients are taken; the client waits in line for one, and is welcome when its turn comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    /// Clients that wait for longer.
+    pub ahead: u32,
+    /// The server refuses the client after it has waited for so long.
+    pub wait_ms: u32,
+}
+
+impl Queued {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(QUEUED_BYTES);
+        out.put_u32(self.ahead);
+        out.put_u32(self.wait_ms);
+        out
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// When they are no place in line.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new("queued", bytes);
+        let queued = Self { ahead: reader.u32()?, wait_ms: reader.u32()? };
+        reader.end()?;
+        Ok(queued)
+    }
+}
+
 /// How a result travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
@@ -329,6 +364,8 @@ pub enum ErrorCode {
     Lost = 13,
     /// Another node of the cluster, which the message names, has failed or can't be reached.
     Peer = 14,
+    /// The consumer took nothing of a result for longer than the server waits.
+    Stalled = 15,
 }
 
 impl ErrorCode {
@@ -349,6 +386,7 @@ impl ErrorCode {
             Data,
             Lost,
             Peer,
+            Stalled,
         ]
         .into_iter()
         .find(|&known| known as u16 == code)
@@ -429,6 +467,8 @@ mod tests {
         let hello =
             Hello { agent: "a/1".into(), token: "t".into(), capabilities: 3, ping_interval_ms: 10_000 };
         assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
+        let queued = Queued { ahead: 3, wait_ms: 10_000 };
+        assert_eq!(Queued::decode(&queued.encode()).unwrap(), queued);
         let query =
             Query { sql: "select 'ü'".into(), plan: Plan { codec: Some(Codec::Zstd), ..Plan::default() } };
         assert_eq!(Query::decode(&query.encode()).unwrap(), query);

@@ -49,6 +49,17 @@ impl Encoder {
         self.codec = codec;
     }
 
+    /// Memory that is kept for the next message, about.
+    pub fn memory_bytes(&self) -> usize {
+        let columns: usize = self.columns.iter().map(Columns::memory_bytes).sum();
+        self.scratch.capacity() + self.packer.memory_bytes() + columns
+    }
+
+    /// Gives back what only saves the next message an allocation.
+    pub fn shrink(&mut self) {
+        self.scratch = Vec::new();
+    }
+
     /// One message of all rows of the batch. Its size is not judged here: see [`crate::Cutter`].
     ///
     /// Where encoding does not make a message smaller it is sent as it is.

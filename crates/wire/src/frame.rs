@@ -2,6 +2,7 @@
 
 use crate::bytes::{Put, Reader};
 use crate::cluster::TASK_BYTES_MAX;
+use crate::control::QUEUED_BYTES;
 use crate::error::{Result, WireError, malformed};
 
 /// First bytes of every frame.
@@ -10,8 +11,10 @@ pub const MAGIC: [u8; 4] = *b"LSHP";
 pub const VERSION: u8 = 1;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
-/// Largest payload of any frame but schema, message and task.
+/// Largest payload of any frame but those below and messages.
 pub const CONTROL_BYTES_MAX: u32 = 1 << 20;
+/// Largest payload of a hello: a server reads one from anybody who can reach it.
+pub const HELLO_BYTES_MAX: u32 = 8 << 10;
 /// Largest payload of a schema frame.
 pub const SCHEMA_BYTES_MAX: u32 = 16 << 20;
 /// Flag of a batch end: the result is complete, no more batches follow.
@@ -69,6 +72,8 @@ pub enum Kind {
     Resize = 18,
     /// What a node asks another one of its cluster for, and the plan of its transfer.
     Task = 19,
+    /// All places are taken: the client waits in line for one.
+    Queued = 20,
 }
 
 impl Kind {
@@ -92,6 +97,7 @@ impl Kind {
             17 => Self::Release,
             18 => Self::Resize,
             19 => Self::Task,
+            20 => Self::Queued,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }
@@ -100,6 +106,8 @@ impl Kind {
     pub fn payload_bytes_max(self, message_bytes_max: u32) -> u32 {
         match self {
             Self::Message => message_bytes_max,
+            Self::Hello => HELLO_BYTES_MAX,
+            Self::Queued => QUEUED_BYTES as u32,
             Self::Schema => SCHEMA_BYTES_MAX,
             Self::Task => TASK_BYTES_MAX,
             _ => CONTROL_BYTES_MAX,

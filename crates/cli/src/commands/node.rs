@@ -21,7 +21,7 @@ use self::databases::Databases;
 use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::{CliError, Kind};
 use crate::feed::table_name;
-use crate::size::{Size, grouped};
+use crate::size::{Limit, Size, grouped};
 
 /// Serve tables: files, folders and tables of databases
 ///
@@ -74,9 +74,20 @@ pub(crate) struct NodeArgs {
     /// Parts of a query that run at once; more need more memory. [default: the number of cores]
     #[arg(long, value_name = "N")]
     partitions: Option<usize>,
-    /// Clients at once. [default: 256]
+    /// Clients at once; more wait in line. [default: 256]
     #[arg(long, value_name = "N")]
     connections_max: Option<usize>,
+    /// How long a client waits in line before it is refused; 0 refuses at once. [default: 10s]
+    ///
+    /// At most an hour. At most as many wait as are served, and 256.
+    #[arg(long, value_name = "DURATION")]
+    queue_timeout: Option<Limit>,
+    /// Ends a result of which the client takes no rows for this long; `never` to disable. [default: 15min]
+    ///
+    /// A result that stands still keeps its connection, its memory, and in a database that it reads from
+    /// a snapshot, which keeps that from cleaning up. Between nodes there is no such limit.
+    #[arg(long, value_name = "DURATION")]
+    stall_timeout: Option<Limit>,
     /// Certificate chain (PEM).
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
@@ -209,6 +220,8 @@ impl NodeArgs {
             spill_folder: self.spill_folder.or(file.spill_folder),
             partitions: self.partitions.or(file.partitions),
             connections_max: self.connections_max.or(file.connections_max),
+            queue_timeout: self.queue_timeout.or(file.queue_timeout),
+            stall_timeout: self.stall_timeout.or(file.stall_timeout),
             tls_cert: self.tls_cert.or(file.tls_cert),
             tls_key: self.tls_key.or(file.tls_key),
             token: either(self.token, file.token),
@@ -256,6 +269,16 @@ impl NodeArgs {
         }
         if let Some(connections) = self.connections_max {
             config.connections_max = connections;
+            config.queue_max = config.queue_max.min(connections);
+        }
+        match self.queue_timeout {
+            Some(Limit(Some(timeout))) => config.queue_timeout = timeout,
+            // Nobody waits.
+            Some(Limit(None)) => config.queue_max = 0,
+            None => {}
+        }
+        if let Some(Limit(timeout)) = self.stall_timeout {
+            config.stall_timeout = timeout;
         }
         if self.is_clustered() {
             config.peer_token = Some(self.cluster_token()?);
@@ -493,8 +516,9 @@ pub(crate) async fn cmd_node(
     check_descriptors(config.descriptors_max());
     let grace = config.shutdown_grace;
     let mut engine = Engine::new(args.engine())?;
-    // The address first: reading tables into memory for nothing is a waste.
-    let server = Server::bind(&addresses, config).await?;
+    // The address first: reading tables into memory for nothing is a waste. Who connects before the tables are there is
+    // refused at once, rather than left to wait for a welcome.
+    let reserved = Server::reserve(&addresses, config).await?;
     let values = ValueArgs { numeric: args.numeric, infinite: args.infinite };
     let mut databases = Databases::new(args.source_connections.unwrap_or(SOURCE_CONNECTIONS), values);
     for (name, place) in args.tables()? {
@@ -510,7 +534,7 @@ pub(crate) async fn cmd_node(
         let registered = engine.register_shared_path(&name, Path::new(&path)).await.map_err(CliError::from);
         registered.map_err(|e| CliError { message: format!("table {name}: {}", e.message), ..e })?;
     }
-    let addresses = server.local()?;
+    let addresses = reserved.local()?;
     if args.is_clustered() {
         engine.join(args.cluster(&addresses)?).await?;
     } else if !args.shared_table.is_empty() || args.shared_data.is_some() {
@@ -520,6 +544,7 @@ pub(crate) async fn cmd_node(
         return Err(CliError::usage("an overlay is between nodes of a cluster")
             .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
     }
+    let server = reserved.listen()?;
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
         let tables: Vec<_> = engine

@@ -49,7 +49,7 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
     let server = postgres();
     server.psql("create view ends_endless as select generate_series(1, 1000000000000) as n");
     let table = format!("endless={}?table=public.ends_endless", server.uri());
-    let node = Node::start(&["--connections-max", "1", "--table", &table]);
+    let node = Node::start(&["--connections-max", "1", "--queue-timeout", "0", "--table", &table]);
     for (round, sql) in [ENDLESS, "select n from endless"].into_iter().enumerate() {
         let mut client = Process::start(&["fetch", &node.uri, sql]);
         let _rows = client.stuck_in_rows();
@@ -61,6 +61,18 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
         node.process.connections_ended(3 * round + 3);
     }
     no_longer_in_postgres("ends_endless");
+}
+
+#[test]
+fn a_client_that_takes_no_rows_holds_no_snapshot_for_ever() {
+    let server = postgres();
+    server.psql("create view ends_stalled as select generate_series(1, 1000000000000) as n");
+    let table = format!("endless={}?table=public.ends_stalled", server.uri());
+    let node = Node::start(&["--stall-timeout", "500ms", "--table", &table]);
+    let mut client = Process::start(&["fetch", &node.uri, "select n from endless"]);
+    let _rows = client.stuck_in_rows();
+    no_longer_in_postgres("ends_stalled");
+    node.serves();
 }
 
 #[test]
@@ -374,6 +386,7 @@ fn a_port_that_takes_calls_and_never_speaks() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let uri = format!("lightship://{}", listener.local_addr().expect("an address"));
     let began = std::time::Instant::now();
-    lightship(&["fetch", &uri, "select 1"]).fails(NETWORK, &["can't reach", "no welcome within 10 seconds"]);
-    assert!(began.elapsed().as_secs() < 20);
+    lightship(&["fetch", &uri, "select 1"])
+        .fails(NETWORK, &["can't reach", "no welcome within 20 seconds", "hint: the host can be reached"]);
+    assert!(began.elapsed().as_secs() < 40);
 }

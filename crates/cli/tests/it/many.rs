@@ -54,7 +54,7 @@ fn a_slow_client_holds_nobody_up() {
 
 #[test]
 fn no_more_clients_than_allowed() {
-    let node = Node::start(&["--connections-max", "2"]);
+    let node = Node::start(&["--connections-max", "2", "--queue-timeout", "0"]);
     let mut clients: Vec<_> = (0..2).map(|_| Process::start(&["fetch", &node.uri, ENDLESS])).collect();
     let _rows: Vec<_> = clients.iter_mut().map(Process::stuck_in_rows).collect();
     let refused = lightship(&["--json", "fetch", &node.uri, "select 1"])
@@ -63,4 +63,17 @@ fn no_more_clients_than_allowed() {
     drop(clients.pop());
     node.process.connections_ended(2);
     node.serves();
+}
+
+#[test]
+fn more_clients_than_allowed_wait_in_line() {
+    let node =
+        Node::start(&["--connections-max", "2", "--queue-timeout", "1min", "--table", &lineitem_table()]);
+    let sql = "select * from lineitem";
+    let clients: Vec<_> = (0..2 + 2)
+        .map(|_| Process::start(&["fetch", "--quiet", &node.uri, sql, "--format", "csv", "-o", "/dev/null"]))
+        .collect();
+    for client in clients {
+        client.end().succeeds();
+    }
 }

@@ -49,9 +49,9 @@ fn as_many_files_and_sockets_as_the_system_lets_it_have() {
 
     // What is too few is said, and those that there are, are served.
     let process = Process::start_under("ulimit -n 300", &args);
-    process.says("may have 300 files and sockets open, and needs up to 640");
+    process.says("may have 300 files and sockets open, and needs up to 960");
     process.says("listening on");
-    let process = Process::start_under("ulimit -n 300", &[&args[..], &["--connections-max", "50"]].concat());
+    let process = Process::start_under("ulimit -n 300", &[&args[..], &["--connections-max", "20"]].concat());
     process.says("listening on");
     process.signal("TERM");
     assert!(!process.end().stderr.contains("files and sockets"));
@@ -132,7 +132,7 @@ fn every_flag_can_stand_in_the_file() {
         "node.toml",
         format!(
             "listen = [\"127.0.0.1:0\"]\ntable = [\"{}\"]\ndata = \"{}\"\nin-memory = true\ntable-memory = \"64MiB\"\n\
-             query-memory = 67108864\nspill-folder = \"{}\"\npartitions = 2\nconnections-max = 1\n\
+             query-memory = 67108864\nspill-folder = \"{}\"\npartitions = 2\nconnections-max = 1\nqueue-timeout = 0\nstall-timeout = \"never\"\n\
              token = [\"typed\"]\ntoken-file = \"{tokens}\"\ninsecure = true\n",
             lineitem_table(),
             folder.arg("data"),
@@ -149,16 +149,18 @@ fn every_flag_can_stand_in_the_file() {
         assert_eq!(csv(&uri, "select sum(a) as a from small"), "a\n3\n");
     }
     node.fetch(&["select 1"]).fails(SOURCE, &["a token is needed"]);
-    let _only = std::net::TcpStream::connect(node.address()).expect("connected");
     let uri = node.uri.replace("lightship://", "lightship://typed@");
+    let mut only = Process::start(&["fetch", &uri, ENDLESS]);
+    let _rows = only.stuck_in_rows();
     lightship(&["fetch", &uri, "select 1"]).fails(NETWORK, &["all 1 connections of the node are taken"]);
 
     // What is typed goes before the file; tables are added.
     let more = format!("more={}", folder.arg("data/small.csv"));
     let node =
         Node::start(&["--config", &config, "--token", "other", "--table", &more, "--connections-max", "5"]);
-    let _first = std::net::TcpStream::connect(node.address()).expect("connected");
     let uri = |token| node.uri.replace("lightship://", &format!("lightship://{token}@"));
+    let mut first = Process::start(&["fetch", &uri("other"), ENDLESS]);
+    let _rows = first.stuck_in_rows();
     assert_eq!(csv(&uri("other"), "select count(*) as n from more"), "n\n2\n");
     lightship(&["fetch", &uri("typed"), "select 1"]).fails(SOURCE, &["the token is not known"]);
 }
@@ -183,4 +185,34 @@ fn an_address_that_is_taken() {
     let node = Node::start(&[]);
     lightship(&["node", "--listen", node.address()]).fails(NETWORK, &["can't", node.address(), "in use"]);
     lightship(&["node", "--listen", "192.0.2.1:0", "--insecure"]).fails(NETWORK, &["192.0.2.1"]);
+}
+
+#[test]
+fn addresses_in_use_are_named_with_what_to_do() {
+    let node = Node::start(&[]);
+    let taken = node.address();
+    let hint = "hint: another process listens there";
+    lightship(&["node", "--listen", taken]).fails(
+        NETWORK,
+        &["can't listen on lightship://127.0.0.1:", "the address is in use", hint, "--listen"],
+    );
+    let overlay = ["--advertise", "127.0.0.1:0", "--overlay-listen", taken];
+    lightship(&[&["node", "--listen", "127.0.0.1:0"], &overlay[..]].concat())
+        .fails(NETWORK, &["can't listen on 127.0.0.1:", "--overlay-listen", hint]);
+    node.serves();
+}
+
+#[test]
+fn a_client_that_takes_no_rows_loses_its_result() {
+    let node = Node::start(&["--stall-timeout", "500ms"]);
+    let mut client = Process::start(&["fetch", &node.uri, ENDLESS]);
+    let mut rows = client.stuck_in_rows();
+    node.process.says("took no rows of the result for 0.5 seconds");
+    std::io::Read::read_to_end(&mut rows, &mut Vec::new()).expect("a pipe");
+    client.end().fails(
+        LIMITS,
+        &["took no rows of the result", "hint: take rows without such pauses", "--stall-timeout"],
+    );
+    node.serves();
+    lightship(&["node", "--stall-timeout", "15"]).fails(USAGE, &["--stall-timeout", "is not a time"]);
 }

@@ -258,6 +258,7 @@ impl Cluster {
         let client = ClientConfig {
             token: config.token.clone(),
             connect_timeout: CONNECT_TIMEOUT,
+            welcome_timeout: ClientConfig::default().welcome_timeout,
             ping_interval: config.ping_interval,
             shared_memory: false,
             peer: true,
@@ -520,4 +521,20 @@ async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table>
         },
         in_database: table.identity.is_some(),
     })
+}
+
+/// Reads bytes of another node in each way in which they can be meant.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    use prost::Message as _;
+
+    let _ = ask::Description::decode(bytes);
+    if let Ok(ask::Request { ask: Some(ask::Ask::Finish(key)) }) = ask::Request::decode(bytes) {
+        let _ = key.to_task();
+    }
+    if let Ok(report) = metrics::TaskReport::decode(bytes) {
+        let measured = report.to_metrics();
+        let again = metrics::TaskReport::from(&measured);
+        assert_eq!(metrics::TaskReport::from(&again.to_metrics()), again);
+    }
 }

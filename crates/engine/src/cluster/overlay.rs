@@ -112,6 +112,8 @@ impl Overlay {
         }
         let nonblocking = config.listener.set_nonblocking(true);
         nonblocking.map_err(|e| EngineError::Config(format!("the overlay's listener: {e}")))?;
+        // The neighbour of a node that hangs is to find that first, and name it: what goes by it is as silent.
+        let client = ClientConfig { ping_interval: 2 * client.ping_interval, ..client };
         Ok(Arc::new(Self { config, client, tls, now: Mutex::default(), direct: Mutex::default() }))
     }
 

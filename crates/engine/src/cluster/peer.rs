@@ -257,6 +257,9 @@ impl Peer {
                 Failure { message: format!("node {name}: {}", failure.message), ..failure }
             }
             TransportError::Connect { source, .. } => lost(format!("can't reach node {name}: {source}")),
+            TransportError::Unwelcome { awaited, after, .. } => {
+                lost(format!("can't reach node {name}: {awaited} within {} seconds", after.as_secs_f32()))
+            }
             // It would name the node by a number that nobody knows.
             TransportError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<RelayError>()) => {
                 lost(format!("node {name} was lost: its connection broke"))

@@ -30,8 +30,24 @@ pub(crate) fn blobs(blobs: impl Stream<Item = Result<Vec<u8>, Failure>> + Send +
 /// When the answer has none.
 pub(crate) fn first_binary(rows: &RecordBatch, row: usize) -> Result<&[u8]> {
     match rows.columns() {
-        [column] => column.as_binary_opt::<i32>().map(|column| column.value(row)),
+        [column] if row < rows.num_rows() => column.as_binary_opt::<i32>().map(|column| column.value(row)),
         _ => None,
     }
-    .ok_or_else(|| EngineError::Internal("another node's answer has other columns than it should".into()))
+    .ok_or_else(|| {
+        EngineError::Internal("another node's answer has other columns or rows than it should".into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_rows_has_no_blob() {
+        let column = BinaryArray::from_vec(vec![b"one"]);
+        let rows = RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(column)]).unwrap();
+        assert_eq!(first_binary(&rows, 0).unwrap(), b"one");
+        assert!(first_binary(&rows, 1).is_err());
+        assert!(first_binary(&rows.slice(0, 0), 0).is_err());
+    }
 }

@@ -103,10 +103,15 @@ async fn nodes_of_different_overlays_refuse_each_other() {
 
 /// A node 0 of two, and the raw end of a connection that it takes for node 1.
 async fn with_raw_peer() -> (Relay, lightship_relay::Inbox, TcpStream) {
+    with_raw_peer_and(|_| {}).await
+}
+
+async fn with_raw_peer_and(change: impl FnOnce(&mut Config)) -> (Relay, lightship_relay::Inbox, TcpStream) {
     let (mut listeners, addresses) = listeners(2).await;
     let raw = listeners.remove(1);
     let mut config = Config::new(0, addresses, routes(Shape::FullMesh, 2), 1000);
     config.queue_messages = 1;
+    change(&mut config);
     let started = tokio::spawn(Relay::start(listeners.remove(0), config));
     let (mut peer, _) = soon(raw.accept()).await.expect("it comes");
     let mut hello = [0; 36];
@@ -186,6 +191,24 @@ async fn a_peer_that_breaks_the_rules_is_cut_off_and_named() {
     })
     .await;
     assert_eq!(refused, RelayError::Unroutable(Refusal::NoWay { to: 1 }));
+}
+
+/// As of a process that was stopped: it says nothing, and its sockets stay open.
+#[tokio::test]
+async fn a_peer_that_hangs_is_named() {
+    let brief = |config: &mut Config| config.ping_interval = Duration::from_millis(50);
+    let (relay, mut inbox, mut peer) = with_raw_peer_and(brief).await;
+    // While it gives signs of life it is there, though it does nothing else.
+    for _ in 0..8 {
+        let mut alive = [0; 36];
+        soon(peer.read_exact(&mut alive)).await.expect("a sign of life");
+        assert_eq!(&alive[..4], b"LR\x01\x08");
+        peer.write_all(&frame(8, 1, 0, 0, 0, 0)).await.expect("sent");
+    }
+    let error = soon(inbox.recv()).await.expect_err("it is lost");
+    assert_eq!(error, RelayError::Lost { node: 1, kind: Some(std::io::ErrorKind::TimedOut), by: None });
+    assert_eq!(error.to_string(), "node 1 was lost: no sign of life from it");
+    assert_eq!(soon(relay.close()).await, Err(error));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
 use lightship_wire::{Codec, Encoder, WireError, decode, rows_bytes};
 
-use super::conversation::{Link, Stop, attended, cancelled, flush};
+use super::conversation::{Link, Stop, attended, cancelled, flush, stalled_result};
 use super::encoding::{Encoded, Encoders, Encoding, Step};
 use super::frames::FrameWriter;
 use super::jobs::{Job, PROCESSORS};
@@ -173,10 +173,13 @@ impl<'a> Answering<'a> {
                     self.send(encoded).await?;
                 }
                 Packed::Rows { rows, bytes } => {
-                    while self.encoding.is_full() {
-                        self.send_next().await?;
-                    }
-                    self.encoding.start(self.codec, rows, bytes);
+                    let room = loop {
+                        match self.encoding.room(bytes) {
+                            Some(room) => break room,
+                            None => self.send_next().await?,
+                        }
+                    };
+                    self.encoding.start(self.codec, rows, bytes, room);
                 }
             }
         }
@@ -265,12 +268,15 @@ impl<'a> Answering<'a> {
             self.check()?;
             match self.striping.as_mut().map(Striping::room).transpose()? {
                 None | Some(Room::Alone) => return Ok(None),
-                Some(Room::At(place)) => return Ok(Some(place)),
+                Some(Room::At(place)) => {
+                    lock(&self.link.shared).proto.taken();
+                    return Ok(Some(place));
+                }
                 Some(Room::Full) => {}
             }
             self.flush().await?;
             let waiting = Instant::now();
-            self.link.wake.notified().await;
+            wait_for_consumer(self.link, waiting).await?;
             self.stats.send_ns += nanoseconds(waiting.elapsed());
         }
     }
@@ -279,12 +285,16 @@ impl<'a> Answering<'a> {
     async fn credit(&mut self, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
         loop {
             self.check()?;
-            if enough(&lock(&self.link.shared).proto) {
-                return Ok(());
+            {
+                let mut shared = lock(&self.link.shared);
+                if enough(&shared.proto) {
+                    shared.proto.taken();
+                    return Ok(());
+                }
             }
             self.flush().await?;
             let waiting = Instant::now();
-            self.link.wake.notified().await;
+            wait_for_consumer(self.link, waiting).await?;
             self.stats.wait_ns += nanoseconds(waiting.elapsed());
         }
     }
@@ -370,6 +380,15 @@ impl<'a> Answering<'a> {
         }
         choice.tried(&trials);
         Ok(())
+    }
+}
+
+/// Waits until the consumer, or a connection that has joined, gives cause to look again.
+async fn wait_for_consumer(link: &Link, now: Instant) -> Result<(), Stop> {
+    lock(&link.shared).proto.waits(now);
+    tokio::select! {
+        () = link.wake.notified() => Ok(()),
+        stop = stalled_result(link) => Err(stop),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -30,7 +29,7 @@ use super::joined::{Admission, Arrivals};
 use super::produce::nanoseconds;
 use super::shm::Ledger;
 use super::{Carrier, Endpoint, lock, meet};
-use crate::proto::{Awaited, Client, ClientEvent, Message, Totals};
+use crate::proto::{Awaited, Client, ClientEvent, Message, QUEUE_TIMEOUT_MAX, Totals};
 use crate::{Result, TransportError};
 
 /// A message smaller than this is decoded before another thread would have taken it up.
@@ -41,8 +40,11 @@ const BESIDE_BYTES_MIN: u32 = 64 << 10;
 pub struct ClientConfig {
     /// Bearer token; empty for none.
     pub token: String,
-    /// Connecting, TLS and hello together may take this long.
+    /// How long the host may take to accept a connection.
     pub connect_timeout: Duration,
+    /// How long what listens there may take to say hello, after TLS where that is used. A busy host may need some
+    /// seconds. A client that is told that it waits in line for a place waits for as long as it is told, and this.
+    pub welcome_timeout: Duration,
     /// A quiet server is pinged after this long, and given up after three times this.
     pub ping_interval: Duration,
     /// Whether rows of a server on this host may come through shared memory. They then lie
@@ -58,6 +60,7 @@ impl Default for ClientConfig {
         Self {
             token: String::new(),
             connect_timeout: Duration::from_secs(10),
+            welcome_timeout: Duration::from_secs(20),
             ping_interval: Duration::from_secs(10),
             shared_memory: true,
             peer: false,
@@ -66,7 +69,7 @@ impl Default for ClientConfig {
 }
 
 /// A server that does not come to its own meeting holds up connecting for no longer than this
-/// part of the time for it.
+/// part of the time for a welcome.
 const MEETING_PART: u32 = 4;
 
 /// What the application and the connection's task share. The queue needs no
@@ -171,22 +174,19 @@ impl Connection {
     /// # Errors
     /// When the server can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
-        let connecting = async {
-            let socket = endpoint.connect(config.shared_memory).await?;
-            let connection = Self::greet(socket, config.token.clone(), Some(endpoint), config).await?;
-            let meeting = lock(&connection.link.shared).client.meeting().cloned();
-            let Some(meeting) = meeting else { return Ok(connection) };
-            // A server behind a forwarded port, or in another network namespace, is not there.
-            match timeout(config.connect_timeout / MEETING_PART, Self::meet(&meeting, endpoint, config)).await
-            {
-                Ok(Ok(met)) => Ok(met),
-                missed => {
-                    tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
-                    Ok(connection)
-                }
+        let socket = endpoint.connect(config).await?;
+        let target = endpoint.to_string();
+        let connection = Self::greet(socket, config.token.clone(), Some(endpoint), &target, config).await?;
+        let meeting = lock(&connection.link.shared).client.meeting().cloned();
+        let Some(meeting) = meeting else { return Ok(connection) };
+        // A server behind a forwarded port, or in another network namespace, is not there.
+        match timeout(config.welcome_timeout / MEETING_PART, Self::meet(&meeting, endpoint, config)).await {
+            Ok(Ok(met)) => Ok(met),
+            missed => {
+                tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
+                Ok(connection)
             }
-        };
-        welcomed(connecting, endpoint, config).await
+        }
     }
 
     /// As [`Connection::connect`], over a pipe that is open already, to a server's
@@ -200,8 +200,7 @@ impl Connection {
         target: &str,
         config: &ClientConfig,
     ) -> Result<Self> {
-        let greeting = Self::greet(Socket::pipe(stream), config.token.clone(), None, config);
-        welcomed(greeting, target, config).await
+        Self::greet(Socket::pipe(stream), config.token.clone(), None, target, config).await
     }
 
     /// Says hello on a socket, and waits for the answer.
@@ -209,6 +208,7 @@ impl Connection {
         socket: Socket,
         token: String,
         endpoint: Option<&Endpoint>,
+        target: &str,
         config: &ClientConfig,
     ) -> Result<Self> {
         let Socket { read, write, segments, carrier, tcp, same_host } = socket;
@@ -257,11 +257,7 @@ impl Connection {
             admission: None,
             joined: JoinSet::new(),
         };
-        let greeted = Instant::now();
-        match connection.told().await? {
-            ClientEvent::Ready => connection.rtt = greeted.elapsed(),
-            other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
-        }
+        connection.rtt = connection.welcome(target, config.welcome_timeout).await?;
         let agreed = lock(&connection.link.shared).client.server().capabilities;
         if carrier == Carrier::Unix && agreed & CAPABILITY_SEGMENTS != 0 {
             connection.carrier = Carrier::SharedMemory;
@@ -269,10 +265,38 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Waits for the server's hello, and in line for a place. Answers the time to its first answer.
+    async fn welcome(&mut self, target: &str, limit: Duration) -> Result<Duration> {
+        let greeted = Instant::now();
+        let (mut rtt, mut after, mut awaited) = (None, limit, "no welcome");
+        loop {
+            // The limit counts from the hello, or from what the server said last.
+            let Ok(told) = timeout(after, self.told()).await else {
+                return Err(TransportError::Unwelcome { target: target.to_owned(), awaited, after });
+            };
+            let rtt = *rtt.get_or_insert_with(|| greeted.elapsed());
+            match told? {
+                ClientEvent::Ready => return Ok(rtt),
+                ClientEvent::Queued(queued) => {
+                    tracing::info!(
+                        ahead = queued.ahead,
+                        wait_ms = queued.wait_ms,
+                        "waiting in line for a place"
+                    );
+                    after = limit + Duration::from_millis(queued.wait_ms.into()).min(QUEUE_TIMEOUT_MAX);
+                    awaited = "all its connections are taken, and neither a place nor a refusal came";
+                }
+                other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
+            }
+        }
+    }
+
     /// Goes to a meeting, and makes sure that it is the same server.
     async fn meet(meeting: &Meeting, endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
-        let connection = Self::greet(socket, meeting.client_token.clone(), Some(endpoint), config).await?;
+        let target = endpoint.to_string();
+        let token = meeting.client_token.clone();
+        let connection = Self::greet(socket, token, Some(endpoint), &target, config).await?;
         if lock(&connection.link.shared).client.server().token == meeting.server_token {
             Ok(connection)
         } else {
@@ -527,20 +551,6 @@ impl Connection {
     }
 }
 
-/// What comes of a greeting, if that comes in time.
-pub(super) async fn welcomed<T>(
-    greeting: impl Future<Output = Result<T>>,
-    target: impl fmt::Display,
-    config: &ClientConfig,
-) -> Result<T> {
-    let limit = config.connect_timeout;
-    timeout(limit, greeting).await.unwrap_or_else(|_| {
-        let late = format!("no welcome within {} seconds", limit.as_secs_f32());
-        let source = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
-        Err(TransportError::Connect { target: target.to_string(), source })
-    })
-}
-
 impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
@@ -633,7 +643,7 @@ async fn send(link: &Link, mut writer: FrameWriter) -> Result<Infallible> {
         if frames.is_empty() {
             link.outgoing.notified().await;
         } else {
-            writer.write(&frames).await?;
+            writer.write(&frames, || ()).await?;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One connection of a server: hello, one question after the other, and what it may become: a meeting, a trunk.
+//! One connection of a server: hello, the line where all places are taken, one question after the other, and what it may
+//! become: a meeting, a trunk.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -6,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use futures::future::OptionFuture;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_TRUNK, Task};
-use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Plan, Query};
+use lightship_wire::control::{Accepted as AcceptedQuery, ErrorCode, Failure, Hello, Plan, Query, Queued};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
 use subtle::ConstantTimeEq;
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::timeout;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::Answering;
+use super::door::{Door, Place, Stranger, Turn};
 use super::endpoint::is_same_host;
 use super::frames::{FrameReader, FrameWriter, Segments};
 use super::intake::Intake;
@@ -28,7 +30,7 @@ use super::shm;
 use super::striping::{Tickets, carry};
 use super::trunk::Trunk;
 use super::{Answer, ReadHalf, ServerConfig, Service, WriteHalf, lock};
-use crate::proto::{Server as Proto, ServerEvent};
+use crate::proto::{Server as Proto, ServerEvent, Stall};
 use crate::{Result, TransportError};
 
 /// What the connections of a server have in common, and the place of one of them.
@@ -36,9 +38,9 @@ pub(super) struct Handler {
     pub(super) config: Arc<ServerConfig>,
     pub(super) service: Arc<dyn Service>,
     pub(super) tickets: Arc<Tickets>,
-    /// Among the clients, or the nodes; nothing where all is taken.
-    pub(super) place: Mutex<Option<OwnedSemaphorePermit>>,
-    pub(super) peer_places: Arc<Semaphore>,
+    pub(super) door: Arc<Door>,
+    /// Among the clients, or the nodes; nothing before that was judged.
+    pub(super) place: Mutex<Option<Place>>,
     pub(super) shutdown: watch::Receiver<bool>,
     pub(super) intake: Intake,
 }
@@ -141,14 +143,8 @@ enum Next {
 }
 
 impl Session {
-    fn new(
-        reader: FrameReader,
-        writer: FrameWriter,
-        meter: Meter,
-        way: Way,
-        ping_interval: Duration,
-    ) -> Self {
-        let proto = Proto::new(Instant::now(), ping_interval);
+    fn new(reader: FrameReader, writer: FrameWriter, meter: Meter, way: Way, config: &ServerConfig) -> Self {
+        let proto = Proto::new(Instant::now(), config.ping_interval, config.stall_timeout);
         let shared = Shared {
             proto,
             hello: None,
@@ -163,23 +159,23 @@ impl Session {
         Self { link, reader, writer, meter, way }
     }
 
-    fn tcp(read: ReadHalf, write: WriteHalf, meter: Meter, same_host: bool, ping_interval: Duration) -> Self {
+    fn tcp(read: ReadHalf, write: WriteHalf, meter: Meter, same_host: bool, config: &ServerConfig) -> Self {
         let reader = FrameReader::new(read, Segments::None);
         let writer = FrameWriter::new(write, None);
-        Self::new(reader, writer, meter, Way::Tcp { same_host }, ping_interval)
+        Self::new(reader, writer, meter, Way::Tcp { same_host }, config)
     }
 
-    fn pipe(read: ReadHalf, write: WriteHalf, ping_interval: Duration) -> Self {
+    fn pipe(read: ReadHalf, write: WriteHalf, config: &ServerConfig) -> Self {
         let reader = FrameReader::new(read, Segments::None);
-        Self::new(reader, FrameWriter::new(write, None), Meter::other(), Way::Pipe, ping_interval)
+        Self::new(reader, FrameWriter::new(write, None), Meter::other(), Way::Pipe, config)
     }
 
     /// A client on a Unix socket.
-    pub(super) fn unix(stream: UnixStream, ping_interval: Duration) -> Self {
+    pub(super) fn unix(stream: UnixStream, config: &ServerConfig) -> Self {
         let (read, write, lender) = shm::lending(stream);
         let reader = FrameReader::new(read, Segments::Lent(lender.slots()));
         let writer = FrameWriter::new(write, Some(lender));
-        Self::new(reader, writer, Meter::other(), Way::Unix, ping_interval)
+        Self::new(reader, writer, Meter::other(), Way::Unix, config)
     }
 
     /// Waits for the client's hello. Answers its token; `None` when it is no client.
@@ -196,24 +192,26 @@ impl Session {
 
 impl Handler {
     /// A connection, from its first byte to its end.
-    pub(super) async fn serve(self, stream: Accepted) -> Result<()> {
-        let limit = self.config.handshake_timeout;
-        let late = |_| TransportError::Silent { after: limit };
-        let mut session = timeout(limit, self.open(stream)).await.map_err(late)??;
+    pub(super) async fn serve(self, stream: Accepted, mut stranger: Stranger) -> Result<()> {
+        let opened = tokio::select! {
+            opened = self.open(stream) => opened,
+            after = stranger.expired() => Err(TransportError::Silent { after }),
+        };
+        let (mut session, mut stranger) = (opened?, Some(stranger));
         // A client that goes to a meeting takes its place along.
-        while let Some(next) = self.converse(session).await? {
+        while let Some(next) = self.converse(session, stranger.take()).await? {
             session = next;
         }
         Ok(())
     }
 
     /// One socket from hello to its end. Answers the session that goes on in its stead.
-    async fn converse(&self, session: Session) -> Result<Option<Session>> {
+    async fn converse(&self, session: Session, stranger: Option<Stranger>) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
         let Session { link, mut reader, mut writer, meter, way } = session;
         let ended = tokio::select! {
             ended = receive(&link, &mut reader) => ended.map(|()| Next::Nothing),
-            ended = self.answer_all(&link, &mut writer, meter, way) => ended,
+            ended = self.answer_all(&link, &mut writer, meter, way, stranger) => ended,
             ended = keep_time(&link) => ended.map(|()| Next::Nothing),
         };
         if let Ok(Next::Trunk { same_host }) = ended {
@@ -234,20 +232,20 @@ impl Handler {
     }
 
     async fn open(&self, stream: Accepted) -> Result<Session> {
-        let ping_interval = self.config.ping_interval;
+        let config = &self.config;
         Ok(match (stream, &self.config.tls) {
-            (Accepted::Unix(stream), _) => Session::unix(stream, ping_interval),
-            (Accepted::Pipe(read, write), _) => Session::pipe(read, write, ping_interval),
+            (Accepted::Unix(stream), _) => Session::unix(stream, config),
+            (Accepted::Pipe(read, write), _) => Session::pipe(read, write, config),
             (Accepted::Tcp(stream), None) => {
                 let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let (read, write) = stream.into_split();
-                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, config)
             }
             (Accepted::Tcp(stream), Some(tls)) => {
                 let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let stream = TlsAcceptor::from(tls.clone()).accept(stream).await?;
                 let (read, write) = tokio::io::split(stream);
-                Session::tcp(Box::new(read), Box::new(write), meter, same_host, ping_interval)
+                Session::tcp(Box::new(read), Box::new(write), meter, same_host, config)
             }
         })
     }
@@ -260,6 +258,7 @@ impl Handler {
         writer: &mut FrameWriter,
         mut meter: Meter,
         way: Way,
+        stranger: Option<Stranger>,
     ) -> Result<Next> {
         let limit = self.config.handshake_timeout;
         let hello = async {
@@ -270,12 +269,22 @@ impl Handler {
                 link.wake.notified().await;
             }
         };
-        let hello = timeout(limit, hello).await.map_err(|_| TransportError::Silent { after: limit })?;
-        if let Some(refusal) = self.refusal(&hello, &way) {
-            lock(&link.shared).proto.refuse(&refusal);
-            flush(link, writer).await?;
-            return Err(refusal.into());
-        }
+        // Who has no stranger's place came to a meeting, and was judged before.
+        let hello = if let Some(mut stranger) = stranger {
+            let hello = tokio::select! {
+                hello = hello => Ok(hello),
+                after = stranger.expired() => Err(TransportError::Silent { after }),
+            };
+            let hello = hello?;
+            if let Err(refusal) = self.admit(&hello, stranger, link, writer).await? {
+                lock(&link.shared).proto.refuse(&refusal);
+                flush(link, writer).await?;
+                return Err(refusal.into());
+            }
+            hello
+        } else {
+            hello.await
+        };
         if let Way::Tcp { same_host } = way
             && is_trunk(&hello)
         {
@@ -301,7 +310,7 @@ impl Handler {
         let token = if let Way::Met { token } = way { token } else { String::new() };
         lock(&link.shared).proto.welcome(token, capabilities, place.as_ref().map(|place| &place.meeting));
         link.sooner.notify_one();
-        let meeting = place.as_ref().map(|place| place.client(limit, self.config.ping_interval));
+        let meeting = place.as_ref().map(|place| place.client(limit, &self.config));
         let mut meeting = std::pin::pin!(OptionFuture::from(meeting));
         let mut shutdown = self.shutdown.clone();
         loop {
@@ -322,7 +331,7 @@ impl Handler {
             }
             let join = lock(&link.shared).join.take();
             if let Some(join) = join {
-                match carry(&self.tickets, &join, link, writer, &mut meter).await {
+                match carry(&self.tickets, &join, link, writer, &mut meter, self.config.stall_timeout).await {
                     Ok(()) => {}
                     Err(Stop::Failed(failure)) => lock(&link.shared).proto.fail(&failure),
                     Err(Stop::Broken(error)) => return Err(error),
@@ -333,8 +342,7 @@ impl Handler {
                 () = link.wake.notified() => {}
                 Some(session) = &mut meeting => return Ok(Next::Session(Box::new(session))),
                 () = down(&mut shutdown) => {
-                    let failure = Failure::new(ErrorCode::ShuttingDown, "the node is shutting down");
-                    lock(&link.shared).proto.refuse(&failure);
+                    lock(&link.shared).proto.refuse(&shutting_down());
                     flush(link, writer).await?;
                     return Ok(Next::Nothing);
                 }
@@ -352,41 +360,87 @@ impl Handler {
         known && hello.capabilities & CAPABILITY_CLUSTER != 0
     }
 
-    fn refusal(&self, hello: &Hello, way: &Way) -> Option<Failure> {
-        if matches!(way, Way::Met { .. }) {
-            // Its token and its place were looked at when it came by TCP.
-            return None;
-        }
+    /// Why a client or a node is not let in, by its token.
+    fn refusal(&self, hello: &Hello) -> Option<Failure> {
         let known = self.config.tokens.iter().fold(subtle::Choice::from(0), |known, token| {
             known | token.as_bytes().ct_eq(hello.token.as_bytes())
         });
-        let a_node = hello.capabilities & CAPABILITY_CLUSTER != 0;
-        if a_node && !self.is_peer(hello) {
+        if hello.capabilities & CAPABILITY_CLUSTER != 0 {
             let what = match self.config.peer_token {
+                _ if self.is_peer(hello) => return None,
                 Some(_) => "the token is not that of the cluster",
                 None => "this node is in no cluster",
             };
             return Some(Failure::new(ErrorCode::Unauthenticated, what));
         }
-        if !a_node && !self.config.tokens.is_empty() && !bool::from(known) {
-            let what = if hello.token.is_empty() { "a token is needed" } else { "the token is not known" };
-            return Some(
-                Failure::new(ErrorCode::Unauthenticated, what)
-                    .hint("give it in the URI, lightship://TOKEN@host, or in LIGHTSHIP_TOKEN"),
-            );
+        if self.config.tokens.is_empty() || bool::from(known) {
+            return None;
         }
-        let mut place = lock(&self.place);
-        if a_node {
-            // It takes no client's.
-            *place = self.peer_places.clone().try_acquire_owned().ok();
+        let what = if hello.token.is_empty() { "a token is needed" } else { "the token is not known" };
+        Some(
+            Failure::new(ErrorCode::Unauthenticated, what)
+                .hint("give it in the URI, lightship://TOKEN@host, or in LIGHTSHIP_TOKEN"),
+        )
+    }
+
+    /// Judges a hello, and takes a place for who said it; a client may have to wait for one.
+    async fn admit(
+        &self,
+        hello: &Hello,
+        stranger: Stranger,
+        link: &Link,
+        writer: &mut FrameWriter,
+    ) -> Result<Result<(), Failure>> {
+        if let Some(refusal) = self.refusal(hello) {
+            return Ok(Err(refusal));
         }
-        place.is_none().then(|| {
-            let (what, max) = match a_node {
-                true => ("of other nodes", self.config.peer_connections_max),
-                false => ("of the node", self.config.connections_max),
-            };
-            Failure::new(ErrorCode::Busy, format!("all {max} connections {what} are taken"))
-        })
+        let place = if hello.capabilities & CAPABILITY_CLUSTER != 0 {
+            self.door.peer()
+        } else {
+            match self.door.client() {
+                Ok(Ok(place)) => Ok(place),
+                Ok(Err(turn)) => {
+                    // It is none any more, and others can be heard.
+                    drop(stranger);
+                    self.wait_in_line(&turn, link, writer).await?
+                }
+                Err(refusal) => Err(refusal),
+            }
+        };
+        Ok(place.map(|place| *lock(&self.place) = Some(place)))
+    }
+
+    /// Waits for a client's place. Meanwhile pings are answered.
+    async fn wait_in_line(
+        &self,
+        turn: &Turn,
+        link: &Link,
+        writer: &mut FrameWriter,
+    ) -> Result<Result<Place, Failure>> {
+        let queued = Queued {
+            ahead: u32::try_from(turn.ahead).unwrap_or(u32::MAX),
+            wait_ms: u32::try_from(self.door.queue_timeout(true).as_millis()).unwrap_or(u32::MAX),
+        };
+        let is_told = lock(&link.shared).proto.queued(&queued);
+        let limit = self.door.queue_timeout(is_told);
+        let deadline = tokio::time::Instant::now() + limit;
+        let late = || {
+            let waited = format!(", and none was given back within {} seconds", limit.as_secs_f32());
+            Ok(Err(self.door.busy(&waited)))
+        };
+        let mut place = std::pin::pin!(turn.place());
+        let mut shutdown = self.shutdown.clone();
+        loop {
+            // What is not read by then never will be.
+            let unread = |_| TransportError::Stalled { after: limit };
+            timeout_at(deadline, flush(link, writer)).await.map_err(unread)??;
+            tokio::select! {
+                place = &mut place => return Ok(Ok(place)),
+                () = link.wake.notified() => {}
+                () = sleep_until(deadline) => return late(),
+                () = down(&mut shutdown) => return Ok(Err(shutting_down())),
+            }
+        }
     }
 
     async fn answer(
@@ -451,15 +505,56 @@ pub(super) fn cancelled(link: &Link) -> Stop {
     Failure::new(ErrorCode::Cancelled, "the query was cancelled").into()
 }
 
+fn shutting_down() -> Failure {
+    Failure::new(ErrorCode::ShuttingDown, "the node is shutting down")
+}
+
+/// Sends what there is to send. A client that takes no byte of it for too long is given up.
 pub(super) async fn flush(link: &Link, writer: &mut FrameWriter) -> Result<()> {
-    let frames: Vec<_> = {
+    let (frames, stall_timeout) = {
         let mut shared = lock(&link.shared);
-        std::iter::from_fn(|| shared.proto.poll_transmit()).collect()
+        let frames: Vec<_> = std::iter::from_fn(|| shared.proto.poll_transmit()).collect();
+        (frames, shared.proto.stall_timeout())
     };
-    if !frames.is_empty() {
-        writer.write(&frames).await?;
+    if frames.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let stall = Mutex::new(Stall::new(stall_timeout));
+    lock(&stall).waits(Instant::now());
+    let taken = || {
+        let mut stall = lock(&stall);
+        stall.taken();
+        stall.waits(Instant::now());
+    };
+    let stalled = stalled(|| lock(&stall).deadline(), |now| lock(&stall).is_over(now));
+    tokio::select! {
+        biased;
+        written = writer.write(&frames, taken) => Ok(written?),
+        after = stalled => Err(TransportError::Stalled { after }),
+    }
+}
+
+/// Comes back when the client has taken nothing of a result for too long, while rows wait for it.
+pub(super) async fn stalled_result(link: &Link) -> Stop {
+    let deadline = || lock(&link.shared).proto.stall_deadline();
+    let after = stalled(deadline, |now| lock(&link.shared).proto.stalled(now)).await;
+    let message = format!("the client took no rows of the result for {} seconds", after.as_secs_f32());
+    let failure = Failure::new(ErrorCode::Stalled, message);
+    failure.hint("take rows without such pauses, or raise --stall-timeout of the node").into()
+}
+
+/// Comes back when a clock has run out that may begin again meanwhile, and answers for how long it ran.
+async fn stalled(
+    deadline: impl Fn() -> Option<Instant>,
+    is_over: impl Fn(Instant) -> Option<Duration>,
+) -> Duration {
+    loop {
+        let Some(deadline) = deadline() else { return std::future::pending().await };
+        sleep_until(deadline.into()).await;
+        if let Some(after) = is_over(Instant::now()) {
+            return after;
+        }
+    }
 }
 
 async fn receive(link: &Link, reader: &mut FrameReader) -> Result<()> {

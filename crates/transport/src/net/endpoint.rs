@@ -9,11 +9,12 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::frames::Segments;
 use super::shm;
-use super::{ReadHalf, WriteHalf};
+use super::{ClientConfig, ReadHalf, WriteHalf};
 use crate::{Result, TransportError};
 
 /// What carries the rows of a connection.
@@ -114,16 +115,22 @@ pub(super) fn is_same_host(stream: &TcpStream) -> bool {
 }
 
 impl Endpoint {
-    /// Connects; `shared_memory` says whether payloads may come through it.
-    pub(super) async fn connect(&self, shared_memory: bool) -> Result<Socket> {
+    /// Connects. The host has [`ClientConfig::connect_timeout`] for it, and what listens there
+    /// [`ClientConfig::welcome_timeout`] for TLS.
+    pub(super) async fn connect(&self, config: &ClientConfig) -> Result<Socket> {
+        let late = |awaited, after| TransportError::Unwelcome { target: self.to_string(), awaited, after };
         let fail = |source: io::Error| TransportError::Connect { target: self.to_string(), source };
         match self {
             Self::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(fail)?;
-                Ok(Socket::unix(stream, shared_memory))
+                let connected = timeout(config.connect_timeout, UnixStream::connect(path)).await;
+                let connected = connected.map_err(|_| late("no connection", config.connect_timeout))?;
+                Ok(Socket::unix(connected.map_err(fail)?, config.shared_memory))
             }
             Self::Tcp { host, port, tls } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(fail)?;
+                let connecting = TcpStream::connect((host.as_str(), *port));
+                let connected = timeout(config.connect_timeout, connecting).await;
+                let connected = connected.map_err(|_| late("no connection", config.connect_timeout))?;
+                let stream = connected.map_err(fail)?;
                 stream.set_nodelay(true).map_err(fail)?;
                 let same_host = is_same_host(&stream);
                 let socket = stream.as_fd().try_clone_to_owned().ok().map(Arc::new);
@@ -133,7 +140,9 @@ impl Endpoint {
                 };
                 let name = ServerName::try_from(host.clone())
                     .map_err(|e| TransportError::Tls(format!("`{host}` is no server name: {e}")))?;
-                let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
+                let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
+                let stream = timeout(config.welcome_timeout, handshake).await;
+                let stream = stream.map_err(|_| late("no TLS handshake", config.welcome_timeout))?;
                 let stream = stream.map_err(|error| fail(explain(error)))?;
                 let (read, write) = tokio::io::split(stream);
                 Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket))

@@ -252,7 +252,8 @@ impl FrameWriter {
         self.lender = None;
     }
 
-    pub(super) async fn write(&mut self, frames: &[Frame]) -> io::Result<()> {
+    /// Writes them; `taken` is called as bytes of them go out.
+    pub(super) async fn write(&mut self, frames: &[Frame], taken: impl Fn()) -> io::Result<()> {
         let placed: Vec<Option<Vec<u8>>> =
             frames.iter().map(|frame| self.lender.as_mut()?.place(frame)).collect();
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
@@ -268,7 +269,10 @@ impl FrameWriter {
         while !rest.is_empty() {
             match self.stream.write_vectored(rest).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => IoSlice::advance_slices(&mut rest, written),
+                written => {
+                    IoSlice::advance_slices(&mut rest, written);
+                    taken();
+                }
             }
         }
         self.stream.flush().await

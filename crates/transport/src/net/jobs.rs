@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::{io, thread};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 /// How many jobs run at once.
@@ -18,6 +18,24 @@ pub(super) static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
 static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*PROCESSORS)));
+
+/// Bytes of rows that are being encoded, or are encoded and not yet sent, of all results of the process; beside one
+/// message of each.
+pub(super) const HELD_BYTES_MAX: u64 = 256 << 20;
+/// They are counted in these.
+const HELD_UNIT_BYTES: u64 = 1 << 10;
+
+static HELD: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new((HELD_BYTES_MAX / HELD_UNIT_BYTES) as usize)));
+
+/// A share of [`HELD_BYTES_MAX`], given back when dropped.
+pub(super) type Held = OwnedSemaphorePermit;
+
+/// A share of so many bytes, if there is that much. Nobody waits for it.
+pub(super) fn hold(bytes: u64) -> Option<Held> {
+    let units = u32::try_from(bytes.div_ceil(HELD_UNIT_BYTES)).ok()?;
+    HELD.clone().try_acquire_many_owned(units).ok()
+}
 
 /// A job under way. Dropped, it is not begun if its turn has not come; one that
 /// runs ends by itself.

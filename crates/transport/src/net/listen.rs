@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::{ReadHalf, WriteHalf};
 
@@ -39,6 +39,16 @@ impl fmt::Display for Listen {
     }
 }
 
+/// Connections that the system takes for us before we accept them; it may take fewer (net.core.somaxconn).
+const BACKLOG: u32 = 4096;
+
+/// An address that nobody else can have, and that may not take connections yet.
+pub(super) enum Reserved {
+    Tcp(TcpSocket),
+    /// It takes connections: a socket that takes none looks as if its server were gone, and is removed by the next one.
+    Unix(UnixListener, SocketFile),
+}
+
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
@@ -60,10 +70,16 @@ pub(super) enum Accepted {
     Pipe(ReadHalf, WriteHalf),
 }
 
-impl Listener {
+impl Reserved {
     pub(super) async fn bind(listen: &Listen) -> io::Result<Self> {
         match listen {
-            Listen::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?)),
+            Listen::Tcp(address) => {
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                // Connections of an earlier server that are still being closed are not in the way.
+                socket.set_reuseaddr(true)?;
+                socket.bind(*address)?;
+                Ok(Self::Tcp(socket))
+            }
             Listen::Unix(path) => {
                 remove_stale(path).await?;
                 let listener = UnixListener::bind(path)?;
@@ -74,6 +90,24 @@ impl Listener {
     }
 
     /// The address in use: with the port that was taken.
+    pub(super) fn local(&self) -> io::Result<Listen> {
+        Ok(match self {
+            Self::Tcp(socket) => Listen::Tcp(socket.local_addr()?),
+            Self::Unix(_, file) => Listen::Unix(file.0.clone()),
+        })
+    }
+
+    /// Takes connections from now on.
+    pub(super) fn listen(self) -> io::Result<Listener> {
+        Ok(match self {
+            Self::Tcp(socket) => Listener::Tcp(socket.listen(BACKLOG)?),
+            Self::Unix(listener, file) => Listener::Unix(listener, file),
+        })
+    }
+}
+
+impl Listener {
+    /// The address in use.
     pub(super) fn local(&self) -> io::Result<Listen> {
         Ok(match self {
             Self::Tcp(listener) => Listen::Tcp(listener.local_addr()?),

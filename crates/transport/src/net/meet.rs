@@ -12,6 +12,7 @@ use subtle::ConstantTimeEq;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
+use super::ServerConfig;
 use super::conversation::Session;
 
 /// A server waits here for one client.
@@ -31,12 +32,12 @@ impl MeetingPlace {
 
     /// The client, once it has come. Strangers are sent away; one is heard at a time, for no
     /// longer than `limit`.
-    pub(super) async fn client(&self, limit: Duration, ping_interval: Duration) -> Session {
+    pub(super) async fn client(&self, limit: Duration, config: &ServerConfig) -> Session {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
                 return std::future::pending().await;
             };
-            let mut session = Session::unix(stream, ping_interval);
+            let mut session = Session::unix(stream, config);
             let known = |token: &str| token.as_bytes().ct_eq(self.meeting.client_token.as_bytes()).into();
             if timeout(limit, session.hello())
                 .await

@@ -4,6 +4,7 @@ mod answer;
 mod client;
 mod conversation;
 mod descriptors;
+mod door;
 mod encoding;
 mod endpoint;
 mod frames;
@@ -27,7 +28,7 @@ pub use encoding::Encoders;
 pub use endpoint::{Carrier, Endpoint};
 pub use intake::Intake;
 pub use listen::Listen;
-pub use server::{Server, ServerConfig};
+pub use server::{Reserved, Server, ServerConfig};
 pub use tcp_info::SegmentsSeen;
 pub use trunk::Trunk;
 

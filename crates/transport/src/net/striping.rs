@@ -3,18 +3,20 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lightship_wire::EncodedMessage;
 use lightship_wire::control::{ErrorCode, Failure};
 use lightship_wire::join::{JOINED_MAX, Join, Ticket};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::sleep;
 
 use super::conversation::{Link, Stop, attended, flush};
 use super::frames::FrameWriter;
 use super::lock;
 use super::meet::random_bits;
 use super::meter::Meter;
+use crate::TransportError;
 
 /// Messages that wait for a connection, besides the one that it is sending: enough that it need
 /// not wait for the producer.
@@ -30,6 +32,8 @@ struct Open {
     free: Vec<bool>,
     joining: mpsc::Sender<Joined>,
     wake: Arc<Notify>,
+    /// Closed when the result has ended.
+    result: watch::Receiver<()>,
 }
 
 /// Bytes a nanosecond that a connection carries; `None` while that is not known.
@@ -53,6 +57,7 @@ pub(super) struct Striping {
     joined: Vec<Joined>,
     /// Whose turn it is.
     next: usize,
+    _result: watch::Sender<()>,
 }
 
 /// Where a message can go.
@@ -88,10 +93,12 @@ impl Tickets {
         let connections = connections.min(JOINED_MAX);
         let ticket = Ticket { secret: random_bits()?, connections };
         let (sender, joining) = mpsc::channel(connections as usize);
-        let open = Open { free: vec![true; connections as usize], joining: sender, wake: Arc::clone(wake) };
+        let (ends, result) = watch::channel(());
+        let free = vec![true; connections as usize];
+        let open = Open { free, joining: sender, wake: Arc::clone(wake), result };
         lock(&self.0).insert(ticket.secret, open);
         let (tickets, secret) = (Arc::clone(self), ticket.secret);
-        Some((ticket, Striping { tickets, secret, joining, joined: Vec::new(), next: 0 }))
+        Some((ticket, Striping { tickets, secret, joining, joined: Vec::new(), next: 0, _result: ends }))
     }
 
     /// A connection joins, if it may.
@@ -104,7 +111,8 @@ impl Tickets {
         }
         let (sender, messages) = mpsc::channel(WAITING_MESSAGES_MAX);
         let (connection, rate) = (join.connection, Rate::default());
-        let mailbox = Mailbox { messages, rate: Arc::clone(&rate), wake: Arc::clone(&open.wake) };
+        let (wake, result) = (Arc::clone(&open.wake), open.result.clone());
+        let mailbox = Mailbox { messages, rate: Arc::clone(&rate), wake, result };
         // There is room for as many as there are numbers.
         open.joining.try_send(Joined { connection, messages: sender, rate, used: false }).ok()?;
         open.wake.notify_one();
@@ -169,6 +177,7 @@ struct Mailbox {
     messages: mpsc::Receiver<EncodedMessage>,
     rate: Rate,
     wake: Arc<Notify>,
+    result: watch::Receiver<()>,
 }
 
 impl Mailbox {
@@ -177,6 +186,15 @@ impl Mailbox {
         let message = self.messages.recv().await;
         self.wake.notify_one();
         message
+    }
+
+    /// Comes back when the result has ended, and `limit` has passed since.
+    async fn outstayed(&mut self, limit: Option<Duration>) -> Duration {
+        // Nothing is ever sent.
+        while self.result.changed().await.is_ok() {}
+        let Some(limit) = limit else { return std::future::pending().await };
+        sleep(limit).await;
+        limit
     }
 }
 
@@ -189,13 +207,15 @@ impl Drop for Mailbox {
 }
 
 /// What a connection does that joins a result: it sends what is dealt to it. It is the client that
-/// closes it: who closes while something is on its way to him can lose what is on its way from him.
+/// closes it: who closes while something is on its way to him can lose what is on its way from him. Once the result has
+/// ended, what was dealt to it has `stall_timeout` to leave, message by message.
 pub(super) async fn carry(
     tickets: &Tickets,
     join: &Join,
     link: &Link,
     writer: &mut FrameWriter,
     meter: &mut Meter,
+    stall_timeout: Option<Duration>,
 ) -> Result<(), Stop> {
     // What lies in the kernel is no room: the connection that carries most shall get most.
     meter.attend();
@@ -210,7 +230,11 @@ pub(super) async fn carry(
             shared.proto.queued_bytes()
         };
         let sending = Instant::now();
-        flush(link, writer).await?;
+        tokio::select! {
+            biased;
+            sent = flush(link, writer) => sent?,
+            after = mailbox.outstayed(stall_timeout) => return Err(TransportError::Stalled { after }.into()),
+        }
         let now = Instant::now();
         meter.wrote(bytes as u64, now - sending);
         *lock(&mailbox.rate) = meter.bytes_per_ns(now);

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_TRUNK};
 use socket2::{SockRef, TcpKeepalive};
+use tokio::time::timeout;
 
-use super::client::welcomed;
+use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
 use super::{ClientConfig, Endpoint, ReadHalf, WriteHalf};
 use crate::proto::{Client, ClientEvent};
@@ -36,12 +37,15 @@ impl Trunk {
     /// # Errors
     /// When the node can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Option<Self>> {
-        let target = endpoint.to_string();
-        welcomed(Self::greet(endpoint, config), &target, config).await
+        let socket = endpoint.connect(config).await?;
+        let after = config.welcome_timeout;
+        let awaited = "no welcome";
+        timeout(after, Self::greet(socket, config)).await.unwrap_or_else(|_| {
+            Err(TransportError::Unwelcome { target: endpoint.to_string(), awaited, after })
+        })
     }
 
-    async fn greet(endpoint: &Endpoint, config: &ClientConfig) -> Result<Option<Self>> {
-        let socket = endpoint.connect(false).await?;
+    async fn greet(socket: Socket, config: &ClientConfig) -> Result<Option<Self>> {
         let capabilities = CAPABILITY_CLUSTER | CAPABILITY_TRUNK;
         let mut client =
             Client::new(Instant::now(), config.token.clone(), capabilities, config.ping_interval);
@@ -51,7 +55,7 @@ impl Trunk {
             prepare(&SockRef::from(tcp.as_ref()));
         }
         let frames: Vec<_> = std::iter::from_fn(|| client.poll_transmit()).collect();
-        writer.write(&frames).await?;
+        writer.write(&frames, || ()).await?;
         loop {
             let limit = |kind| client.payload_bytes_max(kind);
             let Some((header, payload)) = reader.next(limit, || ()).await? else {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
-use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Plan, Query, Stats, encode_credit};
+use lightship_wire::control::{
+    Accepted, BatchEnd, CAPABILITY_QUEUE, Failure, Hello, Plan, Query, Queued, Stats, encode_credit,
+};
 use lightship_wire::frame::{FLAG_DEALT, FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
 use lightship_wire::join::{CAPABILITY_JOIN, Dealt, Join, Ticket};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
@@ -80,6 +82,8 @@ pub struct Resized {
 /// Something the application wants to know.
 #[derive(Debug)]
 pub enum ClientEvent {
+    /// The server has no place now: it will be ready, or refuse, once this client has waited in line.
+    Queued(Queued),
     /// The server takes queries now.
     Ready,
     /// The query was accepted.
@@ -168,7 +172,7 @@ impl Client {
     /// codec with the server. A quiet server is pinged every `ping_interval`.
     pub fn new(now: Instant, token: String, capabilities: u64, ping_interval: Duration) -> Self {
         let mut outbox = Outbox::default();
-        let capabilities = capabilities | CAPABILITY_ADAPTIVE;
+        let capabilities = capabilities | CAPABILITY_ADAPTIVE | CAPABILITY_QUEUE;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
@@ -372,6 +376,7 @@ impl Client {
                 self.close_stream();
                 Ok(Some(ClientEvent::Failed(failure)))
             }
+            (Kind::Queued, State::Greeting) => Ok(Some(ClientEvent::Queued(Queued::decode(&payload)?))),
             (Kind::Hello, state @ State::Greeting) => {
                 self.server = Hello::decode(&payload)?;
                 self.server.capabilities &= self.capabilities;
@@ -476,6 +481,11 @@ impl Client {
     /// # Errors
     /// [`TransportError::Silent`] when the server must be given up.
     pub fn wake(&mut self, now: Instant) -> Result<()> {
+        if let State::Greeting = self.state {
+            // How long a welcome may take is not judged here, and a server that has not said hello answers no pings.
+            self.liveness.received(now);
+            return Ok(());
+        }
         if self.liveness.wake(now)? {
             self.outbox.push(Kind::Ping, 0, 0, Vec::new());
         }

@@ -12,12 +12,16 @@ mod liveness;
 mod message;
 mod outbox;
 mod server;
+mod stall;
 
 pub use client::{Client, ClientEvent, CodecTotals, Resized, Retuned, Totals};
 pub use liveness::Liveness;
 pub use message::{Awaited, Message};
 pub use outbox::{Frame, Payload};
 pub use server::{Server, ServerEvent};
+pub use stall::Stall;
+
+use std::time::Duration;
 
 /// A batch may have this many messages, however small it is.
 const BATCH_MESSAGES: u32 = 256;
@@ -31,6 +35,8 @@ pub fn batch_messages_max(batch_bytes: u32) -> u32 {
 }
 /// So many changes of the codec, and of the sizes, are reported of a result.
 pub const RETUNES_MAX: usize = 256;
+/// No server has a client wait in line for longer, and no client waits.
+pub const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Largest window a server grants.
 pub const WINDOW_BATCHES_MAX: u32 = 1024;
 

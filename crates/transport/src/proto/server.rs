@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use lightship_wire::EncodedMessage;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
 use lightship_wire::control::{
-    Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, decode_credit,
+    Accepted, BatchEnd, CAPABILITY_QUEUE, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats,
+    decode_credit,
 };
 use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
 use lightship_wire::join::{Dealt, Join, Ticket};
@@ -14,6 +15,7 @@ use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, CAPABILITY_RESIZE, Progress, R
 
 use super::liveness::Liveness;
 use super::outbox::{Frame, Inbox, Outbox};
+use super::stall::Stall;
 use super::{WINDOW_BATCHES_MAX, batch_messages_max};
 use crate::{Result, TransportError};
 
@@ -83,12 +85,17 @@ pub struct Server {
     capabilities: u64,
     /// The client has asked for other sizes and was not answered.
     wished: bool,
+    /// How long the client may take nothing of a result.
+    stall_timeout: Option<Duration>,
+    /// Whether it takes what the open result has for it.
+    stall: Stall,
 }
 
 impl Server {
     /// A connection that has just come in. A quiet client is pinged every `ping_interval`; another node, as often
-    /// as it pings itself, where that is more often.
-    pub fn new(now: Instant, ping_interval: Duration) -> Self {
+    /// as it pings itself, where that is more often. A client that takes nothing of a result for `stall_timeout` is to
+    /// be told so, see [`Server::stalled`]; another node never is, for it may wait for a client of its own.
+    pub fn new(now: Instant, ping_interval: Duration, stall_timeout: Option<Duration>) -> Self {
         Self {
             state: State::Greeting,
             stream: 0,
@@ -99,12 +106,23 @@ impl Server {
             client_interval: ping_interval,
             capabilities: 0,
             wished: false,
+            stall_timeout,
+            stall: Stall::new(None),
         }
     }
 
     /// Bytes came from the client, be they a whole frame or not.
     pub fn received(&mut self, now: Instant) {
         self.liveness.received(now);
+    }
+
+    /// The client waits in line for its welcome. Answers whether it can be told.
+    pub fn queued(&mut self, queued: &Queued) -> bool {
+        let can_be_told = self.capabilities & CAPABILITY_QUEUE != 0;
+        if can_be_told {
+            self.outbox.push(Kind::Queued, 0, 0, queued.encode());
+        }
+        can_be_told
     }
 
     /// The client may ask now, or come to the meeting if there is one. `token` is empty but in an
@@ -123,6 +141,9 @@ impl Server {
             capabilities,
             ping_interval_ms: u32::try_from(self.ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
+        if self.capabilities & CAPABILITY_CLUSTER != 0 {
+            self.stall_timeout = None;
+        }
         self.outbox.push(Kind::Hello, 0, 0, hello.encode());
         if let Some(meeting) = meeting {
             self.outbox.push(Kind::Meeting, 0, 0, meeting.encode());
@@ -142,6 +163,7 @@ impl Server {
     pub fn accept(&mut self, accepted: &Accepted) -> Result<()> {
         let State::Asked(plan) = &self.state else { return Ok(()) };
         let (window_batches, batch_bytes) = (plan.window_batches, plan.batch_bytes);
+        self.stall = Stall::new(self.stall_timeout);
         let adaptive = plan.codec.is_none();
         self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
         self.state = State::Sending(Sending {
@@ -161,6 +183,32 @@ impl Server {
     pub fn ticket(&mut self, ticket: &Ticket) {
         debug_assert!(matches!(&self.state, State::Asked(plan) if plan.streams > 1));
         self.outbox.push(Kind::Ticket, 0, self.stream, ticket.encode());
+    }
+
+    /// How long the client may take nothing of what is sent; nothing where it may do so for ever. A connection that
+    /// has joined a result may: the one that asked knows how far the client has come.
+    pub fn stall_timeout(&self) -> Option<Duration> {
+        self.stall_timeout.filter(|_| !matches!(self.state, State::Joining))
+    }
+
+    /// Rows wait for the client, for credit or for room.
+    pub fn waits(&mut self, now: Instant) {
+        self.stall.waits(now);
+    }
+
+    /// The client took rows: there is room again. That credit came is known without this.
+    pub fn taken(&mut self) {
+        self.stall.taken();
+    }
+
+    /// When [`Server::stalled`] may have something to say.
+    pub fn stall_deadline(&self) -> Option<Instant> {
+        self.stall.deadline()
+    }
+
+    /// For how long the client has taken nothing of what waits for it, where that is too long: [`Server::fail`] it.
+    pub fn stalled(&self, now: Instant) -> Option<Duration> {
+        self.stall.is_over(now)
     }
 
     /// Whether a message may be sent now.
@@ -295,6 +343,8 @@ impl Server {
     pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Message | Kind::Schema => 0,
+            // A stranger has nothing else to say.
+            kind if !self.is_welcome() && kind != Kind::Hello => 0,
             Kind::Task if !self.is_peer() => 0,
             kind => kind.payload_bytes_max(0),
         }
@@ -353,12 +403,17 @@ impl Server {
             }
             (Kind::Join, state @ State::Idle) => {
                 let join = Join::decode(payload)?;
+                self.stall = Stall::new(None);
                 *state = State::Joining;
                 Ok(Some(ServerEvent::Join(join)))
             }
             (Kind::Credit, State::Sending(sending)) => {
-                let credit = sending.credit + i64::from(decode_credit(payload)?);
+                let given = decode_credit(payload)?;
+                let credit = sending.credit + i64::from(given);
                 sending.credit = credit.min(sending.window_batches.into());
+                if given > 0 {
+                    self.stall.taken();
+                }
                 sending.oversize_out &= sending.credit < i64::from(sending.window_batches);
                 Ok(None)
             }

@@ -7,7 +7,7 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::Schema;
 use lightship_wire::cluster::CAPABILITY_CLUSTER;
-use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
+use lightship_wire::control::{Accepted, ErrorCode, Failure, Hello, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
 use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Stage, Work};
@@ -17,9 +17,12 @@ use super::*;
 use crate::TransportError;
 
 mod join;
+mod queue;
 mod resize;
+mod stall;
 
 const INTERVAL: Duration = Duration::from_secs(10);
+const STALL: Duration = Duration::from_secs(60);
 
 struct Pair {
     now: Instant,
@@ -38,7 +41,7 @@ impl Pair {
     fn new() -> Self {
         let now = Instant::now();
         let client = Client::new(now, "secret".into(), CAPABILITY_RESIZE, INTERVAL);
-        let server = Server::new(now, INTERVAL);
+        let server = Server::new(now, INTERVAL, Some(STALL));
         Self { now, client, server }
     }
 
@@ -115,6 +118,20 @@ impl Pair {
         };
         self.client.handle(self.now, &header, Buffer::from_vec(payload)).unwrap_err()
     }
+}
+
+/// The first frame of a peer that can do no more than this.
+fn hello_frame(capabilities: u64) -> (Header, Vec<u8>) {
+    let hello = Hello { ping_interval_ms: 1, capabilities, ..Hello::default() }.encode();
+    let header = Header {
+        kind: Kind::Hello,
+        flags: 0,
+        stream: 0,
+        payload_bytes: hello.len() as u32,
+        sequence: 0,
+        payload_crc: crc32c(&hello),
+    };
+    (header, hello)
 }
 
 fn rows(count: usize) -> RecordBatch {
@@ -534,15 +551,7 @@ fn changes_without_end_are_not_kept() {
 fn a_server_of_before_is_asked_for_what_it_knows() {
     let now = Instant::now();
     let mut client = Client::new(now, String::new(), 0, INTERVAL);
-    let hello = lightship_wire::control::Hello { ping_interval_ms: 1, ..Default::default() }.encode();
-    let header = Header {
-        kind: Kind::Hello,
-        flags: 0,
-        stream: 0,
-        payload_bytes: hello.len() as u32,
-        sequence: 0,
-        payload_crc: crc32c(&hello),
-    };
+    let (header, hello) = hello_frame(0);
     client.handle(now, &header, Buffer::from_vec(hello)).unwrap();
     assert_eq!(client.settle(adaptive()).unwrap().codec, Some(Codec::Lz4));
     for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {

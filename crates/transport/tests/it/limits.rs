@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use lightship_transport::TransportError;
-use lightship_transport::net::{ClientConfig, Listen, Server, ServerConfig};
-use lightship_wire::control::{ErrorCode, Plan};
+use lightship_transport::net::{ClientConfig, Connection, Endpoint, Listen, Server, ServerConfig};
+use lightship_wire::control::{ErrorCode, Hello, Plan};
+use lightship_wire::frame::{HEADER_BYTES, HELLO_BYTES_MAX, Header, Kind, crc32c};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::*;
 
@@ -28,7 +31,8 @@ async fn a_consumer_that_waits_holds_the_producer_back() {
 
 #[tokio::test]
 async fn connections_over_the_limit_are_told_so() {
-    let server = Running::start(ServerConfig { connections_max: 2, ..ServerConfig::default() }).await;
+    let config = ServerConfig { connections_max: 2, queue_max: 0, ..ServerConfig::default() };
+    let server = Running::start(config).await;
     let mut first = server.connect().await;
     let second = server.connect().await;
     for _ in 0..5 {
@@ -116,13 +120,179 @@ async fn addresses_beyond_this_host() {
     assert!(Server::bind(&anywhere, insecure).await.is_ok());
 }
 
+async fn socket(server: &Running) -> TcpStream {
+    let Endpoint::Tcp { host, port, .. } = &server.endpoint else { panic!("TCP") };
+    TcpStream::connect((host.as_str(), *port)).await.expect("connected")
+}
+
+fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    let (payload_bytes, payload_crc) = (payload.len() as u32, crc32c(payload));
+    let header = Header { kind, flags: 0, stream: 0, payload_bytes, sequence: 0, payload_crc };
+    [&header.encode(), payload].concat()
+}
+
+async fn next_kind(socket: &mut TcpStream) -> Kind {
+    let mut header = [0; HEADER_BYTES];
+    within(socket.read_exact(&mut header)).await.expect("an answer");
+    let header = Header::decode(&header).expect("a frame");
+    within(socket.read_exact(&mut vec![0; header.payload_bytes as usize])).await.expect("a payload");
+    header.kind
+}
+
+/// Whether the server has closed it, with or without a word.
+async fn is_closed(mut socket: TcpStream) {
+    let _ = within(socket.read_to_end(&mut Vec::new())).await;
+}
+
 #[tokio::test]
 async fn a_client_that_never_introduces_itself() {
     let limit = Duration::from_millis(50);
     let server = Running::start(ServerConfig { handshake_timeout: limit, ..ServerConfig::default() }).await;
-    let lightship_transport::net::Endpoint::Tcp { host, port, .. } = &server.endpoint else { panic!("TCP") };
-    let mut silent = tokio::net::TcpStream::connect((host.as_str(), *port)).await.expect("connected");
-    let mut byte = [0];
-    let closed = within(tokio::io::AsyncReadExt::read(&mut silent, &mut byte)).await;
-    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    is_closed(socket(&server).await).await;
+}
+
+#[tokio::test]
+async fn strangers_take_no_clients_place() {
+    let config = ServerConfig { connections_max: 1, queue_max: 0, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let mut strangers = Vec::new();
+    for _ in 0..10 {
+        strangers.push(socket(&server).await);
+    }
+    whole(&mut server.connect().await, 5, plan(2)).await;
+}
+
+#[tokio::test]
+async fn a_crowd_of_strangers_lets_clients_through() {
+    let limit = Duration::from_secs(3600);
+    let config = ServerConfig { strangers_max: 3, handshake_timeout: limit, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let mut strangers = Vec::new();
+    for _ in 0..10 {
+        strangers.push(socket(&server).await);
+    }
+    whole(&mut server.connect().await, 5, plan(2)).await;
+    // One that has its place for itself keeps it.
+    strangers.truncate(1);
+    is_closed(strangers.remove(0)).await;
+    let mut patient = socket(&server).await;
+    whole(&mut server.connect().await, 5, plan(2)).await;
+    patient.write_all(&frame(Kind::Hello, &Hello::default().encode())).await.expect("it is there");
+    assert_eq!(next_kind(&mut patient).await, Kind::Hello);
+}
+
+#[tokio::test]
+async fn strangers_are_given_no_memory() {
+    let server = Running::start(ServerConfig::default()).await;
+    let long = Hello { token: "t".repeat(HELLO_BYTES_MAX as usize), ..Hello::default() }.encode();
+    for (kind, payload) in [(Kind::Query, vec![0; 1 << 20]), (Kind::Ping, vec![0]), (Kind::Hello, long)] {
+        let mut socket = socket(&server).await;
+        // It is refused by its header: nothing of the payload is waited for.
+        socket.write_all(&frame(kind, &payload)[..HEADER_BYTES]).await.expect("sent");
+        assert_eq!(next_kind(&mut socket).await, Kind::Error, "{kind:?}");
+        is_closed(socket).await;
+    }
+    let tokens = vec!["t".repeat(HELLO_BYTES_MAX as usize)];
+    let Err(error) = Server::bind(&[], ServerConfig { tokens, ..ServerConfig::default() }).await else {
+        panic!("a token that nobody can say")
+    };
+    assert!(error.to_string().contains("token"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_waits_in_line_for_a_place() {
+    let config = ServerConfig { connections_max: 1, queue_max: 1, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let first = server.connect().await;
+    // A client of before can't be told that it waits.
+    let mut waiting = socket(&server).await;
+    waiting.write_all(&frame(Kind::Hello, &Hello::default().encode())).await.expect("sent");
+    let config = ClientConfig::default();
+    let full = async {
+        loop {
+            let mut late = Box::pin(Connection::connect(&server.endpoint, &config));
+            // It may be quicker than the one before it, and is then the one that waits.
+            match tokio::time::timeout(Duration::from_millis(100), &mut late).await {
+                Ok(Err(error)) => return error,
+                Ok(Ok(_)) => panic!("let in"),
+                Err(_) => {}
+            }
+        }
+    };
+    let error = within(full).await;
+    assert_eq!(code(&error), Some(ErrorCode::Busy), "{error}");
+    assert!(error.to_string().contains("and the line of 1 clients for them is full"), "{error}");
+    drop(first);
+    assert_eq!(next_kind(&mut waiting).await, Kind::Hello);
+    // One that is told.
+    let (next, ()) =
+        within(futures::future::join(server.try_connect(&config), async { drop(waiting) })).await;
+    whole(&mut next.expect("a connection"), 5, plan(2)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_in_vain_is_refused() {
+    let queue_timeout = Duration::from_millis(50);
+    let config = ServerConfig { connections_max: 1, queue_timeout, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let mut first = server.connect().await;
+    let Err(TransportError::Failed(failure)) = server.try_connect(&ClientConfig::default()).await else {
+        panic!("let in")
+    };
+    assert_eq!(failure.code, ErrorCode::Busy);
+    assert!(failure.message.contains("none was given back within 0.05 seconds"), "{failure}");
+    assert!(failure.retryable && failure.hint.is_some());
+    whole(&mut first, 5, plan(2)).await;
+}
+
+#[tokio::test]
+async fn the_time_in_line_is_no_time_that_a_welcome_takes() {
+    let config = ServerConfig { connections_max: 1, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let first = server.connect().await;
+    let brief = Duration::from_millis(300);
+    let config = ClientConfig { welcome_timeout: brief, ..ClientConfig::default() };
+    let waiting = server.try_connect(&config);
+    let freeing = async {
+        tokio::time::sleep(2 * brief).await;
+        drop(first);
+    };
+    let (connection, ()) = futures::future::join(waiting, freeing).await;
+    let mut connection = connection.expect("its turn");
+    assert!(connection.rtt() < 2 * brief, "{:?}", connection.rtt());
+    whole(&mut connection, 5, plan(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_clients_at_once() {
+    let server = Running::start(ServerConfig::default()).await;
+    let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
+    let clients = (0..300).map(|_| async {
+        let mut connection = server.try_connect(&config).await.expect("a connection");
+        whole(&mut connection, 3, plan(2)).await;
+    });
+    futures::future::join_all(clients).await;
+}
+
+#[tokio::test]
+async fn an_address_in_use() {
+    let server = Running::start(ServerConfig::default()).await;
+    let Endpoint::Tcp { port, .. } = server.endpoint else { panic!("TCP") };
+    let taken = [Listen::Tcp(([127, 0, 0, 1], port).into())];
+    let Err(error) = Server::bind(&taken, ServerConfig::default()).await else { panic!("two on one port") };
+    assert!(matches!(error, TransportError::Listen { .. }), "{error:?}");
+    let expected = format!("can't listen on lightship://127.0.0.1:{port}: the address is in use");
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn an_address_that_is_reserved_takes_no_connections() {
+    let anything = [Listen::Tcp(([127, 0, 0, 1], 0).into())];
+    let reserved = Server::reserve(&anything, ServerConfig::default()).await.expect("an address");
+    let [Listen::Tcp(address)] = reserved.local().expect("an address")[..] else { panic!("TCP") };
+    let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
+    let Err(error) = Connection::connect(&endpoint, &ClientConfig::default()).await else { panic!("let in") };
+    assert!(error.to_string().contains("refused"), "{error}");
+    let server = Running::of(reserved.listen().expect("still ours"));
+    whole(&mut server.connect().await, 5, plan(2)).await;
 }

@@ -7,6 +7,7 @@ mod pipes;
 mod results;
 mod shm;
 mod sizes;
+mod stalls;
 mod streams;
 mod support;
 mod trunks;

@@ -74,6 +74,7 @@ async fn tokens_and_places() {
         peer_token: Some("us".into()),
         connections_max: 1,
         peer_connections_max: 1,
+        queue_max: 0,
         ..ServerConfig::default()
     };
     let (_server, intake) = serve(config).await;
@@ -119,7 +120,7 @@ async fn a_server_that_ends() {
 #[tokio::test]
 async fn nobody_at_the_other_end() {
     let config =
-        ClientConfig { connect_timeout: std::time::Duration::from_millis(10), ..ClientConfig::default() };
+        ClientConfig { welcome_timeout: std::time::Duration::from_millis(10), ..ClientConfig::default() };
     let (ours, theirs) = duplex(PIPE_BYTES);
     let Err(error) = within(Connection::over(ours, "node 7", &config)).await else { panic!("welcome") };
     assert_eq!(error.to_string(), "can't reach node 7: no welcome within 0.01 seconds");

@@ -72,7 +72,16 @@ impl std::fmt::Debug for Columns {
     }
 }
 
+/// What a table of symbols takes, as `fsst` makes it.
+const SYMBOLS_BYTES: usize = 200 << 10;
+
 impl Columns {
+    /// Memory that is kept, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let symbols = self.columns.iter().filter(|column| column.symbols.is_some()).count();
+        self.columns.capacity() * size_of::<Column>() + symbols * SYMBOLS_BYTES
+    }
+
     pub(super) fn column(&mut self, index: usize) -> &mut Column {
         if index >= self.columns.len() {
             self.columns.resize_with(index + 1, Column::default);

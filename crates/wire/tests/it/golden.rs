@@ -8,7 +8,7 @@ use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{
-    Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Stats, encode_credit,
+    Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats, encode_credit,
 };
 use lightship_wire::frame::{Header, Kind, crc32c};
 use lightship_wire::join::{Dealt, Join, Ticket};
@@ -49,6 +49,7 @@ fn control_frames() {
         }
         .encode(),
     );
+    check("queued.bin", &Queued { ahead: 3, wait_ms: 10_000 }.encode());
     check("query.bin", &Query { sql: "select 1".into(), plan: Plan::default() }.encode());
     check("batch-end.bin", &BatchEnd { rows: 6_001_215, messages: 1000 }.encode());
     check("stats.bin", &Stats { produce_ns: 1, encode_ns: 2, send_ns: 3, wait_ns: 4 }.encode());

@@ -10,7 +10,7 @@ use lightship_session::Profiles;
 use lightship_transport::net::tls;
 
 use super::NodeArgs;
-use crate::error::{CliError, Kind};
+use crate::error::{CliError, Kind, listen_hint};
 use crate::size::Size;
 
 /// Where neither an option nor a measurement says otherwise.
@@ -102,7 +102,11 @@ impl NodeArgs {
 }
 
 fn failed(listen: &str, error: &std::io::Error) -> CliError {
-    CliError::new(Kind::Network, format!("--overlay-listen {listen}: {error}"))
+    let this = CliError::new(Kind::Network, format!("can't listen on {listen} (--overlay-listen): {error}"));
+    match listen_hint(error.kind(), "--overlay-listen") {
+        Some(hint) => this.hint(hint),
+        None => this,
+    }
 }
 
 fn bind(listen: &str) -> Result<TcpListener, CliError> {

@@ -179,6 +179,7 @@ impl Overlay {
             accepted_max: Some(target.division.accepted),
             security: self.security(hosts),
             seed: epoch ^ u64::from(target.me),
+            ping_interval: self.client.ping_interval / 2,
             ..Config::new(target.me, addresses, routes.clone(), CIRCUIT_MESSAGE_BYTES)
         };
         let listener = self.config.listener.try_clone().and_then(tokio::net::TcpListener::from_std);

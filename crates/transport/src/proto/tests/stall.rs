@@ -1,0 +1,96 @@
+//! Consumers that take nothing of a result.
+
+use super::*;
+
+impl Pair {
+    /// Sends all that credit allows, and waits for more credit.
+    fn fill_and_wait(&mut self) {
+        while self.server.has_credit() {
+            self.send(1);
+            self.server.end_batch();
+        }
+        self.server.waits(self.now);
+    }
+}
+
+#[test]
+fn a_consumer_that_answers_pings_and_takes_nothing_is_over_its_time() {
+    let mut pair = Pair::accepted(window(2));
+    pair.fill_and_wait();
+    let began = pair.now;
+    assert_eq!(pair.server.stall_deadline(), Some(began + STALL));
+    while pair.now < began + STALL {
+        assert_eq!(pair.server.stalled(pair.now), None);
+        pair.now += INTERVAL;
+        pair.server.wake(pair.now).unwrap();
+        pair.deliver_to_client();
+        pair.deliver_to_server();
+        pair.server.waits(pair.now);
+    }
+    assert_eq!(pair.server.stalled(pair.now), Some(STALL));
+    pair.server.fail(&Failure::new(ErrorCode::Stalled, "too slow"));
+    let told = pair.deliver_to_client();
+    assert!(
+        matches!(told.as_slice(), [ClientEvent::Failed(failure)] if failure.code == ErrorCode::Stalled && !failure.retryable),
+        "{told:?}"
+    );
+    assert!(pair.client.is_idle() && pair.server.is_idle());
+}
+
+#[test]
+fn a_slow_consumer_has_its_time_for_each_batch() {
+    let mut pair = Pair::accepted(window(2));
+    for _ in 0..20 {
+        pair.fill_and_wait();
+        pair.deliver_to_client();
+        pair.now += STALL - INTERVAL;
+        assert_eq!(pair.server.stalled(pair.now), None);
+        pair.client.consumed(1, &Progress::default());
+        pair.deliver_to_server();
+        assert_eq!(pair.server.stall_deadline(), None);
+    }
+}
+
+#[test]
+fn credit_for_nothing_gains_no_time() {
+    let mut pair = Pair::accepted(window(1));
+    pair.fill_and_wait();
+    pair.deliver_to_client();
+    pair.now += STALL;
+    pair.client.consumed(0, &Progress::default());
+    pair.deliver_to_server();
+    assert_eq!(pair.server.stalled(pair.now), Some(STALL));
+}
+
+#[test]
+fn a_query_that_has_nothing_to_send_is_no_consumers_fault() {
+    let mut pair = Pair::accepted(window(1));
+    pair.now += 10 * STALL;
+    assert_eq!(pair.server.stalled(pair.now), None);
+}
+
+#[test]
+fn nodes_of_the_cluster_may_wait_for_their_clients() {
+    let now = Instant::now();
+    let client = Client::new(now, String::new(), CAPABILITY_CLUSTER, INTERVAL);
+    let server = Server::new(now, INTERVAL, Some(STALL));
+    let mut pair = Pair { now, client, server };
+    pair.deliver_to_server();
+    assert_eq!(pair.server.stall_timeout(), Some(STALL));
+    pair.server.welcome(String::new(), CAPABILITY_CLUSTER, None);
+    assert_eq!(pair.server.stall_timeout(), None);
+    pair.deliver_to_client();
+    pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
+    pair.deliver_to_server();
+    pair.accept();
+    pair.fill_and_wait();
+    pair.now += 1000 * STALL;
+    assert_eq!(pair.server.stalled(pair.now), None);
+}
+
+#[test]
+fn a_limit_beyond_the_end_of_time_is_none() {
+    let mut stall = Stall::new(Some(Duration::MAX));
+    stall.waits(Instant::now());
+    assert_eq!(stall.deadline(), None);
+}

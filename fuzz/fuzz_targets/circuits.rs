@@ -1,0 +1,13 @@
+//! Messages of circuits, as the other end of a trunk may send them.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+/// What a header begins with; the fuzzer is to find out other things.
+const MAGIC: &[u8] = b"LC\x01";
+
+fuzz_target!(|messages: Vec<(bool, Vec<u8>)>| {
+    let whole = |(with_magic, rest): (bool, Vec<u8>)| if with_magic { [MAGIC, &rest].concat() } else { rest };
+    let messages: Vec<_> = messages.into_iter().map(whole).collect();
+    lightship_relay::fuzzing::circuits(&messages);
+});

@@ -1,0 +1,12 @@
+//! Locations of anyone's making: what is accepted can be shown, and is the same when it is read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lightship_sources::Location;
+
+fuzz_target!(|text: &str| {
+    if let Ok(location) = Location::parse(text) {
+        let _ = (location.to_string(), format!("{location:?}"));
+    }
+    let _ = lightship_sources::location::redact(text);
+});
