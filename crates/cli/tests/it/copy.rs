@@ -185,7 +185,8 @@ fn a_replaced_table_is_the_one_in_its_schema() {
     for table in ["there", "made"] {
         lightship(&["copy", &uri, "select 7 as a", &uri, "--table", table, "--mode", "replace"]).succeeds();
     }
-    let tables = "select string_agg(schemaname || '.' || tablename, ' ' order by 1) from pg_tables
+    let tables =
+        "select string_agg(schemaname || '.' || tablename, ' ' order by tablename desc) from pg_tables
                   where schemaname like 'copy_path%'";
     assert_eq!(server.psql(tables).trim(), "copy_path_second.there copy_path.made");
     assert_eq!(server.psql("select a from copy_path_second.there").trim(), "7");

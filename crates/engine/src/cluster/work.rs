@@ -57,7 +57,9 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer
             Ask::SetPlan(set) => set_plan(&here, &worker, set).await,
             Ask::Execute(execute) => self::execute(&here, &worker, execute).await,
             Ask::Scan(scan) => self::scan(&here, scan),
-            Ask::Watch(_) | Ask::Finish(_) | Ask::Change(_) => Err(EngineError::Internal("answered before".into())),
+            Ask::Watch(_) | Ask::Finish(_) | Ask::Change(_) => {
+                Err(EngineError::Internal("answered before".into()))
+            }
         }
     });
     let answer = answered.await.map_err(|error| error.to_failure())?;

@@ -114,7 +114,7 @@ fn deep_statements_of_any_shape() {
         .unwrap();
 }
 
-/// Batches with dictionaries of their own, of more values together than 8 bits can count.
+/// Files with dictionaries of their own, of more values together than 8 bits can count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dictionaries_with_small_keys_are_gathered() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,14 +126,16 @@ async fn dictionaries_with_small_keys_are_gathered() {
         RecordBatch::try_from_iter([("name", Arc::new(names) as _), ("n", Arc::new(numbers) as _)]).unwrap()
     };
     let batches: Vec<RecordBatch> = (0..10).map(|place| batch(place * 100)).collect();
-    let parquet = folder.path().join("p.parquet");
-    let mut writer =
-        ArrowWriter::try_new(std::fs::File::create(&parquet).unwrap(), batches[0].schema(), None).unwrap();
-    batches.iter().for_each(|batch| writer.write(batch).unwrap());
-    writer.close().unwrap();
+    let parquet = folder.path();
+    for (number, batch) in batches.iter().enumerate() {
+        let file = std::fs::File::create(parquet.join(format!("{number}.parquet"))).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(batch).unwrap();
+        writer.close().unwrap();
+    }
     let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
-    engine.register_path("p", &parquet).await.unwrap();
-    engine.register_in_memory("m", &parquet).await.unwrap();
+    engine.register_path("p", parquet).await.unwrap();
+    engine.register_in_memory("m", parquet).await.unwrap();
     for table in ["p", "m"] {
         for (sql, rows) in [
             ("select name from T order by n desc", 1000),

@@ -9,6 +9,7 @@ use arrow_buffer::NullBuffer;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::SchemaRef;
 
+use super::open_decimal::{self, without_zeros};
 use super::output::Output;
 use super::{BatchWriter, refused, unfit};
 use crate::{Result, SourceError};
@@ -79,7 +80,8 @@ impl BatchWriter for Csv {
                 values.value(row).write(&mut self.text).map_err(|error| {
                     unfit(row, self.schema.field(i).name(), error.to_string(), "write it as arrow or parquet")
                 })?;
-                push_value(&mut self.lines, &self.text);
+                let is_open = open_decimal::is_open(self.schema.field(i).data_type());
+                push_value(&mut self.lines, if is_open { without_zeros(&self.text) } else { &self.text });
             }
             self.lines.push(b'\n');
             if self.lines.len() >= LINES_BYTES {

@@ -20,6 +20,7 @@ mod background;
 mod csv;
 mod ipc;
 mod json;
+mod open_decimal;
 mod output;
 mod parquet;
 mod stand_in;

@@ -5,9 +5,10 @@ use std::io::Write as _;
 
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use unicode_width::UnicodeWidthChar;
 
+use super::open_decimal::{self, without_zeros};
 use super::output::Output;
 use super::{BatchWriter, WriteOptions, unfit};
 use crate::Result;
@@ -54,8 +55,15 @@ impl Table {
         for row in 0..rows {
             let cells = columns.iter().enumerate().map(|(i, column)| {
                 let mut clip = Clip::new(self.width_max);
+                let written = match open_decimal::is_open(self.schema.field(i).data_type()) {
+                    true => column.value(row).try_to_string().and_then(|text| {
+                        let written = clip.write_str(without_zeros(&text));
+                        written.map_err(|e| ArrowError::InvalidArgumentError(e.to_string()))
+                    }),
+                    false => column.value(row).write(&mut clip),
+                };
                 // The formatter fails too when the clip is full: there is enough of the value.
-                match column.value(row).write(&mut clip) {
+                match written {
                     Err(error) if !clip.is_full => {
                         let column = self.schema.field(i).name();
                         Err(unfit(row, column, error.to_string(), "write it as arrow or parquet"))

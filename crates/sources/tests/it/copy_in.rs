@@ -104,6 +104,10 @@ fn without(array: &ArrayRef, passes: impl Fn(&ArrayRef, usize) -> bool) -> Array
     nullif(array, &BooleanArray::from(fails)).unwrap()
 }
 
+fn texts(array: &ArrayRef) -> Vec<String> {
+    shown(&RecordBatch::try_from_iter_with_nullable([("a", array.clone(), true)]).unwrap(), 0)
+}
+
 /// Rows behind a column with their numbers.
 fn batch(columns: &[ArrayRef]) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
@@ -151,7 +155,9 @@ async fn random_values_are_there_or_are_refused() {
         assert_eq!(back.num_rows(), ROWS);
         for (i, (written, read)) in fit.columns().iter().zip(back.columns()).enumerate() {
             let written = cast(written, read.data_type()).unwrap();
-            assert_eq!(&written, read, "seed {seed}, column {i}, {}", fit.column(i).data_type());
+            // All that are not a number are one, and are shown alike.
+            let is_same = &written == read || texts(&written) == texts(read);
+            assert!(is_same, "seed {seed}, column {i}, {}: {written:?} {read:?}", fit.column(i).data_type());
         }
         // The row that does not fit is counted over all batches.
         if let Some((row, column)) = first {
@@ -284,7 +290,14 @@ async fn numbers_of_every_kind_into_columns_of_every_kind() {
                             format!("WITH d AS (DELETE FROM {table} RETURNING a) SELECT a::text FROM d");
                         let found = server().psql(&sql);
                         let wanted = shown(&batch, 0).remove(0);
-                        assert_eq!(number(&found), number(&wanted), "{from} to {to}");
+                        let is_same = match (&from, *to) {
+                            // The same number has more digits there.
+                            (DataType::Float32, "float8") => {
+                                found.trim().parse::<f64>().unwrap() as f32 == wanted.parse::<f32>().unwrap()
+                            }
+                            _ => number(&found) == number(&wanted),
+                        };
+                        assert!(is_same, "{from} to {to}: {found} for {wanted}");
                     }
                     Err(SourceError::Unfit { row: 1, .. } | SourceError::Value { .. }) => {}
                     Err(error) => panic!("{from} to {to}: {error}"),

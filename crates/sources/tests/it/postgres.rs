@@ -700,7 +700,7 @@ async fn other_arrow_types_find_a_column() {
     write("other_made", &batch).await.unwrap();
     assert_eq!(server().psql("SELECT big FROM other_made LIMIT 1").trim(), "18446744073709551615");
     server().psql(
-        "CREATE TABLE other_there (extra int DEFAULT 9, small int2, nothing date, day date, number numeric(12, 2),
+        "CREATE TABLE other_there (extra int DEFAULT 9, small int2, nothing date, day date, number numeric(13, 2),
          big numeric, large inet, view varchar(3), words text)",
     );
     write("other_there", &batch).await.unwrap();

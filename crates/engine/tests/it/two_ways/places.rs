@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::DataType;
 use async_trait::async_trait;
 use datafusion::arrow::compute::concat_batches;
 use futures::{StreamExt, TryStreamExt};
@@ -260,7 +263,10 @@ impl Build {
         };
         let [mut memory, mut files] = [1, 3].map(engine);
         for (place, name) in TABLES.into_iter().enumerate() {
-            let table = self.any_table(place, types);
+            let mut table = self.any_table(place, types);
+            if extension == "json" {
+                table.rows = finite(&table.rows);
+            }
             let path = match self.choose(place as u64, 2) {
                 0 => self.folder.join(format!("{name}.{extension}")),
                 _ => self.folder.join(name),
@@ -418,6 +424,26 @@ fn opened(found: Result<(), EngineError>, types: Types) -> Option<()> {
         Types::Text => found.ok(),
         Types::All => Some(found.unwrap()),
     }
+}
+
+/// With NULL in place of not-a-number and infinities, which JSON does not have.
+fn finite(rows: &RecordBatch) -> RecordBatch {
+    let column = |column: &ArrayRef| -> ArrayRef {
+        match column.data_type() {
+            DataType::Float32 => Arc::new(
+                column
+                    .as_primitive::<Float32Type>()
+                    .unary_opt::<_, Float32Type>(|v| v.is_finite().then_some(v)),
+            ),
+            DataType::Float64 => Arc::new(
+                column
+                    .as_primitive::<Float64Type>()
+                    .unary_opt::<_, Float64Type>(|v| v.is_finite().then_some(v)),
+            ),
+            _ => column.clone(),
+        }
+    };
+    RecordBatch::try_new(rows.schema(), rows.columns().iter().map(column).collect()).unwrap()
 }
 
 /// Writes a file, of the kind that its extension says.
