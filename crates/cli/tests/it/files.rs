@@ -9,7 +9,7 @@ fn newlines_in_csv_come_back_as_they_were() {
         std::fs::create_dir(folder.file(name)).expect("a folder");
     }
     let notes: String = (0..3000).map(|n| format!("{n},\"first\nsecond, of {n}\"\n")).collect();
-    let one = folder.write("one/notes.csv", &format!("n,\"the\nnote\"\n{notes}"));
+    let one = folder.write("one/notes.csv", format!("n,\"the\nnote\"\n{notes}"));
     let sql =
         "select count(*) as rows, count(distinct n) as n, min(length(\"the\nnote\")) as length from notes";
     let expected = "rows,n,length\n3000,3000,18\n";

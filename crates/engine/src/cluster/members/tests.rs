@@ -1,3 +1,5 @@
+//! Members come, go, are missed and removed.
+
 use lightship_transport::net::ClientConfig;
 
 use super::super::VERSION;

@@ -422,7 +422,10 @@ impl Build {
 fn opened(found: Result<(), EngineError>, types: Types) -> Option<()> {
     match types {
         Types::Text => found.ok(),
-        Types::All => Some(found.unwrap()),
+        Types::All => {
+            found.unwrap();
+            Some(())
+        }
     }
 }
 
