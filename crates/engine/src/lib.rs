@@ -10,6 +10,7 @@ mod arithmetic;
 mod cluster;
 mod error;
 mod files;
+mod optimizer;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod pushdown;
@@ -126,7 +127,7 @@ impl Engine {
             .with_config(session)
             .with_runtime_env(Arc::new(runtime.build()?))
             .with_default_features()
-            .with_physical_optimizer_rule(Arc::new(stop::YieldWhereRowsMultiply))
+            .with_physical_optimizer_rules(optimizer::rules())
             .build();
         arithmetic::register(&mut state)?;
         state.add_analyzer_rule(arithmetic::rule());

@@ -56,7 +56,7 @@ use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::arithmetic;
 use crate::error::{EngineError, Result};
-use crate::stop::{StopFlag, YieldWhereRowsMultiply};
+use crate::stop::StopFlag;
 use crate::threads::Threads;
 
 /// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
@@ -415,7 +415,7 @@ impl Cluster {
         let snapshot = Arc::new(self.members.snapshot());
         let builder = SessionStateBuilder::new()
             .with_default_features()
-            .with_physical_optimizer_rule(Arc::new(YieldWhereRowsMultiply))
+            .with_physical_optimizer_rules(crate::optimizer::rules())
             .with_runtime_env(base.runtime_env().clone())
             .with_config(config.with_extension(self.clone()).with_extension(snapshot.clone()))
             .with_distributed_worker_resolver(Nodes(snapshot.clone()))

@@ -250,3 +250,27 @@ async fn partitions_of_folders_stay_columns() {
     );
     assert_eq!(number(&run(&engine, "select count(*) from t").await.unwrap(), 0), 2);
 }
+
+/// Conditions are given to the side of a join that they are about, where both sides have a column of that name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_condition_on_one_side_of_a_join_is_not_given_to_the_other() {
+    let folder = folder();
+    let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
+    for (name, columns) in [
+        ("small", [("c", vec![Some(1), Some(2), Some(9)]), ("o", vec![None, Some(5), None])]),
+        ("large", [("o", vec![Some(1), Some(2), Some(3)]), ("x", vec![Some(7), Some(8), Some(9)])]),
+    ] {
+        let path = folder.path().join(format!("{name}.parquet"));
+        let columns = columns.map(|(name, values)| (name, Arc::new(Int64Array::from(values)) as ArrayRef));
+        let rows = RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap();
+        let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+        engine.register_path(name, &path).await.unwrap();
+    }
+    let from = "from small t right join large u on t.c = u.o where t.o is null";
+    for select in ["count(*)", "sum(u.o) / 2", "count(u.x)"] {
+        let got = run(&engine, &format!("select {select} as n {from}")).await.unwrap();
+        assert_eq!(number(&got, 0), 2, "{select}");
+    }
+}

@@ -1,0 +1,60 @@
+//! The rules by which physical plans are improved: DataFusion's, made safe, and ours.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::stop::YieldWhereRowsMultiply;
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// All rules, in their order.
+pub(crate) fn rules() -> Vec<Rule> {
+    let safe = |rule: Rule| -> Rule {
+        let is_pushdown = rule.name().starts_with(FilterPushdown::new().name());
+        if is_pushdown { Arc::new(WhereNamesAreUnique(rule)) } else { rule }
+    };
+    let mut rules: Vec<Rule> = PhysicalOptimizer::new().rules.into_iter().map(safe).collect();
+    rules.push(Arc::new(YieldWhereRowsMultiply));
+    rules
+}
+
+/// A rule for plans in which no operator has two columns of one name.
+///
+/// Operators that let conditions through to what they read (DataFusion 55.2) look columns up by name: of a join of `t.o`
+/// and `u.o` a condition on the one is applied to the other, and rows of files are lost. What such conditions save is
+/// files and row groups that are not read; conditions of WHERE have been given to the tables before.
+#[derive(Debug)]
+struct WhereNamesAreUnique(Rule);
+
+impl PhysicalOptimizerRule for WhereNamesAreUnique {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        options: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut is_unique = true;
+        plan.apply(|plan| {
+            let schema = plan.schema();
+            let mut names = HashSet::with_capacity(schema.fields().len());
+            is_unique = schema.fields().iter().all(|field| names.insert(field.name()));
+            Ok(if is_unique { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        })?;
+        if is_unique { self.0.optimize(plan, options) } else { Ok(plan) }
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
