@@ -10,9 +10,9 @@ mod arithmetic;
 mod cluster;
 mod error;
 mod files;
-mod optimizer;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod optimizer;
 mod pushdown;
 mod query;
 mod remote;

@@ -11,6 +11,7 @@ use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::files::PruneWithoutFloats;
 use crate::stop::YieldWhereRowsMultiply;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -22,6 +23,7 @@ pub(crate) fn rules() -> Vec<Rule> {
         if is_pushdown { Arc::new(WhereNamesAreUnique(rule)) } else { rule }
     };
     let mut rules: Vec<Rule> = PhysicalOptimizer::new().rules.into_iter().map(safe).collect();
+    rules.push(Arc::new(PruneWithoutFloats));
     rules.push(Arc::new(YieldWhereRowsMultiply));
     rules
 }

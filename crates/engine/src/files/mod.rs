@@ -8,6 +8,7 @@ mod fingerprint;
 mod json;
 mod memory;
 mod parquet;
+mod parquet_format;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,7 +20,6 @@ use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::file_format::FileFormat;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
@@ -28,6 +28,7 @@ use url::Url;
 use self::by_name::ByName;
 pub(crate) use self::fingerprint::{fingerprint, hash};
 pub(crate) use self::memory::load;
+pub(crate) use self::parquet_format::PruneWithoutFloats;
 use crate::error::{EngineError, Result};
 
 /// Deepest folder that is looked into for files.
@@ -57,8 +58,7 @@ impl Kind {
 
     fn format(self) -> Arc<dyn FileFormat> {
         match self {
-            // A format of its own does not look at the session's options.
-            Self::Parquet => Arc::new(ParquetFormat::default().with_force_view_types(false)),
+            Self::Parquet => Arc::new(parquet_format::Parquet::default()),
             Self::Csv => Arc::new(ByName::new(csv::Csv::default())),
             Self::Json => Arc::new(ByName::new(json::Json)),
             Self::Arrow => Arc::new(ByName::new(arrow::Ipc)),

@@ -274,3 +274,36 @@ async fn a_condition_on_one_side_of_a_join_is_not_given_to_the_other() {
         assert_eq!(number(&got, 0), 2, "{select}");
     }
 }
+
+/// Parquet leaves NaN out of the least and greatest values of its row groups, and it is greater than all numbers here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_a_number_in_parquet_is_what_it_is_in_memory() {
+    let folder = folder();
+    let path = folder.path().join("f.parquet");
+    let (nan, infinite) = (f64::NAN, f64::INFINITY);
+    let columns: [(&str, ArrayRef); 2] = [
+        ("same", Arc::new(Float64Array::from(vec![infinite, nan, infinite, nan]))),
+        ("x", Arc::new(Float64Array::from(vec![1.0, nan, 3.0, 2.0]))),
+    ];
+    let rows = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
+    engine.register_path("f", &path).await.unwrap();
+    engine.register_in_memory("m", &path).await.unwrap();
+    for sql in [
+        "select same, x from T",
+        "select max(x) as m from T",
+        "select count(*) as n from T where x > 5",
+        "select count(*) as n from T where x > 5 and same > 1",
+        "select count(*) as n from T where same = 'NaN'::double",
+        "select x from T order by x desc limit 1",
+    ] {
+        let [file, memory] = ["f", "m"].map(|table| sql.replace('T', table));
+        let (file, memory) = (run(&engine, &file).await.unwrap(), run(&engine, &memory).await.unwrap());
+        assert_eq!(text(&file), text(&memory), "{sql}");
+        assert!(!file.is_empty(), "{sql}");
+    }
+    assert_eq!(number(&run(&engine, "select count(*) as n from f where x > 5").await.unwrap(), 0), 1);
+}
