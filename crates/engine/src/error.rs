@@ -207,6 +207,10 @@ impl EngineError {
             }
             E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
             // Its own text asks the user to report it to DataFusion.
+            // DataFusion's word for types of a BETWEEN that can't be compared: a mistake in the statement.
+            E::Internal(fault) if fault.starts_with("Failed to coerce types") => {
+                Self::Sql { message: fault.clone(), position: None, hint: Some("cast one of them".into()) }
+            }
             E::Internal(fault) => Self::Panic { part: Part::Running, message: fault.clone() },
             E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
             E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),

@@ -30,7 +30,15 @@ pub(crate) struct ClusterArgs {
 #[derive(Subcommand)]
 enum Action {
     Show(ShowArgs),
+    /// Take a node out of the cluster for good
+    ///
+    /// Whether it runs or not: tables in parts are whole without its rows, and it is not let in again when it
+    /// starts. The node that is asked tells the others; those that it can't reach now learn of it when they are
+    /// back.
     Remove(ChangeArgs),
+    /// Take in a node that was removed
+    ///
+    /// Its rows belong to the tables again, and are missed while it is not there.
     Add(ChangeArgs),
 }
 
@@ -50,11 +58,6 @@ struct ShowArgs {
     uri: String,
 }
 
-/// Change whether a node belongs to the cluster
-///
-/// `remove` takes a node out for good, whether it runs or not: tables in parts are whole without its rows,
-/// and it is not let in again when it starts. `add` takes in a node that was removed. The node that is
-/// asked tells the others; those that it can't reach now learn of it when they are back.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship cluster remove lightship://localhost:4301 localhost:4302
@@ -155,6 +158,7 @@ async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     aligned(&mut text, 0, &table, 3);
     if !parts.is_empty() {
         text.push('\n');
+        let has_bytes = parts.iter().any(|part| part.bytes_estimate.is_some());
         let mut table = vec![["table", "node", "state", "kind", "rows", "bytes"].map(str::to_owned).to_vec()];
         table.extend(parts.into_iter().map(|part| {
             let kind = if part.is_shared { "shared" } else { "part" };
@@ -167,6 +171,9 @@ async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
                 part.bytes_estimate.map_or_else(String::new, |bytes| Size(bytes).to_string()),
             ]
         }));
+        if !has_bytes {
+            table.iter_mut().for_each(|row| row.truncate(5));
+        }
         aligned(&mut text, 0, &table, 4);
     }
     print(text.as_bytes())
