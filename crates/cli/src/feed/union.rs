@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, FieldRef, SchemaRef};
 use futures::future::try_join_all;
 use lightship_session::{Fact, Report as Transferred};
-use lightship_sources::{Destination, Location};
+use lightship_sources::{Destination, Location, NumericRule};
 
 use super::columns;
 use super::open::{Answer, Ended, Feed, FeedOptions, keep};
@@ -15,6 +15,22 @@ use crate::progress::Progress;
 use crate::report::{
     CodecReport, PlanReport, Report, RetuneReport, SourceReport, StagesReport, peak_memory_bytes,
 };
+
+/// Says which columns are numbers of no stated precision, before the first row: one that does not fit the type that
+/// was chosen for them fails the result, however late it comes.
+fn note_on_numeric(schema: &SchemaRef) -> Option<String> {
+    let NumericRule::Decimal { precision, scale } = NumericRule::RESULT else { return None };
+    let is_open = |field: &&FieldRef| *field.data_type() == DataType::Decimal256(precision, scale);
+    let names: Vec<&str> =
+        schema.fields().iter().filter(is_open).map(|field| field.name().as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "note: numbers of no stated precision are read as decimal({precision}, {scale}): {}; --numeric takes \
+             another type",
+            names.join(", ")
+        )
+    })
+}
 
 /// All places of a command, opened, in the order in which they were named.
 pub(crate) struct Feeds(Vec<Feed>);
@@ -49,6 +65,9 @@ impl Feeds {
         let places = self.0.len();
         let (mut answers, schema) = self.ask(sql, options).await?;
         let schema = options.duplicate_columns.apply(&schema);
+        if !quiet && let Some(note) = note_on_numeric(&schema) {
+            crate::say!("{note}");
+        }
         // Where one can't say, the time left can't be told.
         let estimates = answers.iter().map(Answer::rows_estimate);
         let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();

@@ -157,3 +157,17 @@ fn a_table_that_changed_since_the_node_began() {
     node.fetch(&["select * from changing"]).fails(SOURCE, &["changing"]);
     node.serves();
 }
+
+#[test]
+fn averages_arrive_as_they_are_and_the_rule_for_them_is_said_first() {
+    let server = postgres();
+    server.psql("create table averages (x numeric); insert into averages values (1), (2), (2), (0.5)");
+    let sql = "select avg(x) as mean, sum(x) as total, 1 as one from averages";
+    let outcome = lightship(&["fetch", &server.uri(), sql, "--format", "csv"]).succeeds();
+    assert_eq!(outcome.text(), "mean,total,one\n1.375,5.5,1\n");
+    let note = "numbers of no stated precision are read as decimal(76, 44): mean, total; --numeric";
+    assert!(outcome.stderr.contains(note), "{outcome}");
+    let outcome =
+        lightship(&["fetch", &server.uri(), sql, "--format", "table", "--numeric", "double"]).succeeds();
+    assert!(outcome.text().contains("1.375") && !outcome.stderr.contains("note:"), "{outcome}");
+}
