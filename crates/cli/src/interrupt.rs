@@ -41,7 +41,8 @@ pub(crate) fn ending() -> Ending {
 /// and removes what was half written; a node is asked to shut down.
 pub(crate) async fn interruptible(command: Command, json: bool) -> Result<(), CliError> {
     let (ask, asked) = watch::channel(false);
-    let signals = tokio::spawn(async move {
+    // To the end of the process: a second one ends what is still waited for.
+    tokio::spawn(async move {
         let mut signals = Signals::new();
         let first = signals.next().await;
         let _ = FIRST.set(first);
@@ -55,7 +56,6 @@ pub(crate) async fn interruptible(command: Command, json: bool) -> Result<(), Cl
         done = Box::pin(command.run(json, asked)) => done,
         _ = stop.wait_for(|&asked| asked), if !ends_by_itself => Err(CliError::interrupted()),
     };
-    signals.abort();
     done
 }
 

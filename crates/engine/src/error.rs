@@ -206,7 +206,6 @@ impl EngineError {
                 Self::Sql { message, position: None, hint: None }
             }
             E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
-            // Its own text asks the user to report it to DataFusion.
             // DataFusion's word for types of a BETWEEN that can't be compared: a mistake in the statement.
             E::Internal(fault) if fault.starts_with("Failed to coerce types") => {
                 Self::Sql { message: fault.clone(), position: None, hint: Some("cast one of them".into()) }

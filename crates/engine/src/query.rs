@@ -41,7 +41,7 @@ impl Engine {
             Some(cluster) => {
                 let place = cluster.places.clone().acquire_owned();
                 let place = tokio::time::timeout(QUEUE_TIMEOUT, place).await.map_err(|_| {
-                    let message = "as many queries of the cluster as may are running here";
+                    let message = "too many cluster queries are running on this node";
                     EngineError::Remote(Failure { retryable: true, ..Failure::new(ErrorCode::Busy, message) })
                 })?;
                 cluster.members().tried().await;

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use datafusion::common::config::SqlParserOptions;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query, Visit, Visitor};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
@@ -106,9 +106,8 @@ impl Visitor for Reads {
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         self.queries.push(0);
         let named = query.with.iter().flat_map(|with| &with.cte_tables);
-        let named = named.map(|named| {
-            (std::ptr::from_ref(named.query.as_ref()), named.alias.name.value.to_lowercase(), None)
-        });
+        let named = named
+            .map(|named| (std::ptr::from_ref(named.query.as_ref()), normalized(&named.alias.name), None));
         self.named.push(named.collect());
         ControlFlow::Continue(())
     }
@@ -130,11 +129,21 @@ impl Visitor for Reads {
     }
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        let name = relation.to_string().to_lowercase();
+        let parts: Vec<String> =
+            relation.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect();
+        let name = parts.join(".");
         let named =
             self.named.iter().rev().flatten().find(|(_, known, reads)| *known == name && reads.is_some());
         let reads = named.and_then(|(_, _, reads)| *reads).unwrap_or(1).max(1);
         self.add(reads)
+    }
+}
+
+/// A name as the planner compares it.
+fn normalized(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_ascii_lowercase(),
     }
 }
 
@@ -153,6 +162,8 @@ struct Group {
     levels: usize,
     /// Levels of its deepest part so far.
     deepest: usize,
+    /// Levels that the set operations so far put on every later part.
+    base: usize,
     /// In a list of relations a comma makes a join, in a list of WITH a query that may be built on those before.
     commas_nest: bool,
     in_with: bool,
@@ -161,7 +172,7 @@ struct Group {
 impl Group {
     /// What comes next does not go on with what was before.
     fn begin_part(&mut self) {
-        self.levels = 0;
+        self.levels = self.base;
     }
 
     fn add(&mut self, levels: usize) {
@@ -213,6 +224,11 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
                 keyword => {
                     group.add(1);
                     match keyword {
+                        // What was before becomes one side of it.
+                        Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS => {
+                            group.base = group.deepest;
+                            group.levels = group.base;
+                        }
                         Keyword::FROM => (group.commas_nest, group.in_with) = (true, false),
                         Keyword::WITH => (group.commas_nest, group.in_with) = (true, true),
                         Keyword::SELECT
@@ -279,6 +295,8 @@ mod tests {
             format!("select {}1{}", "abs(".repeat(many), ")".repeat(many)),
             format!("select 1::{}int{}", "array<".repeat(many), ">".repeat(many)),
             format!("select 1{}", " union all select 1".repeat(many)),
+            format!("select 1, 2{}", " union all select 1, 2".repeat(many)),
+            format!("select 1, 2{}", " except select 1, 2".repeat(many)),
             format!("select * from t{}", ", t".repeat(many)),
             format!("select * from t{}", " join t on true".repeat(many)),
             format!("with a as (select 1){} select 1", ", b as (select 1)".repeat(many)),
@@ -316,12 +334,16 @@ mod tests {
 
     #[test]
     fn queries_that_double_at_each_name_are_refused() {
-        let mut sql = "with q0 as (select 1 as a)".to_owned();
-        for n in 0..60 {
-            sql += &format!(", q{} as (select x.a from q{n} x, q{n} y)", n + 1);
+        // However the names are written, and whatever else is called nearly so.
+        for (decoy, quote) in [("", ""), ("", "\""), ("\"Q0\" as (select 1 as a), ", "")] {
+            let mut sql = format!("with {decoy}q0 as (select 1 as a)");
+            for n in 0..60 {
+                let name = format!("{quote}q{n}{quote}");
+                sql += &format!(", q{} as (select x.a from {name} x, {name} y)", n + 1);
+            }
+            let error = refused(&(sql + " select * from q60")).unwrap();
+            assert!(error.to_string().contains("1024 times"), "{error}");
         }
-        let error = refused(&(sql + " select * from q60")).unwrap();
-        assert!(error.to_string().contains("1024 times"), "{error}");
         // Named often, and each time small.
         let sql = format!("with q as (select 1 as a) select 1 from q{}", ", q".repeat(500));
         assert!(parse(&sql, &SqlParserOptions::default()).is_ok());

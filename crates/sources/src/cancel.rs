@@ -65,7 +65,7 @@ impl Drop for Working {
 /// Sends a cancel request on a task of its own. `request` gives up by itself.
 pub(crate) fn send(target: String, request: impl Future<Output = Result<(), String>> + Send + 'static) {
     let failed = |target: &str, reason: &str| {
-        tracing::debug!(target, reason, "cancel request");
+        tracing::info!(target, reason, "a statement could not be cancelled");
         let mut state = REGISTRY.state();
         if state.failures.len() < FAILURES_MAX {
             state.failures.push(format!("the cancel request to {target} could not be sent: {reason}"));

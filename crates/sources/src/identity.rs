@@ -34,7 +34,7 @@ pub async fn identity(source: &dyn Source, table: &TableName) -> Result<Option<S
                 Ok(found) => Ok(found),
                 Err(error) => {
                     tracing::debug!(%error, "no system identifier");
-                    first_text(source, &of("pg_catalog.pg_postmaster_start_time()")).await
+                    first_text(source, &of("extract(epoch from pg_catalog.pg_postmaster_start_time())")).await
                 }
             }
         }

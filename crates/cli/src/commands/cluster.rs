@@ -20,7 +20,7 @@ use crate::size::{Size, grouped};
 /// Show the nodes of a cluster and the parts of its tables; remove nodes for good
 ///
 /// A node that has joined belongs to the cluster until it is removed. While it is stopped or lost, queries
-/// of tables in parts of which it has one fail; after it was removed, its rows no longer belong to them.
+/// of tables that it has a part of fail. Once it is removed, its rows no longer belong to these tables.
 #[derive(Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -50,8 +50,8 @@ enum Action {
   lightship cluster show lightship://localhost
   lightship --json cluster show lightship://localhost | jq '.nodes[] | select(.state != \"joined\")'
 
-States: joined (it answers), connecting (not tried yet), unreachable (not reached since the node that is
-asked has started), stopped (it said goodbye), lost (it has gone without a word), removed.")]
+States: joined (it answers), connecting (not tried yet), unreachable (not reached since the queried
+node started), stopped (it shut down), lost (it crashed or the connection broke), removed.")]
 struct ShowArgs {
     /// A node: lightship://HOST[:PORT], lightship+unix:PATH.
     #[arg(value_name = "URI")]

@@ -84,8 +84,9 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
         (Location::Postgres(_), Some(name)) => table_name(name),
         (Location::Path(path), _) if Format::from_path(path).is_some() => table_name(""),
         (other, _) => {
-            return Err(CliError::usage(format!("can't copy into {other}"))
-                .hint("into PostgreSQL (postgresql://…) and files (.parquet, .csv, .json, .arrow) it can"));
+            return Err(CliError::usage(format!("can't copy into {other}")).hint(
+                "copy writes to PostgreSQL (postgresql://…) and to files (.parquet, .csv, .json, .arrow)",
+            ));
         }
     };
     let write = WriteOptions {

@@ -126,12 +126,12 @@ fn a_node_keeps_to_its_connections_and_rules_of_values() {
         &table("as_error", "&infinite=error"),
     ]);
     let of = |name: &str| csv(&node.uri, &format!("select n, at from {name} order by id"));
-    assert_eq!(of("as_null"), "n,at\n1.50000000000000000000,2024-01-01T00:00:00Z\n,\n");
+    assert_eq!(of("as_null"), "n,at\n1.5,2024-01-01T00:00:00Z\n,\n");
     assert!(of("as_text").ends_with("NaN,infinity\n"), "{}", of("as_text"));
     assert!(of("as_double").ends_with("NaN,\n"), "{}", of("as_double"));
     assert_eq!(csv(&node.uri, "select id from as_null where at is null"), "id\n2\n");
     let product = csv(&node.uri, "select sum(n * n * n) as product from as_null");
-    assert!(product.starts_with("product\n3.375000"), "{product}");
+    assert_eq!(product, "product\n3.375\n");
     node.fetch(&["select * from as_error"]).fails(SOURCE, &["column `n`: row 2 holds NaN", "infinite=null"]);
     // Each of three queries takes a connection when it is its turn; all end.
     let sql = "select count(*) as rows from as_null a join as_null b on a.id = b.id";

@@ -108,7 +108,7 @@ pub(crate) struct Members {
     state: Mutex<State>,
     store: Store,
     /// One change of the state at a time.
-    changing: tokio::sync::Mutex<()>,
+    changing: Arc<tokio::sync::Mutex<()>>,
     /// This node's part in overlays, as it tells the others.
     overlay: Mutex<Option<OverlayPart>>,
     known: Mutex<BTreeMap<String, Known>>,
@@ -156,9 +156,8 @@ impl Members {
     /// When the name is no address, the state on disk can't be read or written, or the node had a part of a table
     /// that it no longer has.
     pub(crate) fn new(me: &str, tables: Vec<Table>, dial: Dial, config: MembersConfig) -> Result<Arc<Self>> {
-        let (_, _, url) = address(me).ok_or_else(|| {
-            EngineError::Config(format!("`{me}` is no HOST:PORT by which a node could be reached"))
-        })?;
+        let (_, _, url) =
+            address(me).ok_or_else(|| EngineError::Config(format!("`{me}`: expected HOST:PORT")))?;
         // As it stands in plans.
         let me = url.authority().to_owned();
         let store = Store::new(config.state_folder.as_deref(), &me);
@@ -169,9 +168,8 @@ impl Members {
             tables.iter().filter(|table| !table.shared).map(|table| table.name.clone()).collect();
         if let Some(gone) = state.parts.difference(&parts).next() {
             return Err(EngineError::Config(format!(
-                "node {me} had a part of table `{gone}` when it ran last, and no longer has it: its rows would be \
-                 missing from answers. Give the table again with --table or --data; or give up its rows for good \
-                 with --drop-part {gone}"
+                "node {me} no longer has its part of table `{gone}`, so answers would miss rows. Add the table with \
+                 --table or --data, or drop its rows for good with --drop-part {gone}"
             )));
         }
         state.parts = parts;
@@ -187,7 +185,7 @@ impl Members {
             expect_nodes: config.expect_nodes,
             state: Mutex::new(state),
             store,
-            changing: tokio::sync::Mutex::default(),
+            changing: Arc::default(),
             known: Mutex::default(),
             changes: Mutex::new(Some(channel::Sender::new(0))),
         }))
@@ -241,19 +239,23 @@ impl Members {
         self: &Arc<Self>,
         change: impl FnOnce(&mut Roster) -> Result<(), RosterError>,
     ) -> Result<(), EngineError> {
-        let _one = self.changing.lock().await;
+        let one = self.changing.clone().lock_owned().await;
         let mut next = self.state().clone();
         change(&mut next.members).map_err(|error| EngineError::Config(error.to_string()))?;
         if next == *self.state() {
             return Ok(());
         }
-        let store = self.store.clone();
-        let written = tokio::task::spawn_blocking(move || store.write(&next).map(|()| next)).await;
-        let next = written.map_err(|error| EngineError::Internal(error.to_string()))??;
-        *self.state() = next;
-        self.follow_members();
-        self.changed();
-        Ok(())
+        // To its end, even where nobody waits for it any more: disk and memory agree, and no other change comes between.
+        let me = self.clone();
+        let changed = tokio::task::spawn_blocking(move || {
+            let _one = one;
+            me.store.write(&next)?;
+            *me.state() = next;
+            me.follow_members();
+            me.changed();
+            Ok(())
+        });
+        changed.await.map_err(|error| EngineError::Internal(error.to_string()))?
     }
 
     /// Removes a node from the cluster for good.
@@ -311,7 +313,9 @@ impl Members {
             return tracing::warn!(name, "expected HOST:PORT as the name of a node");
         };
         let name = url.authority();
-        if name == self.me || self.is_alias(name) || self.state().members.is_removed(name) {
+        let roster = self.state().members.clone();
+        let is_other_name = self.aliases().contains(name) && !roster.is_member(name);
+        if name == self.me || roster.is_removed(name) || is_other_name {
             return;
         }
         let mut all = self.known();
@@ -384,7 +388,7 @@ impl Members {
         // The roster first: a node that joins in between is more than is needed, and never less.
         let roster = self.state().members.clone();
         let all = self.known();
-        for (name, known) in all.iter() {
+        for (name, known) in all.iter().filter(|(name, _)| !roster.is_removed(name)) {
             let absence = match &known.condition {
                 Condition::Met(description) => {
                     let (url, tables) = (known.peer.url.clone(), description.tables.clone());
@@ -422,7 +426,7 @@ impl Members {
         };
         let hint = match is_member {
             true => format!(
-                "start node {name}; or, to do without its rows for good: lightship cluster remove lightship://{} {name}",
+                "start node {name}, or remove it and its rows from the cluster: lightship cluster remove lightship://{} {name}",
                 self.me
             ),
             false => format!("start node {name}, or remove it from --join and restart the others"),
@@ -435,9 +439,8 @@ impl Members {
         let me = &self.me;
         if roster.is_removed(me) {
             let why = format!("node {me} was removed from the cluster");
-            let hint = format!(
-                "to take it in again, ask another node: lightship cluster add lightship://HOST:PORT {me}"
-            );
+            let hint =
+                format!("add it again from another node: lightship cluster add lightship://HOST:PORT {me}");
             return Some(Failure::new(ErrorCode::Peer, why).hint(hint));
         }
         (roster.len() < self.expect_nodes).then(|| {
@@ -458,7 +461,7 @@ impl Members {
 
     /// An address that stands for this node, or for one of another name.
     fn forget(self: &Arc<Self>, name: &str, alias_of: Option<&str>) {
-        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        self.aliases().insert(name.to_owned());
         let joined = self.known().get(name).is_some_and(|known| known.joined);
         if let Some(other) = alias_of {
             self.follow(other, joined, 0);
@@ -468,8 +471,8 @@ impl Members {
         self.changed();
     }
 
-    fn is_alias(&self, name: &str) -> bool {
-        self.aliases.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    fn aliases(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

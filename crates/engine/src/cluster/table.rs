@@ -122,10 +122,10 @@ fn same_rows(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
         let same = if table.in_database { "one table of a database" } else { "the same files" };
         let failure = Failure::new(
             ErrorCode::Source,
-            format!("nodes {other} and {} have {same} for `{name}`: rows would come twice", node.name),
+            format!("nodes {other} and {} have {same} for `{name}`: its rows would be duplicated", node.name),
         );
         return Err(EngineError::Remote(failure.hint(match table.in_database {
-            true => "give it to one node: all nodes answer queries over it; or give each node a view of its own part of the rows",
+            true => "register it on one node only: every node can query it. Or register a view with different rows on each node",
             false => "if all nodes read one storage, give it with --shared-table or --shared-data",
         }))
         .into());

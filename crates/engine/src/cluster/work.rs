@@ -47,7 +47,7 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer
             return self::change(cluster, &change).await.map_err(|error| error.to_failure());
         }
         Some(ask) => ask,
-        None => return Err(Failure::new(ErrorCode::Protocol, "nothing is asked for")),
+        None => return Err(Failure::new(ErrorCode::Protocol, "empty request")),
     };
     // What has to do with plans needs the threads for it.
     let here = cluster.clone();

@@ -210,7 +210,7 @@ async fn the_same_files_as_parts_of_two_nodes_are_refused() {
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
     let nodes = cluster(&[folder.path(); 2], Storage::Own, 2, apart()).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
-    assert!(failure.message.contains("rows would come twice"), "{failure:?}");
+    assert!(failure.message.contains("rows would be duplicated"), "{failure:?}");
     assert!(failure.hint.as_ref().unwrap().contains("--shared-table"), "{failure:?}");
 }
 

@@ -119,7 +119,7 @@ impl MySqlSource {
         let user = opts.user().map(|user| format!("{user}@")).unwrap_or_default();
         let database = opts.db_name().map(|database| format!("/{database}")).unwrap_or_default();
         let login = format!("{user}{server}{database}");
-        let connections = limits.of(&format!("{server}{database}"));
+        let connections = limits.of(&server);
         let server = server.into();
         let source = Self { opts, authorities, server, login, connections, idle: Mutex::default() };
         source.open().await?.close().await;

@@ -433,9 +433,10 @@ impl Connection {
 
     /// What an `ErrorResponse` means after `rows` rows.
     pub(super) fn server_error(&mut self, body: &[u8], rows: u64) -> SourceError {
+        // What has failed runs no more.
+        self.unfinished = 0;
         match ServerError::parse(body) {
             Ok(error) if error.ends_connection() => {
-                self.unfinished = 0;
                 SourceError::Lost { target: self.target(), rows, reason: error.message }
             }
             Ok(error) => error.into(),

@@ -75,7 +75,8 @@ impl PostgresDestination {
         }
         check_names(schema)?;
         let mut connection = Connection::open(&config).await?;
-        connection.simple("BEGIN").await?;
+        // A text without a zone is in UTC, as other values are.
+        connection.simple("BEGIN; SET LOCAL TimeZone = 'UTC'").await?;
         let target = Target::open(&mut connection, table, schema, mode).await?;
         let (columns, stage) = assign(&mut connection, &target, schema).await?;
         let into = match &stage {

@@ -129,7 +129,9 @@ impl PostgresSource {
     /// here and whenever something is read.
     pub async fn connect_within(uri: &str, limits: &ConnectionLimits) -> Result<Self> {
         let config = Arc::new(Config::parse(uri)?);
-        let pool = Pool::new(limits.of(&config.target()));
+        let target = config.target();
+        let server = target.strip_suffix(&format!("/{}", config.database)).unwrap_or(&target);
+        let pool = Pool::new(limits.of(server));
         let source = Self { config, pool, types: Types::default() };
         source.pool.put(source.open(source.pool.server.first().await?).await?);
         Ok(source)

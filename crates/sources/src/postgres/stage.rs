@@ -101,7 +101,8 @@ impl Stage {
                 connection.simple(&format!("DROP TABLE {STAGE}")).await?;
                 Ok(())
             }
-            Err(error @ SourceError::Sql { .. }) => Err(self.located(connection, error).await),
+            // Only of what a text is: looking at each row takes long, and finds no duplicate key.
+            Err(error) if is_about_a_value(&error) => Err(self.located(connection, error).await),
             Err(error) => Err(error),
         }
     }
@@ -126,7 +127,7 @@ impl Stage {
                 return Err(SourceError::Unfit {
                     row,
                     column: text.column.clone(),
-                    reason: format!("a text with more in it than {} keeps", text.type_name),
+                    reason: format!("a text that {} would not keep in full", text.type_name),
                     hint: Some("round or cast it in the query, or choose another type for the column".into()),
                 });
             }
@@ -181,6 +182,11 @@ impl Stage {
     }
 }
 
+/// Data exceptions, and what a domain refuses.
+fn is_about_a_value(error: &SourceError) -> bool {
+    matches!(error, SourceError::Sql { code: Some(code), .. } if code.starts_with("22") || code == "23514")
+}
+
 /// A condition that is true of the text `e` if the column would keep less than it says.
 fn loss(column: &TargetColumn, e: &str) -> Option<String> {
     let (plain, with_modifier) = (&column.leaf_name.plain, &column.leaf_name.with_modifier);
@@ -196,11 +202,17 @@ fn loss(column: &TargetColumn, e: &str) -> Option<String> {
         // money
         790 => Some(format!(r"{e} ~ '\.\d\d\d*[1-9]'")),
         // date
-        1082 => Some(format!("{e} ~ ':' AND {e}::timestamp <> {e}::date")),
+        1082 => Some(format!("{e} !~* '^ *[-0-9]+ *(ad|bc)? *$' AND {e}::timestamp <> {e}::date")),
         // timestamp: the server ignores a zone
-        1114 => Some(format!(r"{too_fine} OR {e} ~* ':[0-9.]+ *(z|[-+][0-9:]+)$'")),
-        // time, timestamptz, interval, timetz
-        1083 | 1184 | 1186 | 1266 => Some(too_fine),
+        1114 => Some(format!(
+            r"{too_fine} OR {e} ~* ':[0-9.]+ *(z|[-+][0-9:]+)$' OR {e}::timestamp::timestamptz <> {e}::timestamptz"
+        )),
+        // time: the server ignores a date and a zone
+        1083 => Some(format!("{too_fine} OR {e} !~* '^ *t?[0-9:.]+ *(am|pm)? *$'")),
+        // timetz: it ignores a date
+        1266 => Some(format!("{too_fine} OR {e} ~ '^ *[0-9]+[-/.][0-9]+[-/.]'")),
+        // timestamptz, interval
+        1184 | 1186 => Some(too_fine),
         _ => None,
     };
     match (own, beyond_modifier) {

@@ -70,10 +70,10 @@ impl Store {
         };
         let state: State = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
         if state.version != VERSION {
-            return Err(damaged(format!("it is of version {}, and {VERSION} is read", state.version)));
+            return Err(damaged(format!("unsupported version {}, expected {VERSION}", state.version)));
         }
         if state.node != node {
-            return Err(damaged(format!("it is that of node {}", state.node)));
+            return Err(damaged(format!("it belongs to node {}", state.node)));
         }
         if state.members.len() > NODES_MAX {
             return Err(damaged(format!("it names more than {NODES_MAX} nodes")));
@@ -98,7 +98,7 @@ impl Store {
             File::open(folder)?.sync_all()
         };
         write().map_err(|error| {
-            EngineError::Config(format!(
+            EngineError::File(format!(
                 "{}: the list of the cluster's nodes can't be kept: {error}",
                 path.display()
             ))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lightship_wire::control::{ErrorCode, Failure, Plan};
@@ -83,6 +83,8 @@ impl Members {
             // Or it has restarted before its end was noticed: then it is let in when it tries again.
             return Err(Failure { retryable: true, ..twice(&by.name) });
         }
+        // It calls itself so: the name is no other name of a node.
+        self.aliases().remove(&by.name);
         // Not one that was removed: it reads here that it was.
         self.follow(&by.name, false, 1);
         Ok(Watched { members: self.clone(), by: by.name.clone(), changes, told: None })
@@ -170,7 +172,7 @@ pub(super) async fn resolve(members: Weak<Members>, name: String) {
         let is_one = found.len() < 2 || found.iter().all(|address| is_loopback(address));
         if !is_one && !members.state().members.is_member(&name) {
             found.iter().for_each(|address| members.follow(address, true, 0));
-            members.aliases.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            members.aliases().insert(name.clone());
             if let Some(known) = members.known().remove(&name) {
                 known.task.abort();
                 members.changed();
