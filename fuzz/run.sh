@@ -2,7 +2,7 @@
 # Runs the fuzz targets one after the other: fuzz/run.sh SECONDS [TARGET...]
 #
 # Builds with nightly and the instrumentation of cargo-fuzz, which need not be installed. Targets of crates that take many
-# minutes to build, between_nodes and location, are left out unless FEATURES=engine. Seeds come from the golden files.
+# minutes to build, between_nodes, location and sql, are left out unless FEATURES=engine. Seeds come from the golden files.
 set -eu
 cd "$(dirname "$0")"
 seconds=${1:?seconds for each target}

@@ -18,7 +18,7 @@ pub(crate) struct MeanSize(pub(crate) f64);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seconds(pub(crate) f64);
 
-/// A time after which something ends, as `15min`; `never`, or 0, for none.
+/// A time after which something ends, as `15min`; `never` for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) Option<Duration>);
 
@@ -96,14 +96,15 @@ impl FromStr for Limit {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text.eq_ignore_ascii_case("never") || text == "0" {
+        if text.eq_ignore_ascii_case("never") {
             return Ok(Self(None));
+        }
+        if text == "0" {
+            return Ok(Self(Some(Duration::ZERO)));
         }
         let Seconds(seconds) = text.parse()?;
         let limit = Duration::try_from_secs_f64(seconds);
-        limit
-            .map(|limit| Self(Some(limit).filter(|limit| !limit.is_zero())))
-            .map_err(|e| format!("`{text}`: {e}"))
+        limit.map(|limit| Self(Some(limit))).map_err(|e| format!("`{text}`: {e}"))
     }
 }
 
@@ -247,8 +248,8 @@ mod tests {
         for (text, limit) in [
             ("15min", Some(Duration::from_secs(900))),
             ("2h", Some(Duration::from_secs(7200))),
-            ("0", None),
-            ("0s", None),
+            ("0", Some(Duration::ZERO)),
+            ("0s", Some(Duration::ZERO)),
             ("Never", None),
         ] {
             assert_eq!(text.parse(), Ok(Limit(limit)), "{text}");

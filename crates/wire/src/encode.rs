@@ -57,7 +57,7 @@ impl Encoder {
 
     /// Gives back what only saves the next message an allocation.
     pub fn shrink(&mut self) {
-        self.scratch = Vec::new();
+        self.scratch.shrink_to(1 << 20);
     }
 
     /// One message of all rows of the batch. Its size is not judged here: see [`crate::Cutter`].

@@ -32,9 +32,8 @@ enum Action {
     Show(ShowArgs),
     /// Take a node out of the cluster for good
     ///
-    /// Whether it runs or not: tables in parts are whole without its rows, and it is not let in again when it
-    /// starts. The node that is asked tells the others; those that it can't reach now learn of it when they are
-    /// back.
+    /// The node may be running or not. Tables in parts are complete without its rows, and it cannot rejoin when it
+    /// starts. The node at URI tells the others; nodes that are unreachable now learn of it when they are back.
     Remove(ChangeArgs),
     /// Take in a node that was removed
     ///
@@ -152,7 +151,7 @@ async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let mut text = String::new();
     let mut table = vec![["node", "state", ""].map(str::to_owned).to_vec()];
     table.extend(nodes.into_iter().map(|node| {
-        let mark = if node.is_coordinator { "this one was asked".to_owned() } else { String::new() };
+        let mark = if node.is_coordinator { "coordinator".to_owned() } else { String::new() };
         vec![node.node, node.state, node.reason.unwrap_or(mark)]
     }));
     aligned(&mut text, 0, &table, 3);

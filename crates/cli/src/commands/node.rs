@@ -14,6 +14,7 @@ use lightship_engine::{ClusterConfig, Engine, EngineConfig, MemberState};
 use lightship_sources::Location;
 use lightship_sources::location::{NODE_PORT, redact};
 use lightship_transport::net::{Listen, Server, ServerConfig, raise_descriptors, tls};
+use lightship_transport::proto::QUEUE_TIMEOUT_MAX;
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -79,10 +80,10 @@ pub(crate) struct NodeArgs {
     connections_max: Option<usize>,
     /// How long a client waits in line before it is refused; 0 refuses at once. [default: 10s]
     ///
-    /// At most an hour. At most as many wait as are served, and 256.
+    /// At most 1h. The line holds as many clients as --connections-max, but at most 256.
     #[arg(long, value_name = "DURATION")]
     queue_timeout: Option<Limit>,
-    /// Ends a result of which the client takes no rows for this long; `never` to disable. [default: 15min]
+    /// End a result when the client has taken no rows for this long; `never` disables this. [default: 15min]
     ///
     /// A result that stands still keeps its connection, its memory, and in a database that it reads from
     /// a snapshot, which keeps that from cleaning up. Between nodes there is no such limit.
@@ -117,8 +118,8 @@ pub(crate) struct NodeArgs {
     /// Each file and folder in this folder as a shared table of its name.
     #[arg(long, value_name = "DIR")]
     shared_data: Option<PathBuf>,
-    /// Nodes that the cluster has, this one included. Until as many have joined, queries of tables in
-    /// parts fail.
+    /// Number of nodes in the cluster, including this one. Queries of tables in parts fail until that
+    /// many have joined.
     ///
     /// For the first start of a cluster: later each node knows from --state-folder which nodes belong
     /// to it.
@@ -126,15 +127,15 @@ pub(crate) struct NodeArgs {
     expect_nodes: Option<usize>,
     /// Folder where a node of a cluster keeps which nodes belong to it.
     ///
-    /// After a restart, queries of tables in parts fail until all of them are there: a node that stops or
-    /// is lost is missed until it is back, or is removed with `lightship cluster remove`. A node whose port
+    /// After a restart, queries of tables in parts fail until all of these nodes have joined. If one is stopped or
+    /// lost, they fail until it is back or is removed with `lightship cluster remove`. A node whose port
     /// is picked by the system (port 0) keeps nothing unless a folder is given: it can't come back under
     /// its name.
     ///
     /// [default: lightship/cluster below XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR", env = "LIGHTSHIP_STATE", hide_env_values = true)]
     state_folder: Option<PathBuf>,
-    /// Give up this node's part of a table, which it had when it ran last. Its rows no longer belong to
+    /// Remove this node's part of a table that it served in its last run. Its rows no longer belong to
     /// the table.
     #[arg(long, value_name = "TABLE")]
     drop_part: Vec<String>,
@@ -270,15 +271,17 @@ impl NodeArgs {
         if let Some(connections) = self.connections_max {
             config.connections_max = connections;
             config.queue_max = config.queue_max.min(connections);
+            // A small node keeps few files open for strangers.
+            config.strangers_max = config.strangers_max.min(connections.saturating_mul(2).max(64));
         }
         match self.queue_timeout {
-            Some(Limit(Some(timeout))) => config.queue_timeout = timeout,
-            // Nobody waits.
-            Some(Limit(None)) => config.queue_max = 0,
+            Some(Limit(Some(timeout))) if timeout.is_zero() => config.queue_max = 0,
+            Some(Limit(Some(timeout))) if timeout <= QUEUE_TIMEOUT_MAX => config.queue_timeout = timeout,
+            Some(_) => return Err(CliError::usage("--queue-timeout must be at most 1h")),
             None => {}
         }
         if let Some(Limit(timeout)) = self.stall_timeout {
-            config.stall_timeout = timeout;
+            config.stall_timeout = timeout.filter(|timeout| !timeout.is_zero());
         }
         if self.is_clustered() {
             config.peer_token = Some(self.cluster_token()?);
@@ -502,7 +505,7 @@ fn check_descriptors(needed: u64) {
              is to take: beyond that, clients and nodes are refused. Raise the limit (`ulimit -n {needed}`, \
              LimitNOFILE={needed} of systemd), or lower --connections-max"
         ),
-        Err(error) => crate::say!("how many files and sockets may be open could not be found out: {error}"),
+        Err(error) => crate::say!("cannot read the open-file limit: {error}"),
     }
 }
 
@@ -534,17 +537,18 @@ pub(crate) async fn cmd_node(
         let registered = engine.register_shared_path(&name, Path::new(&path)).await.map_err(CliError::from);
         registered.map_err(|e| CliError { message: format!("table {name}: {}", e.message), ..e })?;
     }
-    let addresses = reserved.local()?;
+    // Before the cluster hears of this node: another process may have taken the address meanwhile.
+    let server = reserved.listen()?;
+    let addresses = server.local()?;
     if args.is_clustered() {
         engine.join(args.cluster(&addresses)?).await?;
     } else if !args.shared_table.is_empty() || args.shared_data.is_some() {
         return Err(CliError::usage("tables are shared among nodes of a cluster")
             .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
     } else if args.overlay_listen.is_some() {
-        return Err(CliError::usage("an overlay is between nodes of a cluster")
+        return Err(CliError::usage("--overlay-listen requires a cluster")
             .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
     }
-    let server = reserved.listen()?;
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
         let tables: Vec<_> = engine

@@ -57,7 +57,10 @@ fn arguments_that_make_no_sense() {
         ),
         (&["--log", "a=b=c", "fetch", file, sql], &["--log a=b=c"]),
         (&["copy", file, sql, "postgresql://h/db"], &["which table? name it with --table"]),
-        (&["copy", file, sql, "mysql://h/db"], &["can't copy into mysql://h/db", "hint: copy writes to PostgreSQL"]),
+        (
+            &["copy", file, sql, "mysql://h/db"],
+            &["can't copy into mysql://h/db", "hint: copy writes to PostgreSQL"],
+        ),
         (&["copy", file, sql, "rows.tsv"], &["can't copy into rows.tsv", ".parquet"]),
         (
             &["copy", file, sql, "postgresql://h/db", "--table", "t", "--mode", "merge"],

@@ -156,7 +156,7 @@ fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_a
         lightship(&["fetch", &node.uri, SUM]).fails(NETWORK, &[&format!("node {name} has stopped")]);
     }
     let shown = lightship(&["cluster", "show", &nodes[0].uri]).succeeds();
-    for words in ["this one was asked", "stopped", "node", "part", name] {
+    for words in ["coordinator", "stopped", "node", "part", name] {
         assert!(shown.text().contains(words), "{words}: {shown}");
     }
 
@@ -334,7 +334,7 @@ fn what_does_not_go_together_is_said_at_once() {
     ] {
         lightship(&[&member, given].concat()).fails(USAGE, words);
     }
-    lightship(&["node", "--overlay-listen", "127.0.0.1:0"]).fails(USAGE, &["nodes of a cluster", "--join"]);
+    lightship(&["node", "--overlay-listen", "127.0.0.1:0"]).fails(USAGE, &["requires a cluster", "--join"]);
     lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries of nodes"]);
 
     // A list with an entry where nobody is: a shared table is read all the same, others are not.

@@ -49,7 +49,7 @@ fn as_many_files_and_sockets_as_the_system_lets_it_have() {
 
     // What is too few is said, and those that there are, are served.
     let process = Process::start_under("ulimit -n 300", &args);
-    process.says("may have 300 files and sockets open, and needs up to 960");
+    process.says("may have 300 files and sockets open, and needs up to 1408");
     process.says("listening on");
     let process = Process::start_under("ulimit -n 300", &[&args[..], &["--connections-max", "20"]].concat());
     process.says("listening on");

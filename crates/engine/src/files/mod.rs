@@ -66,13 +66,33 @@ impl Kind {
     }
 }
 
-/// A table over a file, or over all files below a folder.
+/// A table over a file, or over the files of a folder and of its `COLUMN=VALUE` subfolders.
 pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dyn TableProvider>> {
     let fail = |reason: String| EngineError::File(format!("{}: {reason}", path.display()));
     let path = path.canonicalize().map_err(|e| fail(e.to_string()))?;
     let (kind, extension) = if path.is_dir() {
-        let mut found = BTreeSet::new();
-        look(&path, DEPTH_MAX, &mut |path| found.extend(Kind::of(&path))).map_err(|e| fail(e.to_string()))?;
+        let (mut found, mut unread) = (BTreeSet::new(), None);
+        let mut give = |file: PathBuf| {
+            let Some(kind) = Kind::of(&file) else { return };
+            if !is_read(&path, &file) {
+                unread.get_or_insert(file);
+            }
+            found.insert(kind);
+        };
+        look(&path, DEPTH_MAX, &mut give).map_err(|e| fail(e.to_string()))?;
+        if let Some(file) = hidden_file(&path).map_err(|e| fail(e.to_string()))? {
+            return Err(fail(format!(
+                "{}: a hidden file among those of the table. Move it away",
+                file.display()
+            )));
+        }
+        if let Some(file) = unread {
+            return Err(fail(format!(
+                "{}: files in subfolders are read only where the folders are called COLUMN=VALUE. Serve each \
+                 subfolder as a table, or move its files",
+                file.display()
+            )));
+        }
         let mut found = found.into_iter();
         match (found.next(), found.next()) {
             (Some(one), None) => one,
@@ -123,6 +143,24 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         _ => config,
     };
     Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+/// Whether a scan of a folder reads a file below it: those of subfolders that are not of partitions it passes over.
+fn is_read(folder: &Path, file: &Path) -> bool {
+    let inner = file.strip_prefix(folder).ok().and_then(Path::parent);
+    inner.is_none_or(|folders| folders.iter().all(|one| one.as_encoded_bytes().contains(&b'=')))
+}
+
+/// A hidden file of a kind that is read. A scan takes it for one of the table's, and it is a copy more often than not.
+fn hidden_file(folder: &Path) -> std::io::Result<Option<PathBuf>> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if is_hidden && entry.file_type()?.is_file() && Kind::of(&entry.path()).is_some() {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
 }
 
 /// Gives all files below a folder, or the one that the path is of. Hidden ones are passed over.

@@ -307,3 +307,28 @@ async fn not_a_number_in_parquet_is_what_it_is_in_memory() {
     }
     assert_eq!(number(&run(&engine, "select count(*) as n from f where x > 5").await.unwrap(), 0), 1);
 }
+
+/// No file of a folder is left out without a word.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_in_subfolders_are_partitions_or_refused() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["t", "t/year=2024", "t/year=2024/month=1", "u", "u/2024", "u/.hidden"] {
+        std::fs::create_dir(path(name)).unwrap();
+    }
+    write(&path("t/year=2024/month=1/a.csv"), "a\n1\n");
+    write(&path("u/a.csv"), "a\n1\n");
+    let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
+    engine.register_path("t", &path("t")).await.unwrap();
+    check(&engine, "select a, year, month from t", &["1|2024|1"]).await;
+    write(&path("u/.hidden/b.csv"), "a\n2\n");
+    engine.register_path("u", &path("u")).await.unwrap();
+    check(&engine, "select a from u", &["1"]).await;
+    write(&path("u/.a.csv"), "a\n2\n");
+    let error = engine.register_path("w", &path("u")).await.unwrap_err().to_string();
+    assert!(error.contains(".a.csv") && error.contains("hidden"), "{error}");
+    std::fs::remove_file(path("u/.a.csv")).unwrap();
+    write(&path("u/2024/b.csv"), "a\n2\n");
+    let error = engine.register_path("v", &path("u")).await.unwrap_err().to_string();
+    assert!(error.contains("2024/b.csv") && error.contains("COLUMN=VALUE"), "{error}");
+}

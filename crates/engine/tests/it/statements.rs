@@ -75,7 +75,7 @@ async fn statements_beyond_the_depth_are_refused_and_the_engine_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deep_statements_run_or_fail() {
     let (_folder, engine) = small().await;
-    for (name, sql) in chains(600, 20) {
+    for (name, sql) in chains(300, 20) {
         let began = Instant::now();
         let answer = run(&engine, &sql).await;
         eprintln!("{name}: {:?}, {}", began.elapsed(), answer.is_ok());
@@ -97,12 +97,12 @@ async fn deep_statements_run_or_fail() {
 fn deep_statements_of_any_shape() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (_folder, engine) = runtime.block_on(small());
-    let config = Config { cases: 12, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 8, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     let choices = prop::collection::vec(any::<u8>(), 2..12);
     runner
         .run(&choices, |choices| {
-            let sql = statements::deep(&choices, 200);
+            let sql = statements::deep(&choices, 80);
             // An overflow of the stack ends the process: this is what to look for then.
             eprintln!("choices {choices:?}, {} bytes", sql.len());
             if let Err(failure) = runtime.block_on(run(&engine, &sql)) {

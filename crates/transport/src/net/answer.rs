@@ -267,7 +267,10 @@ impl<'a> Answering<'a> {
         loop {
             self.check()?;
             match self.striping.as_mut().map(Striping::room).transpose()? {
-                None | Some(Room::Alone) => return Ok(None),
+                None | Some(Room::Alone) => {
+                    lock(&self.link.shared).proto.taken();
+                    return Ok(None);
+                }
                 Some(Room::At(place)) => {
                     lock(&self.link.shared).proto.taken();
                     return Ok(Some(place));

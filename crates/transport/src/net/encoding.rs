@@ -70,7 +70,9 @@ impl Encoders {
         }
         let mut idle = lock(&self.0);
         let kept: usize = idle.iter().map(Encoder::memory_bytes).sum();
-        if idle.len() < ENCODERS_KEPT && kept + encoder.memory_bytes() <= ENCODERS_BYTES_MAX {
+        // One always: without it each message would find out again what the columns are like.
+        let has_room = idle.len() < ENCODERS_KEPT && kept + encoder.memory_bytes() <= ENCODERS_BYTES_MAX;
+        if idle.is_empty() || has_room {
             idle.push(encoder);
         }
     }

@@ -42,7 +42,8 @@ impl fmt::Display for Listen {
 /// Connections that the system takes for us before we accept them; it may take fewer (net.core.somaxconn).
 const BACKLOG: u32 = 4096;
 
-/// An address that nobody else can have, and that may not take connections yet.
+/// An address that is bound and does not take connections yet. Of two processes that bind one TCP port, the first to
+/// listen gets it.
 pub(super) enum Reserved {
     Tcp(TcpSocket),
     /// It takes connections: a socket that takes none looks as if its server were gone, and is removed by the next one.

@@ -73,7 +73,7 @@ impl Default for ServerConfig {
             connections_max: 256,
             queue_max: 256,
             queue_timeout: Duration::from_secs(10),
-            strangers_max: 64,
+            strangers_max: 512,
             peer_connections_max: 4096,
             message_bytes_max: 32 << 20,
             handshake_timeout: Duration::from_secs(10),
@@ -206,6 +206,8 @@ impl Server {
         let (of_service, intake) = (service.clone(), self.intake.clone());
         beside.spawn(async move { of_service.beside(intake).await });
         loop {
+            // Those that have ended count no more.
+            while tasks.try_join_next().is_some() {}
             tokio::select! {
                 accepted = accept(&self.listeners, &mut self.taken, &door) => match accepted {
                     // Only connections that come by others can be so many.

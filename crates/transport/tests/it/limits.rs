@@ -250,7 +250,7 @@ async fn the_time_in_line_is_no_time_that_a_welcome_takes() {
     let config = ServerConfig { connections_max: 1, ..ServerConfig::default() };
     let server = Running::start(config).await;
     let first = server.connect().await;
-    let brief = Duration::from_millis(300);
+    let brief = Duration::from_secs(2);
     let config = ClientConfig { welcome_timeout: brief, ..ClientConfig::default() };
     let waiting = server.try_connect(&config);
     let freeing = async {

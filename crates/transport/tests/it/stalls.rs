@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::support::*;
 
-const STALL: Duration = Duration::from_millis(200);
+const STALL: Duration = Duration::from_secs(2);
 
 fn strict() -> ServerConfig {
     ServerConfig { stall_timeout: Some(STALL), ..ServerConfig::default() }
