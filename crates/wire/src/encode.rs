@@ -18,6 +18,9 @@ use crate::layout::padding;
 use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
 use crate::message::{EncodedMessage, Node, Parts, ZEROS, padded_bytes};
 
+/// Scratch that is kept between messages, in bytes: as much as a message of the usual size takes.
+const SCRATCH_BYTES: usize = 1 << 20;
+
 /// Turns batches into messages. Keeps its scratch memory, and the encodings it
 /// has found for each column, between them: an encoder serves results of the same
 /// columns, one after the other. Each message can be read by itself.
@@ -57,7 +60,8 @@ impl Encoder {
 
     /// Gives back what only saves the next message an allocation.
     pub fn shrink(&mut self) {
-        self.scratch.shrink_to(1 << 20);
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH_BYTES);
     }
 
     /// One message of all rows of the batch. Its size is not judged here: see [`crate::Cutter`].

@@ -183,3 +183,32 @@ async fn a_node_that_leaves_says_so_to_those_who_watch() {
     assert!(watched.next().await.is_none());
     assert!(members.watched(&watch("localhost:2", 7, VERSION)).is_err());
 }
+
+#[tokio::test]
+async fn an_address_that_stood_for_another_name_can_become_a_nodes_own() {
+    let members = members("localhost:1");
+    members.follow("127.0.0.1:5", true, 0);
+    members.forget("127.0.0.1:5", Some("localhost:5"));
+    members.follow("127.0.0.1:5", false, 0);
+    assert_eq!(names(&members), ["localhost:5"]);
+    // A node calls itself so now.
+    let _watched = members.watched(&watch("127.0.0.1:5", 9, VERSION)).unwrap();
+    assert_eq!(names(&members), ["127.0.0.1:5", "localhost:5"]);
+}
+
+#[tokio::test]
+async fn a_change_that_nobody_waits_for_is_made_before_the_next() {
+    use futures::FutureExt;
+    let folder = tempfile::tempdir().unwrap();
+    let config = || MembersConfig { state_folder: Some(folder.path().into()), ..MembersConfig::default() };
+    let members = try_members("localhost:1", Vec::new(), config()).unwrap();
+    members.learn("localhost:2", &entries(&["localhost:3"])).await.unwrap();
+    assert!(members.remove("localhost:3").now_or_never().is_none(), "it is being written");
+    members.learn("localhost:4", &[]).await.unwrap();
+    let in_memory = members.describe().members;
+    drop(members);
+    let on_disk = try_members("localhost:1", Vec::new(), config()).unwrap().describe().members;
+    assert_eq!(in_memory, on_disk);
+    let of = |name: &str| on_disk.iter().find(|entry| entry.name == name).map(|entry| entry.removed);
+    assert_eq!((of("localhost:3"), of("localhost:4")), (Some(true), Some(false)));
+}
