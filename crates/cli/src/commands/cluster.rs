@@ -144,7 +144,9 @@ async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
         }
         error => error.into(),
     })?;
+    let nodes = whole(nodes)?;
     let parts = rows(&mut client, "select * from cluster.parts order by table_name, node", part).await?;
+    let parts = whole(parts)?;
     if json {
         return print(format!("{}\n", serde_json::json!({ "nodes": nodes, "parts": parts })).as_bytes());
     }
@@ -178,16 +180,24 @@ async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     print(text.as_bytes())
 }
 
-/// All rows of a query, each read by `read`; what has other columns than it should is no row.
+/// The rows, if all of them could be read: a node left out would look like one that was removed.
+fn whole<T>(rows: Vec<Option<T>>) -> Result<Vec<T>, CliError> {
+    rows.into_iter().collect::<Option<_>>().ok_or_else(|| {
+        CliError::internal("the node describes its cluster in columns that this version does not know")
+            .hint("use the version of the node")
+    })
+}
+
+/// All rows of a query, each read by `read`; nothing in place of one that has other columns than it should.
 async fn rows<T>(
     client: &mut Client,
     sql: &str,
     read: fn(&RecordBatch, usize) -> Option<T>,
-) -> Result<Vec<T>, TransportError> {
+) -> Result<Vec<Option<T>>, TransportError> {
     let mut answer = client.fetch(sql, &Options::default()).await?;
     let mut found = Vec::new();
     while let Some(rows) = answer.next().await? {
-        found.extend((0..rows.num_rows()).filter_map(|row| read(&rows, row)));
+        found.extend((0..rows.num_rows()).map(|row| read(&rows, row)));
     }
     Ok(found)
 }

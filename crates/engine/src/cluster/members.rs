@@ -90,7 +90,7 @@ impl Snapshot {
 pub(crate) struct MembersConfig {
     /// Where its state is kept.
     pub(crate) state_folder: Option<PathBuf>,
-    /// Tables in parts can be read once so many nodes have joined, this one included.
+    /// Tables in parts are refused until this number of nodes has joined, including this one.
     pub(crate) expect_nodes: usize,
     /// Tables of which it gives up its part.
     pub(crate) drop_parts: Vec<String>,

@@ -90,7 +90,7 @@ pub struct ClusterConfig {
     /// Folder where the node keeps which nodes belong to the cluster, so that it misses them after a restart. Without
     /// it the node knows nobody when it restarts, but for `join`.
     pub state_folder: Option<PathBuf>,
-    /// Tables in parts can be read once so many nodes have joined, this one included. 0 expects none.
+    /// Tables in parts are refused until this number of nodes has joined, including this one; 0 for no limit.
     pub expect_nodes: usize,
     /// Tables of which this node gives up the part that it had when it ran last.
     pub drop_parts: Vec<String>,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::DEPTH_MAX;
+use super::{DEPTH_MAX, look};
 use crate::error::{EngineError, Result};
 
 /// Of files up to this size the bytes are compared too: many are of one size, and made at one time.
@@ -16,9 +16,11 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// # Errors
 /// When it can't be looked at.
 pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
-    let mut files = Vec::new();
-    list(path, Path::new(""), DEPTH_MAX, &mut files)
-        .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
+    let fail = |e: std::io::Error| EngineError::File(format!("{}: {e}", path.display()));
+    let mut found = Vec::new();
+    look(path, DEPTH_MAX, &mut |file| found.push(file)).map_err(fail)?;
+    let mut files =
+        found.iter().map(|file| state(path, file)).collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
     files.sort();
     let mut text = String::new();
     for (name, bytes, changed, inside) in files {
@@ -34,28 +36,14 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn list(
-    path: &Path,
-    name: &Path,
-    depth: usize,
-    found: &mut Vec<(String, u64, i128, u64)>,
-) -> std::io::Result<()> {
-    let metadata = path.metadata()?;
-    if !metadata.is_dir() {
-        let changed = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH);
-        let changed = changed.map_or(-1, |since| since.as_nanos() as i128);
-        let inside = if metadata.len() <= SMALL_BYTES { hash(&std::fs::read(path)?) } else { 0 };
-        found.push((name.display().to_string(), metadata.len(), changed, inside));
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !hidden && depth > 0 {
-            list(&entry.path(), &name.join(entry.file_name()), depth - 1, found)?;
-        }
-    }
-    Ok(())
+/// Name below `folder`, bytes, time in nanoseconds, and what is inside of a small one.
+fn state(folder: &Path, file: &Path) -> std::io::Result<(String, u64, i128, u64)> {
+    let metadata = file.metadata()?;
+    let name = file.strip_prefix(folder).unwrap_or(file).display().to_string();
+    let changed = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH);
+    let changed = changed.map_or(-1, |since| since.as_nanos() as i128);
+    let inside = if metadata.len() <= SMALL_BYTES { hash(&std::fs::read(file)?) } else { 0 };
+    Ok((name, metadata.len(), changed, inside))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) struct Table {
 }
 
 impl Databases {
-    /// With so many connections to each server; values are read so where a URI does not say otherwise.
+    /// `connections` is the limit for each server; `values` applies where the URI of a table does not override it.
     pub(super) fn new(connections: NonZeroUsize, values: ValueArgs) -> Self {
         Self { limits: ConnectionLimits::new(connections), values, opened: HashMap::new() }
     }

@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-/// The file of a node's state; nothing is kept where there is none.
+/// The file of a node's state. Without a file nothing is kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     path: Option<PathBuf>,

@@ -186,7 +186,7 @@ pub(super) struct Boundaries(Mutex<HashMap<Version, Arc<Mutex<Marks>>>>);
 
 impl Boundaries {
     /// The first record that begins at this offset of the file or later; the end of the file where none does. The
-    /// same whoever asks, and in whichever order: parts of a file that meet at an offset have each record once.
+    /// same for every reader and in any order: parts of a file that meet at an offset have each record once.
     pub(super) fn record_start(&self, version: &Version, offset: u64) -> io::Result<u64> {
         let marks = {
             let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
