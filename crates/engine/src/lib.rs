@@ -8,6 +8,7 @@
 
 mod arithmetic;
 mod cluster;
+mod dialect;
 mod error;
 mod files;
 #[cfg(fuzzing)]

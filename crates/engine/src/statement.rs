@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::dialect::BoundedDialect;
 use crate::error::{EngineError, Result};
 
 /// Largest statement, in bytes.
@@ -38,17 +39,30 @@ pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> 
             hint: Some("put long lists of values into a file, and serve it as a table".into()),
         });
     }
-    let dialect = GenericDialect {};
-    let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
+    let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
     let tokens = tokens.map_err(|e| {
         datafusion::error::DataFusionError::from(datafusion::sql::sqlparser::parser::ParserError::from(e))
     })?;
     check_depth(&tokens)?;
-    let mut statements = DFParserBuilder::new(tokens)
+    let dialect = BoundedDialect::new(tokens.len());
+    let statements = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)
         .with_recursion_limit(options.recursion_limit.get())
         .build()?
-        .parse_statements()?;
+        .parse_statements();
+    if statements.is_err() && dialect.is_exhausted() {
+        return Err(EngineError::TooComplex {
+            message: "the statement can't be read: there is an error inside many calls, or too many ways to \
+                      read it"
+                .into(),
+            position: None,
+            hint: Some(
+                "is a parenthesis missing? write calls that are deep in others as queries of their own"
+                    .into(),
+            ),
+        });
+    }
+    let mut statements = statements?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(statement), true) => {
             check_reads(&statement)?;
@@ -316,6 +330,20 @@ mod tests {
         for sql in &long {
             assert!(parse(sql, &SqlParserOptions::default()).is_ok(), "{}", &sql[..60]);
         }
+    }
+
+    /// Without a bound each of them takes the parser longer than anybody lives.
+    #[test]
+    fn what_would_be_tried_again_and_again_is_given_up() {
+        let calls =
+            ["cast(", "position(", "substring(", "trim(", "extract(", "convert(", "not (", "case when ("];
+        for call in calls {
+            for end in ["1", "1 from", ")", ""] {
+                let sql = format!("select {}{end}", call.repeat(45));
+                assert!(parse(&sql, &SqlParserOptions::default()).is_err(), "{sql}");
+            }
+        }
+        assert!(refused(&format!("select {}1", "cast(".repeat(45))).is_some());
     }
 
     #[test]

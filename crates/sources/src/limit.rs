@@ -1,7 +1,7 @@
 //! A bound of the connections to each database server.
 //!
-//! A query takes one connection, for which it waits its turn. Whatever more would make it faster it
-//! takes only where that is free: nobody waits for a second connection while holding a first.
+//! Each scan of a query takes one connection, for which it waits its turn. Whatever more would make it
+//! faster it takes only where that is free, and gives back where others wait.
 //! Connections that wait for the next query count as well, and are closed where another needs one.
 //! Not counted are those that cancel a statement, which live for a moment.
 

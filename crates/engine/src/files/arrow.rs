@@ -11,6 +11,7 @@ use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
 
 use super::by_name::{Batches, Format, Part, Wanted};
 use super::columns;
+use super::wide_keys::{wide, with_wide_keys};
 use crate::error::{EngineError, Result};
 
 /// What a file with a footer begins with.
@@ -67,7 +68,7 @@ impl Format for Ipc {
     fn columns(&self, path: &Path) -> Result<Schema> {
         let schema = Reader::open(path, None)?.schema();
         columns::unique(path, &schema)?;
-        Ok(schema.as_ref().clone())
+        Ok(with_wide_keys(&schema))
     }
 
     fn unknown(&self) -> DataType {
@@ -131,12 +132,12 @@ fn fit(batch: &RecordBatch, places: &[Option<usize>], wanted: &Wanted) -> Result
     let columns = wanted.schema.fields().iter().zip(places).map(|(field, place)| {
         let Some(place) = place else { return Ok(new_null_array(field.data_type(), batch.num_rows())) };
         let column = batch.column(*place);
-        let found = column.data_type();
-        if found == field.data_type() {
-            return Ok(column.clone());
+        let found = wide(column.data_type());
+        if found == *field.data_type() {
+            return cast_with_options(column, &found, &exact);
         }
         // A file that came later may have any type.
-        match lightship_sources::common_type(found, field.data_type()) {
+        match lightship_sources::common_type(&found, field.data_type()) {
             Some(common) if common == *field.data_type() => cast_with_options(column, &common, &exact),
             _ => Err(ArrowError::SchemaError(format!(
                 "column `{}` is {found}, and {} in the table",

@@ -137,7 +137,7 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         })?;
     let config = match &config.file_schema {
         Some(schema) if kind == Kind::Parquet => {
-            let schema = Arc::new(wide_keys::with_wide_keys(schema));
+            let schema = Arc::new(wide_keys::with_wide_keys_of_columns(schema));
             config.with_schema(schema)
         }
         _ => config,

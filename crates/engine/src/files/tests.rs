@@ -178,3 +178,40 @@ fn a_column_that_has_its_first_value_late_is_text() {
     let error = wait(rows(&path, 1, 100)).unwrap_err();
     assert!(error.to_string().contains("list.json, line 1: a list of objects"), "{error}");
 }
+
+/// Records that are much longer than those before them are read a few at a time.
+#[test]
+fn batches_of_text_are_bounded_in_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (short, long) = ("1,a\n".repeat(200), format!("2,{}\n", "x".repeat(1 << 20)).repeat(90));
+    let csv = format!("n,t\n{short}{long}");
+    let objects = csv.lines().skip(1).filter_map(|line| line.split_once(','));
+    let json: String = objects.map(|(n, t)| format!("{{\"n\":{n},\"t\":\"{t}\"}}\n")).collect();
+    for (name, text) in [("t.csv", csv), ("t.json", json)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+        let batches = wait(async {
+            let table = open(&context, &path).await.unwrap();
+            context.read_table(table).unwrap().collect().await.unwrap()
+        });
+        let (rows, bytes) = (
+            batches.iter().map(|batch| batch.num_rows()).sum::<usize>(),
+            batches.iter().map(|batch| batch.get_array_memory_size()).max().unwrap(),
+        );
+        assert_eq!(rows, 290, "{name}");
+        assert!(bytes < 80 << 20, "{name}: {bytes} bytes");
+    }
+}
+
+#[test]
+fn one_object_that_fills_its_file_is_refused_before_it_is_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    let mut file = std::fs::File::create(&path).unwrap();
+    std::io::Write::write_all(&mut file, b"{\"a\":\n[0").unwrap();
+    // What follows is not looked at.
+    file.set_len(1 << 40).unwrap();
+    let error = wait(rows(&path, 1, 100)).unwrap_err().to_string();
+    assert!(error.contains("t.json"), "{error}");
+}

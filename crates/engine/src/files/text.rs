@@ -10,8 +10,11 @@ pub(super) const CHUNK_BYTES: usize = 256 << 10;
 /// A record of text is no longer than this: one that does not end would take the rest of the file into memory.
 pub(super) const RECORD_BYTES_MAX: u64 = 256 << 20;
 
-/// The text of a batch has about this many bytes at most.
+/// The text of a batch has about this many bytes, if its records are like those of the batch before.
 const BATCH_BYTES: u64 = 16 << 20;
+
+/// A batch of more text is read again, with fewer records, unless it has but one.
+const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// The bytes that may precede the text of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -34,6 +37,24 @@ pub(super) fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
             0 => return Ok(line),
             count => line += memchr::memchr_iter(b'\n', &chunk[..count]).count() as u64,
         }
+    }
+}
+
+/// What becomes of a batch that is not full yet.
+pub(super) enum Growth {
+    GoesOn,
+    /// It is read again, with so many rows.
+    Fewer(usize),
+    /// Its only record is longer than [`RECORD_BYTES_MAX`].
+    TooLong,
+}
+
+/// Judges a batch by the bytes read for it and its records so far that are complete.
+pub(super) fn growth(bytes: u64, complete: usize) -> Growth {
+    match complete {
+        0 if bytes > RECORD_BYTES_MAX => Growth::TooLong,
+        1.. if bytes > BATCH_BYTES_MAX => Growth::Fewer(complete),
+        _ => Growth::GoesOn,
     }
 }
 

@@ -1,16 +1,50 @@
 //! Dictionaries with keys that have room for the values of all batches.
+//!
+//! Each batch of a file may bring a dictionary of its own, and an operator that gathers rows of several makes one of all
+//! their values, for which keys of 8 or 16 bits may be too few.
 
-use arrow_schema::{DataType, Fields, Schema};
+use std::sync::Arc;
 
-/// Columns whose dictionaries have keys of 32 bits: each batch of a file may bring a dictionary of its own, and an
-/// operator that gathers rows of several makes one of all their values, for which 8 or 16 bits may be too few.
-pub(super) fn with_wide_keys(schema: &Schema) -> Schema {
-    let fields = schema.fields().iter().map(|field| match field.data_type() {
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
+
+/// The type with keys of 32 bits in its dictionaries that have shorter ones, at any depth.
+pub(super) fn wide(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::List(item) => DataType::List(wide_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(wide_field(item)),
+        DataType::FixedSizeList(item, count) => DataType::FixedSizeList(wide_field(item), *count),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(wide_field).collect()),
+        other => wide_itself(other).unwrap_or_else(|| other.clone()),
+    }
+}
+
+fn wide_field(field: &FieldRef) -> FieldRef {
+    Arc::new(field.as_ref().clone().with_data_type(wide(field.data_type())))
+}
+
+fn wide_itself(data_type: &DataType) -> Option<DataType> {
+    match data_type {
         DataType::Dictionary(keys, values) if keys.primitive_width().is_some_and(|bytes| bytes < 4) => {
-            let wide = DataType::Dictionary(Box::new(DataType::Int32), values.clone());
-            std::sync::Arc::new(field.as_ref().clone().with_data_type(wide))
+            Some(DataType::Dictionary(Box::new(DataType::Int32), values.clone()))
         }
-        _ => field.clone(),
+        _ => None,
+    }
+}
+
+fn with_types(schema: &Schema, of: impl Fn(&Field) -> Option<DataType>) -> Schema {
+    let fields = schema.fields().iter().map(|field| match of(field) {
+        Some(data_type) => Arc::new(field.as_ref().clone().with_data_type(data_type)),
+        None => field.clone(),
     });
     Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone())
+}
+
+/// The columns with wide keys, at any depth.
+pub(super) fn with_wide_keys(schema: &Schema) -> Schema {
+    with_types(schema, |field| Some(wide(field.data_type())))
+}
+
+/// The columns with wide keys where a column is a dictionary: DataFusion's reader of Parquet casts no others.
+pub(super) fn with_wide_keys_of_columns(schema: &Schema) -> Schema {
+    with_types(schema, |field| wide_itself(field.data_type()))
 }

@@ -5,7 +5,10 @@ use std::time::Instant;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int64Type};
-use arrow_array::{DictionaryArray, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, DictionaryArray, Int64Array, ListArray, RecordBatch, StringArray, StructArray};
+use arrow_schema::Field;
+use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::ipc::writer::FileWriter;
 use lightship_engine::{Engine, EngineConfig};
 use lightship_testkit::statements;
 use lightship_wire::control::{ErrorCode, Failure};
@@ -125,8 +128,27 @@ async fn dictionaries_with_small_keys_are_gathered() {
         let numbers = Int64Array::from_iter_values(from..from + 100);
         RecordBatch::try_from_iter([("name", Arc::new(names) as _), ("n", Arc::new(numbers) as _)]).unwrap()
     };
+    // Each name in a list and a struct as well.
+    let nested = |batch: &RecordBatch| {
+        let (name, n) = (batch.column(0), batch.column(1));
+        let item = Arc::new(Field::new("item", name.data_type().clone(), true));
+        let list = ListArray::new(item, OffsetBuffer::from_repeated_length(1, 100), name.clone(), None);
+        let one = StructArray::try_from(vec![("inner", name.clone())]).unwrap();
+        let columns: [(_, ArrayRef); 4] =
+            [("name", name.clone()), ("n", n.clone()), ("list", Arc::new(list)), ("one", Arc::new(one))];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
     let batches: Vec<RecordBatch> = (0..10).map(|place| batch(place * 100)).collect();
-    let parquet = folder.path();
+    let (parquet, arrow) = (folder.path().join("parquet"), folder.path().join("arrow"));
+    std::fs::create_dir(&parquet).unwrap();
+    std::fs::create_dir(&arrow).unwrap();
+    for (number, batch) in batches.iter().enumerate() {
+        let file = std::fs::File::create(arrow.join(format!("{number}.arrow"))).unwrap();
+        let batch = nested(batch);
+        let mut writer = FileWriter::try_new(file, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+    }
     for (number, batch) in batches.iter().enumerate() {
         let file = std::fs::File::create(parquet.join(format!("{number}.parquet"))).unwrap();
         let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
@@ -134,9 +156,23 @@ async fn dictionaries_with_small_keys_are_gathered() {
         writer.close().unwrap();
     }
     let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
-    engine.register_path("p", parquet).await.unwrap();
-    engine.register_in_memory("m", parquet).await.unwrap();
-    for table in ["p", "m"] {
+    engine.register_path("p", &parquet).await.unwrap();
+    engine.register_path("a", &arrow).await.unwrap();
+    engine.register_in_memory("m", &parquet).await.unwrap();
+    engine.register_in_memory("ma", &arrow).await.unwrap();
+    for sql in [
+        "select list from T order by n desc",
+        "select one from T order by n desc",
+        "select one, list, count(*) as c from T group by one, list",
+        "select x.list, y.one from T x join T y on x.n = y.n",
+    ] {
+        for table in ["a", "ma"] {
+            let sql = sql.replace('T', table);
+            let got = run(&engine, &sql).await.unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+            assert_eq!(got.iter().map(RecordBatch::num_rows).sum::<usize>(), 1000, "{sql}");
+        }
+    }
+    for table in ["p", "m", "a", "ma"] {
         for (sql, rows) in [
             ("select name from T order by n desc", 1000),
             ("select name, count(*) as c from T group by name", 1000),

@@ -170,7 +170,9 @@ impl Encoder {
                 };
                 let array: ListArray = strict(array, &DataType::List(item.clone()))?.as_list().clone();
                 let item = ColumnType { kind: (**kind).clone(), element: 0, ..to.clone() };
-                let items = Box::new(Self::new(array.values(), &item)?);
+                // Of a slice only the items of its rows are looked at.
+                let (first, last) = (array.offsets()[0] as usize, array.offsets()[array.len()] as usize);
+                let items = Box::new(Self::new(&array.values().slice(first, last - first), &item)?);
                 Self::List { array, items, element: to.element }
             }
             _ => return Err(no_way(array.data_type())),
@@ -269,7 +271,8 @@ impl Encoder {
                     out.put_i32((end - start) as i32);
                     out.put_i32(1);
                 }
-                (start..end).try_for_each(|item| items.put(item, out))?;
+                let first = offsets[0] as usize;
+                (start - first..end - first).try_for_each(|item| items.put(item, out))?;
             }
         }
         Ok(())

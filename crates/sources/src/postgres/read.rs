@@ -65,11 +65,13 @@ pub(super) fn stream(
     });
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
     let readers = connections.len();
-    for connection in connections {
+    for (place, connection) in connections.into_iter().enumerate() {
+        // The first one reads whatever the others leave.
+        let may_end_early = place > 0;
         // A reader ends when it has no more to do or its receiver is gone; its connection then
         // cancels what still runs.
         let working = Working::begin(connection.target());
-        let reader = reader(connection, shared.clone(), sender.clone());
+        let reader = reader(connection, shared.clone(), sender.clone(), may_end_early);
         tokio::spawn(async move {
             reader.await;
             drop(working);
@@ -105,9 +107,9 @@ struct Dropped;
 
 type Sender = mpsc::Sender<Result<RecordBatch>>;
 
-async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender) {
+async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender, may_end_early: bool) {
     let mut decoder = Decoder::new(shared.schema.clone(), &shared.kinds, &shared.options);
-    match read(&mut connection, &mut decoder, &shared, &sender).await {
+    match read(&mut connection, &mut decoder, &shared, &sender, may_end_early).await {
         Ok(Ok(())) => {
             shared.pool.put(connection);
             shared.finished.fetch_add(1, Ordering::Release);
@@ -134,6 +136,7 @@ async fn read(
     decoder: &mut Decoder,
     shared: &Shared,
     sender: &Sender,
+    may_end_early: bool,
 ) -> Result<Result<(), Dropped>> {
     match &shared.work {
         Work::Whole(sql) => {
@@ -145,7 +148,8 @@ async fn read(
             connection.until_ready(|_| Ok(())).await?;
         }
         Work::Parts(parts) => {
-            loop {
+            // While other queries wait for a connection this one makes do with its first.
+            while !(may_end_early && shared.pool.server.is_awaited()) {
                 let part = shared.next_part.fetch_add(1, Ordering::Relaxed);
                 let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;

@@ -8,6 +8,7 @@
 use serde_json::Value;
 use sqlparser::ast::{GroupByExpr, SetExpr, Statement, TableFactor};
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
@@ -23,6 +24,10 @@ const PART_BYTES_MAX: u64 = 32 << 20;
 const PARTS_PER_STREAM: u64 = 8;
 /// Parts are no smaller: each costs a round trip.
 const PART_BYTES_MIN: u64 = 2 << 20;
+/// Statements with more parts than this, or deeper parentheses, are not taken apart: the parser recurses, and it tries
+/// again, twice as often for each call inside of another.
+const PARTS_MAX: usize = 512;
+const PARENTHESES_MAX: usize = 8;
 /// Before it, a condition on `ctid` reads the whole table.
 const VERSION_MIN: u32 = 140_000;
 
@@ -78,7 +83,11 @@ impl Parts {
 impl PlainSelect {
     /// Takes `sql` apart if it looks like a plain select from one table.
     pub(super) fn parse(sql: &str) -> Option<Self> {
-        let statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).ok()?;
+        let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize().ok()?;
+        if !is_simple(&tokens) {
+            return None;
+        }
+        let statements = Parser::new(&PostgreSqlDialect {}).with_tokens(tokens).parse_statements().ok()?;
         let [Statement::Query(query)] = <[Statement; 1]>::try_from(statements).ok()? else { return None };
         let bare = query.with.is_none()
             && query.order_by.is_none()
@@ -198,6 +207,25 @@ async fn explain(connection: &mut Connection, sql: &str) -> Result<Value> {
     Ok(plan.pointer_mut("/0/Plan").map(Value::take).unwrap_or_default())
 }
 
+/// Whether a statement of these tokens is parsed in no time and in a few levels.
+fn is_simple(tokens: &[Token]) -> bool {
+    let (mut parts, mut open) = (0, 0_usize);
+    tokens.iter().all(|token| {
+        match token {
+            Token::Comma
+            | Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Whitespace(_)
+            | Token::EOF => {}
+            Token::Word(word) if word.keyword == Keyword::NoKeyword => {}
+            Token::LParen => open += 1,
+            Token::RParen => open = open.saturating_sub(1),
+            _ => parts += 1,
+        }
+        parts <= PARTS_MAX && open <= PARENTHESES_MAX
+    })
+}
+
 /// Names in `sql` that may be functions; `None` if it has a word whose meaning
 /// depends on the session without being a function's.
 fn functions(sql: &str) -> Option<Vec<String>> {
@@ -237,6 +265,18 @@ fn functions(sql: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_would_take_the_parser_long_is_left_alone() {
+        let plain = format!("SELECT {}a FROM t WHERE a IN ({}1)", "a, ".repeat(1000), "2, ".repeat(10_000));
+        assert!(PlainSelect::parse(&plain).is_some());
+        let chain = format!("SELECT 1{} FROM t", "+1".repeat(60_000));
+        let calls = |count| format!("SELECT {}a{} FROM t", "abs(".repeat(count), ")".repeat(count));
+        assert!(PlainSelect::parse(&calls(8)).is_some());
+        for sql in [chain, calls(40), format!("SELECT {}1", "cast(".repeat(40))] {
+            assert_eq!(PlainSelect::parse(&sql), None);
+        }
+    }
 
     #[test]
     fn plain_selects_are_taken_apart() {

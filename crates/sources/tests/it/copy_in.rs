@@ -178,6 +178,16 @@ async fn random_values_are_there_or_are_refused() {
 }
 
 #[tokio::test]
+async fn lists_of_a_slice() {
+    use arrow_array::ListArray;
+    let lists = (0..6).map(|row| (row != 4).then(|| (0..row).map(Some).collect::<Vec<_>>()));
+    let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+    let batch = RecordBatch::try_from_iter_with_nullable([("l", lists, true)]).unwrap();
+    write("lists_of_a_slice", &batch.slice(2, 3)).await.unwrap();
+    assert_eq!(server().psql("SELECT l FROM lists_of_a_slice").trim_end(), "{0,1}\n{0,1,2}");
+}
+
+#[tokio::test]
 async fn the_ends_of_the_servers_calendar() {
     use arrow_array::{Date32Array, TimestampMicrosecondArray, TimestampSecondArray};
     let day = |text: &str| {

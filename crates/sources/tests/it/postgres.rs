@@ -393,6 +393,26 @@ async fn connections_are_bounded() {
     assert_eq!([a, b, c], [100_000; 3]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_beyond_the_first_are_given_to_queries_that_wait() {
+    server().psql(
+        "CREATE TABLE shared AS SELECT i, repeat('x', 200) AS f FROM generate_series(1, 200000) i; ANALYZE shared",
+    );
+    let limits = ConnectionLimits::new(NonZeroUsize::new(2).unwrap()).with_wait(Duration::from_secs(60));
+    let source = PostgresSource::connect_within(&server().uri(), &limits).await.unwrap();
+    let mut rows = source.query("SELECT * FROM shared", &streams(4)).await.unwrap();
+    let mut read = rows.batches.next().await.unwrap().unwrap().num_rows();
+    let other = async { whole(source.query("SELECT 1", &streams(4)).await.unwrap()).await.unwrap() };
+    let mut other = std::pin::pin!(other);
+    // The large result goes on, slowly: the other one need not wait for its end.
+    while tokio::time::timeout(Duration::from_millis(200), &mut other).await.is_err() {
+        read += rows.batches.next().await.expect("the other query waits for all rows").unwrap().num_rows();
+    }
+    assert!(read < 200_000);
+    let rest: usize = rows.batches.try_fold(0, async |sum, batch| Ok(sum + batch.num_rows())).await.unwrap();
+    assert_eq!(read + rest, 200_000);
+}
+
 #[tokio::test]
 async fn odd_results_are_results() {
     let none = query("SELECT 1 AS a WHERE false").await.unwrap();

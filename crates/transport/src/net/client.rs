@@ -27,6 +27,7 @@ use super::frames::{FrameReader, FrameWriter, Segments};
 use super::jobs::{Job, PROCESSORS};
 use super::joined::{Admission, Arrivals};
 use super::produce::nanoseconds;
+use super::server::check_token;
 use super::shm::Ledger;
 use super::{Carrier, Endpoint, lock, meet};
 use crate::proto::{Awaited, Client, ClientEvent, Message, QUEUE_TIMEOUT_MAX, Totals};
@@ -174,6 +175,7 @@ impl Connection {
     /// # Errors
     /// When the server can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
+        check_token(&config.token)?;
         let socket = endpoint.connect(config).await?;
         let target = endpoint.to_string();
         let connection = Self::greet(socket, config.token.clone(), Some(endpoint), &target, config).await?;
@@ -200,6 +202,7 @@ impl Connection {
         target: &str,
         config: &ClientConfig,
     ) -> Result<Self> {
+        check_token(&config.token)?;
         Self::greet(Socket::pipe(stream), config.token.clone(), None, target, config).await
     }
 

@@ -193,9 +193,11 @@ impl Session {
 impl Handler {
     /// A connection, from its first byte to its end.
     pub(super) async fn serve(self, stream: Accepted, mut stranger: Stranger) -> Result<()> {
+        let mut shutdown = self.shutdown.clone();
         let opened = tokio::select! {
             opened = self.open(stream) => opened,
             after = stranger.expired() => Err(TransportError::Silent { after }),
+            () = down(&mut shutdown) => return Ok(()),
         };
         let (mut session, mut stranger) = (opened?, Some(stranger));
         // A client that goes to a meeting takes its place along.
@@ -261,6 +263,7 @@ impl Handler {
         stranger: Option<Stranger>,
     ) -> Result<Next> {
         let limit = self.config.handshake_timeout;
+        let mut shutdown = self.shutdown.clone();
         let hello = async {
             loop {
                 if let Some(hello) = lock(&link.shared).hello.take() {
@@ -272,10 +275,14 @@ impl Handler {
         // Who has no stranger's place came to a meeting, and was judged before.
         let hello = if let Some(mut stranger) = stranger {
             let hello = tokio::select! {
-                hello = hello => Ok(hello),
-                after = stranger.expired() => Err(TransportError::Silent { after }),
+                hello = hello => hello,
+                after = stranger.expired() => return Err(TransportError::Silent { after }),
+                () = down(&mut shutdown) => {
+                    lock(&link.shared).proto.refuse(&shutting_down());
+                    flush(link, writer).await?;
+                    return Ok(Next::Nothing);
+                }
             };
-            let hello = hello?;
             if let Err(refusal) = self.admit(&hello, stranger, link, writer).await? {
                 lock(&link.shared).proto.refuse(&refusal);
                 flush(link, writer).await?;
@@ -312,7 +319,6 @@ impl Handler {
         link.sooner.notify_one();
         let meeting = place.as_ref().map(|place| place.client(limit, &self.config));
         let mut meeting = std::pin::pin!(OptionFuture::from(meeting));
-        let mut shutdown = self.shutdown.clone();
         loop {
             flush(link, writer).await?;
             let asked = lock(&link.shared).asked.take();

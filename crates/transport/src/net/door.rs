@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::ServerConfig;
-use crate::proto::QUEUE_TIMEOUT_MAX;
+use crate::proto::{OVERSLEPT, QUEUE_TIMEOUT_MAX};
 
 /// While all places of strangers are taken, none may keep one for longer.
 const CROWDED_TIMEOUT: Duration = Duration::from_secs(2);
@@ -140,6 +140,14 @@ impl Turn {
     }
 }
 
+/// Comes back after this time, later where the process stood still: what came meanwhile is heard first.
+async fn past(deadline: Instant) {
+    sleep_until(deadline.into()).await;
+    if deadline.elapsed() > OVERSLEPT {
+        sleep(OVERSLEPT).await;
+    }
+}
+
 impl Stranger {
     /// It came just now; its place was free before.
     pub(super) fn begins_now(self) -> Self {
@@ -149,8 +157,8 @@ impl Stranger {
     /// Comes back when it has stayed for too long, and answers for how long.
     pub(super) async fn expired(&mut self) -> Duration {
         let brief = self.timeout.min(CROWDED_TIMEOUT);
-        sleep_until((self.since + brief).into()).await;
-        let late = sleep_until((self.since + self.timeout).into());
+        past(self.since + brief).await;
+        let late = past(self.since + self.timeout);
         match &mut self.place {
             Some((_, crowded)) => tokio::select! {
                 () = late => {}

@@ -20,6 +20,15 @@ use crate::{Result, TransportError};
 const TOKEN_BYTES_MAX: usize = 4 << 10;
 const _: () = assert!(TOKEN_BYTES_MAX < HELLO_BYTES_MAX as usize / 2 + 1);
 
+/// A hello has no room for longer tokens.
+pub(super) fn check_token(token: &str) -> Result<()> {
+    if token.len() <= TOKEN_BYTES_MAX {
+        return Ok(());
+    }
+    let bytes = token.len();
+    Err(TransportError::Config(format!("a token of {bytes} bytes: it has {TOKEN_BYTES_MAX} at most")))
+}
+
 /// Files and sockets that are none of a connection: listeners, tables, what queries put on disk.
 const DESCRIPTORS_OWN: u64 = 128;
 
@@ -162,9 +171,7 @@ impl Server {
     /// TLS and a token, unless that was allowed, and for a token that no hello has room for;
     /// [`TransportError::Listen`] when the address can't be had.
     pub async fn reserve(listen: &[Listen], config: ServerConfig) -> Result<Reserved> {
-        if config.tokens.iter().chain(&config.peer_token).any(|token| token.len() > TOKEN_BYTES_MAX) {
-            return Err(TransportError::Config(format!("a token of more than {TOKEN_BYTES_MAX} bytes")));
-        }
+        config.tokens.iter().chain(&config.peer_token).try_for_each(|token| check_token(token))?;
         let safe = config.tls.is_some() && !config.tokens.is_empty();
         if let Some(open) = listen.iter().find(|l| !l.is_local() && !safe && !config.insecure) {
             return Err(TransportError::Config(format!(

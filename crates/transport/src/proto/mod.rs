@@ -19,7 +19,7 @@ pub use liveness::Liveness;
 pub use message::{Awaited, Message};
 pub use outbox::{Frame, Payload};
 pub use server::{Server, ServerEvent};
-pub use stall::Stall;
+pub use stall::{OVERSLEPT, Stall};
 
 use std::time::Duration;
 

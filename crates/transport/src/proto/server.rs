@@ -207,7 +207,7 @@ impl Server {
     }
 
     /// For how long the client has taken nothing of what waits for it, where that is too long: [`Server::fail`] it.
-    pub fn stalled(&self, now: Instant) -> Option<Duration> {
+    pub fn stalled(&mut self, now: Instant) -> Option<Duration> {
         self.stall.is_over(now)
     }
 

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+/// Who looks at the clock this long after it ran out has stood still, and first takes note of what came meanwhile.
+pub const OVERSLEPT: Duration = Duration::from_secs(1);
+
 /// A clock that runs while something waits for the consumer, and begins again each time it takes something.
 ///
 /// A consumer that answers pings and takes nothing is alive, but its query holds what queries hold: a place, memory, a
@@ -35,7 +38,13 @@ impl Stall {
     }
 
     /// The limit, where the consumer has taken nothing for as long.
-    pub fn is_over(&self, now: Instant) -> Option<Duration> {
-        self.limit.filter(|_| self.deadline().is_some_and(|deadline| now >= deadline))
+    pub fn is_over(&mut self, now: Instant) -> Option<Duration> {
+        let (limit, deadline) = (self.limit?, self.deadline()?);
+        if now.checked_duration_since(deadline)? <= OVERSLEPT {
+            return Some(limit);
+        }
+        // What the consumer has taken meanwhile is not known yet.
+        self.waits_since = (now + OVERSLEPT).checked_sub(limit);
+        None
     }
 }

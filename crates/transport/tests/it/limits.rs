@@ -182,6 +182,19 @@ async fn a_crowd_of_strangers_lets_clients_through() {
 }
 
 #[tokio::test]
+async fn a_shutdown_does_not_wait_for_strangers() {
+    let hour = Duration::from_secs(3600);
+    let config = ServerConfig { handshake_timeout: hour, shutdown_grace: hour, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let stranger = socket(&server).await;
+    // Whoever comes later has been let in after it.
+    whole(&mut server.connect().await, 5, plan(2)).await;
+    server.stop.send(true).expect("it runs");
+    within(server.ended).await.expect("no panic").expect("a clean end");
+    is_closed(stranger).await;
+}
+
+#[tokio::test]
 async fn strangers_are_given_no_memory() {
     let server = Running::start(ServerConfig::default()).await;
     let long = Hello { token: "t".repeat(HELLO_BYTES_MAX as usize), ..Hello::default() }.encode();
@@ -197,6 +210,12 @@ async fn strangers_are_given_no_memory() {
         panic!("a token that nobody can say")
     };
     assert!(error.to_string().contains("token"), "{error}");
+    // A client does not try.
+    let token = "t".repeat(4097);
+    let error =
+        Connection::connect(&server.endpoint, &ClientConfig { token, ..ClientConfig::default() }).await;
+    let error = error.map(drop).expect_err("it can't be said").to_string();
+    assert_eq!(error, "a token of 4097 bytes: it has 4096 at most");
 }
 
 #[tokio::test]

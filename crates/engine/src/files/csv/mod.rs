@@ -20,7 +20,7 @@ use self::boundaries::{Boundaries, Checked, Unclosed};
 use self::values::Guess;
 use super::by_name::{Batches, Format, Part, Wanted, until_end};
 use super::columns;
-use super::text::{CHUNK_BYTES, batch_rows_for, line_of, text_start};
+use super::text::{CHUNK_BYTES, Growth, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
 use crate::error::{EngineError, Result};
 
 /// Records of each file that tell the types of its columns.
@@ -50,6 +50,16 @@ fn records(path: &Path, offset: u64) -> io::Result<csv::Reader<Checked<File>>> {
     let mut reader = csv::ReaderBuilder::new();
     reader.has_headers(false).flexible(true).buffer_capacity(CHUNK_BYTES);
     Ok(reader.from_reader(Checked::new(file, offset)))
+}
+
+/// The text of whole records.
+type Text = BufReader<Checked<Take<File>>>;
+
+fn text(path: &Path, range: Range<u64>) -> io::Result<Text> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(range.start))?;
+    let checked = Checked::new(file.take(range.end - range.start), range.start);
+    Ok(BufReader::with_capacity(CHUNK_BYTES, checked))
 }
 
 /// What reading bytes of a file has failed with.
@@ -140,9 +150,7 @@ impl Format for Csv {
         };
         let start = record_start(start)?.max(header.end);
         let end = record_start(end)?.max(start);
-        let mut file = File::open(path).map_err(|e| failed(path, &e))?;
-        file.seek(SeekFrom::Start(start)).map_err(|e| failed(path, &e))?;
-        let bytes = BufReader::with_capacity(CHUNK_BYTES, Checked::new(file.take(end - start), start));
+        let bytes = text(path, start..end).map_err(|e| failed(path, &e))?;
         let first = FIRST_BATCH_RECORDS.min(batch_rows.max(1));
         let mut reading = Reading {
             bytes,
@@ -161,7 +169,7 @@ impl Format for Csv {
 
 /// The records of a part, as they are read.
 struct Reading {
-    bytes: BufReader<Checked<Take<File>>>,
+    bytes: Text,
     /// Where the next record begins in the file.
     offset: u64,
     decoder: Option<Decoder>,
@@ -189,6 +197,16 @@ impl Reading {
             self.offset += count as u64;
             if ends || decoder.capacity() == 0 {
                 break;
+            }
+            match growth(self.offset - first, self.decoder_rows - decoder.capacity()) {
+                Growth::GoesOn => {}
+                Growth::Fewer(rows) => {
+                    self.bytes = text(&path, first..self.part.range.end).map_err(|e| failed(&path, &e))?;
+                    self.offset = first;
+                    self.decoder_rows = rows;
+                    decoder = self.new_decoder();
+                }
+                Growth::TooLong => return Err(self.too_long(first)),
             }
         }
         let Some(texts) = decoder.flush().map_err(|e| self.misshapen(first, &e))? else { return Ok(None) };
@@ -243,6 +261,13 @@ impl Reading {
             "columns have the types of the first {SAMPLE_RECORDS} records of each file: move this record among them"
         );
         EngineError::bad_file(message, hint)
+    }
+
+    /// A record that takes more memory than any may.
+    fn too_long(&self, first: u64) -> EngineError {
+        let (path, max) = (self.part.path.display(), RECORD_BYTES_MAX >> 20);
+        let message = format!("{path}{}: a record is longer than {max} MiB", self.line(first, 0));
+        EngineError::bad_file(message, "is there a newline after each record?")
     }
 
     /// Where a record of the batch that begins at an offset is.

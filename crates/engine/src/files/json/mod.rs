@@ -2,10 +2,12 @@
 
 mod shape;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
+use std::rc::Rc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, DataType, Fields, Schema};
@@ -15,7 +17,7 @@ use serde_json::Value;
 
 use self::shape::Shapes;
 use super::by_name::{Batches, Format, Part, Wanted, until_end};
-use super::text::{CHUNK_BYTES, RECORD_BYTES_MAX, batch_rows_for, line_of, text_start};
+use super::text::{CHUNK_BYTES, Growth, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
 use crate::error::{EngineError, Result};
 
 /// Bytes of each file that tell its fields. A field that first appears after them is refused.
@@ -32,12 +34,40 @@ fn failed(path: &Path, error: &io::Error) -> EngineError {
     EngineError::File(format!("{}: {error}", path.display()))
 }
 
+fn too_long() -> io::Error {
+    io::Error::other(format!("an object is longer than {} MiB", RECORD_BYTES_MAX >> 20))
+}
+
+/// Some bytes of a file.
+type Text = BufReader<io::Take<File>>;
+
+fn text(path: &Path, range: Range<u64>) -> io::Result<Text> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(range.start))?;
+    Ok(BufReader::with_capacity(CHUNK_BYTES, file.take(range.end - range.start)))
+}
+
+/// Bytes of a file until an allowance is used up, which is renewed from time to time.
+struct Allowed {
+    file: File,
+    left: Rc<Cell<u64>>,
+}
+
+impl Read for Allowed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        let left = self.left.get().checked_sub(count as u64).ok_or_else(too_long)?;
+        self.left.set(left);
+        Ok(count)
+    }
+}
+
 /// A line from here on, without its end; false at the end of the file.
 fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let count = file.by_ref().take(RECORD_BYTES_MAX).read_until(b'\n', line)?;
     if count as u64 == RECORD_BYTES_MAX {
-        return Err(io::Error::other(format!("a line is longer than {RECORD_BYTES_MAX} bytes")));
+        return Err(too_long());
     }
     Ok(count > 0)
 }
@@ -79,10 +109,12 @@ impl Format for Json {
         let mut file = File::open(path).map_err(io_failed)?;
         let start = text_start(&mut file).map_err(io_failed)?;
         file.seek(SeekFrom::Start(start)).map_err(io_failed)?;
-        let mut file = BufReader::with_capacity(CHUNK_BYTES, file);
+        let left = Rc::new(Cell::new(RECORD_BYTES_MAX));
+        let mut file = BufReader::with_capacity(CHUNK_BYTES, Allowed { file, left: left.clone() });
         if lines {
             let (mut line, mut number, mut bytes) = (Vec::new(), 0, 0);
             while bytes < SAMPLE_BYTES && read_line(&mut file, &mut line).map_err(io_failed)? {
+                left.set(RECORD_BYTES_MAX);
                 number += 1;
                 bytes += line.len() as u64;
                 if is_blank(&line) {
@@ -105,7 +137,11 @@ impl Format for Json {
             while (objects.byte_offset() as u64) < SAMPLE_BYTES
                 && let Some(object) = objects.next()
             {
-                let object = object.map_err(|e| not_json(path, e.line(), &reason(&e)))?;
+                let object = object.map_err(|e| match e.is_io() {
+                    true => failed(path, &e.into()),
+                    false => not_json(path, e.line(), &reason(&e)),
+                })?;
+                left.set(RECORD_BYTES_MAX);
                 let learned = shapes.add(&object).map_err(|e| not_json(path, 1, &reason(&e)))?;
                 if let Some(problem) = learned {
                     let line = line_of(path, objects.byte_offset() as u64).unwrap_or(1);
@@ -127,9 +163,7 @@ impl Format for Json {
     fn read(&self, part: Part, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
         let path = part.path.clone();
         let range = own_range(&part).map_err(|e| failed(&path, &e))?;
-        let mut file = File::open(&path).map_err(|e| failed(&path, &e))?;
-        file.seek(SeekFrom::Start(range.start)).map_err(|e| failed(&path, &e))?;
-        let bytes = BufReader::with_capacity(CHUNK_BYTES, file.take(range.end - range.start));
+        let bytes = text(&path, range.clone()).map_err(|e| failed(&path, &e))?;
         let batch_rows = batch_rows.max(1);
         let first = FIRST_BATCH_OBJECTS.min(batch_rows);
         let mut reading = Reading {
@@ -186,7 +220,7 @@ fn own_range(part: &Part) -> io::Result<Range<u64>> {
 
 /// The objects of a part, as they are read.
 struct Reading {
-    bytes: BufReader<io::Take<File>>,
+    bytes: Text,
     offset: u64,
     decoder: Option<Decoder>,
     /// Objects of the decoder's batches.
@@ -213,10 +247,17 @@ impl Reading {
             if ends || count < given {
                 break;
             }
-            if self.offset - first > RECORD_BYTES_MAX && decoder.len() <= 1 {
-                let long =
-                    ArrowError::JsonError(format!("an object is longer than {RECORD_BYTES_MAX} bytes"));
-                return Err(self.unfit(first, &long));
+            let complete = decoder.len() - usize::from(decoder.has_partial_record());
+            match growth(self.offset - first, complete) {
+                Growth::GoesOn => {}
+                Growth::Fewer(rows) => {
+                    let range = first..self.part.range.end;
+                    self.bytes = text(&self.part.path, range).map_err(|e| failed(&self.part.path, &e))?;
+                    self.offset = first;
+                    self.decoder_rows = rows;
+                    decoder = self.new_decoder(rows)?;
+                }
+                Growth::TooLong => return Err(failed(&self.part.path, &too_long())),
             }
         }
         let Some(rows) = decoder.flush().map_err(|e| self.unfit(first, &e))? else { return Ok(None) };

@@ -38,6 +38,26 @@ fn a_consumer_that_answers_pings_and_takes_nothing_is_over_its_time() {
 }
 
 #[test]
+fn a_node_that_stood_still_itself_first_hears_what_came_meanwhile() {
+    let mut pair = Pair::accepted(window(2));
+    pair.fill_and_wait();
+    pair.deliver_to_client();
+    pair.client.consumed(1, &Progress::default());
+    // Suspended, with the credit in the socket's buffer.
+    pair.now += 5 * STALL;
+    assert_eq!(pair.server.stalled(pair.now), None);
+    assert_eq!(pair.server.stall_deadline(), Some(pair.now + OVERSLEPT));
+    pair.deliver_to_server();
+    assert_eq!(pair.server.stall_deadline(), None);
+    // Nothing has come of one that takes nothing.
+    pair.fill_and_wait();
+    pair.now += 5 * STALL;
+    assert_eq!(pair.server.stalled(pair.now), None);
+    pair.now += OVERSLEPT;
+    assert_eq!(pair.server.stalled(pair.now), Some(STALL));
+}
+
+#[test]
 fn a_slow_consumer_has_its_time_for_each_batch() {
     let mut pair = Pair::accepted(window(2));
     for _ in 0..20 {
