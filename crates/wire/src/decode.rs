@@ -168,10 +168,6 @@ pub(crate) trait Source {
     fn node(&mut self) -> Result<(usize, usize)>;
     /// The valid rows of an array that has NULLs.
     fn nulls(&mut self, len: usize, null_count: usize) -> Result<NullBuffer>;
-    /// A buffer of just so many bytes.
-    fn raw(&mut self, bytes: usize) -> Result<Buffer>;
-    /// A buffer.
-    fn any_raw(&mut self) -> Result<Buffer>;
     /// Bits of `len` values.
     fn booleans(&mut self, len: usize) -> Result<Buffer>;
     /// Values of a type of fixed width.
@@ -184,6 +180,8 @@ pub(crate) trait Source {
         len: usize,
         nulls: Option<&NullBuffer>,
     ) -> Result<(Buffer, Buffer)>;
+    /// Views of `len` rows into one buffer, and that buffer.
+    fn views(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<(Buffer, Buffer)>;
     /// Nothing may be left.
     fn end(self) -> Result<()>;
 }
@@ -195,6 +193,19 @@ struct PlainReader<'a> {
     body: Body,
 }
 
+impl PlainReader<'_> {
+    /// A buffer of just so many bytes.
+    fn raw(&mut self, bytes: usize) -> Result<Buffer> {
+        exactly(self.any_raw()?, bytes)
+    }
+
+    /// A buffer.
+    fn any_raw(&mut self) -> Result<Buffer> {
+        let bytes = self.slices.u32()? as usize;
+        self.body.next(bytes)
+    }
+}
+
 impl Source for PlainReader<'_> {
     fn node(&mut self) -> Result<(usize, usize)> {
         Ok((self.nodes.u32()? as usize, self.nodes.u32()? as usize))
@@ -202,15 +213,6 @@ impl Source for PlainReader<'_> {
 
     fn nulls(&mut self, len: usize, _: usize) -> Result<NullBuffer> {
         Ok(NullBuffer::new(BooleanBuffer::new(self.raw(len.div_ceil(8))?, 0, len)))
-    }
-
-    fn raw(&mut self, bytes: usize) -> Result<Buffer> {
-        exactly(self.any_raw()?, bytes)
-    }
-
-    fn any_raw(&mut self) -> Result<Buffer> {
-        let bytes = self.slices.u32()? as usize;
-        self.body.next(bytes)
     }
 
     fn booleans(&mut self, len: usize) -> Result<Buffer> {
@@ -236,6 +238,10 @@ impl Source for PlainReader<'_> {
         _: Option<&NullBuffer>,
     ) -> Result<(Buffer, Buffer)> {
         Ok((self.offsets::<O>(len)?, self.any_raw()?))
+    }
+
+    fn views(&mut self, len: usize, _: Option<&NullBuffer>) -> Result<(Buffer, Buffer)> {
+        Ok((self.raw(bytes_of::<u128>(len)?)?, self.any_raw()?))
     }
 
     fn end(self) -> Result<()> {
@@ -291,8 +297,7 @@ impl<S: Source> Walk<S> {
             LargeBinary => self.bytes::<i64>(data_type),
             Utf8View | BinaryView => {
                 let (len, nulls) = self.nullable()?;
-                let views = self.source.raw(bytes_of::<u128>(len)?)?;
-                let data = self.source.any_raw()?;
+                let (views, data) = self.source.views(len, nulls.as_ref())?;
                 let array = builder(data_type, len, nulls).add_buffer(views);
                 Ok(if data.is_empty() { array } else { array.add_buffer(data) }.build()?)
             }
@@ -319,10 +324,10 @@ impl<S: Source> Walk<S> {
             }
             Union(fields, mode) => {
                 let (len, _) = self.source.node()?;
-                let ids = self.source.raw(len)?;
+                let ids = self.source.fixed(&Int8, len, None)?;
                 let mut array = builder(data_type, len, None).add_buffer(ids);
                 if *mode == UnionMode::Dense {
-                    array = array.add_buffer(self.source.raw(bytes_of::<i32>(len)?)?);
+                    array = array.add_buffer(self.source.fixed(&Int32, len, None)?);
                 }
                 for (_, field) in fields.iter() {
                     let child = self.array(field.data_type())?;
@@ -389,8 +394,9 @@ impl<S: Source> Walk<S> {
 
     fn list_view<O: OffsetSizeTrait>(&mut self, data_type: &DataType, item: &DataType) -> Result<ArrayData> {
         let (len, nulls) = self.nullable()?;
-        let offsets = self.source.raw(bytes_of::<O>(len)?)?;
-        let sizes = self.source.raw(bytes_of::<O>(len)?)?;
+        let integers = if O::IS_LARGE { DataType::Int64 } else { DataType::Int32 };
+        let offsets = self.source.fixed(&integers, len, None)?;
+        let sizes = self.source.fixed(&integers, len, None)?;
         let values = self.array(item)?;
         Ok(builder(data_type, len, nulls)
             .add_buffer(offsets)

@@ -165,11 +165,9 @@ impl Encoder {
 pub(crate) trait Sink {
     /// The valid rows of an array that has NULLs.
     fn nulls(&mut self, nulls: &NullBuffer);
-    /// A buffer as it is.
-    fn raw(&mut self, buffer: Buffer);
     fn booleans(&mut self, values: &BooleanBuffer);
-    /// Values of a type of fixed width.
-    fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>);
+    /// Values of a type of fixed width, one for each row.
+    fn fixed(&mut self, data_type: &DataType, rows: usize, values: Buffer, nulls: Option<&NullBuffer>);
     /// Where rows of lists begin and end.
     fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>);
     /// Strings or binary values.
@@ -179,6 +177,8 @@ pub(crate) trait Sink {
         values: &Buffer,
         nulls: Option<&NullBuffer>,
     );
+    /// Views, and what they point to.
+    fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Result<()>;
 }
 
 /// The plain layout: every buffer as it is.
@@ -192,15 +192,11 @@ impl Sink for PlainSink {
         self.buffers.push(nulls.inner().sliced());
     }
 
-    fn raw(&mut self, buffer: Buffer) {
-        self.buffers.push(buffer);
-    }
-
     fn booleans(&mut self, values: &BooleanBuffer) {
         self.buffers.push(values.sliced());
     }
 
-    fn fixed(&mut self, _: &DataType, values: Buffer, _: Option<&NullBuffer>) {
+    fn fixed(&mut self, _: &DataType, _: usize, values: Buffer, _: Option<&NullBuffer>) {
         self.buffers.push(values);
     }
 
@@ -225,6 +221,42 @@ impl Sink for PlainSink {
         self.offsets(offsets);
         let (start, len) = used(offsets);
         self.buffers.push(values.slice_with_length(start, len));
+    }
+
+    /// Views as they are where all values lie in them; else the values that are
+    /// used move into one buffer, in order.
+    fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Result<()> {
+        let views = array.views();
+        let is_long = |view: u128| view as u32 > MAX_INLINE_VIEW_LEN;
+        if !views.iter().any(|&view| is_long(view)) {
+            self.buffers.push(views.inner().clone());
+            self.buffers.push(Buffer::default());
+            return Ok(());
+        }
+        let mut moved = Vec::with_capacity(views.len());
+        let mut data = Vec::new();
+        for (row, &raw) in views.iter().enumerate() {
+            moved.push(match is_long(raw) {
+                // What a NULL's view says is nobody's business, and may lie.
+                true if array.is_null(row) => 0,
+                true => {
+                    let view = ByteView::from(raw);
+                    let start = view.offset as usize;
+                    let bytes = &array.data_buffers()[view.buffer_index as usize];
+                    let offset = u32::try_from(data.len()).map_err(|_| WireError::TooLarge {
+                        what: "values of a view column",
+                        bytes: data.len() as u64,
+                        limit: u64::from(u32::MAX),
+                    })?;
+                    data.extend_from_slice(&bytes[start..start + view.length as usize]);
+                    view.with_buffer_index(0).with_offset(offset).as_u128()
+                }
+                false => raw,
+            });
+        }
+        self.buffers.push(Buffer::from_vec(moved));
+        self.buffers.push(Buffer::from_vec(data));
+        Ok(())
     }
 }
 
@@ -257,8 +289,14 @@ impl<S: Sink> Walk<S> {
             LargeUtf8 => self.byte_array(array.as_string::<i64>()),
             Binary => self.byte_array(array.as_binary::<i32>()),
             LargeBinary => self.byte_array(array.as_binary::<i64>()),
-            Utf8View => self.views(array.as_string_view()),
-            BinaryView => self.views(array.as_binary_view()),
+            Utf8View => {
+                self.node(array);
+                self.sink.views(array.as_string_view())
+            }
+            BinaryView => {
+                self.node(array);
+                self.sink.views(array.as_binary_view())
+            }
             List(_) => self.list(array.as_list::<i32>()),
             LargeList(_) => self.list(array.as_list::<i64>()),
             ListView(_) => self.list_view(array.as_list_view::<i32>()),
@@ -300,7 +338,7 @@ impl<S: Sink> Walk<S> {
                 let data = array.to_data();
                 let values = &data.buffers()[0];
                 let values = values.slice_with_length(data.offset() * width, data.len() * width);
-                self.sink.fixed(fixed, values, array.nulls());
+                self.sink.fixed(fixed, array.len(), values, array.nulls());
                 Ok(())
             }
         }
@@ -327,43 +365,6 @@ impl<S: Sink> Walk<S> {
         Ok(())
     }
 
-    /// Views as they are where all values lie in them; else the values that are
-    /// used move into one buffer, in order.
-    fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Result<()> {
-        self.node(array);
-        let views = array.views();
-        let is_long = |view: u128| view as u32 > MAX_INLINE_VIEW_LEN;
-        if !views.iter().any(|&view| is_long(view)) {
-            self.sink.raw(views.inner().clone());
-            self.sink.raw(Buffer::default());
-            return Ok(());
-        }
-        let mut moved = Vec::with_capacity(views.len());
-        let mut data = Vec::new();
-        for (row, &raw) in views.iter().enumerate() {
-            moved.push(match is_long(raw) {
-                // What a NULL's view says is nobody's business, and may lie.
-                true if array.is_null(row) => 0,
-                true => {
-                    let view = ByteView::from(raw);
-                    let start = view.offset as usize;
-                    let bytes = &array.data_buffers()[view.buffer_index as usize];
-                    let offset = u32::try_from(data.len()).map_err(|_| WireError::TooLarge {
-                        what: "values of a view column",
-                        bytes: data.len() as u64,
-                        limit: u64::from(u32::MAX),
-                    })?;
-                    data.extend_from_slice(&bytes[start..start + view.length as usize]);
-                    view.with_buffer_index(0).with_offset(offset).as_u128()
-                }
-                false => raw,
-            });
-        }
-        self.sink.raw(Buffer::from_vec(moved));
-        self.sink.raw(Buffer::from_vec(data));
-        Ok(())
-    }
-
     fn list<O: OffsetSizeTrait>(&mut self, list: &GenericListArray<O>) -> Result<()> {
         self.node(list);
         self.sink.offsets(list.offsets());
@@ -384,15 +385,16 @@ impl<S: Sink> Walk<S> {
             let start = list.value_offsets()[row].as_usize();
             indices.extend((start..start + size.as_usize()).map(|i| i as u64));
         }
-        self.sink.raw(Buffer::from_vec(offsets));
-        self.sink.raw(Buffer::from_vec(sizes));
+        let integers = if O::IS_LARGE { DataType::Int64 } else { DataType::Int32 };
+        self.sink.fixed(&integers, list.len(), Buffer::from_vec(offsets), None);
+        self.sink.fixed(&integers, list.len(), Buffer::from_vec(sizes), None);
         let indices = UInt64Array::from(indices);
         self.array(&take_rows(list.values(), &indices)?)
     }
 
     fn union(&mut self, union: &UnionArray, mode: UnionMode) -> Result<()> {
         self.nodes.push(Node { len: union.len(), nulls: 0 });
-        self.sink.raw(union.type_ids().inner().clone());
+        self.sink.fixed(&DataType::Int8, union.len(), union.type_ids().inner().clone(), None);
         let DataType::Union(fields, _) = union.data_type() else {
             return Err(malformed("message", "a union without fields"));
         };
@@ -409,7 +411,7 @@ impl<S: Sink> Walk<S> {
                         rows.len() as i32 - 1
                     })
                     .collect();
-                self.sink.raw(Buffer::from_vec(moved));
+                self.sink.fixed(&DataType::Int32, union.len(), Buffer::from_vec(moved), None);
                 for (id, _) in fields.iter() {
                     let rows = Int32Array::from(std::mem::take(&mut used[id as usize & 127]));
                     self.array(&take_rows(union.child(id), &rows)?)?;
@@ -429,7 +431,7 @@ impl<S: Sink> Walk<S> {
         // A key below a NULL may point anywhere; receivers are right to refuse it.
         let has_nulls = keys.null_count() > 0;
         if used.iter().all(|&used| used) && !has_nulls {
-            self.sink.fixed(&K::DATA_TYPE, keys.values().inner().clone(), keys.nulls());
+            self.sink.fixed(&K::DATA_TYPE, keys.len(), keys.values().inner().clone(), keys.nulls());
             return self.array(values);
         }
         let mut next = 0;
@@ -445,7 +447,7 @@ impl<S: Sink> Walk<S> {
             .iter()
             .map(|key| key.map_or(K::Native::ZERO, |key| K::Native::usize_as(places[key.as_usize()])))
             .collect();
-        self.sink.fixed(&K::DATA_TYPE, Buffer::from_vec(moved), keys.nulls());
+        self.sink.fixed(&K::DATA_TYPE, keys.len(), Buffer::from_vec(moved), keys.nulls());
         if next == values.len() {
             return self.array(values);
         }

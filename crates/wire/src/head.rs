@@ -19,6 +19,10 @@ pub(crate) enum Layout {
     },
 }
 
+/// Numbers of the layouts. 1 was a light layout in which views, union types and intervals travelled as they are.
+const PLAIN: u8 = 0;
+const LIGHT: u8 = 2;
+
 /// What stands before the tables of a message.
 pub(crate) struct Head {
     pub(crate) rows: u32,
@@ -34,7 +38,7 @@ impl Head {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.rows);
         out.put_u8(self.compression as u8);
-        out.put_u8(u8::from(self.layout != Layout::Plain));
+        out.put_u8(if self.layout == Layout::Plain { PLAIN } else { LIGHT });
         out.put_u16(0);
         out.put_u32(self.nodes);
         out.put_u32(self.slices);
@@ -52,8 +56,8 @@ impl Head {
         let (layout, reserved) = (reader.u8()?, reader.u16()?);
         let (nodes, slices, body_bytes) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let layout = match (layout, reserved) {
-            (0, 0) => Layout::Plain,
-            (1, 0) => Layout::Light { schemes_bytes: reader.u32()?, unpacked_bytes: reader.u32()? },
+            (PLAIN, 0) => Layout::Plain,
+            (LIGHT, 0) => Layout::Light { schemes_bytes: reader.u32()?, unpacked_bytes: reader.u32()? },
             _ => return Err(malformed("message", format!("unknown layout {layout}.{reserved}"))),
         };
         let head = Self { rows, compression, layout, nodes, slices, body_bytes };

@@ -21,7 +21,7 @@ macro_rules! with_int {
             Int32 | Date32 | Time32(_) | Decimal32(_, _) | Interval(IntervalUnit::YearMonth) => with!(i32),
             Int64 | Date64 | Time64(_) | Timestamp(_, _) | Duration(_) | Decimal64(_, _) => with!(i64),
             UInt8 => with!(u8),
-            UInt16 => with!(u16),
+            UInt16 | Float16 => with!(u16),
             UInt32 => with!(u32),
             UInt64 => with!(u64),
             Decimal128(_, _) => with!(i128),
@@ -35,9 +35,11 @@ mod bits;
 mod choose;
 mod codes;
 mod floats;
+mod intervals;
 mod ints;
 mod reader;
 mod strings;
+mod views;
 mod writer;
 
 pub(crate) use choose::Columns;

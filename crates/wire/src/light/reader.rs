@@ -2,11 +2,11 @@
 
 use arrow_array::OffsetSizeTrait;
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, IntervalUnit};
 
 use super::floats::Float;
 use super::ints::{DICTIONARY_VALUES_MAX, Int};
-use super::{COMPRESSED_FLAG, Scheme, floats, ints, strings};
+use super::{COMPRESSED_FLAG, Scheme, floats, intervals, ints, strings, views};
 use crate::bytes::Reader;
 use crate::decode::{Body, Source, bytes_of, exactly, fixed_bytes};
 use crate::error::{Result, WireError, malformed};
@@ -93,6 +93,31 @@ impl<'a> LightReader<'a> {
         Ok(spread::<N>(values, nulls))
     }
 
+    /// Values that all have so many bytes, `bytes` with those below NULLs.
+    fn fixed_binary(
+        &mut self,
+        width: usize,
+        bytes: usize,
+        nulls: Option<&NullBuffer>,
+        len: usize,
+    ) -> Result<Buffer> {
+        let (scheme, count) = (self.scheme()?, valid(len, nulls));
+        let decoded = strings::decode(self, scheme, count)?;
+        if decoded.lengths.iter().any(|&length| length as usize != width) {
+            return Err(malformed("message", format!("a value that is not of {width} bytes")));
+        }
+        let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return Ok(decoded.bytes) };
+        self.claim(bytes - decoded.bytes.len())?;
+        let mut out = vec![0; bytes];
+        let mut taken = 0;
+        for (start, end) in nulls.valid_slices() {
+            let run = &decoded.bytes[taken..taken + (end - start) * width];
+            out[start * width..end * width].copy_from_slice(run);
+            taken += run.len();
+        }
+        Ok(Buffer::from_vec(out))
+    }
+
     /// Floats, or the integers that have their bits.
     fn floats<F: Float, B: Int>(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
         let count = valid(len, nulls);
@@ -121,17 +146,6 @@ impl Source for LightReader<'_> {
         Ok(NullBuffer::new(BooleanBuffer::new(self.buffer(len.div_ceil(8))?, 0, len)))
     }
 
-    fn raw(&mut self, bytes: usize) -> Result<Buffer> {
-        self.claim(bytes)?;
-        self.buffer(bytes)
-    }
-
-    fn any_raw(&mut self) -> Result<Buffer> {
-        let buffer = self.any_buffer()?;
-        self.claim(buffer.len())?;
-        Ok(buffer)
-    }
-
     fn booleans(&mut self, len: usize) -> Result<Buffer> {
         let bytes = len.div_ceil(8);
         self.claim(bytes)?;
@@ -147,15 +161,24 @@ impl Source for LightReader<'_> {
 
     fn fixed(&mut self, data_type: &DataType, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
         let bytes = fixed_bytes(data_type, len)?;
+        if let DataType::FixedSizeBinary(width) = data_type {
+            return self.fixed_binary(*width as usize, bytes, nulls, len);
+        }
         self.claim(bytes)?;
         match data_type {
+            DataType::Interval(IntervalUnit::DayTime) => {
+                let (days, milliseconds) = (self.ints::<i32>(len, nulls)?, self.ints::<i32>(len, nulls)?);
+                Ok(intervals::day_time(&days, &milliseconds))
+            }
+            DataType::Interval(IntervalUnit::MonthDayNano) => {
+                let (months, days) = (self.ints::<i32>(len, nulls)?, self.ints::<i32>(len, nulls)?);
+                let nanoseconds = self.ints::<i64>(len, nulls)?;
+                Ok(intervals::month_day_nano(&months, &days, &nanoseconds))
+            }
             DataType::Float32 => self.floats::<f32, u32>(len, nulls),
             DataType::Float64 => self.floats::<f64, u64>(len, nulls),
             other => with_int!(other, N => self.ints::<N>(len, nulls), {
-                match self.scheme()? {
-                    Scheme::Plain => self.buffer(bytes),
-                    other => Err(malformed("message", format!("{other:?} {data_type}"))),
-                }
+                Err(malformed("message", format!("no layout for {other}")))
             }),
         }
     }
@@ -179,6 +202,25 @@ impl Source for LightReader<'_> {
         let scheme = self.scheme()?;
         let decoded = strings::decode(self, scheme, valid(len, nulls))?;
         Ok((offsets::<O>(&decoded.lengths, len, nulls)?, decoded.bytes))
+    }
+
+    fn views(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<(Buffer, Buffer)> {
+        self.claim(bytes_of::<u128>(len)?)?;
+        let count = valid(len, nulls);
+        // Short values are decoded first, and then lie in the views: no memory that was announced is for them.
+        let inline = count * views::INLINE_BYTES;
+        self.unclaimed_bytes = self.unclaimed_bytes.saturating_add(inline);
+        let scheme = self.scheme()?;
+        let decoded = strings::decode(self, scheme, count)?;
+        let lengths = decoded.lengths.iter().map(|&length| length as usize);
+        let short: usize = lengths.filter(|&length| length <= views::INLINE_BYTES).sum();
+        self.claim(inline - short)?;
+        if decoded.bytes.len() > u32::MAX as usize {
+            return Err(malformed("message", "views of more than 4 GB"));
+        }
+        let views = Buffer::from_vec(views::build(&decoded.lengths, &decoded.bytes));
+        let bytes = if short == decoded.bytes.len() { Buffer::default() } else { decoded.bytes };
+        Ok((spread::<u128>(views, nulls), bytes))
     }
 
     fn end(self) -> Result<()> {

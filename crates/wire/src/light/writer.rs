@@ -2,20 +2,22 @@
 
 use std::marker::PhantomData;
 
-use arrow_array::OffsetSizeTrait;
+use arrow_array::types::ByteViewType;
+use arrow_array::{GenericByteViewArray, OffsetSizeTrait};
 use arrow_buffer::{
     ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer, ToByteSlice,
 };
-use arrow_schema::DataType;
+use arrow_schema::{DataType, IntervalUnit};
 use fsst::Compressor;
 
 use super::choose::{Columns, Site};
 use super::floats::Float;
 use super::ints::Int;
 use super::strings::Strings;
-use super::{Encoded, Scheme, floats, ints, strings};
+use super::{Encoded, Scheme, floats, intervals, ints, strings, views};
 use crate::codec::{Compression, Packer};
 use crate::encode::Sink;
+use crate::error::Result;
 use crate::layout::padding;
 
 /// Rows of a sample.
@@ -63,11 +65,6 @@ impl Sink for LightWriter<'_> {
         }
     }
 
-    fn raw(&mut self, buffer: Buffer) {
-        self.count(buffer.len());
-        self.buffers.push((buffer, true));
-    }
-
     fn booleans(&mut self, values: &BooleanBuffer) {
         self.count(values.len().div_ceil(8));
         let set = values.count_set_bits();
@@ -75,11 +72,28 @@ impl Sink for LightWriter<'_> {
         self.site(&Opaque { values: values.sliced(), constant });
     }
 
-    fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>) {
+    fn fixed(&mut self, data_type: &DataType, rows: usize, values: Buffer, nulls: Option<&NullBuffer>) {
         self.count(values.len());
         match data_type {
             DataType::Float32 => self.site(&Floats::<f32, u32>::new(values, nulls)),
             DataType::Float64 => self.site(&Floats::<f64, u64>::new(values, nulls)),
+            DataType::Interval(IntervalUnit::DayTime) => {
+                let (days, milliseconds) = intervals::of_day_time(&dense(values, nulls));
+                self.site(&Ints { values: days });
+                self.site(&Ints { values: milliseconds });
+            }
+            DataType::Interval(IntervalUnit::MonthDayNano) => {
+                let (months, days, nanoseconds) = intervals::of_month_day_nano(&dense(values, nulls));
+                self.site(&Ints { values: months });
+                self.site(&Ints { values: days });
+                self.site(&Ints { values: nanoseconds });
+            }
+            DataType::FixedSizeBinary(width) => {
+                let width = *width as usize;
+                let bytes = dense_of_width(values, width, nulls);
+                let count = nulls.map_or(rows, |nulls| rows - nulls.null_count());
+                self.site(&Texts { values: Strings { lengths: vec![width as u32; count].into(), bytes } });
+            }
             other => with_int!(other, N => self.site(&Ints { values: dense::<N>(values, nulls) }), {
                 self.site(&Opaque { values, constant: None });
             }),
@@ -115,6 +129,14 @@ impl Sink for LightWriter<'_> {
         }
         self.site(&Texts { values: Strings { lengths: kept.into(), bytes } });
     }
+
+    fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Result<()> {
+        let (values, long_bytes) = views::gather(array)?;
+        self.count(array.views().inner().len());
+        self.count(long_bytes);
+        self.site(&Texts { values });
+        Ok(())
+    }
 }
 
 /// Bytes of offsets in the plain layout, which has none where there are no rows.
@@ -129,6 +151,15 @@ fn dense<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Scal
     let mut kept = Vec::with_capacity(nulls.len() - nulls.null_count());
     nulls.valid_slices().for_each(|(start, end)| kept.extend_from_slice(&values[start..end]));
     kept.into()
+}
+
+/// The same of values that are so many bytes each.
+fn dense_of_width(values: Buffer, width: usize, nulls: Option<&NullBuffer>) -> Buffer {
+    let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return values };
+    let mut kept = Vec::with_capacity((nulls.len() - nulls.null_count()) * width);
+    let slices = nulls.valid_slices();
+    slices.for_each(|(start, end)| kept.extend_from_slice(&values[start * width..end * width]));
+    Buffer::from_vec(kept)
 }
 
 /// Where a sample begins, and how many rows it has.

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::{IntervalDayTime, IntervalMonthDayNano};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float32Array,
-    Float64Array, Int64Array, ListArray, RecordBatch, StringArray, UInt64Array, types::Int32Type,
+    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
+    Decimal256Array, FixedSizeBinaryArray, Float16Array, Float32Array, Float64Array, Int64Array,
+    IntervalDayTimeArray, IntervalMonthDayNanoArray, LargeStringArray, ListArray, RecordBatch, StringArray,
+    StringViewArray, UInt64Array, types::Int32Type,
 };
-use arrow_buffer::{Buffer, i256};
+use arrow_buffer::{Buffer, NullBuffer, i256};
 use lightship_wire::{Codec, Encoder, WireError, decode, peek};
 use proptest::prelude::*;
 
@@ -90,6 +93,43 @@ fn strings_take_their_pattern() {
     assert!((sent(BinaryArray::from_iter_values(&noise)) as usize) < 8 * ROWS + 300);
     assert!(sent(StringArray::from_iter_values(std::iter::repeat_n("same", ROWS))) < 64);
     assert!(sent(StringArray::from_iter_values(std::iter::repeat_n("", ROWS))) < 64);
+}
+
+#[test]
+fn other_types_take_no_more_than_these() {
+    let texts: Vec<_> = below(4).map(|n| format!("one of the values, {n}")).collect();
+    assert!(bits(2).contains(&sent(StringViewArray::from_iter_values(&texts))));
+    assert!(bits(2).contains(&sent(LargeStringArray::from_iter_values(&texts))));
+    // Short and long values, those below NULLs as long as may be.
+    let mixed = |row: usize| (!row.is_multiple_of(3)).then(|| "x".repeat(row % 40));
+    let views: StringViewArray = (0..ROWS).map(mixed).collect();
+    let strings: StringArray = (0..ROWS).map(mixed).collect();
+    assert_eq!(sent(views.clone()), sent(strings));
+    sent(views.slice(7, ROWS - 20));
+    let binary = BinaryViewArray::from_iter_values(below(u64::MAX).map(|n| n.to_le_bytes()));
+    assert!((sent(binary) as usize) < 8 * ROWS + 300);
+
+    let ids = |row: u64| [noise(row as usize % 4).to_le_bytes(); 2].concat();
+    let ids = FixedSizeBinaryArray::try_from_iter(below(u64::MAX).map(ids)).unwrap();
+    assert!(bits(2).contains(&sent(ids)));
+    let noise = FixedSizeBinaryArray::try_from_iter(below(u64::MAX).map(|n| n.to_le_bytes())).unwrap();
+    assert!((sent(noise.clone()) as usize) < 8 * ROWS + 300);
+    let nulls = NullBuffer::from_iter((0..ROWS).map(|row| row.is_multiple_of(2)));
+    let (size, values, _) = noise.into_parts();
+    let half = FixedSizeBinaryArray::new(size, values, Some(nulls));
+    assert!((sent(half) as usize) < 4 * ROWS + ROWS / 8 + 300);
+
+    let halves = Buffer::from_vec(below(8).map(|n| (n as u16) << 10).collect::<Vec<_>>());
+    assert!(bits(3).contains(&sent(Float16Array::new(halves.into(), None))));
+    let hours = below(24).map(|n| IntervalDayTime::new(1, n as i32));
+    assert!(bits(5).contains(&sent(IntervalDayTimeArray::from_iter_values(hours))));
+    let years = below(32).map(|n| IntervalMonthDayNano::new(12 * n as i32, 0, 500));
+    assert!(bits(6).end() > &sent(IntervalMonthDayNanoArray::from_iter_values(years)));
+    let months: IntervalMonthDayNanoArray = below(32)
+        .enumerate()
+        .map(|(row, n)| row.is_multiple_of(2).then(|| IntervalMonthDayNano::new(n as i32, 0, 500)))
+        .collect();
+    assert!(bits(4).end() > &sent(months));
 }
 
 /// Symbols cost milliseconds to find, and a table in each message.
