@@ -170,13 +170,29 @@ impl CliError {
             // Errors of files begin with the path as it is.
             let place = self.place.filter(|place| !self.message.starts_with(place.as_str()));
             let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-            format!("error: {place}{}{far}{hint}", self.message)
+            printable(&format!("error: {place}{}{far}{hint}", self.message))
         };
         text.push('\n');
         // There is no one left to tell if stderr is closed.
         let _ = std::io::stderr().write_all(text.as_bytes());
         code
     }
+}
+
+/// The text without what a terminal acts upon: what servers and files say may be meant to deceive.
+fn printable(text: &str) -> String {
+    let acts = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if acts(c) => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 impl From<SourceError> for CliError {
@@ -257,6 +273,7 @@ impl From<TransportError> for CliError {
             TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(Kind::Data, message),
             TransportError::Config(_) => Self::new(Kind::Usage, message)
                 .hint("give --tls-cert, --tls-key and --token, or --insecure if the network is trusted"),
+            TransportError::Token { .. } => Self::new(Kind::Usage, message),
             TransportError::Tls(_) => Self::new(Kind::Network, message),
             TransportError::Connect { .. } => Self::new(Kind::Network, message)
                 .hint("is a node listening there? start one with `lightship node`"),
@@ -384,5 +401,16 @@ impl From<EngineError> for CliError {
             EngineError::Config(message) => Self::usage(message),
             error => error.to_failure().into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_upon_is_shown() {
+        let text = "a\u{1b}[2Jb\rc\u{9b}d\u{202e}e\n\tf é ☃";
+        assert_eq!(printable(text), "a\\u{1b}[2Jb\\u{d}c\\u{9b}d\\u{202e}e\n\tf é ☃");
     }
 }

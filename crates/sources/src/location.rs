@@ -23,6 +23,8 @@ pub enum Location {
         /// Whether rows may come through shared memory where the node is on this host;
         /// `?shm=false` for not.
         shared_memory: bool,
+        /// Whether the token may go to another host in clear: `?insecure=true`.
+        insecure: bool,
     },
     /// `lightship+unix:PATH`.
     NodeUnix {
@@ -129,7 +131,7 @@ impl Location {
         if !matches!(url.path(), "" | "/") {
             return Err(format!("a node has no databases; leave out `{}`", url.path()));
         }
-        let (mut tls, mut shared_memory) = (Tls::Off, true);
+        let (mut tls, mut shared_memory, mut insecure) = (Tls::Off, true, false);
         for (key, value) in url.query_pairs() {
             match (&*key, &*value) {
                 ("tls", "true") => {
@@ -141,12 +143,16 @@ impl Location {
                 ("ca", path) => tls = Tls::Ca(path.into()),
                 ("shm", "true") => shared_memory = true,
                 ("shm", "false") => shared_memory = false,
+                ("insecure", "true") => insecure = true,
+                ("insecure", "false") => insecure = false,
                 (key, _) => {
-                    return Err(format!("`{key}` is not known; known are tls=true, ca=FILE and shm=false"));
+                    return Err(format!(
+                        "`{key}` is not known; known are tls=true, ca=FILE, shm=false and insecure=true"
+                    ));
                 }
             }
         }
-        Ok(Self::Node { host, port: url.port().unwrap_or(NODE_PORT), token, tls, shared_memory })
+        Ok(Self::Node { host, port: url.port().unwrap_or(NODE_PORT), token, tls, shared_memory, insecure })
     }
 }
 
@@ -210,6 +216,7 @@ mod tests {
             token: token.map(Into::into),
             tls,
             shared_memory: true,
+            insecure: false,
         };
         let unix = |shared_memory| Location::NodeUnix { path: "/run/l.sock".into(), shared_memory };
         let check = |given: &str, expected: Location| {
@@ -227,6 +234,7 @@ mod tests {
                 token: None,
                 tls: Tls::Off,
                 shared_memory: false,
+                insecure: false,
             },
         );
         check("lightship+unix:/run/l.sock", unix(true));

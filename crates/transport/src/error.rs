@@ -82,6 +82,14 @@ pub enum TransportError {
     /// Certificates or keys that can't be used.
     #[error("TLS: {0}")]
     Tls(String),
+    /// A token longer than any that is taken.
+    #[error("a token of {bytes} bytes: it has {bytes_max} at most")]
+    Token {
+        /// Its length.
+        bytes: usize,
+        /// The longest there is.
+        bytes_max: usize,
+    },
     /// A setting that is refused before anything starts.
     #[error("{0}")]
     Config(String),

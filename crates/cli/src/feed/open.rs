@@ -1,5 +1,6 @@
 //! A place to ask, and its answer.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
@@ -228,7 +229,7 @@ pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, ClientConfig), 
         Location::NodeUnix { path, shared_memory } => {
             Ok((Endpoint::Unix(path.clone()), config(None, *shared_memory)))
         }
-        Location::Node { host, port, token, tls, shared_memory } => {
+        Location::Node { host, port, token, tls, shared_memory, insecure } => {
             let tls = match tls {
                 Tls::Off => None,
                 Tls::System => {
@@ -237,11 +238,22 @@ pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, ClientConfig), 
                 }
                 Tls::Ca(path) => Some(lightship_transport::net::tls::client_with_authority(path)?),
             };
-            let endpoint = Endpoint::Tcp { host: host.clone(), port: *port, tls };
-            Ok((endpoint, config(token.as_ref(), *shared_memory)))
+            let config = config(token.as_ref(), *shared_memory);
+            if tls.is_none() && !config.token.is_empty() && !insecure && !is_this_host(host) {
+                return Err(CliError::usage(format!("the token would go to {host} in clear")).hint(
+                    "encrypt the connection with ?tls=true, or ?ca=FILE for an own authority; on a network that \
+                     you trust, ?insecure=true sends it all the same",
+                ));
+            }
+            Ok((Endpoint::Tcp { host: host.clone(), port: *port, tls }, config))
         }
         other => Err(CliError::usage(format!("{other} is not a node"))),
     }
+}
+
+/// Whether what is sent there does not leave this host.
+fn is_this_host(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The name under which SQL finds a file or folder: its own, without extension,

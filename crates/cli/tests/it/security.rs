@@ -104,6 +104,13 @@ fn tokens() {
         assert!(!outcome.stderr.contains(token), "{outcome}");
     }
     fetch(&node.uri).fails(SOURCE, &["a token is needed", "hint: give it in the URI", "LIGHTSHIP_TOKEN"]);
+    let long = "t".repeat(4097);
+    fetch(&with(&long)).fails(USAGE, &["a token of 4097 bytes: it has 4096 at most"]);
+    // To other hosts no token goes in clear, unless that is wanted: this one is not even looked up.
+    let elsewhere = |query: &str| fetch(&format!("lightship://s3cret@nowhere.invalid{query}"));
+    elsewhere("")
+        .fails(USAGE, &["the token would go to nowhere.invalid in clear", "?tls=true", "?insecure=true"]);
+    elsewhere("?insecure=true").fails(NETWORK, &["nowhere.invalid"]);
     let from_environment = |token: &str| {
         Process::start_with(&["fetch", "--quiet", &node.uri, "select 1 as a"], |c| {
             c.env("LIGHTSHIP_TOKEN", token)

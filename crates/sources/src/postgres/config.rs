@@ -116,7 +116,14 @@ impl Config {
             .or_else(|| env("PGUSER"))
             .or_else(|| env("USER"))
             .ok_or("the user is missing: postgresql://USER@host/database")?;
+        let ssl_root = ssl_root.or_else(|| env("PGSSLROOTCERT"));
+        let of_system = ssl_root.as_deref() == Some("system");
         let ssl_mode = match ssl_mode.or_else(|| env("PGSSLMODE")).as_deref() {
+            None if of_system => SslMode::VerifyFull,
+            // Anybody can get a certificate of an authority that the system trusts, for a name of his own.
+            Some(weak) if of_system && weak != "verify-full" => {
+                return Err(format!("sslrootcert=system takes sslmode=verify-full, and not `{weak}`"));
+            }
             None | Some("prefer" | "allow") => SslMode::Prefer,
             Some("disable") => SslMode::Disable,
             Some("require") => SslMode::Require,
@@ -128,7 +135,7 @@ impl Config {
                 ));
             }
         };
-        let ssl_root = ssl_root.or_else(|| env("PGSSLROOTCERT")).filter(|p| p != "system").map(PathBuf::from);
+        let ssl_root = ssl_root.filter(|_| !of_system).map(PathBuf::from);
         let connect_timeout = match timeout.or_else(|| env("PGCONNECT_TIMEOUT")) {
             None => CONNECT_TIMEOUT,
             Some(seconds) => match seconds.parse() {
@@ -224,6 +231,18 @@ mod tests {
         assert_eq!((c.host, &*c.database), (Host::Unix("/run/pg".into()), "me"));
         let c = read("postgresql://[::1]:5/db").unwrap();
         assert_eq!(c.target(), "[::1]:5/db");
+    }
+
+    #[test]
+    fn authorities_of_the_system_verify_all() {
+        let mode = |query: &str| read(&format!("postgresql://h/d?{query}")).map(|c| (c.ssl_mode, c.ssl_root));
+        let full = Ok((SslMode::VerifyFull, None));
+        assert_eq!(mode("sslrootcert=system"), full);
+        assert_eq!(mode("sslrootcert=system&sslmode=verify-full"), full);
+        for weak in ["disable", "prefer", "require", "verify-ca"] {
+            assert!(mode(&format!("sslmode={weak}&sslrootcert=system")).unwrap_err().contains(weak));
+        }
+        assert_eq!(mode("sslrootcert=/x.pem"), Ok((SslMode::Prefer, Some("/x.pem".into()))));
     }
 
     #[test]

@@ -25,8 +25,7 @@ pub(super) fn check_token(token: &str) -> Result<()> {
     if token.len() <= TOKEN_BYTES_MAX {
         return Ok(());
     }
-    let bytes = token.len();
-    Err(TransportError::Config(format!("a token of {bytes} bytes: it has {TOKEN_BYTES_MAX} at most")))
+    Err(TransportError::Token { bytes: token.len(), bytes_max: TOKEN_BYTES_MAX })
 }
 
 /// Files and sockets that are none of a connection: listeners, tables, what queries put on disk.
@@ -168,7 +167,7 @@ impl Server {
     ///
     /// # Errors
     /// [`TransportError::Config`] for an address beyond this host without both
-    /// TLS and a token, unless that was allowed, and for a token that no hello has room for;
+    /// TLS and a token, unless that was allowed; [`TransportError::Token`] for one that is too long;
     /// [`TransportError::Listen`] when the address can't be had.
     pub async fn reserve(listen: &[Listen], config: ServerConfig) -> Result<Reserved> {
         config.tokens.iter().chain(&config.peer_token).try_for_each(|token| check_token(token))?;
