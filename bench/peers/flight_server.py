@@ -1,6 +1,6 @@
 """Serves one Parquet file from memory over Arrow Flight: flight_server.py FILE ADDRESS.
 
-The ticket says how many rows a batch has and how batches are compressed: `65536 none`.
+The ticket says how many rows a batch has and how batches are compressed: `65536 none`; `row` is the first row alone.
 Prints its port once it listens.
 """
 
@@ -20,7 +20,9 @@ class Server(flight.FlightServerBase):
     def do_get(self, context, ticket):
         rows, codec = ticket.ticket.decode().split()
         if rows not in self.batches:
-            self.batches[rows] = self.table.to_batches(max_chunksize=int(rows))
+            one = rows == "row"
+            table = self.table.slice(0, 1) if one else self.table
+            self.batches[rows] = table.to_batches(max_chunksize=1 if one else int(rows))
         options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
         # A reader over batches in C++: no Python runs while the rows go out.
         reader = pa.RecordBatchReader.from_batches(self.table.schema, self.batches[rows])

@@ -63,6 +63,8 @@ enum Command {
     PostgresToArrow(Settings),
     /// Most memory that `fetch` and a node take for 1 GB and 10 GB of rows
     FetchMemory(Settings),
+    /// 1 to 300 clients at once: throughput, small queries meanwhile, memory
+    Load(Settings),
     /// The round trip of `select 1` against the engine alone
     RoundTrip(Settings),
     /// From memory over links: ours by codec, Arrow Flight, netcat, DuckDB Quack
@@ -113,13 +115,14 @@ enum Command {
 fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
-        competing_flow, databases, fetch_memory, memory_to_arrow, mind, nulls, overlay, peers,
+        competing_flow, databases, fetch_memory, load, memory_to_arrow, mind, nulls, overlay, peers,
         postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
         Command::PostgresToArrow(settings) => postgres_to_arrow::run(&settings),
         Command::FetchMemory(settings) => fetch_memory::run(&settings),
+        Command::Load(settings) => load::run(&settings),
         Command::RoundTrip(settings) => round_trip::run(&settings),
         Command::Peers(settings) => peers::run(&settings),
         Command::PeersPostgresql(settings) => databases::postgresql(&settings),

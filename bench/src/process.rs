@@ -144,6 +144,16 @@ impl Node {
     /// Starts one for `NAME=PLACE` and waits until it listens: on a host of the lab
     /// for all that reach it, or here for this host.
     pub(crate) fn start(host: Option<&Host>, table: &str, in_memory: bool) -> Result<Self> {
+        Self::start_with(host, table, in_memory, &[])
+    }
+
+    /// With more arguments.
+    pub(crate) fn start_with(
+        host: Option<&Host>,
+        table: &str,
+        in_memory: bool,
+        more: &[&str],
+    ) -> Result<Self> {
         let mut arguments = vec!["--json", "node", "--table", table];
         arguments.extend(if host.is_some() {
             &["--listen", "0.0.0.0:0", "--insecure"][..]
@@ -151,6 +161,7 @@ impl Node {
             &["--listen", "127.0.0.1:0"]
         });
         arguments.extend(in_memory.then_some("--in-memory"));
+        arguments.extend(more);
         let mut process = Process::spawn(host, places::lightship()?, arguments)?;
         let line: serde_json::Value = serde_json::from_str(&process.line()?)?;
         let address = line["listening"][0].as_str().and_then(|address| address.rsplit_once(':'));

@@ -11,6 +11,7 @@ pub(crate) mod competing_flow;
 pub(crate) mod databases;
 pub(crate) mod fetch_memory;
 mod layouts;
+pub(crate) mod load;
 pub(crate) mod memory_to_arrow;
 pub(crate) mod mind;
 pub(crate) mod nulls;

@@ -4,6 +4,7 @@ mod cluster;
 mod databases;
 mod engine;
 mod fetch;
+mod load;
 mod protobuf;
 mod serve;
 mod sizes;
@@ -21,6 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) use cluster::open;
 pub(crate) use databases::Held;
 pub(crate) use fetch::Fetch;
+pub(crate) use load::{Load, Loaded};
 pub(crate) use protobuf::Shape;
 
 use crate::Result;
@@ -37,6 +39,8 @@ pub(crate) enum Part {
         #[command(flatten)]
         fetch: Fetch,
     },
+    /// Read the same result with many clients at once, and drop its batches
+    Load(Load),
     /// Serve the rows of a Parquet file from memory, whatever is asked for
     Serve {
         file: PathBuf,
@@ -124,6 +128,7 @@ pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Fetch(fetch) => print(&fetch.threads.runtime()?.block_on(fetch.run())?),
         Part::Repeat { count, fetch } => print(&fetch.threads.runtime()?.block_on(fetch.repeat(count))?),
+        Part::Load(load) => print(&Threads::Many.runtime()?.block_on(load.run())?),
         Part::Serve { file, batch_rows } => Threads::Many.runtime()?.block_on(serve::run(&file, batch_rows)),
         Part::SocketServe { bytes } => sockets::serve(bytes),
         Part::SocketRead { port } => print(&sockets::read(port)?),

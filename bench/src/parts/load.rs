@@ -1,0 +1,97 @@
+//! Many clients of ours at once, and one that asks small queries meanwhile.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clap::Args;
+use lightship_session::{Client, ClientConfig, Endpoint, Options};
+use lightship_transport::net::tls;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::Latencies;
+use super::fetch::endpoint;
+use crate::Result;
+
+/// Which results, from where, and by how many clients.
+#[derive(Args, Debug)]
+pub(crate) struct Load {
+    port: u16,
+    sql: String,
+    /// Clients that ask it at the same time
+    #[arg(long)]
+    clients: usize,
+    /// What another client asks again and again until they have their rows
+    #[arg(long)]
+    small: String,
+    /// Certificate of the authority that the node's is signed by
+    #[arg(long)]
+    ca: Option<PathBuf>,
+}
+
+/// What a load came to: the line that its process prints.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(crate) struct Loaded {
+    pub(crate) seconds: f64,
+    /// Of all clients.
+    pub(crate) rows: u64,
+    /// Of Arrow buffers.
+    pub(crate) bytes: u64,
+    /// Of the small queries.
+    pub(crate) small: Latencies,
+}
+
+impl Load {
+    fn endpoint(&self) -> Result<Endpoint> {
+        let Endpoint::Tcp { port, .. } = endpoint("127.0.0.1", self.port) else {
+            return Err("no port".into());
+        };
+        let tls = self.ca.as_deref().map(tls::client_with_authority).transpose()?;
+        Ok(Endpoint::Tcp { host: "localhost".into(), port, tls })
+    }
+
+    pub(super) async fn run(&self) -> Result<Loaded> {
+        let endpoint = self.endpoint()?;
+        let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
+        let mut small = Client::connect_with(&endpoint, &config).await?;
+        let ready = Arc::new(Barrier::new(self.clients + 1));
+        let mut clients = JoinSet::new();
+        for _ in 0..self.clients {
+            let mut client = Client::connect_with(&endpoint, &config).await?;
+            let (ready, sql) = (ready.clone(), self.sql.clone());
+            clients.spawn(async move {
+                ready.wait().await;
+                let mut transfer = client.fetch(&sql, &Options::default()).await?;
+                while transfer.next().await?.is_some() {}
+                let report = transfer.report();
+                Ok::<_, crate::Error>((report.rows, report.bytes_arrow))
+            });
+        }
+        ready.wait().await;
+        let began = Instant::now();
+        let over = Arc::new(AtomicBool::new(false));
+        let (sql, until) = (self.small.clone(), over.clone());
+        let asked = tokio::spawn(async move {
+            let mut latencies = Vec::new();
+            while latencies.is_empty() || !until.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                let mut transfer = small.fetch(&sql, &Options::default()).await?;
+                while transfer.next().await?.is_some() {}
+                drop(transfer);
+                latencies.push(began.elapsed());
+            }
+            Ok::<_, crate::Error>(latencies)
+        });
+        let (mut rows, mut bytes) = (0, 0);
+        while let Some(done) = clients.join_next().await {
+            let (its_rows, its_bytes) = done??;
+            rows += its_rows;
+            bytes += its_bytes;
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        over.store(true, Ordering::Relaxed);
+        Ok(Loaded { seconds, rows, bytes, small: Latencies::of(&mut asked.await??) })
+    }
+}
