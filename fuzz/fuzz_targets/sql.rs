@@ -1,4 +1,4 @@
-//! Deep statements of anyone's making: each is answered or refused, and the process goes on.
+//! Statements of anyone's making, deep ones and any text: each is answered or refused, and the process goes on.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -20,10 +20,14 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
 });
 
 fuzz_target!(|choices: &[u8]| {
-    let sql = statements::deep(&choices[..choices.len().min(24)], 6000);
+    let sql = match choices {
+        [b' ', text @ ..] => String::from_utf8_lossy(text).into_owned(),
+        choices => statements::deep(&choices[..choices.len().min(24)], 6000),
+    };
+    let engine = &*ENGINE;
     RUNTIME.block_on(async {
         // Planning is what is deep; the rows are dropped.
-        if let Ok(running) = ENGINE.query(&sql).await {
+        if let Ok(running) = engine.query(&sql).await {
             drop(running);
         }
     });
