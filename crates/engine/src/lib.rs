@@ -13,6 +13,7 @@ mod error;
 mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod load;
 mod optimizer;
 mod pushdown;
 mod query;
@@ -30,12 +31,15 @@ use arrow_schema::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lightship_sources::{ReadOptions, Source, TableName};
 use tokio::sync::watch;
 
 use cluster::{Cluster, Local, LocalTable};
+use files::SharedReads;
+use load::Load;
 use threads::Threads;
 
 pub use cluster::{
@@ -55,7 +59,7 @@ pub struct EngineConfig {
     pub query_memory_bytes: usize,
     /// Memory that in-memory tables may take together, in bytes.
     pub table_memory_bytes: usize,
-    /// How many parts of a query run at once. More parts mean more memory.
+    /// How many parts of a query run at once, where few queries do. More parts mean more memory.
     pub partitions: usize,
     /// Where queries put what does not fit their memory; the system's folder for
     /// temporary files where absent.
@@ -99,6 +103,7 @@ pub struct Engine {
     tables: BTreeMap<String, Registered>,
     cluster: Option<Arc<Cluster>>,
     threads: Arc<Threads>,
+    load: Load,
 }
 
 impl Engine {
@@ -133,7 +138,12 @@ impl Engine {
         arithmetic::register(&mut state)?;
         state.add_analyzer_rule(arithmetic::rule());
         let context = SessionContext::new_with_state(state);
-        Ok(Self { context, config, tables: BTreeMap::new(), cluster: None, threads: Threads::start()? })
+        context.register_object_store(
+            ObjectStoreUrl::local_filesystem().as_ref(),
+            Arc::<SharedReads>::default(),
+        );
+        let (tables, threads, load) = (BTreeMap::new(), Threads::start()?, Load::default());
+        Ok(Self { context, config, tables, cluster: None, threads, load })
     }
 
     /// The tables, by name.

@@ -36,8 +36,14 @@ impl Engine {
     /// [`EngineError::Forbidden`] for statements that do more than read,
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
     pub async fn query(&self, sql: &str) -> Result<Running> {
+        let counted = self.load.count();
         let (state, place) = match &self.cluster {
-            None => (self.context.state(), None),
+            None => {
+                let mut state = self.context.state();
+                let parts = counted.parts(self.config.partitions);
+                state.config_mut().options_mut().execution.target_partitions = parts;
+                (state, None)
+            }
             Some(cluster) => {
                 let place = cluster.places.clone().acquire_owned();
                 let place = tokio::time::timeout(QUEUE_TIMEOUT, place).await.map_err(|_| {
@@ -55,7 +61,8 @@ impl Engine {
         let begun = self.threads.block(Part::Planning, || async move { begin(&sql, &state, cluster).await });
         let Begun { schema, rows_estimate, batches } = begun.await?;
         let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
-        let rows = self.threads.rows(Box::pin(rows), place);
+        // A result that has ended counts no more, whether or not it has been taken.
+        let rows = self.threads.rows(Box::pin(rows), (place, counted));
         Ok(Running { schema, rows_estimate, rows, stopped, _threads: self.threads.clone() })
     }
 }

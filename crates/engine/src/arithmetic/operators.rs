@@ -57,10 +57,7 @@ fn chain_name(name: &str, arguments: &[Expr]) -> String {
     while let [left, right] = arguments {
         tails.push(right.schema_name().to_string());
         match left {
-            Expr::ScalarFunction(inner)
-                if inner.args.len() == 2
-                    && Operation::ALL.iter().any(|operation| operation.name() == inner.func.name()) =>
-            {
+            Expr::ScalarFunction(inner) if is_checked(inner) => {
                 heads.push_str(inner.func.name());
                 heads.push('(');
                 arguments = &inner.args;
@@ -160,7 +157,7 @@ impl CheckIntegers {
     }
 
     fn rewrite(&self, expr: Expr, schema: &dyn ExprSchema) -> Result<Transformed<Expr>> {
-        let is_integer = |expr: &Expr| expr.get_type(schema).ok().filter(DataType::is_integer);
+        let is_integer = |expr: &Expr| integer_type(expr, schema);
         Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
                 let types = (is_integer(&left), is_integer(&right));
@@ -181,6 +178,26 @@ impl CheckIntegers {
             other => Transformed::no(other),
         })
     }
+}
+
+/// The type of an expression, if it is one of integers.
+///
+/// Both sides of an operation have its type, and one of them is enough to look at: to ask the operation itself would ask
+/// all parts of all parts below it, and name each.
+fn integer_type(expr: &Expr, schema: &dyn ExprSchema) -> Option<DataType> {
+    let mut expr = expr;
+    while let Expr::ScalarFunction(function) = expr
+        && is_checked(function)
+        && let Some(side) = function.args.first()
+    {
+        expr = side;
+    }
+    expr.get_type(schema).ok().filter(DataType::is_integer)
+}
+
+fn is_checked(function: &ScalarFunction) -> bool {
+    function.args.len() == 2
+        && Operation::ALL.iter().any(|operation| operation.name() == function.func.name())
 }
 
 impl AnalyzerRule for CheckIntegers {

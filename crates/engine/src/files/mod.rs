@@ -9,6 +9,7 @@ mod json;
 mod memory;
 mod parquet;
 mod parquet_format;
+mod shared_reads;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -29,6 +30,7 @@ use self::by_name::ByName;
 pub(crate) use self::fingerprint::{fingerprint, hash};
 pub(crate) use self::memory::load;
 pub(crate) use self::parquet_format::PruneWithoutFloats;
+pub(crate) use self::shared_reads::SharedReads;
 use crate::error::{EngineError, Result};
 
 /// Deepest folder that is looked into for files.
