@@ -1,4 +1,5 @@
-//! How many queries run, and in how many parts the next one is to.
+//! How many queries run, and in how many parts the next one is to. A query counts until its last rows are there, also while
+//! its client takes none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -52,8 +52,7 @@ pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> 
         .parse_statements();
     if statements.is_err() && dialect.is_exhausted() {
         return Err(EngineError::TooComplex {
-            message: "the statement can't be read: there is an error inside many calls, or too many ways to \
-                      read it"
+            message: "the statement has an error inside of many calls, or too many calls inside each other"
                 .into(),
             position: None,
             hint: Some(

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::manual::print;
 use crate::columns::aligned;
 use crate::error::CliError;
-use crate::feed::endpoint;
+use crate::feed::{endpoint, endpoint_as};
 use crate::size::{Size, grouped};
 
 /// Show the nodes of a cluster and the parts of its tables; remove nodes for good
@@ -97,11 +97,11 @@ fn done(node: &str, what: &str, json: bool) -> Result<(), CliError> {
 }
 
 async fn change(args: &ChangeArgs, change: MemberChange) -> Result<(), CliError> {
-    let (endpoint, mut config) = endpoint(&Location::parse(&args.uri)?)?;
-    config.token = match &args.cluster_token_file {
+    let token = match &args.cluster_token_file {
         Some(path) => super::node::token_in(path)?,
         None => String::new(),
     };
+    let (endpoint, config) = endpoint_as(&Location::parse(&args.uri)?, Some(token))?;
     change_members(&endpoint, &config, change).await.map_err(|error| match error {
         TransportError::Failed(failure) if failure.code == ErrorCode::Unauthenticated => {
             let hint = "give the file with the token of the cluster: --cluster-token-file FILE";

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use self::databases::Databases;
 use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::{CliError, Kind};
-use crate::feed::table_name;
+use crate::feed::{is_this_host, table_name};
 use crate::size::{Limit, Size, grouped};
 
 /// Serve tables: files, folders and tables of databases
@@ -349,6 +349,16 @@ impl NodeArgs {
             Some((_, port)) if port.parse::<u16>().is_ok() => text.clone(),
             _ => format!("{text}:{NODE_PORT}"),
         };
+        let token = self.cluster_token()?;
+        let host = |node: &String| node.rsplit_once(':').map_or(node.clone(), |(host, _)| host.to_owned());
+        let far =
+            self.join.iter().map(with_port).find(|node| !is_this_host(host(node).trim_matches(['[', ']'])));
+        if let Some(far) = far.filter(|_| tls.is_none() && !token.is_empty() && !self.insecure) {
+            return Err(CliError::usage(format!("the token of the cluster would go to {far} in clear"))
+                .hint(
+                    "give --tls-cert, --tls-key and --cluster-ca, or --insecure if the network is trusted",
+                ));
+        }
         let defaults = ClusterConfig::default();
         let mut config = ClusterConfig {
             name,
@@ -356,7 +366,7 @@ impl NodeArgs {
             state_folder: self.state_folder()?,
             expect_nodes: self.expect_nodes.unwrap_or(0),
             drop_parts: self.drop_part.clone(),
-            token: self.cluster_token()?,
+            token,
             tls,
             exchange_bytes: self.exchange_memory.map_or(defaults.exchange_bytes, |size| size.0),
             ..defaults

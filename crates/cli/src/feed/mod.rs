@@ -9,5 +9,5 @@ mod open;
 mod turns;
 mod union;
 
-pub(crate) use open::{FeedOptions, endpoint, known, open_database, table_name};
+pub(crate) use open::{FeedOptions, endpoint, endpoint_as, is_this_host, known, open_database, table_name};
 pub(crate) use union::Feeds;

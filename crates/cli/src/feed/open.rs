@@ -220,9 +220,17 @@ pub(crate) async fn open_database(
 
 /// Where a node is, and how to be its client.
 pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, ClientConfig), CliError> {
+    endpoint_as(location, None)
+}
+
+/// With this token, if there is one, instead of that of the URI or the environment.
+pub(crate) fn endpoint_as(
+    location: &Location,
+    own: Option<String>,
+) -> Result<(Endpoint, ClientConfig), CliError> {
     let config = |token: Option<&String>, shared_memory| {
         let from_environment = || std::env::var(TOKEN_VARIABLE).unwrap_or_default();
-        let token = token.cloned().unwrap_or_else(from_environment);
+        let token = own.clone().or_else(|| token.cloned()).unwrap_or_else(from_environment);
         ClientConfig { token, shared_memory, ..ClientConfig::default() }
     };
     match location {
@@ -252,7 +260,7 @@ pub(crate) fn endpoint(location: &Location) -> Result<(Endpoint, ClientConfig), 
 }
 
 /// Whether what is sent there does not leave this host.
-fn is_this_host(host: &str) -> bool {
+pub(crate) fn is_this_host(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 

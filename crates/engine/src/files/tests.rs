@@ -204,6 +204,29 @@ fn batches_of_text_are_bounded_in_bytes() {
     }
 }
 
+/// A record that is larger than a batch usually is comes alone, wherever it ends.
+#[test]
+fn large_records_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = "x".repeat(65 << 20);
+    for (name, text, rows) in [
+        ("one.json", format!("{{\"t\":\"{large}\"}}"), 1),
+        ("two.json", format!("{{\"t\":\"a\"}}\n{{\"t\":\"{large}\"}}"), 2),
+        // Objects that end where a piece of the file does.
+        ("even.json", format!("{{\"t\":\"{}\"}}\n", "x".repeat((1 << 20) - 9)).repeat(66), 66),
+        ("two.csv", format!("t\na\n{large}"), 2),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+        let counted = wait(async {
+            let table = open(&context, &path).await.unwrap();
+            context.read_table(table).unwrap().count().await.unwrap()
+        });
+        assert_eq!(counted, rows, "{name}");
+    }
+}
+
 #[test]
 fn one_object_that_fills_its_file_is_refused_before_it_is_read_whole() {
     let folder = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ pub(super) enum Growth {
     TooLong,
 }
 
-/// Judges a batch by the bytes read for it and its records so far that are complete.
+/// Judges a batch that is not full by the bytes read for it and its records so far that are complete.
 pub(super) fn growth(bytes: u64, complete: usize) -> Growth {
     match complete {
         0 if bytes > RECORD_BYTES_MAX => Growth::TooLong,

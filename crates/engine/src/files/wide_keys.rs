@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
-/// The type with keys of 32 bits in its dictionaries that have shorter ones, at any depth.
+/// The type with keys of 32 bits in its dictionaries that have shorter ones, in lists and structs too. Maps, unions, runs
+/// and list views stay as they are.
 pub(super) fn wide(data_type: &DataType) -> DataType {
     match data_type {
         DataType::List(item) => DataType::List(wide_field(item)),
@@ -39,7 +40,7 @@ fn with_types(schema: &Schema, of: impl Fn(&Field) -> Option<DataType>) -> Schem
     Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone())
 }
 
-/// The columns with wide keys, at any depth.
+/// The columns with wide keys, in lists and structs too.
 pub(super) fn with_wide_keys(schema: &Schema) -> Schema {
     with_types(schema, |field| Some(wide(field.data_type())))
 }

@@ -54,6 +54,10 @@ use crate::error::{Result, malformed};
 /// Set in the table of buffers for one that lies in the compressed part.
 pub(crate) const COMPRESSED_FLAG: u32 = 1 << 31;
 
+/// Values of fixed size with as many bytes count as strings, whose lengths take as much memory. Shorter ones travel as they
+/// are.
+const STRING_BYTES_MIN: i32 = 4;
+
 /// How the values of a column travel. The numbers are the format's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -6,7 +6,7 @@ use arrow_schema::{DataType, IntervalUnit};
 
 use super::floats::Float;
 use super::ints::{DICTIONARY_VALUES_MAX, Int};
-use super::{COMPRESSED_FLAG, Scheme, floats, intervals, ints, strings, views};
+use super::{COMPRESSED_FLAG, STRING_BYTES_MIN, Scheme, floats, intervals, ints, strings, views};
 use crate::bytes::Reader;
 use crate::decode::{Body, Source, bytes_of, exactly, fixed_bytes};
 use crate::error::{Result, WireError, malformed};
@@ -39,12 +39,19 @@ impl<'a> LightReader<'a> {
 
     /// Counts bytes about to be allocated against what was announced.
     pub(super) fn claim(&mut self, bytes: usize) -> Result<()> {
-        self.unclaimed_bytes = self.unclaimed_bytes.checked_sub(bytes).ok_or(WireError::TooLarge {
-            what: "decoded column",
-            bytes: bytes as u64,
-            limit: self.unclaimed_bytes as u64,
-        })?;
+        self.has_room(bytes)?;
+        self.unclaimed_bytes -= bytes;
         Ok(())
+    }
+
+    /// Whether so many bytes more were announced.
+    fn has_room(&self, bytes: usize) -> Result<()> {
+        match self.unclaimed_bytes {
+            limit if bytes > limit => {
+                Err(WireError::TooLarge { what: "decoded column", bytes: bytes as u64, limit: limit as u64 })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn any_buffer(&mut self) -> Result<Buffer> {
@@ -101,6 +108,7 @@ impl<'a> LightReader<'a> {
         nulls: Option<&NullBuffer>,
         len: usize,
     ) -> Result<Buffer> {
+        self.has_room(bytes)?;
         let (scheme, count) = (self.scheme()?, valid(len, nulls));
         let decoded = strings::decode(self, scheme, count)?;
         if decoded.lengths.iter().any(|&length| length as usize != width) {
@@ -161,7 +169,7 @@ impl Source for LightReader<'_> {
 
     fn fixed(&mut self, data_type: &DataType, len: usize, nulls: Option<&NullBuffer>) -> Result<Buffer> {
         let bytes = fixed_bytes(data_type, len)?;
-        if let DataType::FixedSizeBinary(width) = data_type {
+        if let DataType::FixedSizeBinary(width @ STRING_BYTES_MIN..) = data_type {
             return self.fixed_binary(*width as usize, bytes, nulls, len);
         }
         self.claim(bytes)?;
@@ -178,7 +186,10 @@ impl Source for LightReader<'_> {
             DataType::Float32 => self.floats::<f32, u32>(len, nulls),
             DataType::Float64 => self.floats::<f64, u64>(len, nulls),
             other => with_int!(other, N => self.ints::<N>(len, nulls), {
-                Err(malformed("message", format!("no layout for {other}")))
+                match self.scheme()? {
+                    Scheme::Plain => self.buffer(bytes),
+                    scheme => Err(malformed("message", format!("{scheme:?} {other}"))),
+                }
             }),
         }
     }

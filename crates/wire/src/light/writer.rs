@@ -14,7 +14,7 @@ use super::choose::{Columns, Site};
 use super::floats::Float;
 use super::ints::Int;
 use super::strings::Strings;
-use super::{Encoded, Scheme, floats, intervals, ints, strings, views};
+use super::{Encoded, STRING_BYTES_MIN, Scheme, floats, intervals, ints, strings, views};
 use crate::codec::{Compression, Packer};
 use crate::encode::Sink;
 use crate::error::Result;
@@ -88,7 +88,7 @@ impl Sink for LightWriter<'_> {
                 self.site(&Ints { values: days });
                 self.site(&Ints { values: nanoseconds });
             }
-            DataType::FixedSizeBinary(width) => {
+            DataType::FixedSizeBinary(width) if *width >= STRING_BYTES_MIN => {
                 let width = *width as usize;
                 let bytes = dense_of_width(values, width, nulls);
                 let count = nulls.map_or(rows, |nulls| rows - nulls.null_count());

@@ -109,6 +109,10 @@ fn other_types_take_no_more_than_these() {
     let binary = BinaryViewArray::from_iter_values(below(u64::MAX).map(|n| n.to_le_bytes()));
     assert!((sent(binary) as usize) < 8 * ROWS + 300);
 
+    for width in [0, 1, 3, 4] {
+        let bytes = Buffer::from_vec(vec![7_u8; width * ROWS]);
+        sent(FixedSizeBinaryArray::try_new_with_len(width as i32, bytes, None, ROWS).unwrap());
+    }
     let ids = |row: u64| [noise(row as usize % 4).to_le_bytes(); 2].concat();
     let ids = FixedSizeBinaryArray::try_from_iter(below(u64::MAX).map(ids)).unwrap();
     assert!(bits(2).contains(&sent(ids)));
@@ -242,6 +246,9 @@ fn a_constant_is_no_bomb() {
         Arc::new(Int64Array::from_value(7, ROWS)) as ArrayRef,
         Arc::new(StringArray::from_iter_values(std::iter::repeat_n("x".repeat(50), ROWS))),
         Arc::new(BooleanArray::from(vec![true; ROWS])),
+        Arc::new(FixedSizeBinaryArray::new(16, Buffer::from_vec(vec![7_u8; 16 * ROWS]), None)),
+        Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n("x".repeat(50), ROWS))),
+        Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n("x", ROWS))),
     ] {
         let batch = one(column);
         let message = Encoder::new(Codec::Light).encode(&batch).unwrap();

@@ -244,10 +244,11 @@ impl Reading {
             let count = decoder.decode(chunk).map_err(|e| self.unfit(first, &e))?;
             self.bytes.consume(count);
             self.offset += count as u64;
-            if ends || count < given {
+            let complete = decoder.len() - usize::from(decoder.has_partial_record());
+            // A batch that is full may end with the bytes at hand.
+            if ends || count < given || complete == self.decoder_rows {
                 break;
             }
-            let complete = decoder.len() - usize::from(decoder.has_partial_record());
             match growth(self.offset - first, complete) {
                 Growth::GoesOn => {}
                 Growth::Fewer(rows) => {
