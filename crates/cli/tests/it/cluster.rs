@@ -319,6 +319,14 @@ fn what_does_not_go_together_is_said_at_once() {
     lightship(&["node", "--listen", "0.0.0.0:0", "--insecure", "--join", "127.0.0.1:1", "--table", &table])
         .fails(USAGE, &["--advertise"]);
     let token = folder.write("token", "\n");
+    // To other hosts the token goes encrypted, or not at all: these are not even looked up.
+    let clear = "the token of the cluster would go to nowhere.invalid:4270 in clear";
+    let known = folder.write("known", "s3cret\n");
+    let own = ["--listen", "127.0.0.1:0", "--advertise", "127.0.0.1:1", "--cluster-token-file", &known];
+    lightship(&[&["node", "--join", "nowhere.invalid"], &own[..]].concat())
+        .fails(USAGE, &[clear, "--insecure"]);
+    let remove = ["cluster", "remove", "lightship://nowhere.invalid", "n:1", "--cluster-token-file", &known];
+    lightship(&remove).fails(USAGE, &["the token would go to nowhere.invalid in clear", "?tls=true"]);
     lightship(&["node", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--cluster-token-file", &token])
         .fails(USAGE, &["no token in it"]);
     lightship(&["node", "--listen", "127.0.0.1:0", "--token", "t", "--advertise", "localhost:0"])
