@@ -10,12 +10,12 @@ use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
-/// Attempts at an expression for each token. Statements that parse take fewer than two.
+/// Expressions that the parser may begin for each token. A statement without errors needs fewer than two.
 const ATTEMPTS_PER_TOKEN: usize = 16;
-/// Short statements may have more.
+/// Short statements are allowed this many.
 const ATTEMPTS_MIN: usize = 10_000;
 
-/// [`GenericDialect`], which fails once so many expressions have been begun.
+/// [`GenericDialect`] with a limit on the number of expressions that the parser may begin.
 #[derive(Debug)]
 pub(crate) struct BoundedDialect {
     attempts_left: Cell<usize>,
@@ -28,7 +28,7 @@ impl BoundedDialect {
         Self { attempts_left: Cell::new(attempts) }
     }
 
-    /// Whether parsing was given up.
+    /// Whether the limit was reached.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.attempts_left.get() == 0
     }
@@ -43,15 +43,15 @@ macro_rules! as_generic {
 }
 
 impl Dialect for BoundedDialect {
-    /// Each expression begins here.
+    /// The parser calls this at the beginning of each expression.
     fn parse_prefix(&self, _: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         let left = self.attempts_left.get().saturating_sub(1);
         self.attempts_left.set(left);
-        // The one error that the parser does not try to get around.
+        // The parser passes this error on; after others it tries another reading.
         (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
     }
 
-    /// The parser asks for it where a method of this trait does not tell.
+    /// The parser compares dialects by it.
     fn dialect(&self) -> std::any::TypeId {
         GenericDialect.dialect()
     }
@@ -68,7 +68,7 @@ impl Dialect for BoundedDialect {
         GenericDialect.is_identifier_part(ch)
     }
 
-    // All that `GenericDialect` has of its own; the rest is the trait's.
+    // All methods that `GenericDialect` overrides.
     as_generic! {
         allow_extract_custom,
         allow_extract_single_quotes,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// All queries together may have so many times the parts of one that runs alone. More would not make them faster, and each
+/// All queries together have this many times the parts of one that runs alone. More would not make them faster, and each
 /// part of a scan holds what it decodes.
 const PARTS_TOGETHER: usize = 2;
 

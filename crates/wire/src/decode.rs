@@ -194,7 +194,7 @@ struct PlainReader<'a> {
 }
 
 impl PlainReader<'_> {
-    /// A buffer of just so many bytes.
+    /// A buffer of exactly this many bytes.
     fn raw(&mut self, bytes: usize) -> Result<Buffer> {
         exactly(self.any_raw()?, bytes)
     }

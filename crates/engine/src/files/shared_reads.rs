@@ -24,7 +24,7 @@ use datafusion::object_store::{
 use futures::stream::{BoxStream, StreamExt as _};
 use tokio::sync::OnceCell;
 
-/// Places in the table of what is held that are looked through before it grows.
+/// Entries at which the table is first searched for those without a holder.
 const HELD_MIN: usize = 1024;
 
 /// The files of this host, to be read.
@@ -38,7 +38,7 @@ pub(crate) struct SharedReads {
 #[derive(Debug, Default)]
 struct Held {
     pieces: HashMap<Place, Weak<Piece>>,
-    /// With so many, those that nobody holds any more are left out.
+    /// When the table has this many entries, those without a holder are removed.
     next_sweep: usize,
 }
 

@@ -42,8 +42,9 @@ pub(super) fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
 
 /// What becomes of a batch that is not full yet.
 pub(super) enum Growth {
+    /// More bytes are read for it.
     GoesOn,
-    /// It is read again, with so many rows.
+    /// It is read again, with this many rows.
     Fewer(usize),
     /// Its only record is longer than [`RECORD_BYTES_MAX`].
     TooLong,

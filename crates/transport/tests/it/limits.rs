@@ -187,7 +187,7 @@ async fn a_shutdown_does_not_wait_for_strangers() {
     let config = ServerConfig { handshake_timeout: hour, shutdown_grace: hour, ..ServerConfig::default() };
     let server = Running::start(config).await;
     let stranger = socket(&server).await;
-    // Whoever comes later has been let in after it.
+    // Once a later client has its rows, the stranger's connection was accepted as well.
     whole(&mut server.connect().await, 5, plan(2)).await;
     server.stop.send(true).expect("it runs");
     within(server.ended).await.expect("no panic").expect("a clean end");

@@ -44,7 +44,7 @@ impl<'a> LightReader<'a> {
         Ok(())
     }
 
-    /// Whether so many bytes more were announced.
+    /// Fails where fewer bytes than this are left of those announced.
     fn has_room(&self, bytes: usize) -> Result<()> {
         match self.unclaimed_bytes {
             limit if bytes > limit => {
@@ -100,7 +100,7 @@ impl<'a> LightReader<'a> {
         Ok(spread::<N>(values, nulls))
     }
 
-    /// Values that all have so many bytes, `bytes` with those below NULLs.
+    /// Values of a fixed width; `bytes` counts those below NULLs too.
     fn fixed_binary(
         &mut self,
         width: usize,

@@ -153,7 +153,7 @@ fn dense<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Scal
     kept.into()
 }
 
-/// The same of values that are so many bytes each.
+/// As [`dense`], for values of `width` bytes.
 fn dense_of_width(values: Buffer, width: usize, nulls: Option<&NullBuffer>) -> Buffer {
     let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return values };
     let mut kept = Vec::with_capacity((nulls.len() - nulls.null_count()) * width);
