@@ -166,8 +166,8 @@ pub(crate) trait Sink {
     /// The valid rows of an array that has NULLs.
     fn nulls(&mut self, nulls: &NullBuffer);
     fn booleans(&mut self, values: &BooleanBuffer);
-    /// Values of a type of fixed width, one for each row.
-    fn fixed(&mut self, data_type: &DataType, rows: usize, values: Buffer, nulls: Option<&NullBuffer>);
+    /// Values of a type of fixed width.
+    fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>);
     /// Where rows of lists begin and end.
     fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>);
     /// Strings or binary values.
@@ -196,7 +196,7 @@ impl Sink for PlainSink {
         self.buffers.push(values.sliced());
     }
 
-    fn fixed(&mut self, _: &DataType, _: usize, values: Buffer, _: Option<&NullBuffer>) {
+    fn fixed(&mut self, _: &DataType, values: Buffer, _: Option<&NullBuffer>) {
         self.buffers.push(values);
     }
 
@@ -338,7 +338,7 @@ impl<S: Sink> Walk<S> {
                 let data = array.to_data();
                 let values = &data.buffers()[0];
                 let values = values.slice_with_length(data.offset() * width, data.len() * width);
-                self.sink.fixed(fixed, array.len(), values, array.nulls());
+                self.sink.fixed(fixed, values, array.nulls());
                 Ok(())
             }
         }
@@ -386,15 +386,15 @@ impl<S: Sink> Walk<S> {
             indices.extend((start..start + size.as_usize()).map(|i| i as u64));
         }
         let integers = if O::IS_LARGE { DataType::Int64 } else { DataType::Int32 };
-        self.sink.fixed(&integers, list.len(), Buffer::from_vec(offsets), None);
-        self.sink.fixed(&integers, list.len(), Buffer::from_vec(sizes), None);
+        self.sink.fixed(&integers, Buffer::from_vec(offsets), None);
+        self.sink.fixed(&integers, Buffer::from_vec(sizes), None);
         let indices = UInt64Array::from(indices);
         self.array(&take_rows(list.values(), &indices)?)
     }
 
     fn union(&mut self, union: &UnionArray, mode: UnionMode) -> Result<()> {
         self.nodes.push(Node { len: union.len(), nulls: 0 });
-        self.sink.fixed(&DataType::Int8, union.len(), union.type_ids().inner().clone(), None);
+        self.sink.fixed(&DataType::Int8, union.type_ids().inner().clone(), None);
         let DataType::Union(fields, _) = union.data_type() else {
             return Err(malformed("message", "a union without fields"));
         };
@@ -411,7 +411,7 @@ impl<S: Sink> Walk<S> {
                         rows.len() as i32 - 1
                     })
                     .collect();
-                self.sink.fixed(&DataType::Int32, union.len(), Buffer::from_vec(moved), None);
+                self.sink.fixed(&DataType::Int32, Buffer::from_vec(moved), None);
                 for (id, _) in fields.iter() {
                     let rows = Int32Array::from(std::mem::take(&mut used[id as usize & 127]));
                     self.array(&take_rows(union.child(id), &rows)?)?;
@@ -431,7 +431,7 @@ impl<S: Sink> Walk<S> {
         // A key below a NULL may point anywhere; receivers are right to refuse it.
         let has_nulls = keys.null_count() > 0;
         if used.iter().all(|&used| used) && !has_nulls {
-            self.sink.fixed(&K::DATA_TYPE, keys.len(), keys.values().inner().clone(), keys.nulls());
+            self.sink.fixed(&K::DATA_TYPE, keys.values().inner().clone(), keys.nulls());
             return self.array(values);
         }
         let mut next = 0;
@@ -447,7 +447,7 @@ impl<S: Sink> Walk<S> {
             .iter()
             .map(|key| key.map_or(K::Native::ZERO, |key| K::Native::usize_as(places[key.as_usize()])))
             .collect();
-        self.sink.fixed(&K::DATA_TYPE, keys.len(), Buffer::from_vec(moved), keys.nulls());
+        self.sink.fixed(&K::DATA_TYPE, Buffer::from_vec(moved), keys.nulls());
         if next == values.len() {
             return self.array(values);
         }

@@ -204,7 +204,7 @@ fn batches_of_text_are_bounded_in_bytes() {
     }
 }
 
-/// A record larger than the usual batch comes in a batch of its own, wherever it ends.
+/// A record larger than a batch usually is forms a batch by itself, also at the end of the file.
 #[test]
 fn large_records_at_the_end() {
     let folder = tempfile::tempdir().unwrap();

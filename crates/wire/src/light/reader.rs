@@ -218,7 +218,7 @@ impl Source for LightReader<'_> {
     fn views(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<(Buffer, Buffer)> {
         self.claim(bytes_of::<u128>(len)?)?;
         let count = valid(len, nulls);
-        // Short values are decoded first, and then lie in the views: no memory that was announced is for them.
+        // Short values are decoded before the views take them in. The message announced no memory for that.
         let inline = count * views::INLINE_BYTES;
         self.unclaimed_bytes = self.unclaimed_bytes.saturating_add(inline);
         let scheme = self.scheme()?;

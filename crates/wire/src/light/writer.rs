@@ -72,7 +72,7 @@ impl Sink for LightWriter<'_> {
         self.site(&Opaque { values: values.sliced(), constant });
     }
 
-    fn fixed(&mut self, data_type: &DataType, rows: usize, values: Buffer, nulls: Option<&NullBuffer>) {
+    fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>) {
         self.count(values.len());
         match data_type {
             DataType::Float32 => self.site(&Floats::<f32, u32>::new(values, nulls)),
@@ -91,8 +91,8 @@ impl Sink for LightWriter<'_> {
             DataType::FixedSizeBinary(width) if *width >= STRING_BYTES_MIN => {
                 let width = *width as usize;
                 let bytes = dense_of_width(values, width, nulls);
-                let count = nulls.map_or(rows, |nulls| rows - nulls.null_count());
-                self.site(&Texts { values: Strings { lengths: vec![width as u32; count].into(), bytes } });
+                let lengths = vec![width as u32; bytes.len() / width];
+                self.site(&Texts { values: Strings { lengths: lengths.into(), bytes } });
             }
             other => with_int!(other, N => self.site(&Ints { values: dense::<N>(values, nulls) }), {
                 self.site(&Opaque { values, constant: None });
