@@ -12,6 +12,7 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+mod allocator;
 mod columns;
 mod commands;
 mod error;

@@ -40,6 +40,7 @@ pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
 pub use identity::identity;
 pub use location::Location;
+pub use postgres::Tuples;
 
 /// Batches of one result, all of one schema, in the order of the source.
 pub type BatchStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
@@ -52,6 +53,8 @@ pub struct Rows {
     pub batches: BatchStream,
     /// How many rows the source expects, where it can say without counting.
     pub rows_estimate: Option<u64>,
+    /// The rows undecoded, for a destination that takes them so: to be decided before the first batch.
+    pub tuples: Option<Tuples>,
 }
 
 impl fmt::Debug for Rows {
@@ -77,6 +80,9 @@ pub struct ReadOptions {
     pub numeric: NumericRule,
     /// What becomes of values that are infinite or not a number, where Arrow's type has no such value.
     pub infinite: InfiniteRule,
+    /// Whether rows may stay undecoded where the source can leave them so ([`Rows::tuples`]). They are
+    /// read once the first batch is asked for then.
+    pub tuples: bool,
 }
 
 impl Default for ReadOptions {
@@ -88,6 +94,7 @@ impl Default for ReadOptions {
             streams: cores.min(NonZeroUsize::new(4).unwrap_or(NonZeroUsize::MIN)),
             numeric: NumericRule::RESULT,
             infinite: InfiniteRule::default(),
+            tuples: false,
         }
     }
 }
@@ -239,6 +246,11 @@ pub struct Written {
 /// file under the final name, no rows in the table.
 #[async_trait]
 pub trait Destination: Send {
+    /// Takes the offer of rows as their source has them, if it can. Batches of tuples follow then.
+    fn take_tuples(&mut self, _offer: Tuples) -> bool {
+        false
+    }
+
     /// Takes one batch. When it returns, the batch's memory may be freed.
     ///
     /// # Errors

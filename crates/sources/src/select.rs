@@ -54,7 +54,7 @@ pub(crate) fn rows_without_columns(count: u64, batch_rows: usize) -> Rows {
             Ok(RecordBatch::try_new_with_options(schema.clone(), Vec::new(), &options)?)
         }
     }));
-    Rows { schema, batches: Box::pin(batches), rows_estimate: Some(count) }
+    Rows { schema, batches: Box::pin(batches), rows_estimate: Some(count), tuples: None }
 }
 
 #[cfg(test)]

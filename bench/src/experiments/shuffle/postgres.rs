@@ -135,6 +135,7 @@ mod tests {
             schema: batch.schema(),
             batches: Box::pin(futures::stream::iter(batches.into_iter().map(Ok))),
             rows_estimate: None,
+            tuples: None,
         };
         let runtime = Runtime::new().expect("a runtime");
         assert!(version(&path, "select 1").is_err());

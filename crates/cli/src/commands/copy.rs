@@ -75,7 +75,7 @@ pub(crate) fn table_name(text: &str) -> TableName {
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
-    let options = args.columns.rule(args.transfer.options(from.len())?);
+    let mut options = args.columns.rule(args.transfer.options(from.len())?);
     // What can't be written is said before anything is read.
     let table = match (&to, &args.table) {
         (Location::Postgres(_), None) => {
@@ -89,6 +89,7 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
             ));
         }
     };
+    options.read.tuples = matches!(to, Location::Postgres(_)) && args.transfer.leaves_values();
     let write = WriteOptions {
         memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
         ..WriteOptions::default()

@@ -186,6 +186,11 @@ impl TransferArgs {
         self.memory.map_or(MEMORY_BYTES_DEFAULT, |size| size.0)
     }
 
+    /// Whether no rule was given for values of some types.
+    pub(crate) fn leaves_values(&self) -> bool {
+        self.values.is_empty()
+    }
+
     /// Of each of so many places.
     pub(crate) fn options(&self, places: usize) -> Result<FeedOptions, CliError> {
         let memory = self.memory_bytes() / places.max(1) as u64;
@@ -208,8 +213,8 @@ impl TransferArgs {
         if let Some(rows) = self.batch_rows.0 {
             read.batch_rows = (rows as usize).max(1);
         }
-        // Each stream has a batch in the making and one waiting, the writer two more.
-        let batches = 2 * read.streams.get() as u64 + 2;
+        // Each stream has a batch in the making and one waiting, the writer more.
+        let batches = 2 * read.streams.get() as u64 + writers::batches_at_once(Format::Csv) as u64;
         read.batch_bytes = read.batch_bytes.min(usize::try_from(memory / 2 / batches).unwrap_or(usize::MAX));
         Ok(FeedOptions {
             transfer: Options {

@@ -27,6 +27,11 @@ pub(crate) struct ValueArgs {
 }
 
 impl ValueArgs {
+    /// Whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numeric.is_none() && self.infinite.is_none()
+    }
+
     /// As they were given; else numbers follow `numeric`.
     pub(crate) fn read_options(self, numeric: NumericRule) -> ReadOptions {
         ReadOptions {

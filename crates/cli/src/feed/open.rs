@@ -15,7 +15,7 @@ use lightship_sources::location::Tls;
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
 use lightship_sources::sqlite::SqliteSource;
-use lightship_sources::{Location, ReadOptions, Source};
+use lightship_sources::{Location, ReadOptions, Source, Tuples};
 
 use super::columns;
 use super::turns::Supply;
@@ -163,6 +163,15 @@ impl Answer<'_> {
     /// From now on rows come with these columns.
     pub(super) fn fit(&mut self, united: &SchemaRef) {
         self.united = Some(united.clone()).filter(|united| *united != self.schema());
+    }
+
+    /// The offer of its source to leave the rows as they are.
+    pub(super) fn tuples(&mut self) -> Option<Tuples> {
+        match &mut self.rows {
+            // Columns made to fit others have to be there.
+            Rows::Database(rows) if self.united.is_none() => rows.tuples.take(),
+            _ => None,
+        }
     }
 
     pub(super) fn place(&self) -> &str {

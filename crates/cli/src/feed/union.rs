@@ -65,14 +65,19 @@ impl Feeds {
         let places = self.0.len();
         let (mut answers, schema) = self.ask(sql, options).await?;
         let schema = options.duplicate_columns.apply(&schema);
-        if !quiet && let Some(note) = note_on_numeric(&schema) {
-            crate::say!("{note}");
-        }
         // Where one can't say, the time left can't be told.
         let estimates = answers.iter().map(Answer::rows_estimate);
         let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
         answers.iter_mut().for_each(|answer| answer.fit(&schema));
-        let mut destination = create(schema).await?;
+        let mut destination = create(schema.clone()).await?;
+        let offer = if let [only] = &mut answers[..] { only.tuples() } else { None };
+        let is_decoded = !offer.is_some_and(|offer| destination.take_tuples(offer));
+        if is_decoded
+            && !quiet
+            && let Some(note) = note_on_numeric(&schema)
+        {
+            crate::say!("{note}");
+        }
         let mut progress = Progress::new(rows_estimate, quiet);
         let (mut rows, mut receive, mut ended) = (0, Duration::ZERO, Vec::with_capacity(places));
         let mut turns = Turns::new(answers);

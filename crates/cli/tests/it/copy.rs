@@ -382,6 +382,60 @@ fn values_arrive_as_they_are_or_are_refused_by_row_and_column() {
 }
 
 #[test]
+fn rows_between_tables_of_the_same_types_are_left_as_they_are() {
+    let server = postgres();
+    // Values that no type of Arrow has show that none is decoded on the way.
+    server.psql(
+        "create table copy_tuples (n int4 primary key, ok bool, big int8, small int2, f4 float4, f8 float8,
+             price numeric(6, 2), any_number numeric, b bytea, t text, v varchar(5), c char(4), d date, ti time,
+             ts timestamp, tz timestamptz, i interval, u uuid, j json, jb jsonb, grid int4[], words text[]);
+         insert into copy_tuples values
+             (1, true, 9e18, -3, 'nan', '-infinity', 'nan', 'infinity', '\\x00ff', E'a\tb\nc', 'abcde', 'ab',
+              'infinity', '24:00', '-infinity', 'infinity', '1 mon -2 days 03:00:00.000001',
+              '00112233-4455-6677-8899-aabbccddeeff', '{\"a\": 1,  \"a\": 2}', '{\"b\": [1, null]}',
+              '{{1,2},{3,null}}', '[5:6]={x,NULL}'),
+             (2, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+              null, null, null, null, null);
+         insert into copy_tuples (n, t, any_number)
+             select n, repeat('word ', n % 50), n::numeric / 7 from generate_series(3, 30000) g(n);
+         create table copy_tuples_kept (like copy_tuples);
+         create table copy_tuples_wide (like copy_tuples); alter table copy_tuples_wide alter v type text,
+             alter price type numeric",
+    );
+    let all = |table: &str| {
+        server.psql(&format!("select count(*), md5(string_agg(t::text, ';' order by n)) from {table} t"))
+    };
+    let copy = |more: &[&str], sql: &str, table: &str| {
+        let (uri, mut words) = (server.uri(), vec!["copy"]);
+        words.extend([&uri, sql, &uri, "--table", table]);
+        words.extend(more);
+        lightship(&words)
+    };
+    for (more, table) in [
+        (&["--streams", "1"][..], "copy_tuples_kept"),
+        (&["--streams", "2", "--memory", "4MiB"], "copy_tuples_kept"),
+        (&[], "copy_tuples_wide"),
+    ] {
+        server.psql(&format!("truncate {table}"));
+        let outcome = copy(&[more, &["--json"]].concat(), "select * from copy_tuples", table).succeeds();
+        assert_eq!(outcome.json()["rows"], 30_000, "{table}");
+        assert_eq!(all(table), all("copy_tuples"), "{table}");
+    }
+    // What the server refuses is refused by row, and nothing is left.
+    server.psql("truncate copy_tuples_kept; alter table copy_tuples_kept add check (n <> 77)");
+    let outcome = copy(&["--streams", "1"], "select * from copy_tuples order by n", "copy_tuples_kept");
+    assert_eq!(outcome.code, Some(SOURCE), "{outcome}");
+    assert!(outcome.stderr.contains("row 77: "), "{outcome}");
+    assert_eq!(server.psql("select count(*) from copy_tuples_kept").trim(), "0");
+    // A rule for values is kept, and so are rows that have to change.
+    let outcome = copy(&["--infinite", "error"], "select n, d from copy_tuples", "copy_tuples_kept");
+    assert!(outcome.code == Some(DATA) && outcome.stderr.contains("infin"), "{outcome}");
+    let changed = "select n, n::int4 as big, 'x' as t from copy_tuples where n between 5 and 6";
+    copy(&[], changed, "copy_tuples_kept").succeeds();
+    assert_eq!(server.psql("select n, big, t from copy_tuples_kept order by n"), "5\t5\tx\n6\t6\tx\n");
+}
+
+#[test]
 fn two_columns_of_one_name_are_refused_or_renamed() {
     let server = postgres();
     let folder = Folder::new();

@@ -128,7 +128,7 @@ pub(super) async fn run(
     let batches: BatchStream = Box::pin(futures::stream::try_unfold(reader, |mut reader| async move {
         Ok(reader.next_batch().await?.map(|batch| (batch, reader)))
     }));
-    Ok(Rows { schema, batches, rows_estimate: None })
+    Ok(Rows { schema, batches, rows_estimate: None, tuples: None })
 }
 
 /// The schema of a result.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 use async_trait::async_trait;
 use bytes::{BufMut, BytesMut};
@@ -10,13 +11,14 @@ use futures::FutureExt;
 
 use super::assign::{Way, way};
 use super::config::Config;
-use super::connection::Connection;
+use super::connection::{Connection, Described};
 use super::encode::{ColumnType, Encoder};
 use super::limit::Limit;
 use super::message::ServerError;
 use super::quote_identifier;
 use super::stage::{self, Stage};
 use super::target::Target;
+use super::tuples::Tuples;
 use super::types::{Kind, Types};
 use crate::columns::check_names;
 use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode, Written};
@@ -50,6 +52,8 @@ pub struct PostgresDestination {
     pending: BytesMut,
     /// Where rows wait that have columns which only the server can read.
     stage: Option<Stage>,
+    /// Whether rows come as the tuples that COPY takes.
+    takes_tuples: bool,
     rows: u64,
 }
 
@@ -58,6 +62,7 @@ struct Column {
     name: String,
     from: DataType,
     to: ColumnType,
+    described: Described,
 }
 
 impl PostgresDestination {
@@ -98,13 +103,20 @@ impl PostgresDestination {
         }
         let mut pending = BytesMut::with_capacity(2 * SEND_BYTES);
         pending.put_slice(COPY_HEADER);
-        Ok(Self { connection, target, columns, pending, stage, rows: 0 })
+        Ok(Self { connection, target, columns, pending, stage, takes_tuples: false, rows: 0 })
     }
 
     /// Sends what is pending.
     async fn send(&mut self) -> Result<()> {
-        let result = self.connection.send_copy_data(&self.pending, MESSAGE_BYTES_MAX).await;
-        self.pending.clear();
+        let mut pending = std::mem::take(&mut self.pending);
+        let sent = self.send_bytes(&pending).await;
+        pending.clear();
+        self.pending = pending;
+        sent
+    }
+
+    async fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        let result = self.connection.send_copy_data(bytes, MESSAGE_BYTES_MAX).await;
         if let Err(e) = result {
             // The server may have said why before it hung up.
             return Err(match self.said().await {
@@ -217,7 +229,7 @@ async fn assign(
                 )));
             }
         };
-        columns.push(Column { name, from, to });
+        columns.push(Column { name, from, to, described: column.described.clone() });
     }
     let is_needed = stage.is_needed();
     Ok((columns, Some(stage).filter(|_| is_needed)))
@@ -241,7 +253,24 @@ impl Column {
 
 #[async_trait]
 impl Destination for PostgresDestination {
+    fn take_tuples(&mut self, offer: Tuples) -> bool {
+        self.takes_tuples =
+            self.stage.is_none() && offer.take_for(self.columns.iter().map(|column| &column.described));
+        self.takes_tuples
+    }
+
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        if self.takes_tuples {
+            // What COPY begins with.
+            if !self.pending.is_empty() {
+                self.send().await?;
+            }
+            let tuples = batch.column(0).as_binary::<i32>();
+            let (first, last) = (tuples.offsets()[0] as usize, tuples.offsets()[tuples.len()] as usize);
+            self.send_bytes(&tuples.value_data()[first..last]).await?;
+            self.rows += tuples.len() as u64;
+            return Ok(());
+        }
         let mut encoders = Vec::with_capacity(self.columns.len());
         if batch.num_columns() != self.columns.len() {
             let reason =

@@ -24,6 +24,7 @@ mod rows;
 mod split;
 mod stage;
 mod target;
+mod tuples;
 mod types;
 mod unfit;
 
@@ -32,10 +33,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_schema::{Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
 
 use self::config::Config;
 use self::connection::{Connection, Described};
-use self::read::Work;
+use self::read::{Form, Wanted, Work};
 use self::split::{Parts, PlainSelect};
 use self::types::{Kind, Types};
 use crate::limit::{ConnectionLimits, Idle, Permit, Server};
@@ -43,6 +45,7 @@ use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, Table
 
 pub use self::copy_in::PostgresDestination;
 pub use self::cursor::PostgresCursor;
+pub use self::tuples::Tuples;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Connections kept open between results.
@@ -204,8 +207,21 @@ impl PostgresSource {
             }
         }
         connections.push(connection);
-        let batches = read::stream(connections, work, schema.clone(), kinds, options, self.pool.clone());
-        Ok(Rows { schema, batches, rows_estimate })
+        let tuples = Tuples::offer(&columns, &kinds, options);
+        let wanted =
+            Wanted { work, schema: schema.clone(), kinds, options: options.clone(), pool: self.pool.clone() };
+        let batches = match &tuples {
+            None => read::stream(connections, wanted, Form::Decoded),
+            Some(offer) => {
+                let taken = offer.taken();
+                let read = async move {
+                    let form = if taken() { Form::Tuples } else { Form::Decoded };
+                    read::stream(connections, wanted, form)
+                };
+                Box::pin(read.into_stream().flatten())
+            }
+        };
+        Ok(Rows { schema, batches, rows_estimate, tuples })
     }
 
     /// Up to `others` more connections that see what `parts` see, as far as the limit has some

@@ -15,6 +15,7 @@ use super::decode::Bad;
 use super::message::Header;
 use super::rows::Decoder;
 use super::split::Parts;
+use super::tuples::Gatherer;
 use super::types::Kind;
 use crate::cancel::Working;
 use crate::{BatchStream, ReadOptions, Result, SourceError};
@@ -30,35 +31,40 @@ pub(super) enum Work {
     Parts(Parts),
 }
 
+/// As what rows arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As columns of Arrow.
+    Decoded,
+    /// As the server sends them.
+    Tuples,
+}
+
+/// A result that is to be read.
+pub(super) struct Wanted {
+    pub(super) work: Work,
+    pub(super) schema: SchemaRef,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) options: ReadOptions,
+    pub(super) pool: Pool,
+}
+
 /// Ways to the consumer, shared by the connections of one result.
 struct Shared {
-    work: Work,
-    schema: SchemaRef,
-    kinds: Vec<Kind>,
+    wanted: Wanted,
+    form: Form,
     formats: Vec<i16>,
-    options: ReadOptions,
-    pool: Pool,
     next_part: AtomicU32,
     rows: AtomicU64,
     finished: AtomicUsize,
 }
 
-/// Reads `work` on `connections`, each in a transaction of the same snapshot.
-pub(super) fn stream(
-    connections: Vec<Connection>,
-    work: Work,
-    schema: SchemaRef,
-    kinds: Vec<Kind>,
-    options: &ReadOptions,
-    pool: Pool,
-) -> BatchStream {
+/// Reads what is wanted on `connections`, each in a transaction of the same snapshot.
+pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -> BatchStream {
     let shared = Arc::new(Shared {
-        work,
-        schema,
-        formats: kinds.iter().map(Kind::format).collect(),
-        kinds,
-        options: options.clone(),
-        pool,
+        formats: wanted.kinds.iter().map(Kind::format).collect(),
+        wanted,
+        form,
         next_part: AtomicU32::new(0),
         rows: AtomicU64::new(0),
         finished: AtomicUsize::new(0),
@@ -105,13 +111,59 @@ fn stopped(shared: &Shared) -> SourceError {
 /// The consumer wants no more.
 struct Dropped;
 
+/// Rows of the next batch.
+enum Gathered {
+    Columns(Box<Decoder>),
+    Tuples(Gatherer),
+}
+
+impl Gathered {
+    fn new(shared: &Shared) -> Self {
+        let Wanted { schema, kinds, options, .. } = &shared.wanted;
+        match shared.form {
+            Form::Decoded => Self::Columns(Box::new(Decoder::new(schema.clone(), kinds, options))),
+            Form::Tuples => Self::Tuples(Gatherer::new(kinds.len(), options)),
+        }
+    }
+
+    #[inline]
+    fn row(&mut self, body: &[u8]) -> Result<(), (Option<usize>, Box<Bad>)> {
+        match self {
+            Self::Columns(decoder) => decoder.row(body),
+            Self::Tuples(gatherer) => gatherer.row(body),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Columns(decoder) => decoder.rows(),
+            Self::Tuples(gatherer) => gatherer.rows(),
+        }
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Columns(decoder) => decoder.is_full(),
+            Self::Tuples(gatherer) => gatherer.is_full(),
+        }
+    }
+
+    fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        match self {
+            Self::Columns(decoder) => decoder.finish(),
+            Self::Tuples(gatherer) => gatherer.finish(),
+        }
+    }
+}
+
 type Sender = mpsc::Sender<Result<RecordBatch>>;
 
 async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender, may_end_early: bool) {
-    let mut decoder = Decoder::new(shared.schema.clone(), &shared.kinds, &shared.options);
-    match read(&mut connection, &mut decoder, &shared, &sender, may_end_early).await {
+    let mut gathered = Gathered::new(&shared);
+    match read(&mut connection, &mut gathered, &shared, &sender, may_end_early).await {
         Ok(Ok(())) => {
-            shared.pool.put(connection);
+            shared.wanted.pool.put(connection);
             shared.finished.fetch_add(1, Ordering::Release);
         }
         Ok(Err(Dropped)) => {}
@@ -119,8 +171,8 @@ async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender,
             // The server need not go on while the consumer takes what came before.
             drop(connection);
             // What came before the error is the consumer's to judge.
-            if decoder.rows() > 0
-                && let Ok(batch) = decoder.finish()
+            if gathered.rows() > 0
+                && let Ok(batch) = gathered.finish()
                 && sender.send(Ok(batch)).await.is_err()
             {
                 return;
@@ -133,46 +185,46 @@ async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender,
 
 async fn read(
     connection: &mut Connection,
-    decoder: &mut Decoder,
+    gathered: &mut Gathered,
     shared: &Shared,
     sender: &Sender,
     may_end_early: bool,
 ) -> Result<Result<(), Dropped>> {
-    match &shared.work {
+    match &shared.wanted.work {
         Work::Whole(sql) => {
             // The end of the transaction rides along: no round trip of its own.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
-            if let Err(Dropped) = rows(connection, decoder, shared, sender, None).await? {
+            if let Err(Dropped) = rows(connection, gathered, shared, sender, None).await? {
                 return Ok(Err(Dropped));
             }
             connection.until_ready(|_| Ok(())).await?;
         }
         Work::Parts(parts) => {
             // While other queries wait for a connection this one makes do with its first.
-            while !(may_end_early && shared.pool.server.is_awaited()) {
+            while !(may_end_early && shared.wanted.pool.server.is_awaited()) {
                 let part = shared.next_part.fetch_add(1, Ordering::Relaxed);
                 let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;
                 let start = Some(parts.start(part));
-                if let Err(Dropped) = rows(connection, decoder, shared, sender, start).await? {
+                if let Err(Dropped) = rows(connection, gathered, shared, sender, start).await? {
                     return Ok(Err(Dropped));
                 }
             }
             connection.simple("ROLLBACK").await?;
         }
     }
-    if decoder.rows() > 0 {
-        return deliver(connection, decoder, sender).await;
+    if gathered.rows() > 0 {
+        return deliver(connection, gathered, sender).await;
     }
     Ok(Ok(()))
 }
 
 async fn deliver(
     connection: &Connection,
-    decoder: &mut Decoder,
+    gathered: &mut Gathered,
     sender: &Sender,
 ) -> Result<Result<(), Dropped>> {
-    let batch = decoder.finish().map_err(|e: ArrowError| malformed(connection, &e.to_string()))?;
+    let batch = gathered.finish().map_err(|e: ArrowError| malformed(connection, &e.to_string()))?;
     Ok(sender.send(Ok(batch)).await.map_err(|_| Dropped))
 }
 
@@ -191,22 +243,23 @@ enum Pause {
 /// begins.
 async fn rows(
     connection: &mut Connection,
-    decoder: &mut Decoder,
+    gathered: &mut Gathered,
     shared: &Shared,
     sender: &Sender,
     start: Option<String>,
 ) -> Result<Result<(), Dropped>> {
     let mut taken: u64 = 0;
     loop {
-        let before = decoder.rows();
-        let (bytes, pause) = match take_rows(connection.buffered(), decoder) {
+        let before = gathered.rows();
+        let (bytes, pause) = match take_rows(connection.buffered(), gathered) {
             Ok(done) => done,
             Err((column, bad)) => {
-                let row = taken + (decoder.rows() - before) as u64 + 1;
+                let row = taken + (gathered.rows() - before) as u64 + 1;
                 return Err(match *bad {
                     Bad::Malformed(what) => malformed(connection, what),
                     Bad::Value(reason) => SourceError::Value {
-                        column: column.map_or_else(String::new, |at| shared.schema.field(at).name().clone()),
+                        column: column
+                            .map_or_else(String::new, |at| shared.wanted.schema.field(at).name().clone()),
                         reason: match &start {
                             None => format!("row {row} holds {reason}"),
                             Some(start) => format!("row {row} from ctid {start} on holds {reason}"),
@@ -216,13 +269,13 @@ async fn rows(
             }
         };
         connection.consume(bytes);
-        taken += (decoder.rows() - before) as u64;
-        shared.rows.fetch_add((decoder.rows() - before) as u64, Ordering::Relaxed);
+        taken += (gathered.rows() - before) as u64;
+        shared.rows.fetch_add((gathered.rows() - before) as u64, Ordering::Relaxed);
         let lost =
             |connection: &Connection, e: io::Error| connection.lost(e, shared.rows.load(Ordering::Relaxed));
         match pause {
             Pause::Full => {
-                if let Err(Dropped) = deliver(connection, decoder, sender).await? {
+                if let Err(Dropped) = deliver(connection, gathered, sender).await? {
                     return Ok(Err(Dropped));
                 }
             }
@@ -251,17 +304,17 @@ async fn rows(
 }
 
 /// Takes the rows at the front of `buffered`; says how many bytes they had.
-fn take_rows(buffered: &[u8], decoder: &mut Decoder) -> Result<(usize, Pause), (Option<usize>, Box<Bad>)> {
+fn take_rows(buffered: &[u8], gathered: &mut Gathered) -> Result<(usize, Pause), (Option<usize>, Box<Bad>)> {
     let mut at = 0;
     loop {
-        if decoder.is_full() {
+        if gathered.is_full() {
             return Ok((at, Pause::Full));
         }
         let rest = &buffered[at..];
         match Header::parse(rest) {
             Some(header) if header.tag != b'D' => return Ok((at, Pause::OtherMessage)),
             Some(header) if rest.len() >= header.total() => {
-                decoder.row(&rest[Header::BYTES..header.total()])?;
+                gathered.row(&rest[Header::BYTES..header.total()])?;
                 at += header.total();
             }
             _ => return Ok((at, Pause::NoWholeMessage)),

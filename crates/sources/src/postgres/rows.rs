@@ -11,7 +11,7 @@ use super::types::Kind;
 use crate::ReadOptions;
 
 /// A row is at most 1 GiB, so a batch below this still has offsets of 31 bits after one more.
-const BATCH_BYTES_MAX: usize = 512 << 20;
+pub(super) const BATCH_BYTES_MAX: usize = 512 << 20;
 /// Rows a column first has room for.
 const FIRST_ROWS: usize = 1024;
 

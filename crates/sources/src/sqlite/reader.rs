@@ -94,7 +94,7 @@ pub(super) async fn run(job: Job) -> Result<Rows> {
                 None => Err(ended_early()),
             }
         });
-    Ok(Rows { schema, batches: Box::pin(batches), rows_estimate })
+    Ok(Rows { schema, batches: Box::pin(batches), rows_estimate, tuples: None })
 }
 
 type Described = (SchemaRef, Option<u64>);

@@ -1,6 +1,6 @@
 //! A writer on a thread of its own.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -9,8 +9,9 @@ use arrow_schema::{ArrowError, SchemaRef};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use super::BatchWriter;
-use super::output::Failures;
+use super::Writer;
+use super::lines::{self, Encoders, Lines};
+use super::output::{Failures, Output};
 use crate::{Destination, Result, SourceError, Written};
 
 /// Batches that wait while one is encoded.
@@ -18,13 +19,15 @@ const QUEUE_BATCHES: usize = 1;
 
 enum Order {
     Write(RecordBatch),
+    Lines(oneshot::Receiver<Lines>),
     Finish,
 }
 
-/// Hands batches to a [`BatchWriter`] on a thread. An error comes back at the
+/// Hands batches, or lines that other threads make of them, to a writer on a thread. An error comes back at the
 /// next write, or at the end.
 pub(super) struct Background {
     orders: Option<mpsc::Sender<Order>>,
+    encoders: Option<Encoders>,
     done: oneshot::Receiver<Result<Written>>,
     thread: Option<JoinHandle<()>>,
     schema: SchemaRef,
@@ -35,13 +38,12 @@ pub(super) struct Background {
 }
 
 impl Background {
-    pub(super) fn start(
-        writer: Box<dyn BatchWriter>,
-        schema: SchemaRef,
-        failures: Failures,
-        joins: bool,
-    ) -> Result<Self> {
-        let (orders, queue) = mpsc::channel(QUEUE_BATCHES);
+    pub(super) fn start(writer: Writer, schema: SchemaRef, failures: Failures, joins: bool) -> Result<Self> {
+        let (encoders, waiting) = match &writer {
+            Writer::Batches(_) => (None, QUEUE_BATCHES),
+            Writer::Lines(format, _) => (Some(Encoders::new(format.clone())), *lines::BATCHES - 1),
+        };
+        let (orders, queue) = mpsc::channel(waiting.max(1));
         let (report, done) = oneshot::channel();
         let explain = failures.clone();
         let work = move || {
@@ -52,7 +54,7 @@ impl Background {
         };
         let thread = std::thread::Builder::new().name("lightship-write".into()).spawn(work);
         let thread = Some(thread.map_err(|error| failures.error(error))?);
-        Ok(Self { orders: Some(orders), done, thread, schema, failures, joins })
+        Ok(Self { orders: Some(orders), encoders, done, thread, schema, failures, joins })
     }
 
     async fn send(&mut self, order: Order) -> Result<()> {
@@ -88,31 +90,66 @@ impl Background {
 }
 
 /// Works until the end, or until the orders end without one (`None`).
-fn run(mut writer: Box<dyn BatchWriter>, mut orders: mpsc::Receiver<Order>) -> Result<Option<Written>> {
+fn run(mut writer: Writer, mut orders: mpsc::Receiver<Order>) -> Result<Option<Written>> {
     let mut rows = 0;
+    if let Writer::Lines(format, output) = &mut writer {
+        put(output, &format.header())?;
+    }
     while let Some(order) = orders.blocking_recv() {
-        match order {
-            Order::Write(batch) => {
-                writer.write(&batch).map_err(|error| error.after_rows(rows))?;
-                rows += batch.num_rows() as u64;
-                if orders.is_empty() {
-                    writer.output().flush_to_reader()?;
-                }
-            }
-            Order::Finish => {
+        let (taken, result) = match (order, &mut writer) {
+            (Order::Finish, _) => {
                 let bytes = writer.finish()?.commit()?;
                 return Ok(Some(Written { rows, bytes }));
             }
+            (Order::Write(batch), Writer::Batches(writer)) => (batch.num_rows() as u64, writer.write(&batch)),
+            (Order::Lines(pending), Writer::Lines(_, output)) => {
+                // Its thread has panicked, which was reported there: the result is not whole.
+                let Ok(lines) = pending.blocking_recv() else { return Ok(None) };
+                put(output, &lines.bytes)?;
+                (lines.rows, lines.result)
+            }
+            (Order::Write(_), Writer::Lines(..)) | (Order::Lines(_), Writer::Batches(_)) => return Ok(None),
+        };
+        result.map_err(|error| error.after_rows(rows))?;
+        rows += taken;
+        if orders.is_empty() {
+            writer.output().flush_to_reader()?;
         }
     }
     Ok(None)
+}
+
+fn put(output: &mut Output, bytes: &[u8]) -> Result<()> {
+    output.write_all(bytes).map_err(|source| output.failures().error(source))
+}
+
+impl Writer {
+    fn output(&mut self) -> &mut Output {
+        match self {
+            Self::Batches(writer) => writer.output(),
+            Self::Lines(_, output) => output,
+        }
+    }
+
+    fn finish(self) -> Result<Output> {
+        match self {
+            Self::Batches(writer) => writer.finish(),
+            Self::Lines(_, output) => Ok(output),
+        }
+    }
 }
 
 #[async_trait]
 impl Destination for Background {
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         self.check(&batch)?;
-        self.send(Order::Write(batch)).await
+        let order = match &mut self.encoders {
+            None => Order::Write(batch),
+            Some(encoders) => {
+                Order::Lines(encoders.start(batch).map_err(|error| self.failures.error(error))?)
+            }
+        };
+        self.send(order).await
     }
 
     async fn finish(mut self: Box<Self>) -> Result<Written> {

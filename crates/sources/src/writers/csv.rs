@@ -2,16 +2,12 @@
 //!
 //! Written here and not by the library, which writes NULL and an empty text alike.
 
-use std::io::Write;
-
-use arrow_array::{Array, RecordBatch};
-use arrow_buffer::NullBuffer;
-use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::open_decimal::{self, without_zeros};
-use super::output::Output;
-use super::{BatchWriter, refused, unfit};
+use super::lines::LineFormat;
+use super::text::{Texts, Value};
+use super::{refused, unfit};
 use crate::{Result, SourceError};
 
 /// Refuses what CSV can't hold.
@@ -30,81 +26,55 @@ pub(super) fn check(schema: &SchemaRef) -> Result<()> {
 }
 
 pub(super) struct Csv {
-    output: Output,
     schema: SchemaRef,
-    /// The text of one value.
-    text: String,
-    /// The lines of one batch that are not yet written.
-    lines: Vec<u8>,
 }
 
-/// Lines are handed on in pieces of about this size.
-const LINES_BYTES: usize = 64 << 10;
-
 impl Csv {
-    pub(super) fn new(mut output: Output, schema: &SchemaRef) -> Result<Self> {
+    pub(super) fn new(schema: &SchemaRef) -> Self {
+        Self { schema: schema.clone() }
+    }
+}
+
+impl LineFormat for Csv {
+    fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
-        for (i, field) in schema.fields().iter().enumerate() {
+        for (i, field) in self.schema.fields().iter().enumerate() {
             if i > 0 {
                 header.push(b',');
             }
             push_value(&mut header, field.name());
         }
         header.push(b'\n');
-        write_all(&mut output, &header)?;
-        Ok(Self { output, schema: schema.clone(), text: String::new(), lines: Vec::new() })
+        header
     }
-}
 
-impl BatchWriter for Csv {
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let options = FormatOptions::new();
-        let columns: Vec<(ArrayFormatter<'_>, Option<NullBuffer>)> = batch
-            .columns()
-            .iter()
-            .map(|column| Ok((ArrayFormatter::try_new(column, &options)?, column.logical_nulls())))
-            .collect::<Result<_>>()?;
+    fn encode(&self, batch: &RecordBatch, lines: &mut Vec<u8>) -> Result<()> {
+        let columns: Vec<Texts<'_>> =
+            batch.columns().iter().map(|c| Texts::new(c)).collect::<Result<_, _>>()?;
         let is_single = columns.len() == 1;
+        let mut text = String::new();
         for row in 0..batch.num_rows() {
-            for (i, (values, nulls)) in columns.iter().enumerate() {
+            let begin = lines.len();
+            for (i, texts) in columns.iter().enumerate() {
                 if i > 0 {
-                    self.lines.push(b',');
+                    lines.push(b',');
                 }
-                if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-                    if is_single {
-                        self.lines.extend_from_slice(b"\"\"");
+                match texts.value(row, &mut text) {
+                    Ok(Value::Null) if is_single => lines.extend_from_slice(b"\"\""),
+                    Ok(Value::Null) => {}
+                    Ok(Value::Number(number)) => lines.extend_from_slice(number.as_bytes()),
+                    Ok(Value::Text(text)) => push_value(lines, text),
+                    Err(error) => {
+                        lines.truncate(begin);
+                        let column = self.schema.field(i).name();
+                        return Err(unfit(row, column, error.to_string(), "write it as arrow or parquet"));
                     }
-                    continue;
                 }
-                self.text.clear();
-                values.value(row).write(&mut self.text).map_err(|error| {
-                    unfit(row, self.schema.field(i).name(), error.to_string(), "write it as arrow or parquet")
-                })?;
-                let is_open = open_decimal::is_open(self.schema.field(i).data_type());
-                push_value(&mut self.lines, if is_open { without_zeros(&self.text) } else { &self.text });
             }
-            self.lines.push(b'\n');
-            if self.lines.len() >= LINES_BYTES {
-                write_all(&mut self.output, &self.lines)?;
-                self.lines.clear();
-            }
+            lines.push(b'\n');
         }
-        write_all(&mut self.output, &self.lines)?;
-        self.lines.clear();
         Ok(())
     }
-
-    fn output(&mut self) -> &mut Output {
-        &mut self.output
-    }
-
-    fn finish(self: Box<Self>) -> Result<Output> {
-        Ok(self.output)
-    }
-}
-
-fn write_all(output: &mut Output, bytes: &[u8]) -> Result<()> {
-    output.write_all(bytes).map_err(|source| output.failures().error(source))
 }
 
 /// Adds a value, in quotes where it needs them: an empty one to be told from
@@ -116,11 +86,11 @@ fn push_value(line: &mut Vec<u8>, text: &str) {
         return;
     }
     line.push(b'"');
-    for byte in text.bytes() {
-        if byte == b'"' {
-            line.push(b'"');
-        }
-        line.push(byte);
+    let mut parts = text.split('"');
+    line.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        line.extend_from_slice(b"\"\"");
+        line.extend_from_slice(part.as_bytes());
     }
     line.push(b'"');
 }

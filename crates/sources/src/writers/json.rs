@@ -9,9 +9,9 @@ use arrow_json::WriterBuilder;
 use arrow_json::writer::{LineDelimited, Writer};
 use arrow_schema::{DECIMAL256_MAX_PRECISION, DataType, Fields, SchemaRef};
 
-use super::output::Output;
+use super::lines::LineFormat;
 use super::stand_in::{StandIn, decoded, find};
-use super::{BatchWriter, check_fields, refused, unfit};
+use super::{check_fields, refused, unfit};
 use crate::Result;
 
 /// Refuses what has no JSON and decides what stands in for the rest.
@@ -58,18 +58,17 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
 }
 
 pub(super) struct Json {
-    writer: Writer<Output, LineDelimited>,
     stand_in: StandIn,
     /// Columns with floats in them, for which the encoder writes `null` where JSON has no value.
     floats: Vec<usize>,
 }
 
 impl Json {
-    pub(super) fn new(output: Output, stand_in: StandIn) -> Self {
+    pub(super) fn new(stand_in: StandIn) -> Self {
         let fields = stand_in.schema().fields().iter().enumerate();
         let has_floats = |t: &DataType| find(t, &|t| t.is_floating()).is_some();
         let floats = fields.filter(|(_, field)| has_floats(field.data_type())).map(|(at, _)| at).collect();
-        Self { writer: WriterBuilder::new().with_explicit_nulls(true).build(output), stand_in, floats }
+        Self { stand_in, floats }
     }
 }
 
@@ -92,8 +91,12 @@ fn is_finite(array: &dyn Array, row: usize) -> bool {
         }
 }
 
-impl BatchWriter for Json {
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+impl LineFormat for Json {
+    fn header(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn encode(&self, batch: &RecordBatch, lines: &mut Vec<u8>) -> Result<()> {
         let batch = self.stand_in.apply(batch)?;
         for (column, &at) in self.floats.iter().map(|at| (batch.column(*at), at)) {
             if let Some(row) = (0..batch.num_rows()).find(|&row| !is_finite(column, row)) {
@@ -102,15 +105,9 @@ impl BatchWriter for Json {
                 return Err(unfit(row, &name, "JSON has no not-a-number and no infinities", hint));
             }
         }
-        Ok(self.writer.write(&batch)?)
-    }
-
-    fn output(&mut self) -> &mut Output {
-        self.writer.get_mut()
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Output> {
-        self.writer.finish()?;
-        Ok(self.writer.into_inner())
+        let mut writer: Writer<_, LineDelimited> =
+            WriterBuilder::new().with_explicit_nulls(true).build(lines);
+        writer.write(&batch)?;
+        Ok(writer.finish()?)
     }
 }

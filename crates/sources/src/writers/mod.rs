@@ -4,7 +4,8 @@
 //! thread of its own, so that receiving the next batch and encoding the last
 //! overlap. One batch waits and one is being encoded: memory is two batches and
 //! what the format keeps (for Parquet the row group in progress,
-//! [`WriteOptions::memory_bytes`]).
+//! [`WriteOptions::memory_bytes`]). Lines of text are encoded by as many threads as
+//! there are processors ([`batches_at_once`]): memory is a batch and its lines for each, and one more.
 //!
 //! A file appears under its name when it is whole and not before: it is written
 //! without a name (where the file system has no such files, under a hidden name
@@ -20,20 +21,25 @@ mod background;
 mod csv;
 mod ipc;
 mod json;
+mod lines;
 mod open_decimal;
 mod output;
 mod parquet;
 mod stand_in;
 mod table;
+mod text;
 mod whole;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Fields, SchemaRef};
 
+use self::background::Background;
+use self::lines::LineFormat;
 use self::output::Output;
 use crate::columns::check_names;
 use crate::{Destination, Result, SourceError};
@@ -150,6 +156,14 @@ impl Default for WriteOptions {
     }
 }
 
+/// How many batches a format has in memory at once, at most.
+pub fn batches_at_once(format: Format) -> usize {
+    match format {
+        Format::Csv | Format::Json => 1 + *lines::BATCHES,
+        _ => 2,
+    }
+}
+
 /// Opens the target for batches of `schema`.
 ///
 /// # Errors
@@ -167,7 +181,7 @@ pub fn create(
     let failures = output.failures();
     let is_file = output.is_file();
     let writer = plan.start(output, &schema, &options).map_err(|error| failures.explain(error))?;
-    Ok(Box::new(background::Background::start(writer, schema, failures, is_file)?))
+    Ok(Box::new(Background::start(writer, schema, failures, is_file)?))
 }
 
 /// Writes a file that is there whole or not at all; a pipe or a device as it is.
@@ -192,6 +206,14 @@ trait BatchWriter: Send {
 
     /// Writes what comes last and returns the output, for its owner to commit.
     fn finish(self: Box<Self>) -> Result<Output>;
+}
+
+/// How batches become bytes.
+enum Writer {
+    /// One after the other.
+    Batches(Box<dyn BatchWriter>),
+    /// Each on its own.
+    Lines(Arc<dyn LineFormat>, Output),
 }
 
 /// A format that has accepted a schema, before anything is opened.
@@ -222,20 +244,15 @@ impl Plan {
         })
     }
 
-    fn start(
-        self,
-        output: Output,
-        schema: &SchemaRef,
-        options: &WriteOptions,
-    ) -> Result<Box<dyn BatchWriter>> {
-        Ok(match self {
+    fn start(self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
+        Ok(Writer::Batches(match self {
             Self::ArrowFile(stand_in) => Box::new(ipc::File::new(output, stand_in)?),
             Self::ArrowStream => Box::new(ipc::Stream::new(output, schema)?),
             Self::Parquet(stand_in) => Box::new(parquet::Parquet::new(output, stand_in, options)?),
-            Self::Csv => Box::new(csv::Csv::new(output, schema)?),
-            Self::Json(stand_in) => Box::new(json::Json::new(output, stand_in)),
+            Self::Csv => return Ok(Writer::Lines(Arc::new(csv::Csv::new(schema)), output)),
+            Self::Json(stand_in) => return Ok(Writer::Lines(Arc::new(json::Json::new(stand_in)), output)),
             Self::Table => Box::new(table::Table::new(output, schema, options)),
-        })
+        }))
     }
 }
 

@@ -487,7 +487,7 @@ impl Source for AllRows {
         let places: Vec<usize> = columns.iter().map(|name| all.schema.index_of(name).unwrap()).collect();
         let schema = Arc::new(all.schema.project(&places).unwrap());
         let batches = all.batches.map(move |batch| Ok(batch?.project(&places).unwrap())).boxed();
-        Ok(Rows { schema, batches, rows_estimate: None })
+        Ok(Rows { schema, batches, rows_estimate: None, tuples: None })
     }
 
     async fn table(&self, name: &TableName, options: &ReadOptions) -> Result<TableInfo, SourceError> {
