@@ -65,6 +65,8 @@ enum Command {
     FetchMemory(Settings),
     /// 1 to 300 clients at once: throughput, small queries meanwhile, memory
     Load(Settings),
+    /// From one place to another by one command, and TPC-H on one node: ours, psql, DuckDB, pgloader and others
+    Jobs(Settings),
     /// The round trip of `select 1` against the engine alone
     RoundTrip(Settings),
     /// From memory over links: ours by codec, Arrow Flight, netcat, DuckDB Quack
@@ -79,6 +81,8 @@ enum Command {
     ChunkSize(Settings),
     /// Encodings by column on one core: bytes, encoding, decoding
     Columns(Settings),
+    /// Encodings by Arrow type on one core: bytes, encoding, decoding
+    Types(Settings),
     /// Layouts of text by its width
     Strings(Settings),
     /// Layouts of NULL by its share
@@ -115,14 +119,15 @@ enum Command {
 fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
-        competing_flow, databases, fetch_memory, load, memory_to_arrow, mind, nulls, overlay, peers,
-        postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings,
+        competing_flow, databases, fetch_memory, jobs, load, memory_to_arrow, mind, nulls, overlay, peers,
+        postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings, types,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
         Command::PostgresToArrow(settings) => postgres_to_arrow::run(&settings),
         Command::FetchMemory(settings) => fetch_memory::run(&settings),
         Command::Load(settings) => load::run(&settings),
+        Command::Jobs(settings) => jobs::run(&settings),
         Command::RoundTrip(settings) => round_trip::run(&settings),
         Command::Peers(settings) => peers::run(&settings),
         Command::PeersPostgresql(settings) => databases::postgresql(&settings),
@@ -130,6 +135,7 @@ fn run(command: Command) -> Result<()> {
         Command::Codecs(settings) => codecs::run(&settings),
         Command::ChunkSize(settings) => chunk_size::run(&settings),
         Command::Columns(settings) => columns::run(&settings),
+        Command::Types(settings) => types::run(&settings),
         Command::Strings(settings) => strings::run(&settings),
         Command::Nulls(settings) => nulls::run(&settings),
         Command::Protobuf(settings) => protobuf::run(&settings),

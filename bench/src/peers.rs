@@ -35,11 +35,16 @@ impl Peers {
 
     /// Starts one of the programs on a host; `None` is here.
     pub(crate) fn spawn(&self, host: Option<&Host>, program: &str, arguments: &[&str]) -> Result<Process> {
+        let [python, options @ ..] = &self.command(program)[..] else { return Err("no command".into()) };
+        let arguments = arguments.iter().map(ToString::to_string);
+        Process::spawn(host, python, options.iter().cloned().chain(arguments))
+    }
+
+    /// The command of one of the programs.
+    pub(crate) fn command(&self, program: &str) -> Vec<String> {
         let program = places::root().join("bench/peers").join(program).display().to_string();
         // Modules are not compiled into the checkout.
-        let options = ["-B".to_owned(), program];
-        let arguments = arguments.iter().map(ToString::to_string);
-        Process::spawn(host, &self.python, options.into_iter().chain(arguments))
+        vec![self.python.display().to_string(), "-B".to_owned(), program]
     }
 }
 
@@ -60,6 +65,8 @@ pub(crate) struct Tool {
 pub(crate) const NETCAT: Tool = Tool { program: "nc.openbsd", package: "netcat-openbsd" };
 pub(crate) const LZ4: Tool = Tool { program: "lz4", package: "lz4" };
 pub(crate) const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
+pub(crate) const PSQL: Tool = Tool { program: "psql", package: "postgresql-client" };
+pub(crate) const PGLOADER: Tool = Tool { program: "pgloader", package: "pgloader" };
 pub(crate) const MARIADB: Tool = Tool { program: "mariadb", package: "mariadb-client" };
 
 /// Checks that the tools are there, and returns the versions of their packages.

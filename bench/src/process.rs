@@ -154,14 +154,31 @@ impl Node {
         in_memory: bool,
         more: &[&str],
     ) -> Result<Self> {
-        let mut arguments = vec!["--json", "node", "--table", table];
+        let arguments = [&["--table", table], in_memory.then_some("--in-memory").as_slice(), more].concat();
+        Self::serve(host, &arguments)
+    }
+
+    /// With the Parquet files of a folder as its tables.
+    pub(crate) fn start_folder(folder: &Path) -> Result<Self> {
+        let mut arguments = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if let (Some(name), Some("parquet")) =
+                (path.file_stem(), path.extension().and_then(OsStr::to_str))
+            {
+                arguments.extend(["--table".to_owned(), format!("{}={}", name.display(), path.display())]);
+            }
+        }
+        Self::serve(None, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn serve(host: Option<&Host>, tables: &[&str]) -> Result<Self> {
+        let mut arguments = [&["--json", "node"], tables].concat();
         arguments.extend(if host.is_some() {
             &["--listen", "0.0.0.0:0", "--insecure"][..]
         } else {
             &["--listen", "127.0.0.1:0"]
         });
-        arguments.extend(in_memory.then_some("--in-memory"));
-        arguments.extend(more);
         let mut process = Process::spawn(host, places::lightship()?, arguments)?;
         let line: serde_json::Value = serde_json::from_str(&process.line()?)?;
         let address = line["listening"][0].as_str().and_then(|address| address.rsplit_once(':'));

@@ -21,9 +21,9 @@ use crate::tables::{self, grid, number};
 
 const NAME: &str = "columns";
 /// All columns in one message, as they travel.
-const WHOLE: &str = "whole table";
+pub(super) const WHOLE: &str = "whole table";
 const MESSAGE_BYTES: u32 = 1 << 20;
-const FIGURES: &[Figure] = &[
+pub(super) const FIGURES: &[Figure] = &[
     Figure { name: "MB", digits: 2, range: false },
     Figure { name: "encode MB/s", digits: 0, range: true },
     Figure { name: "decode MB/s", digits: 0, range: true },
@@ -34,7 +34,7 @@ const DECODE: usize = 2;
 
 /// What the messages of these batches come to: megabytes, and megabytes of Arrow a
 /// second of encoding and of decoding.
-fn measure(batches: &[RecordBatch], codec: Codec) -> Result<Vec<f64>> {
+pub(super) fn measure(batches: &[RecordBatch], codec: Codec) -> Result<Vec<f64>> {
     let (mut encoding, mut decoding) = (Duration::ZERO, Duration::ZERO);
     let (mut arrow_bytes, mut wire_bytes) = (0, 0);
     let cutter = Cutter::new(MESSAGE_BYTES, u32::MAX);
@@ -86,9 +86,11 @@ fn plot(results: &Results, columns: &[&str]) -> Result<String> {
     Ok(Dots { x: Axis::log(""), panels: panels.collect() }.svg()?)
 }
 
-fn report(results: &Results) -> Vec<String> {
+pub(super) fn report(results: &Results) -> Vec<String> {
     let columns: Vec<_> = results.values(0).into_iter().filter(|column| *column != WHOLE).collect();
-    let codecs = Codec::ALL.map(|codec| codec.to_string());
+    let mut codecs = Codec::ALL.map(|codec| codec.to_string()).to_vec();
+    let there = results.contenders(&[WHOLE]);
+    codecs.retain(|codec| there.contains(&codec.as_str()));
     let by_column = |heading: &str, figure: usize| {
         let cell = |column: &str, codec: &str| {
             let digits = FIGURES[figure].digits;

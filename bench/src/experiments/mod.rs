@@ -10,6 +10,7 @@ pub(crate) mod columns;
 pub(crate) mod competing_flow;
 pub(crate) mod databases;
 pub(crate) mod fetch_memory;
+pub(crate) mod jobs;
 mod layouts;
 pub(crate) mod load;
 pub(crate) mod memory_to_arrow;
@@ -24,6 +25,7 @@ mod servers;
 pub(crate) mod shuffle;
 pub(crate) mod streams;
 pub(crate) mod strings;
+pub(crate) mod types;
 
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::results::{Figure, Results};

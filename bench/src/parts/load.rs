@@ -1,6 +1,6 @@
 //! Many clients of ours at once, and one that asks small queries meanwhile.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -11,8 +11,8 @@ use lightship_transport::net::tls;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::Latencies;
 use super::fetch::endpoint;
+use super::{Latencies, Transferred};
 use crate::Result;
 
 /// Which results, from where, and by how many clients.
@@ -94,4 +94,20 @@ impl Load {
         over.store(true, Ordering::Relaxed);
         Ok(Loaded { seconds, rows, bytes, small: Latencies::of(&mut asked.await??) })
     }
+}
+
+/// One client's queries, one after the other.
+pub(super) async fn queries(port: u16, file: &Path) -> Result<Transferred> {
+    let queries: Vec<String> = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
+    let mut client = Client::connect_with(&endpoint("127.0.0.1", port), &config).await?;
+    let began = Instant::now();
+    let (mut rows, mut bytes) = (0, 0);
+    for sql in queries {
+        let mut transfer = client.fetch(&sql, &Options::default()).await?;
+        while transfer.next().await?.is_some() {}
+        let report = transfer.report();
+        (rows, bytes) = (rows + report.rows, bytes + report.bytes_arrow);
+    }
+    Transferred::since(began, rows, bytes)
 }

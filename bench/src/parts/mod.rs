@@ -79,6 +79,8 @@ pub(crate) enum Part {
     RoundTrips { port: u16, sql: String, count: u32 },
     /// Be a node of a cluster
     ClusterNode(cluster::ClusterNode),
+    /// Ask a node the queries of a file with a JSON list, and drop their batches
+    Queries { port: u16, file: PathBuf },
     /// Time queries in an engine of this process
     Engine { sql: String, count: u32 },
 }
@@ -128,6 +130,9 @@ pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Fetch(fetch) => print(&fetch.threads.runtime()?.block_on(fetch.run())?),
         Part::Repeat { count, fetch } => print(&fetch.threads.runtime()?.block_on(fetch.repeat(count))?),
+        Part::Queries { port, file } => {
+            print(&Threads::Many.runtime()?.block_on(load::queries(port, &file))?)
+        }
         Part::Load(load) => print(&Threads::Many.runtime()?.block_on(load.run())?),
         Part::Serve { file, batch_rows } => Threads::Many.runtime()?.block_on(serve::run(&file, batch_rows)),
         Part::SocketServe { bytes } => sockets::serve(bytes),

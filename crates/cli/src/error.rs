@@ -163,7 +163,7 @@ impl CliError {
             return code;
         }
         let mut text = if json {
-            serde_json::json!({ "error": self }).to_string()
+            printable_json(&serde_json::json!({ "error": self }).to_string())
         } else {
             let far = self.rows.map(|rows| format!(" (after {rows} rows)")).unwrap_or_default();
             let hint = self.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
@@ -181,6 +181,16 @@ impl CliError {
 
 /// The text without what a terminal acts upon: what servers and files say may be meant to deceive.
 fn printable(text: &str) -> String {
+    escaped(text, |c, out| out.extend(c.escape_unicode()))
+}
+
+/// The same of JSON, which stays the same JSON.
+fn printable_json(text: &str) -> String {
+    // All of them are below 0x10000.
+    escaped(text, |c, out| out.push_str(&format!("\\u{:04x}", c as u32)))
+}
+
+fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> String {
     let acts = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
             || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -188,7 +198,7 @@ fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            c if acts(c) => out.extend(c.escape_unicode()),
+            c if acts(c) => escape(c, &mut out),
             c => out.push(c),
         }
     }
@@ -227,6 +237,11 @@ impl From<SourceError> for CliError {
                 Self::new(Kind::Data, message)
             }
             SourceError::Unfit { hint, .. } => Self { hint, ..Self::new(Kind::Data, message) },
+            SourceError::RowTooLarge { bytes, bytes_max, .. } => {
+                let times = bytes.div_ceil(bytes_max.max(1));
+                let hint = format!("give it {times} times the memory (--memory), or choose parts of the row");
+                Self { needed_bytes: Some(bytes), ..Self::new(Kind::Limits, message) }.hint(hint)
+            }
             SourceError::DuplicateColumn { name, .. } => Self::new(Kind::Usage, message).hint(format!(
                 "rename one in the SQL, as in `… as {name}_2`, or take numbered names with --duplicate-columns rename"
             )),
@@ -412,5 +427,9 @@ mod tests {
     fn what_a_terminal_would_act_upon_is_shown() {
         let text = "a\u{1b}[2Jb\rc\u{9b}d\u{202e}e\n\tf é ☃";
         assert_eq!(printable(text), "a\\u{1b}[2Jb\\u{d}c\\u{9b}d\\u{202e}e\n\tf é ☃");
+        let json = serde_json::to_string(text).expect("JSON");
+        let shown = printable_json(&json);
+        assert_eq!(shown, r#""a\u001b[2Jb\rc\u009bd\u202ee\n\tf é ☃""#);
+        assert_eq!(serde_json::from_str::<String>(&shown).expect("JSON"), text);
     }
 }

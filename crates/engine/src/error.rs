@@ -89,6 +89,7 @@ impl EngineError {
             Self::Sql { .. } => ErrorCode::Sql,
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Source(SourceError::Busy { .. }) => ErrorCode::Busy,
+            Self::Source(SourceError::RowTooLarge { .. }) => ErrorCode::Limit,
             Self::Source(_) | Self::File(_) => ErrorCode::Source,
             Self::Remote(failure) => return failure.clone(),
             Self::Data(_) | Self::BadFile { .. } => ErrorCode::Data,
@@ -107,6 +108,10 @@ impl EngineError {
                 failure.hint = Some("a node runs only queries, over the tables it was given".into());
             }
             Self::BadFile { hint, .. } => failure.hint = Some(hint.clone()),
+            Self::Source(SourceError::RowTooLarge { bytes, .. }) => {
+                failure.needed_bytes = Some(*bytes);
+                failure.hint = Some("leave out the column, or take parts of its values".into());
+            }
             Self::Source(error) => {
                 failure.retryable = error.retryable();
                 if matches!(error, SourceError::Busy { .. }) {

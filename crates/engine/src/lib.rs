@@ -11,6 +11,7 @@ mod cluster;
 mod dialect;
 mod error;
 mod files;
+mod functions;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod load;
@@ -39,7 +40,7 @@ use tokio::sync::watch;
 
 use cluster::{Cluster, Local, LocalTable};
 use files::SharedReads;
-use load::Load;
+use load::{Load, Room};
 use threads::Threads;
 
 pub use cluster::{
@@ -57,6 +58,8 @@ pub struct EngineConfig {
     /// Memory that running queries may take together, in bytes; sorts, joins and
     /// aggregations beyond it go to disk or fail.
     pub query_memory_bytes: usize,
+    /// Memory for rows that are being read and sent, of all queries together; a query for whose rows there is none waits.
+    pub row_memory_bytes: usize,
     /// Memory that in-memory tables may take together, in bytes.
     pub table_memory_bytes: usize,
     /// How many parts of a query run at once, where few queries do. More parts mean more memory.
@@ -70,6 +73,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             query_memory_bytes: 1 << 30,
+            row_memory_bytes: 1 << 30,
             table_memory_bytes: 4 << 30,
             partitions: std::thread::available_parallelism().map_or(1, usize::from),
             spill_folder: None,
@@ -104,6 +108,7 @@ pub struct Engine {
     cluster: Option<Arc<Cluster>>,
     threads: Arc<Threads>,
     load: Load,
+    room: Room,
 }
 
 impl Engine {
@@ -136,6 +141,8 @@ impl Engine {
             .with_physical_optimizer_rules(optimizer::rules())
             .build();
         arithmetic::register(&mut state)?;
+        let pool = state.runtime_env().memory_pool.clone();
+        functions::register(&mut state, &pool)?;
         state.add_analyzer_rule(arithmetic::rule());
         let context = SessionContext::new_with_state(state);
         context.register_object_store(
@@ -143,7 +150,8 @@ impl Engine {
             Arc::<SharedReads>::default(),
         );
         let (tables, threads, load) = (BTreeMap::new(), Threads::start()?, Load::default());
-        Ok(Self { context, config, tables, cluster: None, threads, load })
+        let room = Room::new(config.row_memory_bytes as u64);
+        Ok(Self { context, config, tables, cluster: None, threads, load, room })
     }
 
     /// The tables, by name.

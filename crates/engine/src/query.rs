@@ -15,12 +15,13 @@ use datafusion::physical_plan::{
     execute_stream,
 };
 use datafusion::prelude::SQLOptions;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use lightship_transport::net::Rows;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::cluster::{self, Cluster};
 use crate::error::{EngineError, Result};
+use crate::load::{self, Room};
 use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{Part, Threads};
 use crate::{Engine, statement};
@@ -56,9 +57,11 @@ impl Engine {
         };
         let stop = StopFlag::default();
         let stopped = stop.guard();
-        let (sql, cluster, mut state) = (sql.to_owned(), self.cluster.clone(), state);
+        let (sql, cluster, room, mut state) =
+            (sql.to_owned(), self.cluster.clone(), self.room.clone(), state);
         state.config_mut().set_extension(Arc::new(stop));
-        let begun = self.threads.block(Part::Planning, || async move { begin(&sql, &state, cluster).await });
+        let begun =
+            self.threads.block(Part::Planning, || async move { begin(&sql, &state, cluster, room).await });
         let Begun { schema, rows_estimate, batches } = begun.await?;
         let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
         // A result that has ended counts no more, whether or not it has been taken.
@@ -75,7 +78,7 @@ struct Begun {
 }
 
 /// Plans and begins, on a thread that has the stack for it.
-async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>) -> Result<Begun> {
+async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, room: Room) -> Result<Begun> {
     let statement = statement::parse(sql, &state.config_options().sql_parser)?;
     let plan = state.statement_to_plan(statement).await?;
     let reads_only =
@@ -97,8 +100,29 @@ async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>) -
     tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
     let schema = plan.schema();
     tokio::task::yield_now().await;
-    let batches = execute_stream(plan, state.task_ctx())?;
+    let (bytes, context) = (load::rows_bytes(plan.as_ref()), state.task_ctx());
+    let batches = match room.take_now(bytes) {
+        Some(held) => held_by(execute_stream(plan, context)?, held),
+        None => {
+            tracing::debug!(bytes, "the query waits for memory");
+            let begun = async move {
+                let held = room.take(bytes).await;
+                execute_stream(plan, context).map(|batches| held_by(batches, held))
+            };
+            let batches = futures::stream::once(begun).try_flatten();
+            Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
+        }
+    };
     Ok(Begun { schema, rows_estimate, batches })
+}
+
+/// The same rows, which hold what is theirs to their end.
+fn held_by(batches: SendableRecordBatchStream, held: impl Send + 'static) -> SendableRecordBatchStream {
+    let schema = batches.schema();
+    let batches = batches.inspect(move |_| {
+        let _held = &held;
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
 /// The query of an EXPLAIN, and whether it is to be run.

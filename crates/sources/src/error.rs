@@ -95,6 +95,18 @@ pub enum SourceError {
         /// What a user can do.
         hint: Option<String>,
     },
+    /// There is no room for a row.
+    #[error("row {row}{} has {bytes} bytes, and there is room for rows of {bytes_max}", .part.as_deref().unwrap_or_default())]
+    RowTooLarge {
+        /// Which row, from 1.
+        row: u64,
+        /// Of which part of the table, in words, where it is read in parts.
+        part: Option<String>,
+        /// What it has, as the source sends it.
+        bytes: u64,
+        /// What it may have.
+        bytes_max: u64,
+    },
     /// Two columns of a result have one name, where they are told apart by name.
     #[error("columns {first} and {second} of the result are both named `{name}`")]
     DuplicateColumn {

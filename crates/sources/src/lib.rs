@@ -13,6 +13,7 @@ pub mod columns;
 mod common;
 mod condition;
 mod cursor;
+pub mod decoded;
 mod error;
 mod identity;
 pub mod limit;
@@ -73,6 +74,8 @@ pub struct ReadOptions {
     pub batch_rows: usize,
     /// A batch is closed once its columns hold this many bytes, however few its rows.
     pub batch_bytes: usize,
+    /// A row with more bytes than this is an error. On its way through it is there up to four times.
+    pub row_bytes_max: usize,
     /// Most connections to use for one result where the source can be split.
     /// Each costs a backend of the database and one open batch.
     pub streams: NonZeroUsize,
@@ -91,6 +94,7 @@ impl Default for ReadOptions {
         Self {
             batch_rows: 8192,
             batch_bytes: 4 << 20,
+            row_bytes_max: 256 << 20,
             streams: cores.min(NonZeroUsize::new(4).unwrap_or(NonZeroUsize::MIN)),
             numeric: NumericRule::RESULT,
             infinite: InfiniteRule::default(),

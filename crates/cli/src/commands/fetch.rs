@@ -216,6 +216,8 @@ impl TransferArgs {
         // Each stream has a batch in the making and one waiting, the writer more.
         let batches = 2 * read.streams.get() as u64 + writers::batches_at_once(Format::Csv) as u64;
         read.batch_bytes = read.batch_bytes.min(usize::try_from(memory / 2 / batches).unwrap_or(usize::MAX));
+        // While it arrives and is put into its column each of both has up to twice its bytes.
+        read.row_bytes_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
         Ok(FeedOptions {
             transfer: Options {
                 // The other half is for encoding and for rows being written.

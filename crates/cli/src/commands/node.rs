@@ -1,6 +1,7 @@
 //! `lightship node`: serves tables.
 
 mod databases;
+mod memory;
 mod overlay;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use self::databases::Databases;
+use self::memory::Shares;
 use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::{CliError, Kind};
 use crate::feed::{is_this_host, table_name};
@@ -63,12 +65,23 @@ pub(crate) struct NodeArgs {
     /// Read all file tables into memory first.
     #[arg(long)]
     in_memory: bool,
+    /// Memory for all of the following, each of which has its share unless it is given.
+    ///
+    /// The program itself takes 64 MiB. Half of the rest is for --query-memory, a quarter for --row-memory, an
+    /// eighth for --exchange-memory, and what is left for small things. With --in-memory, --table-memory has half of it, and these have half of
+    /// what they would have. [default: the defaults of each]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Memory for tables with --in-memory; what does not fit is refused. [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     table_memory: Option<Size>,
     /// Memory for all running queries; what does not fit goes to disk or fails. [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     query_memory: Option<Size>,
+    /// Memory for rows that are being read and sent, of all queries; a query for whose rows there is none
+    /// waits for others to end. [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    row_memory: Option<Size>,
     /// Folder for what queries put on disk. [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     spill_folder: Option<PathBuf>,
@@ -216,8 +229,10 @@ impl NodeArgs {
             table: [file.table, self.table].concat(),
             data: self.data.or(file.data),
             in_memory: self.in_memory || file.in_memory,
+            memory: self.memory.or(file.memory),
             table_memory: self.table_memory.or(file.table_memory),
             query_memory: self.query_memory.or(file.query_memory),
+            row_memory: self.row_memory.or(file.row_memory),
             spill_folder: self.spill_folder.or(file.spill_folder),
             partitions: self.partitions.or(file.partitions),
             connections_max: self.connections_max.or(file.connections_max),
@@ -368,7 +383,11 @@ impl NodeArgs {
             drop_parts: self.drop_part.clone(),
             token,
             tls,
-            exchange_bytes: self.exchange_memory.map_or(defaults.exchange_bytes, |size| size.0),
+            exchange_bytes: self
+                .exchange_memory
+                .map(|size| size.0)
+                .or(self.shares()?.map(|shares| shares.exchange))
+                .unwrap_or(defaults.exchange_bytes),
             ..defaults
         };
         self.add_overlay(&mut config)?;
@@ -391,14 +410,26 @@ impl NodeArgs {
         })
     }
 
-    fn engine(&self) -> EngineConfig {
+    /// The shares of --memory, where it is given.
+    fn shares(&self) -> Result<Option<Shares>, CliError> {
+        self.memory.map(|memory| Shares::of(memory, self.in_memory)).transpose()
+    }
+
+    fn engine(&self) -> Result<EngineConfig, CliError> {
         let mut config = EngineConfig::default();
+        if let Some(shares) = self.shares()? {
+            let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
+            config.table_memory_bytes = bytes(shares.tables);
+            config.query_memory_bytes = bytes(shares.queries);
+            config.row_memory_bytes = bytes(shares.rows);
+        }
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
         config.table_memory_bytes = self.table_memory.map_or(config.table_memory_bytes, bytes);
         config.query_memory_bytes = self.query_memory.map_or(config.query_memory_bytes, bytes);
+        config.row_memory_bytes = self.row_memory.map_or(config.row_memory_bytes, bytes);
         config.partitions = self.partitions.unwrap_or(config.partitions);
         config.spill_folder.clone_from(&self.spill_folder);
-        config
+        Ok(config)
     }
 
     fn addresses(&self) -> Result<Vec<Listen>, CliError> {
@@ -528,7 +559,7 @@ pub(crate) async fn cmd_node(
     let (addresses, config) = (args.addresses()?, args.server()?);
     check_descriptors(config.descriptors_max());
     let grace = config.shutdown_grace;
-    let mut engine = Engine::new(args.engine())?;
+    let mut engine = Engine::new(args.engine()?)?;
     // The address first: reading tables into memory for nothing is a waste. Who connects before the tables are there is
     // refused at once, rather than left to wait for a welcome.
     let reserved = Server::reserve(&addresses, config).await?;

@@ -10,6 +10,7 @@ use futures::StreamExt;
 use lightship_engine::{Engine, EngineConfig};
 use lightship_session::{Client, ClientConfig, Endpoint, Fact, Known, Options, Profiles, Transfer};
 use lightship_sources::columns::DuplicateColumns;
+use lightship_sources::decoded::Slices;
 use lightship_sources::limit::ConnectionLimits;
 use lightship_sources::location::Tls;
 use lightship_sources::mysql::MySqlSource;
@@ -90,7 +91,8 @@ impl Feed {
         };
         let place = self.place.clone();
         let so_far = Ended { number, place, rows: 0, bytes_arrow: 0, seconds: 0.0, node: None };
-        Ok(Answer { rows, united: None, began, so_far })
+        let (waiting, row_bytes_max) = (None, options.read.row_bytes_max as u64);
+        Ok(Answer { rows, waiting, row_bytes_max, united: None, began, so_far })
     }
 }
 
@@ -118,6 +120,9 @@ pub(super) fn keep(name: &str, fact: Fact) {
 /// A result on its way, from any place.
 pub(super) struct Answer<'a> {
     rows: Rows<'a>,
+    /// Rows that came with those that were given last.
+    waiting: Option<Slices>,
+    row_bytes_max: u64,
     /// The schema of all answers together, where it is not that of this one.
     united: Option<SchemaRef>,
     began: Instant,
@@ -189,12 +194,19 @@ impl Supply for Answer<'_> {
     type Error = CliError;
 
     async fn next(&mut self) -> Result<Option<Self::Item>, CliError> {
-        let batch = match &mut self.rows {
-            Rows::Node(transfer) => transfer.next().await?,
-            Rows::Database(rows) => rows.batches.next().await.transpose()?,
-            Rows::Files { rows, .. } => rows.next().await.transpose()?,
+        let next = loop {
+            if let Some(slice) = self.waiting.as_mut().map(Slices::try_next).transpose()?.flatten() {
+                break Some(slice);
+            }
+            let batch = match &mut self.rows {
+                Rows::Node(transfer) => transfer.next().await?,
+                Rows::Database(rows) => rows.batches.next().await.transpose()?,
+                Rows::Files { rows, .. } => rows.next().await.transpose()?,
+            };
+            let Some(batch) = batch else { break None };
+            self.waiting = Some(Slices::new(batch, self.so_far.rows, self.row_bytes_max));
         };
-        let Some(batch) = batch else {
+        let Some(batch) = next else {
             self.so_far.seconds = self.began.elapsed().as_secs_f64();
             if let Rows::Node(transfer) = &self.rows {
                 self.so_far.node = Some(transfer.report());

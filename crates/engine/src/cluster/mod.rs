@@ -54,10 +54,10 @@ use self::queries::Queries;
 use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
-use crate::arithmetic;
 use crate::error::{EngineError, Result};
 use crate::stop::StopFlag;
 use crate::threads::Threads;
+use crate::{arithmetic, functions};
 
 /// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
 pub(crate) const VERSION: &str = concat!(
@@ -427,6 +427,7 @@ impl Cluster {
             .with_distributed_children_isolator_unions(false)?;
         let mut state = planner::with_cluster_planner(builder).build();
         arithmetic::register(&mut state)?;
+        functions::register(&mut state, &base.runtime_env().memory_pool)?;
         state.add_analyzer_rule(arithmetic::rule());
         let all = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
@@ -460,6 +461,8 @@ impl Cluster {
                     .with_distributed_worker_plan_rewrite_handler(planner::stoppable_part)
                     .build();
                 arithmetic::register(&mut state)?;
+                let pool = state.runtime_env().memory_pool.clone();
+                functions::register(&mut state, &pool)?;
                 Ok(state)
             }
         };

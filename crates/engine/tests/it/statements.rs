@@ -9,6 +9,7 @@ use arrow_array::{ArrayRef, DictionaryArray, Int64Array, ListArray, RecordBatch,
 use arrow_schema::Field;
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::ipc::writer::FileWriter;
+use futures::StreamExt;
 use lightship_engine::{Engine, EngineConfig};
 use lightship_testkit::statements;
 use lightship_wire::control::{ErrorCode, Failure};
@@ -189,4 +190,85 @@ async fn dictionaries_with_small_keys_are_gathered() {
         let sum = run(&engine, &sql).await.unwrap();
         assert_eq!(sum[0].column(0).as_primitive::<Int64Type>().value(0), 999);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_that_build_more_than_there_is_memory_for_are_refused() {
+    // 8192 rows, and memory for 256 MiB.
+    let (_folder, mut engine) = small().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("many.csv");
+    let lines: String = (0..8192).map(|n| format!("{n},2020-01-01\n")).collect();
+    std::fs::write(&file, format!("n,d\n{lines}")).unwrap();
+    engine.register_path("many", &file).await.unwrap();
+    for huge in [
+        "repeat('x', 1000000 + n)",
+        "lpad('x', 1000000 + n)",
+        "rpad('x', 1000000 + n, 'ab')",
+        "range(0, 1000000 + n)",
+        "generate_series(n, n - 1000000, -1)",
+        "range(d, d + interval '10000 years', interval '1 day')",
+        "array_repeat(repeat('x', 1000), 1000 + n)",
+        "array_repeat(range(0, 1000), 1000 + n)",
+        "array_resize([n], 1000000)",
+        "replace(repeat('a', 1000 + n - n), 'a', repeat('b', 1000))",
+        // Of constants.
+        "repeat('x', 2000000000)",
+        "range(0, 20000000000)",
+        "range(0, 20000000000) || range(n)",
+        "array_repeat(cast(null as int), 2000000000)",
+        "array_repeat('', 2000000000)",
+        "array_repeat(range(0, 250000), n + 1)",
+    ] {
+        let failed = run(&engine, &format!("select length(cast({huge} as varchar)) as l from many")).await;
+        let failed = match failed {
+            Err(failure) => failure,
+            Ok(rows) => panic!("{huge}: {} rows", rows.len()),
+        };
+        assert_eq!((failed.code, failed.hint.is_some()), (ErrorCode::Limit, true), "{huge}: {failed:?}");
+    }
+    for small in [
+        "length(repeat('x', 1000 + n))",
+        "length(lpad('x', 10))",
+        "cardinality(range(n % 100))",
+        "cardinality(range(n, 0))",
+        "cardinality(generate_series(0, 10, 3))",
+        "cardinality(generate_series(d, d + interval '1 year', interval '1 day'))",
+        "cardinality(array_repeat(n, 5))",
+        "cardinality(array_resize([n], 3))",
+        "length(replace('banana', 'a', 'oo'))",
+        "length(repeat('x', 200000000))",
+        "length(repeat(null, 200000000))",
+        "length(replace(cast(n as varchar), 'zzz', repeat('y', 200000)))",
+        "length(lpad(cast(n as varchar), 12, '0'))",
+    ] {
+        let rows = run(&engine, &format!("select {small} as l from many")).await.unwrap();
+        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 8192, "{small}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_without_memory_for_its_rows_waits_for_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    std::fs::write(&file, format!("a\n{}", "1\n".repeat(100_000))).unwrap();
+    let config = EngineConfig { row_memory_bytes: 2 << 20, ..EngineConfig::default() };
+    let mut engine = Engine::new(config).unwrap();
+    engine.register_path("t", &file).await.unwrap();
+    let begin = async || engine.query("select a from t").await.unwrap().into_rows();
+    // Each takes half of it.
+    let (mut first, mut second, mut third) = (begin().await, begin().await, begin().await);
+    assert!(first.next().await.unwrap().is_ok() && second.next().await.unwrap().is_ok());
+    // It has its columns, and no rows before another one has ended; what reads few rows does not wait for it.
+    assert!(futures::poll!(third.next()).is_pending());
+    assert_eq!(run(&engine, "select 1 as one").await.unwrap()[0].num_rows(), 1);
+    drop(begin().await);
+    drop(first);
+    let mut rows = 0;
+    while let Some(batch) = third.next().await {
+        rows += batch.unwrap().num_rows();
+    }
+    assert_eq!(rows, 100_000);
+    drop((second, third));
+    assert_eq!(run(&engine, "select count(*) as c from t").await.unwrap()[0].num_rows(), 1);
 }

@@ -41,6 +41,7 @@ mod compared;
 mod cursor;
 mod errors;
 mod estimate;
+mod kill;
 mod raw;
 mod reader;
 mod values;
@@ -58,6 +59,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::time::timeout;
 
+use self::kill::Mark;
 use self::raw::Raw;
 use self::reader::Connection;
 use crate::limit::{ConnectionLimits, Server};
@@ -129,12 +131,23 @@ impl MySqlSource {
     /// A connection in a read-only transaction.
     async fn open(&self) -> Result<Connection> {
         let permit = self.connections.first().await?;
+        let mark = Mark::new();
         let begin = async {
             let mut conn = Conn::new(self.opts.clone()).await?;
+            let mark = match conn.query_drop(mark.take()).await {
+                Ok(()) => Some(mark),
+                // Some clusters forbid such locks. It can be read all the same.
+                Err(mysql_async::Error::Server(error)) => {
+                    tracing::debug!(%error, "statements on this server can't be killed");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
             conn.query_drop(BEGIN).await?;
-            Ok(conn)
+            Ok((conn, mark))
         };
-        Ok(Connection::new(self.in_time(begin).await?, self.opts.clone(), permit))
+        let (conn, mark) = self.in_time(begin).await?;
+        Ok(Connection::new(conn, self.opts.clone(), mark, permit))
     }
 
     /// What it takes to connect, for so long.

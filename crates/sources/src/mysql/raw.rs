@@ -18,7 +18,7 @@ use mysql_common::proto::codec::error::PacketCodecError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::reader::kill;
+use super::kill::{Mark, kill};
 use crate::Fetched;
 use crate::tls::{self, Socket, Verify};
 
@@ -59,6 +59,8 @@ pub(super) struct Raw {
     opts: Opts,
     /// The server's number of this connection.
     id: u32,
+    /// What it is known by besides.
+    mark: Option<Mark>,
     /// Whether the server knows what we can read.
     introduced: bool,
     /// An answer is still to come.
@@ -82,9 +84,18 @@ impl Raw {
         let mut codec = PacketCodec::default();
         codec.max_allowed_packet = LOGIN_PACKET_BYTES_MAX;
         let (read, packet, opts) = (BytesMut::new(), Vec::new(), opts.clone());
-        let mut raw = Self { socket, codec, read, packet, opts, id: 0, introduced: false, waits: false };
+        let mut raw =
+            Self { socket, codec, read, packet, opts, id: 0, mark: None, introduced: false, waits: false };
         raw.log_in(authorities).await?;
         raw.codec.max_allowed_packet = PACKET_BYTES_MAX;
+        let mark = Mark::new();
+        match raw.run(&mark.take()).await {
+            Ok(()) => raw.mark = Some(mark),
+            Err(Error::Server(error)) => {
+                tracing::debug!(%error, "statements on this server can't be killed");
+            }
+            Err(error) => return Err(error),
+        }
         Ok(raw)
     }
 
@@ -314,8 +325,8 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        if self.waits {
-            kill(self.opts.clone(), self.id);
+        if let Some(mark) = self.mark.take().filter(|_| self.waits) {
+            kill(self.opts.clone(), mark);
         }
     }
 }

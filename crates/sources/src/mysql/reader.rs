@@ -1,17 +1,15 @@
 //! One result on its way: a connection that is working, and the batches it gives.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row};
-use tokio::time::timeout;
 
 use super::columns::{self, ColumnBuilder};
 use super::errors;
-use crate::cancel;
+use super::kill::{Mark, kill};
 use crate::limit::Permit;
 use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 
@@ -19,9 +17,6 @@ use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 /// when it holds this much: so no column ever passes the 2^31 - 1 bytes that
 /// Arrow's offsets can count.
 const BATCH_BYTES_MAX: usize = 1 << 30;
-
-/// How long the server may take to accept the connection that kills another.
-const KILL_MAX: Duration = Duration::from_secs(10);
 
 /// A connection whose statement is killed at the server when it is dropped
 /// before [`Connection::close`].
@@ -32,12 +27,13 @@ const KILL_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Connection {
     conn: Option<Conn>,
     opts: Opts,
+    mark: Option<Mark>,
     _permit: Permit,
 }
 
 impl Connection {
-    pub(super) fn new(conn: Conn, opts: Opts, permit: Permit) -> Self {
-        Self { conn: Some(conn), opts, _permit: permit }
+    pub(super) fn new(conn: Conn, opts: Opts, mark: Option<Mark>, permit: Permit) -> Self {
+        Self { conn: Some(conn), opts, mark, _permit: permit }
     }
 
     /// The driver's connection, until [`Connection::close`].
@@ -57,32 +53,12 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let Some(conn) = self.conn.take() else { return };
-        let id = conn.id();
         // Outside of the runtime, the driver only closes the socket.
         let _ = std::thread::Builder::new().name("mysql-close".into()).spawn(move || drop(conn));
-        kill(self.opts.clone(), id);
-    }
-}
-
-/// Has the server end another connection, and what it runs, on a task of its own.
-pub(super) fn kill(opts: Opts, id: u32) {
-    let target = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
-    cancel::send(target, async move {
-        let kill = async {
-            let mut conn = Conn::new(opts).await?;
-            let killed = conn.query_drop(format!("KILL CONNECTION {id}")).await;
-            // The statement has been killed, however this connection ends.
-            let _ = conn.disconnect().await;
-            killed
-        };
-        match timeout(KILL_MAX, kill).await {
-            Ok(Ok(())) => Ok(()),
-            // It has ended by itself, which is the aim.
-            Ok(Err(mysql_async::Error::Server(error))) if error.code == errors::NO_SUCH_THREAD => Ok(()),
-            Ok(Err(error)) => Err(errors::words(&error)),
-            Err(_) => Err(format!("no answer within {} s", KILL_MAX.as_secs())),
+        if let Some(mark) = self.mark.take() {
+            kill(self.opts.clone(), mark);
         }
-    });
+    }
 }
 
 /// Runs `sql` and reads its first set of rows. `table` is the only one that it
@@ -122,8 +98,10 @@ pub(super) async fn run(
         schema: schema.clone(),
         batch_rows: options.batch_rows.max(1),
         batch_bytes: options.batch_bytes.min(BATCH_BYTES_MAX),
+        row_bytes_max: options.row_bytes_max,
         rows: 0,
         ended: None,
+        is_cut: false,
     };
     let batches: BatchStream = Box::pin(futures::stream::try_unfold(reader, |mut reader| async move {
         Ok(reader.next_batch().await?.map(|batch| (batch, reader)))
@@ -145,10 +123,13 @@ struct Reader {
     columns: Vec<ColumnBuilder>,
     batch_rows: usize,
     batch_bytes: usize,
+    row_bytes_max: usize,
     /// Rows in the batches given out so far.
     rows: u64,
     /// How the result ended, once it has: rows already built go out before an error.
     ended: Option<Result<()>>,
+    /// Whether the server has more to send.
+    is_cut: bool,
 }
 
 impl Reader {
@@ -166,6 +147,15 @@ impl Reader {
                 match result.next().await {
                     Ok(Some(row)) => {
                         let number = self.rows + rows as u64 + 1;
+                        let row_bytes = bytes_of(&row);
+                        if row_bytes > self.row_bytes_max {
+                            let (bytes, bytes_max) = (row_bytes as u64, self.row_bytes_max as u64);
+                            let part = None;
+                            self.ended =
+                                Some(Err(SourceError::RowTooLarge { row: number, part, bytes, bytes_max }));
+                            self.is_cut = true;
+                            break;
+                        }
                         bytes += append(&mut self.columns, &row, number)?;
                         rows += 1;
                     }
@@ -177,6 +167,7 @@ impl Reader {
                         let reason =
                             "a statement with more than one result: only the first was read".to_owned();
                         self.ended = Some(Err(SourceError::Unsupported(reason)));
+                        self.is_cut = true;
                         break;
                     }
                     Err(error) => {
@@ -192,9 +183,21 @@ impl Reader {
             let arrays = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
             return Ok(Some(RecordBatch::try_new(self.schema.clone(), arrays)?));
         }
-        self.connection.close().await;
+        // A farewell would read all rows that are left; without one the statement is killed.
+        if !self.is_cut {
+            self.connection.close().await;
+        }
         self.ended.take().unwrap_or(Ok(())).map(|()| None)
     }
+}
+
+/// Bytes of the texts and bytes in a row.
+fn bytes_of(row: &Row) -> usize {
+    let bytes = |at| match row.as_ref(at) {
+        Some(mysql_async::Value::Bytes(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    (0..row.len()).map(bytes).sum()
 }
 
 /// Appends row `number` (from 1) to the columns; returns the bytes they grew by.

@@ -29,7 +29,7 @@ use crate::{Result, SourceError};
 /// Free space offered to every read of the socket.
 const READ_BYTES: usize = 256 << 10;
 /// The server can't build a larger message.
-const MESSAGE_BYTES_MAX: usize = 1 << 30;
+pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// The longest notice that is read as a whole, for the log.
 const NOTICE_BYTES_MAX: usize = 64 << 10;
 /// Answers kept while a statement is being sent. What is sent behind the one they belong to is a

@@ -10,7 +10,7 @@ use futures::stream;
 use tokio::sync::mpsc;
 
 use super::Pool;
-use super::connection::Connection;
+use super::connection::{Connection, MESSAGE_BYTES_MAX};
 use super::decode::Bad;
 use super::message::Header;
 use super::rows::Decoder;
@@ -236,6 +236,8 @@ fn malformed(connection: &Connection, reason: &str) -> SourceError {
 enum Pause {
     Full,
     NoWholeMessage,
+    /// A row of so many bytes.
+    TooLarge(usize),
     OtherMessage,
 }
 
@@ -249,9 +251,10 @@ async fn rows(
     start: Option<String>,
 ) -> Result<Result<(), Dropped>> {
     let mut taken: u64 = 0;
+    let row_bytes_max = shared.wanted.options.row_bytes_max;
     loop {
         let before = gathered.rows();
-        let (bytes, pause) = match take_rows(connection.buffered(), gathered) {
+        let (bytes, pause) = match take_rows(connection.buffered(), gathered, row_bytes_max) {
             Ok(done) => done,
             Err((column, bad)) => {
                 let row = taken + (gathered.rows() - before) as u64 + 1;
@@ -279,6 +282,11 @@ async fn rows(
                     return Ok(Err(Dropped));
                 }
             }
+            Pause::TooLarge(bytes) => {
+                let (bytes, bytes_max) = (bytes as u64, row_bytes_max as u64);
+                let part = start.as_ref().map(|start| format!(" from ctid {start} on"));
+                return Err(SourceError::RowTooLarge { row: taken + 1, part, bytes, bytes_max });
+            }
             Pause::NoWholeMessage => {
                 connection.header().map_err(|e| lost(connection, e))?;
                 tokio::select! {
@@ -304,7 +312,11 @@ async fn rows(
 }
 
 /// Takes the rows at the front of `buffered`; says how many bytes they had.
-fn take_rows(buffered: &[u8], gathered: &mut Gathered) -> Result<(usize, Pause), (Option<usize>, Box<Bad>)> {
+fn take_rows(
+    buffered: &[u8],
+    gathered: &mut Gathered,
+    row_bytes_max: usize,
+) -> Result<(usize, Pause), (Option<usize>, Box<Bad>)> {
     let mut at = 0;
     loop {
         if gathered.is_full() {
@@ -313,6 +325,10 @@ fn take_rows(buffered: &[u8], gathered: &mut Gathered) -> Result<(usize, Pause),
         let rest = &buffered[at..];
         match Header::parse(rest) {
             Some(header) if header.tag != b'D' => return Ok((at, Pause::OtherMessage)),
+            // A length that no row can have is no row.
+            Some(header) if header.total() > row_bytes_max && header.body_bytes <= MESSAGE_BYTES_MAX => {
+                return Ok((at, Pause::TooLarge(header.total())));
+            }
             Some(header) if rest.len() >= header.total() => {
                 gathered.row(&rest[Header::BYTES..header.total()])?;
                 at += header.total();

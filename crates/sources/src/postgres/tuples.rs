@@ -117,14 +117,26 @@ impl Gatherer {
         }
     }
 
-    /// Takes one row. What its values hold is the destination's to judge.
+    /// Takes one row. What its values hold is the destination's to judge; that it is one tuple is ours, or rows of
+    /// a broken server would end within each other.
     ///
     /// # Errors
-    /// When it has another number of columns.
+    /// When it has another number of columns, or other bytes than they say.
     #[inline]
     pub(super) fn row(&mut self, body: &[u8]) -> Result<(), (Option<usize>, Box<Bad>)> {
-        if body.first_chunk() != Some(&self.columns.to_be_bytes()) {
-            return Err((None, Bad::malformed("a row with another number of columns")));
+        let outside = |what| (None, Bad::malformed(what));
+        let (count, mut rest) = body.split_first_chunk::<2>().ok_or_else(|| outside("an empty row"))?;
+        if u16::from_be_bytes(*count) != self.columns {
+            return Err(outside("a row with another number of columns"));
+        }
+        for _ in 0..self.columns {
+            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| outside("a short row"))?;
+            // NULL has a length of -1, and no bytes.
+            let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
+            rest = after.get(length..).ok_or_else(|| outside("a short row"))?;
+        }
+        if !rest.is_empty() {
+            return Err(outside("a row longer than its columns"));
         }
         self.bytes.extend_from_slice(body);
         // A batch is below half of what offsets can say, and a row at most 1 GiB.
@@ -219,6 +231,9 @@ mod tests {
         }
         gatherer.row(&[0, 2]).unwrap_err();
         gatherer.row(&[]).unwrap_err();
+        // Two tuples in one row, and one that goes on behind it.
+        gatherer.row(&[row(b"a"), row(b"b")].concat()).unwrap_err();
+        gatherer.row(&row(b"a")[..6]).unwrap_err();
         assert_eq!(gatherer.rows(), 0);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
@@ -99,6 +100,14 @@ pub(super) async fn run(job: Job) -> Result<Rows> {
 
 type Described = (SchemaRef, Option<u64>);
 
+/// Bytes of a text or bytes.
+fn bytes_of(row: &rusqlite::Row<'_>, at: usize) -> usize {
+    match row.get_ref(at) {
+        Ok(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
+        _ => 0,
+    }
+}
+
 /// The whole life of the thread.
 fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<Piece>) -> Result<()> {
     let Job { path, options, plan } = job;
@@ -157,6 +166,12 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
             match rows.next() {
                 Ok(Some(row)) => {
                     read += 1;
+                    let row_bytes: usize = (0..columns.len()).map(|at| bytes_of(row, at)).sum();
+                    if row_bytes > options.row_bytes_max {
+                        let (bytes, bytes_max) = (row_bytes as u64, options.row_bytes_max as u64);
+                        ended = Err(SourceError::RowTooLarge { row: read, part: None, bytes, bytes_max });
+                        break;
+                    }
                     for (index, column) in columns.iter_mut().enumerate() {
                         bytes += column.append(row.get_ref(index).map_err(failed)?, read)?;
                     }

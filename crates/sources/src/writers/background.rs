@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 use arrow_array::RecordBatch;
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Writer;
-use super::lines::{self, Encoders, Lines};
+use super::lines::{self, Encoders, Part};
 use super::output::{Failures, Output};
 use crate::{Destination, Result, SourceError, Written};
 
@@ -19,7 +20,7 @@ const QUEUE_BATCHES: usize = 1;
 
 enum Order {
     Write(RecordBatch),
-    Lines(oneshot::Receiver<Lines>),
+    Lines(Receiver<Part>),
     Finish,
 }
 
@@ -102,12 +103,14 @@ fn run(mut writer: Writer, mut orders: mpsc::Receiver<Order>) -> Result<Option<W
                 return Ok(Some(Written { rows, bytes }));
             }
             (Order::Write(batch), Writer::Batches(writer)) => (batch.num_rows() as u64, writer.write(&batch)),
-            (Order::Lines(pending), Writer::Lines(_, output)) => {
-                // Its thread has panicked, which was reported there: the result is not whole.
-                let Ok(lines) = pending.blocking_recv() else { return Ok(None) };
-                put(output, &lines.bytes)?;
-                (lines.rows, lines.result)
-            }
+            (Order::Lines(parts), Writer::Lines(_, output)) => loop {
+                match parts.recv() {
+                    Ok(Part::Bytes(lines)) => put(output, &lines)?,
+                    Ok(Part::End { rows, result }) => break (rows, result),
+                    // Its thread has panicked, which was reported there: the result is not whole.
+                    Err(_) => return Ok(None),
+                }
+            },
             (Order::Write(_), Writer::Lines(..)) | (Order::Lines(_), Writer::Batches(_)) => return Ok(None),
         };
         result.map_err(|error| error.after_rows(rows))?;

@@ -5,7 +5,7 @@
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::lines::LineFormat;
+use super::lines::{LineFormat, Pieces};
 use super::text::{Texts, Value};
 use super::{refused, unfit};
 use crate::{Result, SourceError};
@@ -48,12 +48,13 @@ impl LineFormat for Csv {
         header
     }
 
-    fn encode(&self, batch: &RecordBatch, lines: &mut Vec<u8>) -> Result<()> {
+    fn encode(&self, batch: &RecordBatch, pieces: &mut Pieces) -> Result<()> {
         let columns: Vec<Texts<'_>> =
             batch.columns().iter().map(|c| Texts::new(c)).collect::<Result<_, _>>()?;
         let is_single = columns.len() == 1;
         let mut text = String::new();
         for row in 0..batch.num_rows() {
+            let lines = pieces.buffer();
             let begin = lines.len();
             for (i, texts) in columns.iter().enumerate() {
                 if i > 0 {
@@ -72,6 +73,7 @@ impl LineFormat for Csv {
                 }
             }
             lines.push(b'\n');
+            pieces.end_line()?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use arrow_json::WriterBuilder;
 use arrow_json::writer::{LineDelimited, Writer};
 use arrow_schema::{DECIMAL256_MAX_PRECISION, DataType, Fields, SchemaRef};
 
-use super::lines::LineFormat;
+use super::lines::{LineFormat, Pieces};
 use super::stand_in::{StandIn, decoded, find};
 use super::{check_fields, refused, unfit};
 use crate::Result;
@@ -96,7 +96,7 @@ impl LineFormat for Json {
         Vec::new()
     }
 
-    fn encode(&self, batch: &RecordBatch, lines: &mut Vec<u8>) -> Result<()> {
+    fn encode(&self, batch: &RecordBatch, lines: &mut Pieces) -> Result<()> {
         let batch = self.stand_in.apply(batch)?;
         for (column, &at) in self.floats.iter().map(|at| (batch.column(*at), at)) {
             if let Some(row) = (0..batch.num_rows()).find(|&row| !is_finite(column, row)) {

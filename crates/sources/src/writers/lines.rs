@@ -1,10 +1,11 @@
 //! Formats that are lines of text: batches are encoded beside each other, and written in their order.
 
-use std::sync::{Arc, LazyLock, mpsc};
+use std::io::{self, Write};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 
 use arrow_array::RecordBatch;
-use tokio::sync::oneshot;
 
 use crate::Result;
 
@@ -13,6 +14,10 @@ pub(super) static BATCHES: LazyLock<usize> =
     LazyLock::new(|| available_parallelism().map_or(1, usize::from).min(BATCHES_MAX));
 /// No disk takes lines as fast as more processors than these make them.
 const BATCHES_MAX: usize = 8;
+/// Lines are handed on in pieces of about this size.
+const PIECE_BYTES: usize = 1 << 20;
+/// Pieces of a batch that wait for those before it. How many times its bytes a batch's lines are, nobody knows.
+const PIECES_WAITING: usize = 2;
 
 /// A format whose batches don't depend on each other.
 pub(super) trait LineFormat: Send + Sync {
@@ -21,17 +26,55 @@ pub(super) trait LineFormat: Send + Sync {
 
     /// Appends the lines of a batch; of one with an error those before its row, which counts from 1 in
     /// the batch.
-    fn encode(&self, batch: &RecordBatch, lines: &mut Vec<u8>) -> Result<()>;
+    fn encode(&self, batch: &RecordBatch, lines: &mut Pieces) -> Result<()>;
 }
 
-/// What became of a batch.
-pub(super) struct Lines {
-    pub(super) bytes: Vec<u8>,
-    pub(super) rows: u64,
-    pub(super) result: Result<()>,
+/// Lines, on their way to who writes them.
+pub(super) struct Pieces {
+    bytes: Vec<u8>,
+    to: SyncSender<Part>,
 }
 
-type Job = (RecordBatch, oneshot::Sender<Lines>);
+/// What comes of a batch.
+pub(super) enum Part {
+    Bytes(Vec<u8>),
+    End { rows: u64, result: Result<()> },
+}
+
+impl Pieces {
+    /// Where the next line is put.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// After each line: hands on what is there, if that is enough.
+    #[inline]
+    pub(super) fn end_line(&mut self) -> Result<()> {
+        if self.bytes.len() < PIECE_BYTES { Ok(()) } else { Ok(self.hand_on()?) }
+    }
+
+    fn hand_on(&mut self) -> std::result::Result<(), arrow_schema::ArrowError> {
+        let piece = std::mem::replace(&mut self.bytes, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 8));
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        Ok(self.to.send(Part::Bytes(piece)).map_err(gone)?)
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= PIECE_BYTES {
+            self.hand_on().map_err(io::Error::other)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+type Job = (RecordBatch, SyncSender<Part>);
 
 /// Threads that encode in turns, each started when it is first needed.
 pub(super) struct Encoders {
@@ -45,34 +88,32 @@ impl Encoders {
         Self { format, threads: Vec::new(), next: 0 }
     }
 
-    /// Begins with a batch.
+    /// Begins with a batch. Its parts end with [`Part::End`], if its thread has not died.
     ///
     /// # Errors
     /// When the system has no thread for it.
-    pub(super) fn start(&mut self, batch: RecordBatch) -> std::io::Result<oneshot::Receiver<Lines>> {
+    pub(super) fn start(&mut self, batch: RecordBatch) -> io::Result<Receiver<Part>> {
         if self.threads.len() < *BATCHES {
             self.next = self.threads.len();
             self.threads.push(spawn(self.format.clone())?);
         }
-        let (done, pending) = oneshot::channel();
-        // A thread that has panicked drops `done`, which is noticed where the lines are awaited.
-        let _ = self.threads[self.next].send((batch, done));
+        let (to, parts) = mpsc::sync_channel(PIECES_WAITING);
+        // A thread that has panicked drops `to`, which is noticed where the parts are awaited.
+        let _ = self.threads[self.next].send((batch, to));
         self.next = (self.next + 1) % self.threads.len();
-        Ok(pending)
+        Ok(parts)
     }
 }
 
-fn spawn(format: Arc<dyn LineFormat>) -> std::io::Result<mpsc::Sender<Job>> {
+fn spawn(format: Arc<dyn LineFormat>) -> io::Result<mpsc::Sender<Job>> {
     let (sender, jobs) = mpsc::channel::<Job>();
     let work = move || {
-        let mut room = 0;
-        for (batch, done) in jobs {
-            // The next one will be as long as this one, most probably.
-            let mut bytes = Vec::with_capacity(room);
-            let result = format.encode(&batch, &mut bytes);
-            room = bytes.len() + bytes.len() / 16;
+        for (batch, to) in jobs {
+            let mut pieces = Pieces { bytes: Vec::new(), to };
+            let result = format.encode(&batch, &mut pieces);
             // Nobody waits for it when the destination was dropped.
-            let _ = done.send(Lines { bytes, rows: batch.num_rows() as u64, result });
+            let _ = pieces.hand_on();
+            let _ = pieces.to.send(Part::End { rows: batch.num_rows() as u64, result });
         }
     };
     std::thread::Builder::new().name("lightship-lines".into()).spawn(work)?;

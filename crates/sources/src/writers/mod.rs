@@ -5,7 +5,7 @@
 //! overlap. One batch waits and one is being encoded: memory is two batches and
 //! what the format keeps (for Parquet the row group in progress,
 //! [`WriteOptions::memory_bytes`]). Lines of text are encoded by as many threads as
-//! there are processors ([`batches_at_once`]): memory is a batch and its lines for each, and one more.
+//! there are processors ([`batches_at_once`]): memory is a batch and some MiB of lines for each, and one more batch.
 //!
 //! A file appears under its name when it is whole and not before: it is written
 //! without a name (where the file system has no such files, under a hidden name

@@ -4,6 +4,7 @@ mod copy_in;
 mod cursor;
 mod mysql;
 mod postgres;
+mod row_limit;
 mod sqlite;
 mod writers;
 

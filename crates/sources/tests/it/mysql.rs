@@ -26,7 +26,7 @@ pub(crate) fn server() -> Arc<MariaDb> {
     })
 }
 
-async fn connect(server: &MariaDb) -> MySqlSource {
+pub(crate) async fn connect(server: &MariaDb) -> MySqlSource {
     MySqlSource::connect(&server.uri()).await.unwrap()
 }
 

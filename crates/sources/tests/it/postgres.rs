@@ -30,11 +30,11 @@ pub(crate) async fn source() -> PostgresSource {
     PostgresSource::connect(&server().uri()).await.unwrap()
 }
 
-fn streams(count: usize) -> ReadOptions {
+pub(crate) fn streams(count: usize) -> ReadOptions {
     ReadOptions { streams: NonZeroUsize::new(count).unwrap(), ..Default::default() }
 }
 
-async fn whole(rows: Rows) -> Result<RecordBatch> {
+pub(crate) async fn whole(rows: Rows) -> Result<RecordBatch> {
     let batches: Vec<_> = rows.batches.try_collect().await?;
     Ok(concat_batches(&rows.schema, &batches)?)
 }

@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use super::{collect, texts};
 
-struct Database {
+pub(crate) struct Database {
     _dir: TempDir,
     path: PathBuf,
-    source: SqliteSource,
+    pub(crate) source: SqliteSource,
 }
 
 /// A new database file made by these statements.
-fn database(sql: &str) -> Database {
+pub(crate) fn database(sql: &str) -> Database {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.db");
     Connection::open(&path).unwrap().execute_batch(sql).unwrap();

@@ -106,7 +106,8 @@ impl Column {
         self.seen_bytes += site.plain_bytes() as u64;
         let symbols_tried = self.seen_bytes >= SYMBOLS_BYTES_MIN && site.candidates().contains(&Scheme::Fsst);
         if self.symbols.is_some() && site.plain_bytes() < MESSAGE_SYMBOLS_BYTES_MIN {
-            let (scheme, compressed) = choose(site, &mut None, false, compression, packer);
+            let (scheme, compressed) =
+                choose(site, &mut None, |scheme| *scheme != Scheme::Fsst, compression, packer);
             return (site.encode(scheme, &mut None).unwrap_or_else(|| site.plain()), compressed);
         }
         if let Some(kept) = &mut self.kept
@@ -121,32 +122,36 @@ impl Column {
             }
         }
         self.symbols = None;
-        let (mut scheme, mut compressed) =
-            choose(&site.sample(), &mut self.symbols, symbols_tried, compression, packer);
-        if scheme != Scheme::Fsst {
-            self.symbols = None;
-        }
-        let encoded = site.encode(scheme, &mut self.symbols).unwrap_or_else(|| {
-            // What the sample had, the whole has not: wide values, or too many distinct ones.
-            (scheme, compressed) = (site.candidates()[0], u32::MAX);
-            site.plain()
-        });
+        let mut failed = Vec::new();
+        let (scheme, compressed, encoded) = loop {
+            let tried =
+                |scheme: &Scheme| !failed.contains(scheme) && (symbols_tried || *scheme != Scheme::Fsst);
+            let (scheme, compressed) = choose(&site.sample(), &mut self.symbols, tried, compression, packer);
+            if scheme != Scheme::Fsst {
+                self.symbols = None;
+            }
+            match site.encode(scheme, &mut self.symbols) {
+                Some(encoded) => break (scheme, compressed, encoded),
+                None if scheme == site.candidates()[0] => break (scheme, compressed, site.plain()),
+                // What the sample had, the whole has not: narrow values, or few distinct ones.
+                None => failed.push(scheme),
+            }
+        };
         let share = encoded.bytes() as f64 / plain_bytes;
         self.kept = Some(Kept { scheme, compressed, share, messages: 0, symbols_tried });
         (encoded, compressed)
     }
 }
 
-/// Tries all schemes, or all that need no symbols, and takes the smallest.
+/// Tries schemes, and takes the smallest.
 fn choose<S: Site>(
     sample: &S,
     symbols: &mut Option<Compressor>,
-    symbols_tried: bool,
+    tried: impl Fn(&Scheme) -> bool,
     compression: Compression,
     packer: &mut Packer,
 ) -> (Scheme, u32) {
-    let candidates = sample.candidates().iter();
-    let candidates = candidates.filter(|&&scheme| symbols_tried || scheme != Scheme::Fsst);
+    let candidates = sample.candidates().iter().filter(|scheme| tried(scheme));
     let tried = candidates.filter_map(|&scheme| {
         let encoded = sample.encode(scheme, symbols)?;
         let (bytes, compressed) = cost(&encoded, compression, packer);

@@ -1,5 +1,5 @@
-//! Integers: constant, packed within their range, as differences, or as codes
-//! of a dictionary.
+//! Integers: constant, packed within their range, as multiples of a divisor, as
+//! differences, or as codes of a dictionary.
 
 use arrow_buffer::{ArrowNativeType, Buffer, i256};
 
@@ -14,7 +14,8 @@ use crate::error::{Result, malformed};
 pub(super) const DICTIONARY_VALUES_MAX: u16 = 1 << 12;
 
 /// What integers can travel as.
-pub(super) const CANDIDATES: &[Scheme] = &[Scheme::Plain, Scheme::Packed, Scheme::Delta, Scheme::Dictionary];
+pub(super) const CANDIDATES: &[Scheme] =
+    &[Scheme::Plain, Scheme::Packed, Scheme::Multiples, Scheme::Delta, Scheme::Dictionary];
 
 /// An integer that travels as 64 bits, where it fits them. Those that don't
 /// (decimals of more than 18 digits) travel as they are.
@@ -91,6 +92,14 @@ fn encode_narrow<N: Int>(values: &[N], scheme: Scheme) -> Option<Encoded> {
     let mut encoded = Encoded::new(scheme);
     match scheme {
         Scheme::Packed => pack_into(values, &mut encoded),
+        Scheme::Multiples => {
+            let least = values.iter().min()?.word();
+            let divisor = divisor(values.iter().map(|value| value.word().wrapping_sub(least)))?;
+            encoded.head.put_u64(divisor);
+            encoded.head.put_u64(least);
+            let multiples = values.iter().map(|value| value.word().wrapping_sub(least) / divisor);
+            pack_into(&multiples.collect::<Vec<u64>>(), &mut encoded);
+        }
         Scheme::Delta => {
             let (first, rest) = values.split_first()?;
             encoded.head.put_u64(first.word());
@@ -115,6 +124,27 @@ fn encode_narrow<N: Int>(values: &[N], scheme: Scheme) -> Option<Encoded> {
         _ => return None,
     }
     Some(encoded)
+}
+
+/// What all words are multiples of, if that is more than one: days in milliseconds, whole seconds in microseconds.
+fn divisor(words: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut divisor = 0;
+    for word in words {
+        if divisor == 0 || !word.is_multiple_of(divisor) {
+            divisor = greatest_common_divisor(divisor, word);
+            if divisor == 1 {
+                return None;
+            }
+        }
+    }
+    Some(divisor).filter(|&divisor| divisor > 1)
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// Packs values within their range: reference and width to the head, one buffer.
@@ -142,6 +172,11 @@ pub(super) fn decode<N: Int>(
 ) -> Result<()> {
     match scheme {
         Scheme::Packed => Packed::read(reader, count)?.extend(out, N::of_word),
+        Scheme::Multiples => {
+            let (divisor, least) = (reader.schemes.u64()?, reader.schemes.u64()?);
+            let packed = Packed::read(reader, count)?;
+            packed.extend(out, |word| N::of_word(least.wrapping_add(word.wrapping_mul(divisor))));
+        }
         Scheme::Delta => {
             let first = reader.schemes.u64()?;
             let steps =

@@ -78,12 +78,14 @@ pub(crate) enum Scheme {
     Fsst = 6,
     /// Floats: packed integers over a power of ten.
     Decimal = 7,
+    /// Integers: as packed ones, divided by what all of them are multiples of.
+    Multiples = 8,
 }
 
 impl Scheme {
     fn parse(byte: u8) -> Result<Self> {
         use Scheme::*;
-        [Plain, Constant, Packed, Delta, Dictionary, Lengths, Fsst, Decimal]
+        [Plain, Constant, Packed, Delta, Dictionary, Lengths, Fsst, Decimal, Multiples]
             .into_iter()
             .find(|&scheme| scheme as u8 == byte)
             .ok_or_else(|| malformed("message", format!("unknown scheme {byte}")))

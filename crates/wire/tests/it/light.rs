@@ -69,6 +69,30 @@ fn columns_take_the_bits_that_they_need() {
 }
 
 #[test]
+fn multiples_take_what_their_quotients_take() {
+    // Days in milliseconds, whole seconds in microseconds, with dates before 1970.
+    for unit in [86_400_000, 1_000_000, 3] {
+        let multiples = below(1 << 20).map(|n| (n as i64 - 500_000) * unit + 7);
+        assert!(bits(20).contains(&sent(Int64Array::from_iter_values(multiples))), "{unit}");
+    }
+    let wide = Decimal128Array::from_iter_values(below(1 << 20).map(|n| i128::from(n) * 1_000_000));
+    assert!(bits(20).contains(&sent(wide.with_precision_and_scale(38, 6).unwrap())));
+    // The ends of their types, and what one value more makes of a divisor.
+    sent(Int64Array::from(vec![i64::MIN, i64::MIN + 10, i64::MAX - 7]));
+    sent(UInt64Array::from(vec![0, u64::MAX, u64::MAX / 3]));
+    let but_one = below(1 << 20).enumerate().map(|(row, n)| n as i64 * 1000 + i64::from(row == ROWS / 2));
+    assert!(bits(30).contains(&sent(Int64Array::from_iter_values(but_one))));
+}
+
+#[test]
+fn a_sample_that_misleads_costs_no_more_than_the_next_best() {
+    // Runs, of which a sample sees few; too many in all for a dictionary.
+    let runs = (0..200_000_u64).map(|row| (noise(row as usize / 8) % (1 << 36)) as i64);
+    let bytes = sent(Int64Array::from_iter_values(runs));
+    assert!(bytes < 200_000 * 37 / 8 + 1000, "{bytes}");
+}
+
+#[test]
 fn booleans_that_are_all_the_same_stay_so() {
     for rows in 0..100 {
         for value in [true, false] {

@@ -1,0 +1,98 @@
+//! Ending what runs on a connection, by another one.
+//!
+//! `KILL` names a connection by a number of its server. What answers at the same address may be another
+//! server of a group, where that number is somebody else's connection; a proxy has numbers of its own; and a number
+//! may be given anew. So each connection holds a lock of a name of its own, and it is the holder of that lock that is
+//! killed. A server that knows no such locks can be read all the same; there a statement ends when it next writes to
+//! the closed connection.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
+use tokio::time::timeout;
+
+use super::errors;
+use crate::cancel;
+
+/// How long the server may take to accept the connection that kills another.
+const KILL_MAX: Duration = Duration::from_secs(10);
+
+/// The lock that a connection is known by.
+#[derive(Debug, Clone)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    /// One that nobody else has.
+    pub(super) fn new() -> Self {
+        // Each is seeded anew, from what the system gave the process at random.
+        let random = || RandomState::new().build_hasher().finish();
+        Self(format!("lightship-{:016x}{:016x}", random(), random()))
+    }
+
+    /// The statement by which a connection takes it.
+    pub(super) fn take(&self) -> String {
+        format!("DO GET_LOCK('{}', 0)", self.0)
+    }
+}
+
+/// Has the server end the connection with this mark, and what it runs, on a task of its own.
+pub(super) fn kill(opts: Opts, mark: Mark) {
+    let target = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
+    cancel::send(target, async move {
+        let kill = async {
+            let mut conn = Conn::new(opts).await?;
+            let killed = kill_marked(&mut conn, &mark).await;
+            // The statement has been killed, however this connection ends.
+            let _ = conn.disconnect().await;
+            killed
+        };
+        match timeout(KILL_MAX, kill).await {
+            Ok(Ok(true)) => Ok(()),
+            // It has ended by itself, as most have, or it is on another server, where this can't reach it.
+            Ok(Ok(false)) => {
+                tracing::debug!("no connection to kill on the server that answered");
+                Ok(())
+            }
+            Ok(Err(mysql_async::Error::Server(error))) if error.code == errors::NO_SUCH_THREAD => Ok(()),
+            Ok(Err(error)) => Err(errors::words(&error)),
+            Err(_) => Err(format!("no answer within {} s", KILL_MAX.as_secs())),
+        }
+    });
+}
+
+/// Whether there was such a connection.
+async fn kill_marked(conn: &mut Conn, mark: &Mark) -> Result<bool, mysql_async::Error> {
+    let holder: Option<Option<u64>> = conn.query_first(format!("SELECT IS_USED_LOCK('{}')", mark.0)).await?;
+    let Some(id) = holder.flatten() else { return Ok(false) };
+    conn.query_drop(format!("KILL CONNECTION {id}")).await?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use lightship_testkit::mariadb::MariaDb;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_connection_with_the_mark_is_killed() {
+        let server = MariaDb::start();
+        let opts = Opts::from_url(&server.uri()).unwrap();
+        let mark = Mark::new();
+        let mut marked = Conn::new(opts.clone()).await.unwrap();
+        marked.query_drop(mark.take()).await.unwrap();
+        let (mut other, mut killer) =
+            (Conn::new(opts.clone()).await.unwrap(), Conn::new(opts).await.unwrap());
+        let is_alive = async |conn: &mut Conn| conn.query_drop("DO 1").await.is_ok();
+
+        // A mark of nobody.
+        assert!(!kill_marked(&mut killer, &Mark::new()).await.unwrap());
+        assert!(is_alive(&mut marked).await && is_alive(&mut other).await);
+        assert!(kill_marked(&mut killer, &mark).await.unwrap());
+        assert!(!is_alive(&mut marked).await && is_alive(&mut other).await);
+        // Its number may be somebody else's by now.
+        assert!(!kill_marked(&mut killer, &mark).await.unwrap());
+    }
+}
