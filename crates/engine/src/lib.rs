@@ -58,7 +58,8 @@ pub struct EngineConfig {
     /// Memory that running queries may take together, in bytes; sorts, joins and
     /// aggregations beyond it go to disk or fail.
     pub query_memory_bytes: usize,
-    /// Memory for rows that are being read and sent, of all queries together; a query for whose rows there is none waits.
+    /// Memory, in bytes, for rows that all queries together are reading and sending. When it is used up, further
+    /// queries wait until others end.
     pub row_memory_bytes: usize,
     /// Memory that in-memory tables may take together, in bytes.
     pub table_memory_bytes: usize,

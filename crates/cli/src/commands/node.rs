@@ -78,8 +78,8 @@ pub(crate) struct NodeArgs {
     /// Memory for all running queries; what does not fit goes to disk or fails. [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     query_memory: Option<Size>,
-    /// Memory for rows that are being read and sent, of all queries; a query for whose rows there is none
-    /// waits for others to end. [default: 1GiB]
+    /// Memory for rows that all queries are reading and sending. When it is used up, further queries wait
+    /// until others end. [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     row_memory: Option<Size>,
     /// Folder for what queries put on disk. [default: the system's temporary folder]
