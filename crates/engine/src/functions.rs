@@ -60,7 +60,7 @@ enum Growth {
     Resized,
     /// From the first argument to the second, by steps of the third.
     Series,
-    /// The first argument, with the third wherever it had the second.
+    /// The first argument, in which the third replaces each occurrence of the second.
     Replaced,
 }
 

@@ -1,5 +1,5 @@
-//! How many queries run, in how many parts the next one is to, and whether there is memory for its rows. A query counts until
-//! its last rows are there, also while its client takes none.
+//! How many queries run, the number of partitions for the next one, and the memory for the rows that queries read and
+//! send. A query counts until its last rows have been produced, even while its client reads none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,35 +10,35 @@ use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// All queries together have this many times the parts of one that runs alone. More would not make them faster, and each
-/// part of a scan holds what it decodes.
+/// All queries together get this many times the partitions of one that runs alone. More would not make them faster, and
+/// each partition of a scan holds the pages it decodes.
 const PARTS_TOGETHER: usize = 2;
 
-/// What a query holds of its rows at least: batches on their way out, and the message that they become.
+/// The least that a query holds of its rows: batches on their way out, and the message being encoded.
 const QUERY_BYTES: u64 = 1 << 20;
-/// What reading a column of a file holds in each part of a scan: of Parquet pages as they are stored, decompressed and
-/// decoded. Measured with lineitem of TPC-H: 16 columns, 4.6 MiB a query (`bench load`).
+/// What each partition of a scan holds for a column of a file: of Parquet the page as stored, decompressed and decoded.
+/// Measured with lineitem of TPC-H: 16 columns, 4.6 MiB a query (`bench load`).
 const COLUMN_BYTES: u64 = 256 << 10;
-/// A source of so many rows ends with its first batch.
+/// A scan of at most so many rows ends with its first batch.
 const FEW_ROWS: usize = 8192;
-/// What reading from a database holds: batches of all its connections.
+/// What reading from a database holds: the batches of all its connections.
 const DATABASE_BYTES: u64 = 8 << 20;
-/// Memory is counted in these.
+/// The unit in which memory is counted.
 const UNIT_BYTES: u64 = 1 << 10;
 
-/// The queries that run.
+/// The number of running queries.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Load(Arc<AtomicUsize>);
 
-/// Memory for rows that are being read, and sent, of all queries. Queries that have no room wait for others to end, in the
-/// order in which they came.
+/// Memory for the rows that all queries read and send. A query for which there is none left waits for others to end, first
+/// come, first served.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     units: Arc<Semaphore>,
     units_max: u32,
 }
 
-/// Some of it, given back when dropped.
+/// A share of the [`Room`], returned when dropped.
 pub(crate) type Held = OwnedSemaphorePermit;
 
 impl Room {
@@ -47,24 +47,25 @@ impl Room {
         Self { units: Arc::new(Semaphore::new(units_max as usize)), units_max }
     }
 
-    /// Half of it at most, so that two large queries run beside each other.
+    /// At most half of the room, so that two large queries run side by side.
     fn units(&self, bytes: u64) -> u32 {
         u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).min((self.units_max / 2).max(1))
     }
 
-    /// Room for so many bytes, if nobody has to wait for it.
+    /// Room for so many bytes, if there is some without waiting.
     pub(crate) fn take_now(&self, bytes: u64) -> Option<Held> {
         self.units.clone().try_acquire_many_owned(self.units(bytes)).ok()
     }
 
-    /// The same, when it is there. Dropping the future leaves the line.
+    /// As [`Self::take_now`], but waits. Dropping the future leaves the queue.
     pub(crate) async fn take(&self, bytes: u64) -> Option<Held> {
         // It is never closed.
         self.units.clone().acquire_many_owned(self.units(bytes)).await.ok()
     }
 }
 
-/// What a plan holds of rows that are read and sent; nothing where it reads few, which never wait. What its operators gather counts elsewhere: they ask the memory pool.
+/// The bytes that a plan holds of the rows it reads and sends; 0 for a plan that reads few, which never waits. What its
+/// operators accumulate is counted by the memory pool.
 pub(crate) fn rows_bytes(plan: &dyn ExecutionPlan) -> u64 {
     fn sources_bytes(plan: &dyn ExecutionPlan) -> u64 {
         let children = plan.children();
@@ -80,7 +81,7 @@ pub(crate) fn rows_bytes(plan: &dyn ExecutionPlan) -> u64 {
             Some(scan) if scan.data_source().is::<FileScanConfig>() => {
                 (parts as u64).saturating_mul(columns as u64 * COLUMN_BYTES)
             }
-            // Rows that are there already.
+            // Rows that are in memory anyway.
             Some(_) => 0,
             None if plan.is::<StreamingTableExec>() => DATABASE_BYTES,
             None => 0,
@@ -92,11 +93,11 @@ pub(crate) fn rows_bytes(plan: &dyn ExecutionPlan) -> u64 {
     }
 }
 
-/// One of them.
+/// A running query, until dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     load: Load,
-    /// With this one.
+    /// Including this one.
     running: usize,
 }
 
@@ -107,7 +108,7 @@ impl Load {
 }
 
 impl Counted {
-    /// In how many parts the query is to run, of those it would have alone.
+    /// The number of partitions of the query, given what it would have alone.
     pub(crate) fn parts(&self, alone: usize) -> usize {
         (PARTS_TOGETHER * alone / self.running).clamp(1, alone.max(1))
     }

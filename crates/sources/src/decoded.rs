@@ -1,7 +1,7 @@
-//! Rows whose values are many times what they were sent as: dictionaries and runs.
+//! Dictionaries and run-end encoded columns, whose values can be many times larger than what was sent.
 //!
-//! A dictionary of one value of a megabyte and eight thousand keys is a megabyte on its way and eight
-//! gigabytes in a file. Whoever decodes rows takes few enough of them at once ([`Slices`]).
+//! A dictionary of a single value of one megabyte with eight thousand keys is one megabyte on the wire and eight
+//! gigabytes in a file. [`Slices`] cuts a batch so that each piece stays small when decoded.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int32Type, Int64Type, RunEndIndexType};
@@ -10,17 +10,16 @@ use arrow_schema::{DataType, Field};
 
 use crate::{Result, SourceError};
 
-/// Rows are cut where their dictionaries and runs come to more than this.
+/// A batch is cut where its decoded dictionaries and runs exceed this.
 const SLICE_BYTES: u64 = 4 << 20;
-/// A row that is refused is counted up to so many times what it may be.
+/// The size of a refused row is counted up to this many times the limit.
 const COUNTED_TIMES: u64 = 16;
 
-/// A batch in slices whose dictionaries and runs come to no more than a few MiB as values; most batches are one
-/// slice. Each is looked for when it is asked for.
+/// A batch in slices whose dictionaries and runs decode to at most a few MiB each; most batches are one slice.
 #[derive(Debug)]
 pub struct Slices {
     batch: RecordBatch,
-    /// Columns that may be more than they were sent as.
+    /// Columns that grow when decoded.
     growing: Vec<usize>,
     row: usize,
     rows_before: u64,
@@ -28,8 +27,8 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Of a batch that so many rows of its result precede; a row that comes to more bytes than this by itself
-    /// is an error.
+    /// Slices of `batch`, before which the result had `rows_before` rows; a single row that decodes to more than
+    /// `row_bytes_max` is an error.
     pub fn new(batch: RecordBatch, rows_before: u64, row_bytes_max: u64) -> Self {
         let rows = batch.num_rows() as u64;
         let grow = |&at: &usize| {
@@ -40,7 +39,7 @@ impl Slices {
         Self { batch, growing, row: 0, rows_before, row_bytes_max }
     }
 
-    /// Of the row that is next, as far as is worth counting.
+    /// The decoded size of the next row, up to [`COUNTED_TIMES`] the limit.
     fn bytes_of_row(&self) -> u64 {
         let most = self.row_bytes_max.saturating_mul(COUNTED_TIMES);
         let mut budget = Budget(most);

@@ -8,6 +8,7 @@
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
 
+mod bulk;
 mod cancel;
 pub mod columns;
 mod common;

@@ -1,10 +1,10 @@
-//! Ending what runs on a connection, by another one.
+//! Cancelling a statement from another connection.
 //!
-//! `KILL` names a connection by a number of its server. What answers at the same address may be another
-//! server of a group, where that number is somebody else's connection; a proxy has numbers of its own; and a number
-//! may be given anew. So each connection holds a lock of a name of its own, and it is the holder of that lock that is
-//! killed. A server that knows no such locks can be read all the same; there a statement ends when it next writes to
-//! the closed connection.
+//! `KILL` takes a connection number, and the number alone is not safe: behind one address there may be several
+//! servers, on which the same number is somebody else's connection; a proxy has its own numbers; and a server reuses
+//! them. Each connection therefore holds a named lock with a random name ([`Mark`]), and cancelling kills whichever
+//! connection holds that lock. Where the server forbids such locks nothing is killed: the statement ends
+//! when the server next writes to the closed connection.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -19,38 +19,53 @@ use crate::cancel;
 /// How long the server may take to accept the connection that kills another.
 const KILL_MAX: Duration = Duration::from_secs(10);
 
-/// The lock that a connection is known by.
+/// The named lock that identifies a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Mark(String);
 
 impl Mark {
-    /// One that nobody else has.
+    /// A mark that no other connection has.
     pub(super) fn new() -> Self {
         // Each is seeded anew, from what the system gave the process at random.
         let random = || RandomState::new().build_hasher().finish();
         Self(format!("lightship-{:016x}{:016x}", random(), random()))
     }
 
-    /// The statement by which a connection takes it.
+    /// The statement by which a connection takes the lock.
     pub(super) fn take(&self) -> String {
         format!("DO GET_LOCK('{}', 0)", self.0)
     }
+
+    /// The mark after the server answered [`Self::take`]; `None` where it refused, as some clusters do.
+    pub(super) fn taken(
+        self,
+        answer: Result<(), mysql_async::Error>,
+    ) -> Result<Option<Self>, mysql_async::Error> {
+        match answer {
+            Ok(()) => Ok(Some(self)),
+            Err(mysql_async::Error::Server(error)) => {
+                tracing::debug!(%error, "statements on this server can't be cancelled");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
-/// Has the server end the connection with this mark, and what it runs, on a task of its own.
+/// Kills the connection with this mark, and the statement it runs, from a background task.
 pub(super) fn kill(opts: Opts, mark: Mark) {
     let target = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
     cancel::send(target, async move {
         let kill = async {
             let mut conn = Conn::new(opts).await?;
             let killed = kill_marked(&mut conn, &mark).await;
-            // The statement has been killed, however this connection ends.
+            // The result counts, not how this connection closes.
             let _ = conn.disconnect().await;
             killed
         };
         match timeout(KILL_MAX, kill).await {
             Ok(Ok(true)) => Ok(()),
-            // It has ended by itself, as most have, or it is on another server, where this can't reach it.
+            // The connection has closed already, which is usual, or belongs to another server.
             Ok(Ok(false)) => {
                 tracing::debug!("no connection to kill on the server that answered");
                 Ok(())

@@ -134,15 +134,8 @@ impl MySqlSource {
         let mark = Mark::new();
         let begin = async {
             let mut conn = Conn::new(self.opts.clone()).await?;
-            let mark = match conn.query_drop(mark.take()).await {
-                Ok(()) => Some(mark),
-                // Some clusters forbid such locks. It can be read all the same.
-                Err(mysql_async::Error::Server(error)) => {
-                    tracing::debug!(%error, "statements on this server can't be killed");
-                    None
-                }
-                Err(error) => return Err(error),
-            };
+            let taken = conn.query_drop(mark.take()).await;
+            let mark = mark.taken(taken)?;
             conn.query_drop(BEGIN).await?;
             Ok((conn, mark))
         };

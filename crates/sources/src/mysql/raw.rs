@@ -20,6 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::kill::{Mark, kill};
 use crate::Fetched;
+use crate::bulk::Bulk;
 use crate::tls::{self, Socket, Verify};
 
 /// Free space offered to every read of the socket.
@@ -59,7 +60,7 @@ pub(super) struct Raw {
     opts: Opts,
     /// The server's number of this connection.
     id: u32,
-    /// What it is known by besides.
+    /// By which it can be cancelled.
     mark: Option<Mark>,
     /// Whether the server knows what we can read.
     introduced: bool,
@@ -78,7 +79,7 @@ impl Raw {
             None => {
                 let tcp = TcpStream::connect((opts.ip_or_hostname(), opts.tcp_port())).await?;
                 tcp.set_nodelay(opts.tcp_nodelay())?;
-                Box::new(tcp)
+                Box::new(Bulk::new(tcp))
             }
         };
         let mut codec = PacketCodec::default();
@@ -89,13 +90,8 @@ impl Raw {
         raw.log_in(authorities).await?;
         raw.codec.max_allowed_packet = PACKET_BYTES_MAX;
         let mark = Mark::new();
-        match raw.run(&mark.take()).await {
-            Ok(()) => raw.mark = Some(mark),
-            Err(Error::Server(error)) => {
-                tracing::debug!(%error, "statements on this server can't be killed");
-            }
-            Err(error) => return Err(error),
-        }
+        let taken = raw.run(&mark.take()).await;
+        raw.mark = mark.taken(taken)?;
         Ok(raw)
     }
 

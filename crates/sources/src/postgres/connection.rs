@@ -21,6 +21,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::config::{Config, Host, SslMode};
 use super::message::{Frame, Header, Parser, ServerError};
+use crate::bulk::Bulk;
 use crate::cancel;
 use crate::limit::Permit;
 use crate::tls::{self, Socket, Verify};
@@ -662,10 +663,11 @@ fn dial(config: &Config) -> BoxFuture<'_, Result<Box<dyn Socket>>> {
             }
             Host::Tcp(host) => host,
         };
-        let mut tcp = TcpStream::connect((&**host, config.port)).await.map_err(fail)?;
+        let tcp = TcpStream::connect((&**host, config.port)).await.map_err(fail)?;
         tcp.set_nodelay(true).map_err(fail)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
         socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive).map_err(fail)?;
+        let mut tcp = Bulk::new(tcp);
         if config.ssl_mode == SslMode::Disable {
             return Ok(Box::new(tcp) as Box<dyn Socket>);
         }

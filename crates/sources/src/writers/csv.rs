@@ -42,7 +42,7 @@ impl LineFormat for Csv {
             if i > 0 {
                 header.push(b',');
             }
-            push_value(&mut header, field.name());
+            push_value(&mut header, field.name(), false);
         }
         header.push(b'\n');
         header
@@ -51,20 +51,21 @@ impl LineFormat for Csv {
     fn encode(&self, batch: &RecordBatch, pieces: &mut Pieces) -> Result<()> {
         let columns: Vec<Texts<'_>> =
             batch.columns().iter().map(|c| Texts::new(c)).collect::<Result<_, _>>()?;
+        let columns: Vec<_> = columns.into_iter().map(|texts| (texts.has_none_of(SPECIAL), texts)).collect();
         let is_single = columns.len() == 1;
         let mut text = String::new();
         for row in 0..batch.num_rows() {
             let lines = pieces.buffer();
             let begin = lines.len();
-            for (i, texts) in columns.iter().enumerate() {
+            for (i, (is_plain, texts)) in columns.iter().enumerate() {
                 if i > 0 {
                     lines.push(b',');
                 }
-                match texts.value(row, &mut text) {
+                match texts.append(row, lines, &mut text) {
+                    Ok(Value::Appended) => {}
+                    Ok(Value::Text(text)) => push_value(lines, text, *is_plain),
                     Ok(Value::Null) if is_single => lines.extend_from_slice(b"\"\""),
                     Ok(Value::Null) => {}
-                    Ok(Value::Number(number)) => lines.extend_from_slice(number.as_bytes()),
-                    Ok(Value::Text(text)) => push_value(lines, text),
                     Err(error) => {
                         lines.truncate(begin);
                         let column = self.schema.field(i).name();
@@ -79,11 +80,15 @@ impl LineFormat for Csv {
     }
 }
 
+/// Bytes for which a value needs quotes.
+const SPECIAL: &[u8; 4] = b",\"\n\r";
+
 /// Adds a value, in quotes where it needs them: an empty one to be told from
-/// NULL, and `\.` because PostgreSQL takes it for the end of the data.
-fn push_value(line: &mut Vec<u8>, text: &str) {
-    let special = |b: u8| matches!(b, b',' | b'"' | b'\n' | b'\r');
-    if !text.is_empty() && text != "\\." && !text.bytes().any(special) {
+/// NULL, and `\.` because PostgreSQL takes it for the end of the data. One that is
+/// known to be plain has no special bytes.
+fn push_value(line: &mut Vec<u8>, text: &str, is_plain: bool) {
+    let is_special = |byte| SPECIAL.contains(&byte);
+    if !text.is_empty() && text != "\\." && (is_plain || !text.bytes().any(is_special)) {
         line.extend_from_slice(text.as_bytes());
         return;
     }
@@ -105,7 +110,7 @@ mod tests {
     fn values_are_quoted_where_they_must() {
         let check = |text: &str, expected: &str| {
             let mut line = Vec::new();
-            push_value(&mut line, text);
+            push_value(&mut line, text, false);
             assert_eq!(String::from_utf8_lossy(&line), expected);
         };
         check("plain text", "plain text");

@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
-use arrow_array::{Array, GenericStringArray, StringViewArray};
+use arrow_array::{Array, GenericStringArray, OffsetSizeTrait, StringViewArray};
 use arrow_buffer::NullBuffer;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
@@ -33,15 +33,16 @@ enum Values<'a> {
     Decimal(&'a [i128], usize),
     Days(&'a [i32]),
     /// `Z` behind those in UTC.
-    Microseconds(&'a [i64], &'static str),
+    Microseconds(&'a [i64], bool),
     Other,
 }
 
-/// A value, as far as quotes are concerned.
+/// What became of a value.
 pub(super) enum Value<'a> {
     Null,
-    /// Digits and signs.
-    Number(&'a str),
+    /// It has been appended: digits and signs, nothing that needs quotes.
+    Appended,
+    /// It is to be appended, in quotes where it needs them.
     Text(&'a str),
 }
 
@@ -62,8 +63,8 @@ impl<'a> Texts<'a> {
             DataType::Timestamp(TimeUnit::Microsecond, zone)
                 if zone.as_deref().is_none_or(|z| z == "UTC") =>
             {
-                let suffix = if zone.is_some() { "Z" } else { "" };
-                Values::Microseconds(column.as_primitive::<TimestampMicrosecondType>().values(), suffix)
+                let times = column.as_primitive::<TimestampMicrosecondType>().values();
+                Values::Microseconds(times, zone.is_some())
             }
             _ => Values::Other,
         };
@@ -75,76 +76,169 @@ impl<'a> Texts<'a> {
         })
     }
 
-    /// The value of a row; `text` is where it is put, if it has to be.
+    /// Whether no text of the column has one of these bytes.
+    pub(super) fn has_none_of(&self, bytes: &[u8; 4]) -> bool {
+        match self.values {
+            Values::Text(texts) => none_of(bytes, text_bytes(texts)),
+            Values::LargeText(texts) => none_of(bytes, text_bytes(texts)),
+            _ => false,
+        }
+    }
+
+    /// Appends the value of a row to a line, unless it is NULL or a text; `text` is where one is put, if it has
+    /// to be.
     ///
     /// # Errors
     /// When there is no text for it, such as for a time after all calendars.
     #[inline]
-    pub(super) fn value<'t>(&'t self, row: usize, text: &'t mut String) -> Result<Value<'t>, ArrowError> {
+    pub(super) fn append<'t>(
+        &'t self,
+        row: usize,
+        line: &mut Vec<u8>,
+        text: &'t mut String,
+    ) -> Result<Value<'t>, ArrowError> {
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return Ok(Value::Null);
         }
-        text.clear();
         let mut digits = itoa::Buffer::new();
         match self.values {
             Values::Text(texts) => return Ok(Value::Text(texts.value(row))),
             Values::LargeText(texts) => return Ok(Value::Text(texts.value(row))),
             Values::TextViews(texts) => return Ok(Value::Text(texts.value(row))),
-            Values::Int16(numbers) => text.push_str(digits.format(numbers[row])),
-            Values::Int32(numbers) => text.push_str(digits.format(numbers[row])),
-            Values::Int64(numbers) => text.push_str(digits.format(numbers[row])),
-            Values::Decimal(numbers, scale) => push_decimal(text, numbers[row], scale),
-            Values::Days(days) if push_day(text, days[row].into()).is_some() => {}
-            Values::Microseconds(times, suffix) if push_time(text, times[row]).is_some() => {
-                text.push_str(suffix);
-            }
-            _ => {
-                text.clear();
-                self.formatter.value(row).write(text)?;
-                return Ok(Value::Text(if self.is_open { without_zeros(text) } else { text }));
-            }
+            Values::Int16(numbers) => line.extend_from_slice(digits.format(numbers[row]).as_bytes()),
+            Values::Int32(numbers) => line.extend_from_slice(digits.format(numbers[row]).as_bytes()),
+            Values::Int64(numbers) => line.extend_from_slice(digits.format(numbers[row]).as_bytes()),
+            Values::Decimal(numbers, scale) => append_decimal(line, numbers[row], scale),
+            Values::Days(days) => match date(days[row].into()) {
+                Some(date) => line.extend_from_slice(&date),
+                None => return self.other(row, text),
+            },
+            Values::Microseconds(times, is_utc) => match date(times[row].div_euclid(DAY_US)) {
+                Some(date) => {
+                    line.extend_from_slice(&date);
+                    append_time(line, times[row].rem_euclid(DAY_US));
+                    if is_utc {
+                        line.push(b'Z');
+                    }
+                }
+                None => return self.other(row, text),
+            },
+            Values::Other => return self.other(row, text),
         }
-        Ok(Value::Number(text))
+        Ok(Value::Appended)
+    }
+
+    fn other<'t>(&'t self, row: usize, text: &'t mut String) -> Result<Value<'t>, ArrowError> {
+        text.clear();
+        self.formatter.value(row).write(text)?;
+        Ok(Value::Text(if self.is_open { without_zeros(text) } else { text }))
     }
 }
 
-fn push_decimal(text: &mut String, number: i128, scale: usize) {
+/// The bytes of all values of the array.
+fn text_bytes<O: OffsetSizeTrait>(texts: &GenericStringArray<O>) -> &[u8] {
+    let offsets = texts.value_offsets();
+    match (offsets.first(), offsets.last()) {
+        (Some(first), Some(last)) => &texts.value_data()[first.as_usize()..last.as_usize()],
+        _ => &[],
+    }
+}
+
+/// In blocks, each looked at to its end: the compiler compares many bytes at once then.
+fn none_of([a, b, c, d]: &[u8; 4], text: &[u8]) -> bool {
+    let is_one = |byte: &u8| (byte == a) | (byte == b) | (byte == c) | (byte == d);
+    text.chunks(4096).all(|block| !block.iter().fold(false, |found, byte| found | is_one(byte)))
+}
+
+/// The two digits of each number below 100.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
+const DIGITS_MAX: usize = 19;
+const POWERS: [u64; DIGITS_MAX + 1] = {
+    let mut powers = [1; DIGITS_MAX + 1];
+    let mut at = 1;
+    while at <= DIGITS_MAX {
+        powers[at] = 10 * powers[at - 1];
+        at += 1;
+    }
+    powers
+};
+
+fn append_decimal(line: &mut Vec<u8>, number: i128, scale: usize) {
+    match u64::try_from(number.unsigned_abs()) {
+        // Most are of these.
+        Ok(small) if (1..=DIGITS_MAX).contains(&scale) => {
+            append_short_decimal(line, number < 0, small, scale);
+        }
+        _ => append_long_decimal(line, number, scale),
+    }
+}
+
+/// From its last digit to its first, in a place of fixed size.
+fn append_short_decimal(line: &mut Vec<u8>, is_negative: bool, number: u64, scale: usize) {
+    // A sign, 20 digits, the point.
+    let mut text = [0_u8; 24];
+    let mut at = text.len();
+    let (mut whole, mut fraction) = (number / POWERS[scale], number % POWERS[scale]);
+    for _ in 0..scale / 2 {
+        at -= 2;
+        text[at..at + 2].copy_from_slice(&PAIRS[(fraction % 100) as usize]);
+        fraction /= 100;
+    }
+    if scale % 2 == 1 {
+        at -= 1;
+        text[at] = b'0' + fraction as u8;
+    }
+    at -= 1;
+    text[at] = b'.';
+    while whole >= 10 {
+        at -= 2;
+        text[at..at + 2].copy_from_slice(&PAIRS[(whole % 100) as usize]);
+        whole /= 100;
+    }
+    // An odd number of digits, or none: a zero before the point.
+    if whole > 0 || text[at] == b'.' {
+        at -= 1;
+        text[at] = b'0' + whole as u8;
+    }
+    if is_negative {
+        at -= 1;
+        text[at] = b'-';
+    }
+    line.extend_from_slice(&text[at..]);
+}
+
+fn append_long_decimal(line: &mut Vec<u8>, number: i128, scale: usize) {
     let mut buffer = itoa::Buffer::new();
-    let digits = match i64::try_from(number) {
-        // Most are, and these are faster.
-        Ok(small) => buffer.format(small),
-        Err(_) => buffer.format(number),
-    };
-    let (sign, digits) = match digits.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", digits),
-    };
-    text.push_str(sign);
+    let digits = buffer.format(number.unsigned_abs()).as_bytes();
+    if number < 0 {
+        line.push(b'-');
+    }
     match digits.len().checked_sub(scale) {
-        _ if scale == 0 => text.push_str(digits),
+        _ if scale == 0 => line.extend_from_slice(digits),
         Some(whole @ 1..) => {
-            text.push_str(&digits[..whole]);
-            text.push('.');
-            text.push_str(&digits[whole..]);
+            line.extend_from_slice(&digits[..whole]);
+            line.push(b'.');
+            line.extend_from_slice(&digits[whole..]);
         }
         _ => {
-            text.push_str("0.");
-            (digits.len()..scale).for_each(|_| text.push('0'));
-            text.push_str(digits);
+            line.extend_from_slice(b"0.");
+            line.resize(line.len() + scale - digits.len(), b'0');
+            line.extend_from_slice(digits);
         }
     }
-}
-
-/// `number` with zeros before it.
-fn push_padded(text: &mut String, number: u32, width: usize) {
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(number);
-    (digits.len()..width).for_each(|_| text.push('0'));
-    text.push_str(digits);
 }
 
 /// Days from 1970 as a date, if it is one of a year of four digits.
-fn push_day(text: &mut String, days: i64) -> Option<()> {
+fn date(days: i64) -> Option<[u8; 10]> {
     // Years from March on, in eras of 400 of them: how its days fall is the same in each.
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -155,36 +249,26 @@ fn push_day(text: &mut String, days: i64) -> Option<()> {
     let day = day_of_year - (153 * from_march + 2) / 5 + 1;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = year_of_era + 400 * era + i64::from(month <= 2);
-    let year = u32::try_from(year).ok().filter(|year| *year <= 9999)?;
-    push_padded(text, year, 4);
-    text.push('-');
-    push_padded(text, month as u32, 2);
-    text.push('-');
-    push_padded(text, day as u32, 2);
-    Some(())
+    let year = usize::try_from(year).ok().filter(|year| *year <= 9999)?;
+    let ([a, b], [c, d]) = (PAIRS[year / 100], PAIRS[year % 100]);
+    let ([e, f], [g, h]) = (PAIRS[month as usize], PAIRS[day as usize]);
+    Some([a, b, c, d, b'-', e, f, b'-', g, h])
 }
 
-/// Microseconds from 1970 as date and time, if it is of a year of four digits.
-fn push_time(text: &mut String, us: i64) -> Option<()> {
-    push_day(text, us.div_euclid(DAY_US))?;
-    let us = us.rem_euclid(DAY_US);
-    let (seconds, fraction) = ((us / 1_000_000) as u32, (us % 1_000_000) as u32);
-    for (before, number) in [('T', seconds / 3600), (':', seconds / 60 % 60), (':', seconds % 60)] {
-        text.push(before);
-        push_padded(text, number, 2);
+/// Microseconds of a day as `T`, hours, minutes, seconds, and what there is of a fraction.
+fn append_time(line: &mut Vec<u8>, us: i64) {
+    let (seconds, fraction) = ((us / 1_000_000) as usize, (us % 1_000_000) as usize);
+    let ([a, b], [c, d]) = (PAIRS[seconds / 3600], PAIRS[seconds / 60 % 60]);
+    let [e, f] = PAIRS[seconds % 60];
+    line.extend_from_slice(&[b'T', a, b, b':', c, d, b':', e, f]);
+    if fraction == 0 {
+        return;
     }
-    match fraction {
-        0 => {}
-        _ if fraction.is_multiple_of(1000) => {
-            text.push('.');
-            push_padded(text, fraction / 1000, 3);
-        }
-        _ => {
-            text.push('.');
-            push_padded(text, fraction, 6);
-        }
-    }
-    Some(())
+    let ([a, b], [c, d]) = (PAIRS[fraction / 10_000], PAIRS[fraction / 100 % 100]);
+    let [e, f] = PAIRS[fraction % 100];
+    let digits = [b'.', a, b, c, d, e, f];
+    let shown = if fraction.is_multiple_of(1000) { 4 } else { digits.len() };
+    line.extend_from_slice(&digits[..shown]);
 }
 
 #[cfg(test)]
@@ -203,11 +287,13 @@ mod tests {
         let options = FormatOptions::new();
         let (ours, theirs) =
             (Texts::new(column).unwrap(), ArrayFormatter::try_new(column, &options).unwrap());
-        let mut text = String::new();
+        let (mut line, mut text) = (Vec::new(), String::new());
         for row in 0..column.len() {
             let expected = theirs.value(row).try_to_string().ok();
-            let ours = match ours.value(row, &mut text) {
-                Ok(Value::Number(shown) | Value::Text(shown)) => Some(shown.to_owned()),
+            line.clear();
+            let ours = match ours.append(row, &mut line, &mut text) {
+                Ok(Value::Appended) => Some(String::from_utf8_lossy(&line).into_owned()),
+                Ok(Value::Text(shown)) => Some(shown.to_owned()),
                 Ok(Value::Null) => Some(String::new()),
                 Err(_) => None,
             };
@@ -237,6 +323,18 @@ mod tests {
                     .with_precision_and_scale(38, scale).unwrap()),
             ];
             all.iter().for_each(check);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn special_bytes_are_found_wherever_they_stand(
+            plain in "[a-z]{0,9000}", special in prop::option::of("[,;\"\n]"), at in any::<prop::sample::Index>(),
+        ) {
+            let mut text = plain.clone().into_bytes();
+            let at = at.index(plain.len() + 1);
+            text.splice(at..at, special.iter().flat_map(|special| special.bytes()));
+            prop_assert_eq!(none_of(b",;\"\n", &text), special.is_none());
         }
     }
 

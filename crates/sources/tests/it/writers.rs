@@ -320,6 +320,25 @@ fn parquet_flushes_row_groups_to_stay_in_its_budget() {
     }
 }
 
+/// The footer describes each chunk of each row group, and is held until the end.
+#[test]
+fn parquet_with_little_memory_has_no_more_row_groups_than_pay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.parquet");
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+    let batch = |start| {
+        let n = Int64Array::from_iter_values(start..start + 8192);
+        RecordBatch::try_new(schema.clone(), vec![Arc::new(n)]).expect("a batch")
+    };
+    let batches: Vec<_> = (0..64).map(|at| batch(at * 8192)).collect();
+    let options = WriteOptions { memory_bytes: 1 << 10, ..WriteOptions::default() };
+    write_with(&path, Format::Parquet, schema.clone(), &batches, options).expect("written");
+    let file = fs::File::open(&path).expect("a file");
+    let metadata = ParquetRecordBatchReaderBuilder::try_new(file).expect("a footer").metadata().clone();
+    // 4 MiB of rows in chunks of 256 KiB.
+    assert_eq!(metadata.num_row_groups(), 16);
+}
+
 #[test]
 fn a_result_without_rows_is_a_whole_file() {
     for format in FORMATS {
