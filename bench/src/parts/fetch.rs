@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use clap::Args;
-use lightship_session::{Client, ClientConfig, Endpoint, Known, Memory, Options};
+use lightship_session::{Client, ClientConfig, Endpoint, Known, Memory, Options, Retune};
 
 use super::{Latencies, Threads, Transferred};
 use crate::Result;
@@ -83,7 +83,11 @@ impl Fetch {
         let report = transfer.report();
         let done = Transferred::since(began, report.rows, report.bytes_arrow)?;
         let plan_memory_bytes = u64::from(report.plan.window_batches) * u64::from(report.plan.batch_bytes);
-        let connections = report.widened.last().map_or(report.plan.streams, |last| last.to);
+        let widened = report.retunes.iter().rev().find_map(|retune| match retune {
+            Retune::Streams { streams, .. } => Some(*streams),
+            _ => None,
+        });
+        let connections = widened.unwrap_or(report.plan.streams);
         Ok(Transferred { wire_bytes: report.bytes_wire, plan_memory_bytes, connections, ..done })
     }
 }

@@ -16,10 +16,8 @@ mod allocator;
 mod columns;
 mod commands;
 mod error;
-mod feed;
 mod interrupt;
 mod progress;
-mod report;
 mod size;
 
 use std::time::Duration;

@@ -4,14 +4,16 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lightship::{NumericRule, Observer};
 
 use crate::size::{Size, grouped};
 
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
 
-/// Rows, bytes and rate so far; time left where the number of rows is known.
+/// Rows, bytes and rate of a transfer so far; time left where the number of rows is known.
 pub(crate) struct Progress {
+    quiet: bool,
     bar: Option<ProgressBar>,
     began: Instant,
     drawn: Instant,
@@ -20,24 +22,38 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(rows_estimate: Option<u64>, quiet: bool) -> Self {
-        let wanted = !quiet && std::io::stderr().is_terminal();
-        let bar = wanted.then(|| {
-            let bar = ProgressBar::with_draw_target(rows_estimate, ProgressDrawTarget::hidden());
-            let template = match rows_estimate {
-                Some(_) => "{bar:30} {msg}, {eta} left",
-                None => "{spinner} {msg}",
-            };
-            bar.set_style(
-                ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
-        });
+    pub(crate) fn new(quiet: bool) -> Self {
         let now = Instant::now();
-        Self { bar, began: now, drawn: now, rows: 0, bytes: 0 }
+        Self { quiet, bar: None, began: now, drawn: now, rows: 0, bytes: 0 }
+    }
+}
+
+impl Observer for Progress {
+    fn began(&mut self, rows_estimate: Option<u64>, open_numbers: &[&str]) {
+        if self.quiet {
+            return;
+        }
+        if let (NumericRule::Decimal { precision, scale }, [_, ..]) = (NumericRule::RESULT, open_numbers) {
+            let names = open_numbers.join(", ");
+            crate::say!(
+                "note: numbers of no stated precision are read as decimal({precision}, {scale}): {names}; --numeric \
+                 takes another type"
+            );
+        }
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        let bar = ProgressBar::with_draw_target(rows_estimate, ProgressDrawTarget::hidden());
+        let template = match rows_estimate {
+            Some(_) => "{bar:30} {msg}, {eta} left",
+            None => "{spinner} {msg}",
+        };
+        let style = ProgressStyle::with_template(template);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.bar = Some(bar);
     }
 
-    pub(crate) fn add(&mut self, rows: u64, bytes: u64) {
+    fn arrived(&mut self, rows: u64, bytes: u64) {
         self.rows += rows;
         self.bytes += bytes;
         let Some(bar) = &self.bar else { return };

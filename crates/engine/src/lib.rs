@@ -10,6 +10,7 @@ mod arithmetic;
 mod cluster;
 mod dialect;
 mod error;
+mod explained;
 mod files;
 mod functions;
 #[cfg(fuzzing)]
@@ -48,6 +49,7 @@ pub use cluster::{
     change_members,
 };
 pub use error::{EngineError, Result};
+pub use explained::{Edge, Explained, StageExplained, TaskExplained};
 pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
 pub use threads::{Part, THREAD_NAME};

@@ -53,7 +53,7 @@ impl Fact {
             volume_bytes: report.bytes_arrow,
             bytes_wire: report.bytes_wire,
             seconds: report.seconds,
-            predicted_seconds: report.predicted_seconds,
+            predicted_seconds: report.plan.predicted_seconds,
             message_bytes: report.plan.message_bytes.into(),
             window_batches: report.plan.window_batches.into(),
             carrier: report.carrier.to_string(),

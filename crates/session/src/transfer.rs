@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
-use lightship_transport::proto::{Resized, Retuned, Totals};
+use lightship_transport::proto::Totals;
 use lightship_tuner::{Flight, Segments, Streams, Taken};
 use lightship_wire::control::{Plan, Query};
 use lightship_wire::tuning::Sizes;
@@ -13,6 +13,7 @@ use lightship_wire::{Codec, rows_bytes};
 
 use crate::budget::{Budget, Lease};
 use crate::plan::STREAMS_MAX;
+use crate::report::{CodecReport, NodeStages, PlanReport, Report, Retune, Stages};
 use crate::{Endpoint, Known, Options, TransportError};
 
 /// An open connection to a node.
@@ -99,6 +100,7 @@ impl Client {
             asked: false,
             streams: streams.ok(),
             messages: 0,
+            joined: 1,
             widened: Vec::new(),
             lease: Some(lease),
         })
@@ -129,86 +131,11 @@ pub struct Transfer<'a> {
     streams: Option<Streams>,
     /// That have come.
     messages: u64,
-    widened: Vec<Widened>,
+    /// Connections that rows come over, where more are tried.
+    joined: u32,
+    widened: Vec<Retune>,
     /// Given back at the end.
     lease: Option<Lease>,
-}
-
-/// Where the time of a transfer went, in seconds. Stages overlap: they need not
-/// add up to the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Stages {
-    /// The node waited for the query's rows.
-    pub produce: f64,
-    /// The node wrote messages.
-    pub encode: f64,
-    /// The node handed bytes to its socket.
-    pub send: f64,
-    /// The node waited for credit.
-    pub wait: f64,
-    /// The consumer read messages, on all its threads together.
-    pub decode: f64,
-    /// The consumer waited for rows.
-    pub receive: f64,
-    /// The consumer was busy with rows.
-    pub consume: f64,
-}
-
-/// What was planned and what happened.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    /// Rows that arrived.
-    pub rows: u64,
-    /// Their bytes as Arrow buffers.
-    pub bytes_arrow: u64,
-    /// Bytes of messages on the wire. Counted at the end of the result.
-    pub bytes_wire: u64,
-    /// Messages. Counted at the end of the result.
-    pub messages: u64,
-    /// Of them, those that came by connections beside the first. Counted at the end of the result.
-    pub messages_joined: u64,
-    /// From the query to the last row.
-    pub seconds: f64,
-    /// The plan it began with.
-    pub plan: Plan,
-    /// What it was to take by that, where something was known of the link and of the result's size.
-    pub predicted_seconds: Option<f64>,
-    /// What carried the rows.
-    pub carrier: Carrier,
-    /// Where the time went.
-    pub stages: Stages,
-    /// What travelled in which codec. Counted at the end of the result.
-    pub codecs: Vec<CodecReport>,
-    /// How the codec changed on the way. Known at the end of the result.
-    pub retunes: Vec<Retuned>,
-    /// How the sizes changed on the way. Known at the end of the result.
-    pub resizes: Vec<Resized>,
-    /// How connections were tried on the way.
-    pub widened: Vec<Widened>,
-}
-
-/// More connections on the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Widened {
-    /// Messages that had come by then.
-    pub message: u64,
-    /// Connections that rows came over before.
-    pub from: u32,
-    /// Those they may come over from then on.
-    pub to: u32,
-}
-
-/// What travelled in one codec.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CodecReport {
-    /// Which.
-    pub codec: Codec,
-    /// Messages.
-    pub messages: u64,
-    /// Bytes of their rows, decoded.
-    pub bytes_body: u64,
-    /// Their bytes on the wire.
-    pub bytes_wire: u64,
 }
 
 impl Transfer<'_> {
@@ -310,8 +237,9 @@ impl Transfer<'_> {
             Some(Segments { received: seen.received.into(), out_of_order: seen.out_of_order.into() })
         };
         if let Some(wanted) = streams.taken(&taken, seen) {
-            let from = self.widened.last().map_or(1, |last| last.to);
-            self.widened.push(Widened { message: self.messages, from, to: wanted });
+            let message = self.messages;
+            self.widened.push(Retune::Streams { message, from_streams: self.joined, streams: wanted });
+            self.joined = wanted;
             self.connection.widen(wanted);
         }
     }
@@ -339,9 +267,14 @@ impl Transfer<'_> {
     pub fn report(&self) -> Report {
         let elapsed = self.ended.unwrap_or_else(Instant::now) - self.began;
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
-        let producer = self.totals.producer;
+        let Totals { producer, resizes, retunes, .. } = &*self.totals;
         let decode_ns = self.connection.progress().decoded.iter().map(|work| work.ns).sum();
         let codecs = Codec::ALL.into_iter().zip(self.totals.codecs).filter(|(_, totals)| totals.messages > 0);
+        let mut changes: Vec<Retune> = resizes.iter().map(Retune::from).collect();
+        changes.extend(retunes.iter().map(Retune::from));
+        changes.extend_from_slice(&self.widened);
+        changes.sort_by_key(Retune::message);
+        let later = resizes.iter().map(|resized| resized.to);
         Report {
             rows: self.rows,
             bytes_arrow: self.bytes_arrow,
@@ -349,15 +282,16 @@ impl Transfer<'_> {
             messages: self.totals.messages,
             messages_joined: self.totals.messages_joined,
             seconds: elapsed.as_secs_f64(),
-            plan: self.plan,
-            predicted_seconds: self.predicted_seconds,
+            plan: PlanReport::new(&self.plan, later, self.predicted_seconds),
             carrier: self.connection.carrier(),
             stages: Stages {
-                produce: seconds(producer.produce_ns),
-                encode: seconds(producer.encode_ns),
-                send: seconds(producer.send_ns),
-                wait: seconds(producer.wait_ns),
-                decode: seconds(decode_ns),
+                node: Some(NodeStages {
+                    produce: seconds(producer.produce_ns),
+                    encode: seconds(producer.encode_ns),
+                    send: seconds(producer.send_ns),
+                    wait: seconds(producer.wait_ns),
+                    decode: seconds(decode_ns),
+                }),
                 receive: self.receive.as_secs_f64(),
                 consume: elapsed.saturating_sub(self.receive).as_secs_f64(),
             },
@@ -369,9 +303,7 @@ impl Transfer<'_> {
                     bytes_wire: totals.bytes_wire,
                 })
                 .collect(),
-            retunes: self.totals.retunes.clone(),
-            resizes: self.totals.resizes.clone(),
-            widened: self.widened.clone(),
+            retunes: changes,
         }
     }
 }

@@ -2,6 +2,8 @@
 //! columns apart by name.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
@@ -16,6 +18,27 @@ pub enum DuplicateColumns {
     Error,
     /// It gets a number: `a`, `a_2`, `a_3`.
     Rename,
+}
+
+impl fmt::Display for DuplicateColumns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Rename => "rename",
+        })
+    }
+}
+
+impl FromStr for DuplicateColumns {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "error" => Ok(Self::Error),
+            "rename" => Ok(Self::Rename),
+            other => Err(format!("no rule `{other}`; there are error, rename")),
+        }
+    }
 }
 
 impl DuplicateColumns {

@@ -20,7 +20,9 @@ mod identity;
 pub mod limit;
 pub mod location;
 pub mod mysql;
+mod open;
 pub mod postgres;
+mod rules;
 mod select;
 pub mod sqlite;
 mod tls;
@@ -29,6 +31,7 @@ pub mod writers;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
+use std::str::FromStr;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -42,7 +45,9 @@ pub use cursor::{Cursor, Cursors, Estimated, Fetched};
 pub use error::{Result, SourceError};
 pub use identity::identity;
 pub use location::Location;
+pub use open::open;
 pub use postgres::Tuples;
+pub use rules::{InfiniteRule, NumericRule};
 
 /// Batches of one result, all of one schema, in the order of the source.
 pub type BatchStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
@@ -104,49 +109,6 @@ impl Default for ReadOptions {
     }
 }
 
-/// What `numeric` without a stated precision becomes in Arrow (decision 0013).
-///
-/// A column declared `numeric(p, s)` is always a decimal of that precision and
-/// scale (up to 76 digits).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NumericRule {
-    /// A decimal, `Decimal128` up to 38 digits and `Decimal256` up to 76; a value that does not fit
-    /// exactly is an error that says so.
-    Decimal {
-        /// Digits, 1 to 76.
-        precision: u8,
-        /// Of these, digits behind the point.
-        scale: i8,
-    },
-    /// Text, exact.
-    String,
-    /// `Float64`, rounded.
-    Double,
-}
-
-impl NumericRule {
-    /// Most digits of a decimal.
-    pub const PRECISION_MAX: u8 = 76;
-    /// For results, with which nothing is computed here: averages and quotients of ordinary numbers
-    /// fit (16 to 24 places), the product of two of them, and sums of integers.
-    pub const RESULT: Self = Self::Decimal { precision: Self::PRECISION_MAX, scale: 44 };
-    /// For tables that are queried here: the product of three such columns is a decimal as well.
-    pub const TABLE: Self = Self::Decimal { precision: Self::PRECISION_MAX, scale: 20 };
-}
-
-/// What becomes of infinite dates, timestamps and intervals, and of decimals that are infinite or
-/// not a number. Floats hold such values themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum InfiniteRule {
-    /// They are errors.
-    #[default]
-    Error,
-    /// They become NULL.
-    Null,
-    /// Columns that could hold such values arrive as text, as the server prints it.
-    Text,
-}
-
 /// Which SQL a source speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -165,6 +127,16 @@ pub struct TableName {
     pub schema: Option<String>,
     /// Name, as the source spells it (no quotes).
     pub name: String,
+}
+
+impl TableName {
+    /// `[SCHEMA.]NAME`, without quotes.
+    pub fn parse(text: &str) -> Self {
+        match text.split_once('.') {
+            Some((schema, name)) => Self { schema: Some(schema.into()), name: name.into() },
+            None => Self { schema: None, name: text.into() },
+        }
+    }
 }
 
 /// What a source knows of a table without reading it.
@@ -234,6 +206,19 @@ pub enum WriteMode {
     Create,
     /// A new table takes its place at the end; its indexes, constraints and privileges go with it.
     Replace,
+}
+
+impl FromStr for WriteMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "append" => Ok(Self::Append),
+            "create" => Ok(Self::Create),
+            "replace" => Ok(Self::Replace),
+            other => Err(format!("no mode `{other}`; there are append, create, replace")),
+        }
+    }
 }
 
 /// What a destination holds once it is finished.

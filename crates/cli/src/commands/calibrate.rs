@@ -4,6 +4,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use lightship::ErrorKind;
+use lightship::node::endpoint;
 use lightship_session::{
     CalibrateError, Client, Effort, NodeProbe, Pair, Probe, Profile, Profiles, calibrate,
 };
@@ -14,8 +16,7 @@ use lightship_tuner::{Fit, Plane, Sample, Term, Why};
 use serde::Serialize;
 
 use super::manual::print;
-use crate::error::{CliError, Kind};
-use crate::feed::endpoint;
+use crate::error::CliError;
 use crate::size::Size;
 
 /// Rows without end, of eight bytes.
@@ -162,10 +163,9 @@ where
 {
     match error {
         CalibrateError::Probe(error) => CliError::from(error).in_statement(sql),
-        short @ CalibrateError::TooFewRows { .. } => {
-            CliError::new(Kind::Usage, short.to_string()).hint("leave --sql out, or ask for a larger table")
-        }
-        other => CliError::new(Kind::Data, other.to_string())
+        short @ CalibrateError::TooFewRows { .. } => CliError::new(ErrorKind::Usage, short.to_string())
+            .hint("leave --sql out, or ask for a larger table"),
+        other => CliError::new(ErrorKind::Data, other.to_string())
             .hint("measure for longer (--seconds 10), on a link that others use less"),
     }
 }

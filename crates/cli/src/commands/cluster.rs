@@ -6,6 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
 use clap::{Args, Subcommand};
+use lightship::node::{endpoint, endpoint_as};
 use lightship_engine::{MemberChange, change_members};
 use lightship_session::{Client, ErrorCode, Options, TransportError};
 use lightship_sources::Location;
@@ -14,7 +15,6 @@ use serde::Serialize;
 use super::manual::print;
 use crate::columns::aligned;
 use crate::error::CliError;
-use crate::feed::{endpoint, endpoint_as};
 use crate::size::{Size, grouped};
 
 /// Show the nodes of a cluster and the parts of its tables; remove nodes for good

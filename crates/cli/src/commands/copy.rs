@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lightship_sources::postgres::PostgresDestination;
-use lightship_sources::writers::{self, Format, Target, WriteOptions};
-use lightship_sources::{Location, TableName, WriteMode};
+use lightship::{Format, Location, TableName, Target, WriteMode, WriteTarget, copy};
 
 use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs, finish};
 use crate::error::CliError;
-use crate::feed::Feeds;
+use crate::progress::Progress;
 
 /// Copy a result into a table of another database, or into a file
 ///
@@ -42,7 +40,7 @@ pub(crate) struct CopyArgs {
     /// refuses, replace puts a new one in its place once all rows are there. That takes
     /// a lock on it, for which others get 10 seconds to end what they do with it; the
     /// setting lock_timeout of the login says otherwise.
-    #[arg(long, value_name = "append|create|replace", default_value = "append", value_parser = mode)]
+    #[arg(long, value_name = "append|create|replace", default_value = "append")]
     mode: WriteMode,
     /// Write what was planned and what happened to this file, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -56,60 +54,20 @@ pub(crate) struct CopyArgs {
     transfer: TransferArgs,
 }
 
-fn mode(text: &str) -> Result<WriteMode, String> {
-    match text {
-        "append" => Ok(WriteMode::Append),
-        "create" => Ok(WriteMode::Create),
-        "replace" => Ok(WriteMode::Replace),
-        other => Err(format!("no mode `{other}`; there are append, create, replace")),
-    }
-}
-
-/// `[SCHEMA.]NAME` as a table.
-pub(crate) fn table_name(text: &str) -> TableName {
-    match text.split_once('.') {
-        Some((schema, name)) => TableName { schema: Some(schema.into()), name: name.into() },
-        None => TableName { schema: None, name: text.into() },
-    }
-}
-
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
-    let mut options = args.columns.rule(args.transfer.options(from.len())?);
-    // What can't be written is said before anything is read.
-    let table = match (&to, &args.table) {
+    let to = match (&to, &args.table) {
         (Location::Postgres(_), None) => {
             return Err(CliError::usage("which table? name it with --table [SCHEMA.]NAME"));
         }
-        (Location::Postgres(_), Some(name)) => table_name(name),
-        (Location::Path(path), _) if Format::from_path(path).is_some() => table_name(""),
-        (other, _) => {
-            return Err(CliError::usage(format!("can't copy into {other}")).hint(
-                "copy writes to PostgreSQL (postgresql://…) and to files (.parquet, .csv, .json, .arrow)",
-            ));
+        (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
+            Target::file(WriteTarget::File(path.clone()), format)
+        }
+        (location, name) => {
+            Target::table(location, TableName::parse(name.as_deref().unwrap_or_default()), args.mode)?
         }
     };
-    options.read.tuples = matches!(to, Location::Postgres(_)) && args.transfer.leaves_values();
-    let write = WriteOptions {
-        memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
-        ..WriteOptions::default()
-    };
-    let mut feeds = Feeds::open(&from, &options).await?;
-    let mode = args.mode;
-    let report = feeds
-        .pump(&args.sql, &options, args.quiet || json, async |schema| match &to {
-            Location::Postgres(uri) => {
-                Ok(Box::new(PostgresDestination::create(uri, &table, &schema, mode).await?) as _)
-            }
-            Location::Path(path) => {
-                let format = Format::from_path(path).unwrap_or(Format::Parquet);
-                Ok(writers::create(Target::File(path.clone()), format, schema, write)?)
-            }
-            other => Err(CliError::usage(format!("can't copy into {other}"))),
-        })
-        .await?;
-    if let Some(path) = &args.stats {
-        report.write(path)?;
-    }
-    finish(&report, args.quiet, json)
+    let options = args.transfer.options(&args.columns);
+    let report = copy(&from, &args.sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
+    finish(&report, args.stats.as_deref(), args.quiet, json)
 }

@@ -2,16 +2,12 @@
 
 use std::fmt::Write as _;
 
-use arrow_array::cast::AsArray;
 use clap::Args;
-use lightship_session::{Client, Options};
-use lightship_sources::Location;
-use serde::Deserialize;
+use lightship::{Edge, Explained, Explanation, Location, explain};
 
 use super::manual::print;
 use crate::columns::aligned;
 use crate::error::CliError;
-use crate::feed::endpoint;
 use crate::size::{Seconds, Size, grouped};
 
 /// Show what a query does: stages, nodes, and what goes between them
@@ -37,76 +33,18 @@ pub(crate) struct ExplainArgs {
     analyze: bool,
 }
 
-#[derive(Deserialize)]
-struct Explained {
-    seconds: Option<f64>,
-    rows: Option<u64>,
-    stages: Vec<Stage>,
-    edges: Vec<Edge>,
-}
-
-#[derive(Deserialize)]
-struct Stage {
-    stage: usize,
-    tasks: Vec<Task>,
-    operators: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Task {
-    node: String,
-    rows: Option<u64>,
-    cpu_seconds: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Edge {
-    from_stage: usize,
-    to_stage: usize,
-    from_node: String,
-    to_node: String,
-    rows: u64,
-    bytes_wire: Option<u64>,
-    wait_seconds: f64,
-}
-
 pub(crate) async fn cmd_explain(args: ExplainArgs, json: bool) -> Result<(), CliError> {
-    let location = Location::parse(&args.uri)?;
-    if !matches!(location, Location::Node { .. } | Location::NodeUnix { .. }) {
-        return Err(CliError::usage("only queries of nodes can be explained")
-            .hint("of a database, `lightship fetch URI 'EXPLAIN ...'` shows its own plan"));
-    }
-    let (endpoint, config) = endpoint(&location)?;
-    let mut client = Client::connect_with(&endpoint, &config).await?;
-    let verb = if args.analyze { "explain analyze" } else { "explain" };
-    let mut answer = client.fetch(&format!("{verb} {}", args.sql), &Options::default()).await?;
-    let mut texts = Vec::new();
-    while let Some(rows) = answer.next().await? {
-        let columns = rows.columns();
-        let [kinds, plans] = columns else {
-            return Err(CliError::internal("an explanation of other columns"));
-        };
-        let (Some(kinds), Some(plans)) = (kinds.as_string_opt::<i32>(), plans.as_string_opt::<i32>()) else {
-            return Err(CliError::internal("an explanation of other columns"));
-        };
-        let pairs =
-            kinds.iter().zip(plans).filter_map(|(kind, plan)| Some((kind?.to_owned(), plan?.to_owned())));
-        texts.extend(pairs);
-    }
-    let found = texts.iter().find(|(kind, _)| kind == "distributed_plan_json").map(|(_, text)| text);
-    let text = match (found, json) {
-        (Some(found), true) => format!("{found}\n"),
-        (None, true) => {
+    let text = match (explain(&Location::parse(&args.uri)?, &args.sql, args.analyze).await?, json) {
+        (Explanation::Distributed(_, text), true) => format!("{text}\n"),
+        (Explanation::Distributed(explained, _), false) => show(&explained),
+        (Explanation::Plans(plans), true) => {
             let plans: serde_json::Map<_, _> =
-                texts.into_iter().map(|(kind, plan)| (kind, plan.into())).collect();
+                plans.into_iter().map(|(name, plan)| (name, plan.into())).collect();
             format!("{}\n", serde_json::Value::from(plans))
         }
-        (Some(found), false) => {
-            let explained: Explained = serde_json::from_str(found)
-                .map_err(|e| CliError::internal(format!("an explanation that can't be read: {e}")))?;
-            show(&explained)
+        (Explanation::Plans(plans), false) => {
+            plans.iter().map(|(name, plan)| format!("{name}\n{plan}\n")).collect()
         }
-        (None, false) => texts.iter().map(|(kind, plan)| format!("{kind}\n{plan}\n")).collect(),
     };
     print(text.as_bytes())
 }
@@ -138,7 +76,7 @@ fn show(explained: &Explained) -> String {
         text.push('\n');
     }
     if !explained.edges.is_empty() {
-        let heads = ["stage", "from", "to", "rows", "on the wire", "waited for"];
+        let heads = ["stage", "from", "to", "rows", "on the wire", "waited for", "streams over the overlay"];
         let mut table = vec![heads.map(String::from).to_vec()];
         let mut edges: Vec<&Edge> = explained.edges.iter().collect();
         edges.sort_by_key(|edge| (edge.to_stage, edge.from_stage, &edge.from_node, &edge.to_node));
@@ -150,8 +88,12 @@ fn show(explained: &Explained) -> String {
                 grouped(edge.rows),
                 edge.bytes_wire.map_or_else(String::new, |bytes| Size(bytes).to_string()),
                 Seconds(edge.wait_seconds).to_string(),
+                grouped(edge.overlay_streams),
             ]
         }));
+        if explained.edges.iter().all(|edge| edge.overlay_streams == 0) {
+            table.iter_mut().for_each(|row| row.truncate(heads.len() - 1));
+        }
         aligned(&mut text, 0, &table, 3);
         text.push('\n');
     }

@@ -1,21 +1,20 @@
 //! `lightship fetch`: a result, into a file or onto the terminal.
 
 use std::io::IsTerminal;
-use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use lightship_engine::EngineConfig;
-use lightship_session::{Codec, Memory, Options};
-use lightship_sources::columns::DuplicateColumns;
-use lightship_sources::writers::{self, Format, Target, WriteOptions};
-use lightship_sources::{Location, NumericRule};
+use lightship::{
+    Codec, DuplicateColumns, Format, Location, Options, Report, Target, WriteOptions, WriteTarget, copy,
+};
+use lightship_sources::writers::write_file;
 
 use super::values::ValueArgs;
 use crate::error::CliError;
-use crate::feed::{FeedOptions, Feeds};
-use crate::size::Size;
+use crate::progress::Progress;
+use crate::size::{Size, grouped};
 
 /// Run a query and bring its result here
 ///
@@ -92,23 +91,8 @@ impl AlsoArgs {
 pub(crate) struct ColumnArgs {
     /// What becomes of a second column of one name: error, or rename, which numbers
     /// them: a, a_2, a_3. Only a table on the terminal may show both.
-    #[arg(long, value_name = "error|rename", default_value = "error", value_parser = duplicate_columns)]
+    #[arg(long, value_name = "error|rename", default_value = "error")]
     duplicate_columns: DuplicateColumns,
-}
-
-fn duplicate_columns(text: &str) -> Result<DuplicateColumns, String> {
-    match text {
-        "error" => Ok(DuplicateColumns::Error),
-        "rename" => Ok(DuplicateColumns::Rename),
-        other => Err(format!("no rule `{other}`; there are error, rename")),
-    }
-}
-
-impl ColumnArgs {
-    /// The options with the rule for names.
-    pub(crate) fn rule(&self, options: FeedOptions) -> FeedOptions {
-        FeedOptions { duplicate_columns: self.duplicate_columns, ..options }
-    }
 }
 
 /// How rows travel. `auto` everywhere is the default and rarely wrong.
@@ -147,14 +131,10 @@ pub(crate) struct TransferArgs {
     /// others on the link. auto is 1 there, and tries 2 and 4 on the way where many
     /// segments are lost and much is still to come.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
-    streams: Auto<NonZeroUsize>,
+    streams: Auto<NonZeroU32>,
     #[command(flatten)]
     values: ValueArgs,
 }
-
-const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
-/// Of each place that is asked.
-const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
 /// A setting that may be left to us.
 #[derive(Debug, Clone, Copy)]
@@ -182,96 +162,71 @@ where
 }
 
 impl TransferArgs {
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory.map_or(MEMORY_BYTES_DEFAULT, |size| size.0)
-    }
-
-    /// Whether no rule was given for values of some types.
-    pub(crate) fn leaves_values(&self) -> bool {
-        self.values.is_empty()
-    }
-
-    /// Of each of so many places.
-    pub(crate) fn options(&self, places: usize) -> Result<FeedOptions, CliError> {
-        let memory = self.memory_bytes() / places.max(1) as u64;
-        if memory < MEMORY_BYTES_MIN {
-            return Err(match places {
-                ..=1 => CliError::usage("--memory: less than 4MiB is too little for anything"),
-                _ => CliError::usage(format!(
-                    "--memory: {} is too little for {places} places, each of which needs 4MiB",
-                    Size(self.memory_bytes())
-                ))
-                .hint(format!("--memory {}MiB, or fewer places", 4 * places)),
-            });
-        }
-        let capped_count = |count: NonZeroUsize| NonZeroU32::try_from(count).unwrap_or(NonZeroU32::MAX);
+    pub(crate) fn options(&self, columns: &ColumnArgs) -> Options {
         let capped = |size: Size| u32::try_from(size.0.max(1)).unwrap_or(u32::MAX);
-        let mut read = self.values.read_options(NumericRule::RESULT);
-        // Places that are read at once keep the processors busy between them.
-        let streams = NonZeroUsize::new(read.streams.get() / places.max(1)).unwrap_or(NonZeroUsize::MIN);
-        read.streams = self.streams.0.unwrap_or(streams);
-        if let Some(rows) = self.batch_rows.0 {
-            read.batch_rows = (rows as usize).max(1);
-        }
-        // Each stream has a batch in the making and one waiting, the writer more.
-        let batches = 2 * read.streams.get() as u64 + writers::batches_at_once(Format::Csv) as u64;
-        read.batch_bytes = read.batch_bytes.min(usize::try_from(memory / 2 / batches).unwrap_or(usize::MAX));
-        // While it arrives and is put into its column each of both has up to twice its bytes.
-        read.row_bytes_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
-        Ok(FeedOptions {
-            transfer: Options {
-                // The other half is for encoding and for rows being written.
-                memory: Memory(memory / 2),
-                batch_rows: self.batch_rows.0,
-                message_bytes: self.message_bytes.0.map(capped),
-                message_bytes_max: self.message_bytes_max.0.map(capped),
-                window_batches: self.window.0,
-                codec: self.codec.0,
-                streams: self.streams.0.map(capped_count),
-                ..Options::default()
-            },
-            read,
-            duplicate_columns: DuplicateColumns::Error,
-            query_memory_bytes: match self.memory {
-                Some(_) => usize::try_from(memory).unwrap_or(usize::MAX),
-                None => EngineConfig::default().query_memory_bytes / places.max(1),
-            },
-        })
+        let mut options = self.values.options();
+        options.memory_bytes = self.memory.map(|size| size.0);
+        options.codec = self.codec.0;
+        options.batch_rows = self.batch_rows.0;
+        options.message_bytes = self.message_bytes.0.map(capped);
+        options.message_bytes_max = self.message_bytes_max.0.map(capped);
+        options.window_batches = self.window.0;
+        options.streams = self.streams.0;
+        options.duplicate_columns = Some(columns.duplicate_columns);
+        options
     }
 }
 
 pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
-    let locations = args.also.locations(&args.uri)?;
-    let options = args.columns.rule(args.transfer.options(locations.len())?);
+    let from = args.also.locations(&args.uri)?;
     let (target, format) = destination(&args, json)?;
-    let write = WriteOptions {
-        memory_bytes: usize::try_from(args.transfer.memory_bytes() / 3).unwrap_or(usize::MAX),
-        table_rows: args.table_rows,
-        ..WriteOptions::default()
-    };
-    let mut feeds = Feeds::open(&locations, &options).await?;
-    let quiet = args.quiet || json;
-    let report = feeds
-        .pump(&args.sql, &options, quiet, async |schema| Ok(writers::create(target, format, schema, write)?))
-        .await?;
-    if let Some(path) = &args.stats {
-        report.write(path)?;
-    }
-    finish(&report, args.quiet, json)
+    let options = WriteOptions { table_rows: args.table_rows, ..WriteOptions::default() };
+    let to = Target::File { target, format, options };
+    let options = args.transfer.options(&args.columns);
+    let report = copy(&from, &args.sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
+    finish(&report, args.stats.as_deref(), args.quiet, json)
 }
 
-/// Says what happened, on stderr.
-pub(crate) fn finish(report: &crate::report::Report, quiet: bool, json: bool) -> Result<(), CliError> {
+/// Says what happened, on stderr and in the file of `--stats`.
+pub(crate) fn finish(report: &Report, stats: Option<&Path>, quiet: bool, json: bool) -> Result<(), CliError> {
+    let internal = |e: serde_json::Error| CliError::internal(e.to_string());
+    if let Some(path) = stats {
+        let text = serde_json::to_string_pretty(report).map_err(internal)?;
+        write_file(path, (text + "\n").as_bytes())?;
+    }
     if json {
-        let text = serde_json::to_string(report).map_err(|e| CliError::internal(e.to_string()))?;
-        crate::say!("{text}");
+        crate::say!("{}", serde_json::to_string(report).map_err(internal)?);
     } else if !quiet {
-        crate::say!("{}", report.summary());
+        crate::say!("{}", summary(report));
     }
     Ok(())
 }
 
-fn destination(args: &FetchArgs, json: bool) -> Result<(Target, Format), CliError> {
+/// One line for a person.
+fn summary(report: &Report) -> String {
+    let rate = if report.seconds > 0.0 { (report.bytes_arrow as f64 / report.seconds) as u64 } else { 0 };
+    // Shared memory is no wire; nor is it said what came partly through one and partly by the other.
+    let by = report.carrier.as_deref().map(|carrier| match carrier {
+        "tcp" | "unix" | "circuit" => "on the wire".to_owned(),
+        other => format!("through {other}"),
+    });
+    let wire = report.bytes_wire.zip(by).map(|(b, by)| format!(", {} {by}", Size(b))).unwrap_or_default();
+    let from = match report.sources.len() {
+        0 | 1 => String::new(),
+        places => format!(" from {places} places"),
+    };
+    let peak = report.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
+    format!(
+        "{} {}{from}, {} in {:.2} s ({}/s){wire}{peak}",
+        grouped(report.rows),
+        if report.rows == 1 { "row" } else { "rows" },
+        Size(report.bytes_arrow),
+        report.seconds,
+        Size(rate),
+    )
+}
+
+fn destination(args: &FetchArgs, json: bool) -> Result<(WriteTarget, Format), CliError> {
     let named = args.format.as_deref().map(Format::from_str).transpose()?;
     match &args.output {
         Some(path) if path.as_os_str() != "-" => {
@@ -279,7 +234,7 @@ fn destination(args: &FetchArgs, json: bool) -> Result<(Target, Format), CliErro
                 CliError::usage(format!("{}: the name does not tell the format", path.display()))
                     .hint("name it with --format arrow|stream|parquet|csv|json|table")
             })?;
-            Ok((Target::File(path.clone()), format))
+            Ok((WriteTarget::File(path.clone()), format))
         }
         _ => {
             let terminal = std::io::stdout().is_terminal();
@@ -292,7 +247,7 @@ fn destination(args: &FetchArgs, json: bool) -> Result<(Target, Format), CliErro
                 return Err(CliError::usage("binary data does not belong on a terminal")
                     .hint("write it to a file with -o FILE, or into a pipe"));
             }
-            Ok((Target::Stdout, format))
+            Ok((WriteTarget::Stdout, format))
         }
     }
 }

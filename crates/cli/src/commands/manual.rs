@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use lightship::ErrorKind;
 
-use crate::error::{CliError, Kind};
+use crate::error::CliError;
 
 /// Print completions for a shell
 #[derive(Args)]
@@ -33,7 +34,7 @@ pub(crate) fn cmd_man(args: &ManArgs) -> Result<(), CliError> {
     let command = crate::Cli::command();
     if let Some(folder) = &args.folder {
         return clap_mangen::generate_to(command, folder)
-            .map_err(|e| CliError::new(Kind::Source, format!("{}: {e}", folder.display())));
+            .map_err(|e| CliError::new(ErrorKind::Source, format!("{}: {e}", folder.display())));
     }
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text).map_err(|e| CliError::internal(e.to_string()))?;
@@ -44,7 +45,7 @@ pub(crate) fn cmd_man(args: &ManArgs) -> Result<(), CliError> {
 pub(super) fn print(text: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout();
     stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|e| match e.kind() {
-        std::io::ErrorKind::BrokenPipe => CliError::new(Kind::BrokenPipe, ""),
-        _ => CliError::new(Kind::Source, format!("stdout: {e}")),
+        std::io::ErrorKind::BrokenPipe => CliError::new(ErrorKind::BrokenPipe, ""),
+        _ => CliError::new(ErrorKind::Source, format!("stdout: {e}")),
     })
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use lightship::node::is_this_host;
+use lightship::{ErrorKind, table_name};
 use lightship_engine::{ClusterConfig, Engine, EngineConfig, MemberState};
 use lightship_sources::Location;
 use lightship_sources::location::{NODE_PORT, redact};
@@ -22,8 +24,7 @@ use tokio::sync::watch;
 use self::databases::Databases;
 use self::memory::Shares;
 use super::values::{Infinite, Numeric, ValueArgs};
-use crate::error::{CliError, Kind};
-use crate::feed::{is_this_host, table_name};
+use crate::error::CliError;
 use crate::size::{Limit, Size, grouped};
 
 /// Serve tables: files, folders and tables of databases
@@ -470,7 +471,7 @@ pub(super) fn token_in(path: &Path) -> Result<String, CliError> {
 
 /// A table for each file and folder in a folder.
 fn tables_in(folder: &Path) -> Result<Vec<(String, String)>, CliError> {
-    let fail = |e: std::io::Error| CliError::new(Kind::Source, format!("{}: {e}", folder.display()));
+    let fail = |e: std::io::Error| CliError::new(ErrorKind::Source, format!("{}: {e}", folder.display()));
     let mut tables = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
@@ -569,14 +570,14 @@ pub(crate) async fn cmd_node(
         let mut interrupted = stop.clone();
         tokio::select! {
             done = register(&mut engine, &mut databases, &name, &place, args.in_memory) => {
-                done.map_err(|e| CliError { message: format!("table {name}: {}", e.message), ..e })?;
+                done.map_err(|e| e.of_table(&name))?;
             }
             _ = interrupted.wait_for(|&asked| asked) => return Err(CliError::interrupted()),
         }
     }
     for (name, path) in args.shared_tables()? {
         let registered = engine.register_shared_path(&name, Path::new(&path)).await.map_err(CliError::from);
-        registered.map_err(|e| CliError { message: format!("table {name}: {}", e.message), ..e })?;
+        registered.map_err(|e| e.of_table(&name))?;
     }
     // Before the cluster hears of this node: another process may have taken the address meanwhile.
     let server = reserved.listen()?;

@@ -3,7 +3,8 @@
 use std::str::FromStr;
 
 use clap::Args;
-use lightship_sources::{InfiniteRule, NumericRule, ReadOptions};
+use lightship::{InfiniteRule, NumericRule, Options};
+use lightship_sources::ReadOptions;
 use serde::Deserialize;
 
 /// Values of a database that Arrow's types can't all hold.
@@ -27,21 +28,17 @@ pub(crate) struct ValueArgs {
 }
 
 impl ValueArgs {
-    /// Whether none was given.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.numeric.is_none() && self.infinite.is_none()
+    /// The options of a transfer with these rules.
+    pub(crate) fn options(self) -> Options {
+        let mut options = Options::default();
+        options.numeric = self.numeric.and_then(|Numeric(given)| given);
+        options.infinite = self.infinite.map(|Infinite(given)| given);
+        options
     }
 
-    /// As they were given; else numbers follow `numeric`.
-    pub(crate) fn read_options(self, numeric: NumericRule) -> ReadOptions {
-        ReadOptions {
-            numeric: match self.numeric {
-                Some(Numeric(Some(given))) => given,
-                _ => numeric,
-            },
-            infinite: self.infinite.map_or(InfiniteRule::default(), |Infinite(given)| given),
-            ..ReadOptions::default()
-        }
+    /// How tables of a node are read.
+    pub(crate) fn table_options(self) -> ReadOptions {
+        self.options().read_options(NumericRule::TABLE)
     }
 
     /// Takes `numeric=...` or `infinite=...` of a URI, which goes before what was given; says whether it was one of them.
@@ -67,27 +64,7 @@ impl FromStr for Numeric {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let other = || {
-            format!(
-                "no rule `{text}`; there are decimal, decimal(P,S) with P up to {} and S up to P, string, double",
-                NumericRule::PRECISION_MAX
-            )
-        };
-        Ok(Self(match text {
-            "decimal" => None,
-            "string" => Some(NumericRule::String),
-            "double" => Some(NumericRule::Double),
-            text => {
-                let sizes = text.strip_prefix("decimal(").and_then(|rest| rest.strip_suffix(')'));
-                let (precision, scale) = sizes.and_then(|sizes| sizes.split_once(',')).ok_or_else(other)?;
-                let precision: u8 = precision.trim().parse().map_err(|_| other())?;
-                let scale: u8 = scale.trim().parse().map_err(|_| other())?;
-                if !(1..=NumericRule::PRECISION_MAX).contains(&precision) || scale > precision {
-                    return Err(other());
-                }
-                Some(NumericRule::Decimal { precision, scale: scale.cast_signed() })
-            }
-        }))
+        if text == "decimal" { Ok(Self(None)) } else { text.parse().map(|rule| Self(Some(rule))) }
     }
 }
 
@@ -108,12 +85,7 @@ impl FromStr for Infinite {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(match text {
-            "error" => InfiniteRule::Error,
-            "null" => InfiniteRule::Null,
-            "text" => InfiniteRule::Text,
-            other => return Err(format!("no rule `{other}`; there are error, null, text")),
-        }))
+        text.parse().map(Self)
     }
 }
 
@@ -146,7 +118,7 @@ mod tests {
         assert_eq!(values.take("numeric=double"), Ok(true));
         assert_eq!(values.take("sslmode=require"), Ok(false));
         assert!(values.take("infinite=maybe").is_err());
-        let read = values.read_options(NumericRule::TABLE);
+        let read = values.table_options();
         assert_eq!((read.numeric, read.infinite), (NumericRule::Double, InfiniteRule::Error));
     }
 }

@@ -12,63 +12,14 @@ use datafusion_distributed::{
     NetworkBoundaryExt, Stage, display_plan_ascii, rewrite_distributed_plan_with_metrics,
 };
 use futures::StreamExt;
-use serde::Serialize;
 
 use super::Cluster;
 use super::members::Snapshot;
 use super::route;
+use crate::explained::{Edge, Explained, StageExplained, TaskExplained};
 
 /// Nodes that have ended a query tell what they measured at once; one that is lost never does.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A query, explained.
-#[derive(Debug, Serialize)]
-pub(crate) struct Explained {
-    /// From the first request to the last row, where it was run.
-    pub(crate) seconds: Option<f64>,
-    pub(crate) rows: Option<u64>,
-    /// The last is that of the node that was asked.
-    pub(crate) stages: Vec<StageExplained>,
-    pub(crate) edges: Vec<Edge>,
-    pub(crate) plan: String,
-}
-
-/// A part of the plan that runs on several nodes at once.
-#[derive(Debug, Serialize)]
-pub(crate) struct StageExplained {
-    pub(crate) stage: usize,
-    /// Stages whose rows it reads.
-    pub(crate) reads: Vec<usize>,
-    pub(crate) tasks: Vec<TaskExplained>,
-    /// Its operators, from the root, one a line.
-    pub(crate) operators: Vec<String>,
-}
-
-/// A stage on one node.
-#[derive(Debug, Serialize)]
-pub(crate) struct TaskExplained {
-    pub(crate) node: String,
-    /// Rows that it gave, where it was run.
-    pub(crate) rows: Option<u64>,
-    /// Processor time of its operators, of all threads together.
-    pub(crate) cpu_seconds: Option<f64>,
-}
-
-/// What went from one node's task to another's.
-#[derive(Debug, Serialize)]
-pub(crate) struct Edge {
-    pub(crate) from_stage: usize,
-    pub(crate) to_stage: usize,
-    pub(crate) from_node: String,
-    pub(crate) to_node: String,
-    pub(crate) rows: u64,
-    /// With headers, as encoded; unknown of what was not read to its end, as below a LIMIT.
-    pub(crate) bytes_wire: Option<u64>,
-    /// Streams of it that went over the overlay; others went directly.
-    pub(crate) overlay_streams: u64,
-    /// The reader waited so long for these rows, of all its partitions together.
-    pub(crate) wait_seconds: f64,
-}
 
 /// Explains a plan; with `run`, after all of it was run.
 pub(crate) async fn explain(

@@ -1,11 +1,12 @@
 //! `lightship netbench run`: one number of connections, one message size.
 
 use clap::Args;
+use lightship::ErrorKind;
 use lightship_netbench::{CONNECTIONS_MAX, Cell, Host, measure};
 
 use super::{delay_ms, find, message_bytes, phase_seconds, settings, warn_of_open_files};
 use crate::commands::manual::print;
-use crate::error::{CliError, Kind};
+use crate::error::CliError;
 
 /// Measure one number of connections with one message size
 ///
@@ -53,7 +54,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     print((text + "\n").as_bytes())?;
     if row.latency.is_none() && row.throughput_bytes_per_second.is_none() {
         let why = row.failure.unwrap_or_else(|| "no message came back".into());
-        return Err(CliError::new(Kind::Network, format!("nothing could be measured: {why}")));
+        return Err(CliError::new(ErrorKind::Network, format!("nothing could be measured: {why}")));
     }
     Ok(())
 }

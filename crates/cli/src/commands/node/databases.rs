@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use lightship::open_database;
 use lightship_sources::limit::ConnectionLimits;
-use lightship_sources::{Location, NumericRule, ReadOptions, Source, TableName};
+use lightship_sources::{Location, ReadOptions, Source, TableName};
 
-use crate::commands::copy::table_name as parse_table;
 use crate::commands::values::ValueArgs;
 use crate::error::CliError;
-use crate::feed::open_database;
 
 /// What the tables of a node are read from.
 pub(super) struct Databases {
@@ -39,8 +38,8 @@ impl Databases {
     pub(super) fn table(&self, place: &str, name: &str) -> Result<Table, CliError> {
         let mut values = self.values;
         let Some((base, query)) = place.split_once('?') else {
-            let options = values.read_options(NumericRule::TABLE);
-            return Ok(Table { uri: place.to_owned(), name: parse_table(name), options });
+            let options = values.table_options();
+            return Ok(Table { uri: place.to_owned(), name: TableName::parse(name), options });
         };
         let mut table = None;
         let mut rest = Vec::new();
@@ -53,8 +52,8 @@ impl Databases {
         }
         Ok(Table {
             uri: if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) },
-            name: parse_table(table.unwrap_or(name)),
-            options: values.read_options(NumericRule::TABLE),
+            name: TableName::parse(table.unwrap_or(name)),
+            options: values.table_options(),
         })
     }
 
@@ -71,13 +70,15 @@ impl Databases {
 
 #[cfg(test)]
 mod tests {
+    use lightship::NumericRule;
+
     use super::*;
 
     #[test]
     fn what_is_about_the_table_is_taken_out() {
         let databases = Databases::new(NonZeroUsize::MIN, ValueArgs::default());
         let check = |place: &str, uri: &str, name: &str, numeric| {
-            let table = databases.table(place, "t").unwrap_or_else(|e| panic!("{}", e.message));
+            let table = databases.table(place, "t").unwrap_or_else(|e| panic!("{}", e.error));
             let found = table.name.schema.map(|schema| schema + ".").unwrap_or_default() + &table.name.name;
             assert_eq!((&*table.uri, &*found, table.options.numeric), (uri, name, numeric), "{place}");
         };

@@ -4,13 +4,14 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
+use lightship::ErrorKind;
 use lightship_engine::{ClusterConfig, OverlayConfig};
 use lightship_netbench::{Bounds, Host, Limits, Outcome};
 use lightship_session::Profiles;
 use lightship_transport::net::tls;
 
 use super::NodeArgs;
-use crate::error::{CliError, Kind, listen_hint};
+use crate::error::{CliError, listen_hint};
 use crate::size::Size;
 
 /// Where neither an option nor a measurement says otherwise.
@@ -102,7 +103,8 @@ impl NodeArgs {
 }
 
 fn failed(listen: &str, error: &std::io::Error) -> CliError {
-    let this = CliError::new(Kind::Network, format!("can't listen on {listen} (--overlay-listen): {error}"));
+    let this =
+        CliError::new(ErrorKind::Network, format!("can't listen on {listen} (--overlay-listen): {error}"));
     match listen_hint(error.kind(), "--overlay-listen") {
         Some(hint) => this.hint(hint),
         None => this,

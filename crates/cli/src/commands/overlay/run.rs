@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use lightship::{ErrorKind, peak_memory_bytes};
 use lightship_overlay::simulate::Network;
 use lightship_overlay::{Routes, Through, Topology};
 
@@ -11,8 +12,7 @@ use super::load::LoadArgs;
 use super::shape::ShapeArgs;
 use super::show::Shown;
 use super::shuffle::{self, HEADER_BYTES, Shuffle};
-use crate::error::{self, CliError};
-use crate::report::peak_memory_bytes;
+use crate::error::CliError;
 use crate::size::{Seconds, Size, grouped};
 
 /// More nodes than these are no test of anything on one machine.
@@ -82,7 +82,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     let memory_bytes_max = shuffle.memory_bytes_max();
     if memory_bytes_max > args.memory.0 {
         return Err(CliError::new(
-            error::Kind::Limits,
+            ErrorKind::Limits,
             format!(
                 "messages of all nodes may take {}, and --memory allows {}",
                 Size(memory_bytes_max),
@@ -137,7 +137,7 @@ fn descriptors(topology: &Shown, direct: usize) -> Result<(), CliError> {
     });
     match allowed {
         Some(allowed) if allowed < needed => Err(CliError::new(
-            error::Kind::Limits,
+            ErrorKind::Limits,
             format!(
                 "it takes {} descriptors, and this process may have {}",
                 grouped(needed as u64),

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lightship::ErrorKind;
 use lightship_overlay::{Direct, Figures, Least, Routes, Shape, Topology, draw};
 use serde::Serialize;
 
 use super::shape::ShapeArgs;
 use crate::columns::columns;
 use crate::commands::manual::print;
-use crate::error::{CliError, Kind};
+use crate::error::CliError;
 use crate::size::grouped;
 
 /// A drawing with more lines than this shows nothing, and fills the disk.
@@ -119,8 +120,11 @@ pub(super) fn cmd_show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
         let links: usize = (0..topology.nodes()).map(|node| topology.links(node).len()).sum();
         if links > DRAWN_LINKS_MAX {
             let links = grouped(links as u64);
-            return Err(CliError::new(Kind::Limits, format!("{links} links are too many for a drawing"))
-                .hint("draw fewer nodes; the figures are said without -o"));
+            return Err(CliError::new(
+                ErrorKind::Limits,
+                format!("{links} links are too many for a drawing"),
+            )
+            .hint("draw fewer nodes; the figures are said without -o"));
         }
         super::write(path, &draw(topology, &Direct::new()))?;
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fastrand::Rng;
+use lightship::ErrorKind;
 use lightship_overlay::simulate::NodeReport;
 use lightship_overlay::{Demand, Direct, Histogram, Knowledge, Pool, Routes, Traffic};
 use lightship_relay::{Config, Inbox, Message, Relay, RelayError};
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::load::Load;
-use crate::error::{CliError, Kind};
+use crate::error::CliError;
 use crate::progress::Count;
 use crate::size::{Seconds, grouped};
 
@@ -123,7 +124,7 @@ impl Shuffle {
     pub(super) fn unfinished(&self, limit: Seconds) -> CliError {
         let arrived = self.arrived.count.load(Ordering::Acquire);
         CliError::new(
-            Kind::Limits,
+            ErrorKind::Limits,
             format!(
                 "after {limit}, {} of {} messages had arrived",
                 grouped(arrived),
@@ -227,11 +228,11 @@ impl Shuffle {
         let hops: u64 = received.iter().map(|received| received.forwards).sum();
         let forwards: u64 = relays.iter().map(|relay| relay.stats().counts.forwarded).sum();
         if missing > 0 {
-            return Err(CliError::new(Kind::Data, format!("{} messages were lost", grouped(missing))));
+            return Err(CliError::new(ErrorKind::Data, format!("{} messages were lost", grouped(missing))));
         }
         if hops != forwards {
             return Err(CliError::new(
-                Kind::Data,
+                ErrorKind::Data,
                 format!("nodes forwarded {forwards} messages, and messages were forwarded {hops} times"),
             ));
         }
@@ -313,7 +314,7 @@ async fn receive(
         let now = began.elapsed();
         let Some((number, offered_ns)) = read(node, bytes, &message) else {
             let text = format!("node {node} received what node {} did not send", message.from);
-            return Err(CliError::new(Kind::Data, text));
+            return Err(CliError::new(ErrorKind::Data, text));
         };
         received.latency.add((now.as_nanos() as u64).saturating_sub(offered_ns));
         received.forwards += message.hops as u64 - 1;
@@ -321,7 +322,7 @@ async fn receive(
         received.seconds = now.as_secs_f64();
         if !arrived.note(message.from as usize, number) {
             let text = format!("node {node} received message {number} of node {} twice", message.from);
-            return Err(CliError::new(Kind::Data, text));
+            return Err(CliError::new(ErrorKind::Data, text));
         }
     }
     Ok(received)
@@ -439,9 +440,9 @@ fn joined<T>(done: Result<T, tokio::task::JoinError>) -> Result<T, CliError> {
 }
 
 fn failed(node: usize, error: &RelayError) -> CliError {
-    CliError::new(Kind::Network, format!("node {node}: {error}"))
+    CliError::new(ErrorKind::Network, format!("node {node}: {error}"))
 }
 
 fn socket(error: &std::io::Error) -> CliError {
-    CliError::new(Kind::Network, format!("no socket on the loopback interface: {error}"))
+    CliError::new(ErrorKind::Network, format!("no socket on the loopback interface: {error}"))
 }

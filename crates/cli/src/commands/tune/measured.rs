@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use lightship::node::endpoint;
 use lightship_session::{Client, Known, Memory, Options, Profile, Profiles};
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
@@ -9,7 +10,6 @@ use lightship_sources::{Cursors, Location};
 use lightship_tuner::{Limits, Sizes};
 
 use crate::error::CliError;
-use crate::feed::endpoint;
 
 /// What the other end thinks of a result, as far as it does.
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,13 +8,13 @@ mod parse;
 mod print;
 mod settings;
 
+use lightship::node::known;
 use lightship_sources::Location;
 
 pub(crate) use args::TuneArgs;
 
 use self::measured::Estimate;
 use crate::error::CliError;
-use crate::feed::known;
 
 pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
     if args.wants_history() {

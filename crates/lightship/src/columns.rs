@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_cast::{CastOptions, cast_with_options};
+use arrow_cast::CastOptions;
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use lightship_sources::{common_field, common_metadata, common_type};
 
-use crate::error::{CliError, Kind};
+use crate::{Error, ErrorKind, Result};
 
 /// The schema that holds the rows of all answers without loss; an answer alone keeps its own.
 ///
 /// # Errors
 /// Where there is none: what differs, and at which two places.
-pub(super) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef, CliError> {
+pub(crate) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef> {
     let [(place, first), others @ ..] = answers else {
-        return Err(CliError::internal("no place was asked"));
+        return Err(Error::new(ErrorKind::Internal, "no place was asked"));
     };
     if others.iter().all(|(_, schema)| schema == first) {
         return Ok(first.clone());
@@ -27,7 +27,7 @@ pub(super) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef, CliError
     if let Some((other, schema)) = others.iter().find(|(_, s)| s.fields().len() != first.fields().len()) {
         let message =
             format!("the answers don't fit: {} at {place}, {} at {other}", columns(first), columns(schema));
-        return Err(CliError::new(Kind::Data, message).hint("name the columns in the SQL, instead of *"));
+        return Err(Error::new(ErrorKind::Data, message).hint("name the columns in the SQL, instead of *"));
     }
     let fields = (0..first.fields().len()).map(|at| column(answers, at)).collect::<Result<Vec<_>, _>>()?;
     let metadata =
@@ -36,7 +36,7 @@ pub(super) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef, CliError
 }
 
 /// The column at this place, from 0, of all answers.
-fn column(answers: &[(&str, SchemaRef)], at: usize) -> Result<Field, CliError> {
+fn column(answers: &[(&str, SchemaRef)], at: usize) -> Result<Field> {
     let (first_place, first) = (answers[0].0, answers[0].1.field(at));
     let mut united = first.clone();
     for (i, (place, schema)) in answers.iter().enumerate().skip(1) {
@@ -48,7 +48,7 @@ fn column(answers: &[(&str, SchemaRef)], at: usize) -> Result<Field, CliError> {
                 "the answers don't fit: column {number} is `{one}` at {first_place}, `{other}` at {place}"
             );
             let hint = format!("name it in the SQL, as in `… as {one}`, and list the columns instead of *");
-            return Err(CliError::new(Kind::Data, message).hint(hint));
+            return Err(Error::new(ErrorKind::Data, message).hint(hint));
         }
         united = common_field(&united, field).ok_or_else(|| {
             // The one that it does not go with; where all of them together are too much, the first.
@@ -63,18 +63,19 @@ fn column(answers: &[(&str, SchemaRef)], at: usize) -> Result<Field, CliError> {
             );
             let hint =
                 format!("cast it in the SQL, so that all answer the same: cast({} as …)", field.name());
-            CliError::new(Kind::Data, message).hint(hint)
+            Error::new(ErrorKind::Data, message).hint(hint)
         })?;
     }
     Ok(united)
 }
 
-/// Rows of one answer as rows of all.
-pub(super) fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+/// A batch of one result with the columns of all.
+pub(crate) fn cast(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     // Nothing becomes NULL because it does not fit.
     let exact = CastOptions { safe: false, ..CastOptions::default() };
     let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &exact));
+    let columns =
+        columns.map(|(column, field)| arrow_cast::cast_with_options(column, field.data_type(), &exact));
     let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_, _>>()?, &rows)
 }
@@ -115,7 +116,7 @@ mod tests {
             decimals(vec![99990, -10], 6, 2),
         ];
         assert_eq!(
-            fit(&batch, &united).expect("fits"),
+            cast(&batch, &united).expect("fits"),
             RecordBatch::try_new(united, columns).expect("a batch")
         );
     }
@@ -128,7 +129,7 @@ mod tests {
         assert!(united.metadata().is_empty());
         let rows = RecordBatchOptions::new().with_row_count(Some(7));
         let batch = RecordBatch::try_new_with_options(Arc::new(tagged), vec![], &rows).expect("a batch");
-        assert_eq!(fit(&batch, &united).expect("fits").num_rows(), 7);
+        assert_eq!(cast(&batch, &united).expect("fits").num_rows(), 7);
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         for (other, words) in cases {
             let error =
                 unite(&[("x", one.clone()), ("y", one.clone()), ("z", schema(other))]).expect_err("no");
-            assert_eq!(error.kind, Kind::Data);
+            assert_eq!(error.kind, ErrorKind::Data);
             assert!(error.hint.is_some());
             for word in words {
                 assert!(error.message.contains(word), "no `{word}` in {}", error.message);

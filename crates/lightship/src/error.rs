@@ -1,0 +1,257 @@
+//! Errors with their kind, a hint, and how far the result had come.
+
+use std::fmt;
+use std::io::ErrorKind as IoErrorKind;
+
+use lightship_engine::EngineError;
+use lightship_session::{ErrorCode, Failure, ProfileError, TransportError};
+use lightship_sources::SourceError;
+use serde::Serialize;
+
+/// The kind of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A fault of Lightship itself.
+    Internal,
+    /// The request can't be carried out as it was made.
+    Usage,
+    /// A database, a node or a file refused the statement, or could not be read.
+    Source,
+    /// A server could not be reached, or was lost.
+    Network,
+    /// A value can't be carried, or bytes are not what they should be.
+    Data,
+    /// Memory, disk or time was not enough.
+    Limits,
+    /// The reader of the output closed it.
+    BrokenPipe,
+}
+
+/// A failure. `Display` shows the message; where and how far are in the fields.
+#[derive(Debug, Clone, Serialize)]
+pub struct Error {
+    /// What kind of failure.
+    pub kind: ErrorKind,
+    /// What went wrong.
+    pub message: String,
+    /// At which of several places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// What can be done about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Where in the statement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+    /// Memory that would have been enough, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needed_bytes: Option<u64>,
+    /// Rows that had arrived before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+}
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A place in a statement, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Position {
+    /// Line.
+    pub line: u32,
+    /// Column, in characters.
+    pub column: u32,
+}
+
+/// Characters of a statement's line that are shown around an error.
+const SHOWN_MAX: usize = 100;
+
+impl Position {
+    /// Finds the line of a column that was counted from an earlier one, over line ends.
+    fn settle(&mut self, sql: &str) {
+        for line in sql.lines().skip(self.line.saturating_sub(1) as usize) {
+            // Behind the last character is still in the line.
+            let places = u32::try_from(line.chars().count()).unwrap_or(u32::MAX).saturating_add(1);
+            if self.column <= places {
+                return;
+            }
+            self.column -= places;
+            self.line += 1;
+        }
+        // Beyond the end there is nothing to point at; a peer may say anything.
+        self.column = self.column.min(1);
+    }
+}
+
+impl Error {
+    /// An error of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { kind, message, place: None, hint: None, position: None, needed_bytes: None, rows: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// With what can be done about it.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// At this of several places.
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self { place: Some(place.to_owned()), ..self }
+    }
+
+    /// After so many rows of the result.
+    pub(crate) fn after(self, rows: u64) -> Self {
+        Self { rows: Some(rows), ..self }
+    }
+
+    /// With the line of `sql` in which it lies, where that is known.
+    #[must_use]
+    pub fn in_statement(mut self, sql: &str) -> Self {
+        if let Some(position) = &mut self.position {
+            position.settle(sql);
+            let Position { line, column } = *position;
+            let text = sql.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
+            let before = column.saturating_sub(1) as usize;
+            // Of a long line, what fits a terminal.
+            let left_out =
+                if text.chars().count() > SHOWN_MAX { before.saturating_sub(SHOWN_MAX / 2) } else { 0 };
+            let text: String = text.chars().skip(left_out).take(SHOWN_MAX).collect();
+            let indent = " ".repeat(before - left_out);
+            self.message = format!("{}\n  {text}\n  {indent}^", self.message);
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<SourceError> for Error {
+    fn from(error: SourceError) -> Self {
+        let message = error.to_string();
+        match error.io_kind() {
+            Some(IoErrorKind::BrokenPipe)
+                if !matches!(error, SourceError::Connect { .. } | SourceError::Lost { .. }) =>
+            {
+                return Self::new(ErrorKind::BrokenPipe, message);
+            }
+            Some(IoErrorKind::StorageFull) => {
+                return Self::new(ErrorKind::Limits, message)
+                    .hint("nothing was left half written; make room and try again");
+            }
+            _ => {}
+        }
+        match error {
+            SourceError::Location { .. } => Self::new(ErrorKind::Usage, message),
+            SourceError::Connect { .. } => Self::new(ErrorKind::Network, message),
+            SourceError::Lost { .. } => {
+                Self::new(ErrorKind::Network, message).hint("nothing was left half written; try again")
+            }
+            SourceError::Sql { position, hint, .. } => {
+                let mut this = Self::new(ErrorKind::Source, message);
+                // Databases count characters of the whole statement: the line is found later.
+                this.position = position.map(|column| Position { line: 1, column });
+                this.hint = hint;
+                this
+            }
+            SourceError::Value { .. } | SourceError::Malformed { .. } | SourceError::Arrow(_) => {
+                Self::new(ErrorKind::Data, message)
+            }
+            SourceError::Unfit { hint, .. } => Self { hint, ..Self::new(ErrorKind::Data, message) },
+            SourceError::RowTooLarge { bytes, bytes_max, .. } => {
+                let times = bytes.div_ceil(bytes_max.max(1));
+                let hint = format!("give it {times} times the memory (--memory), or choose parts of the row");
+                Self { needed_bytes: Some(bytes), ..Self::new(ErrorKind::Limits, message) }.hint(hint)
+            }
+            SourceError::DuplicateColumn { name, .. } => Self::new(ErrorKind::Usage, message).hint(format!(
+                "rename one in the SQL, as in `… as {name}_2`, or take numbered names with --duplicate-columns rename"
+            )),
+            SourceError::Busy { .. } => Self::new(ErrorKind::Network, message)
+                .hint("try again, or let the node open more connections (--source-connections)"),
+            SourceError::Unsupported(_) => Self::new(ErrorKind::Usage, message),
+            _ => Self::new(ErrorKind::Source, message),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure.code {
+            ErrorCode::Internal | ErrorCode::Cancelled => ErrorKind::Internal,
+            ErrorCode::Protocol
+            | ErrorCode::Busy
+            | ErrorCode::ShuttingDown
+            | ErrorCode::Lost
+            | ErrorCode::Peer => ErrorKind::Network,
+            ErrorCode::RowTooLarge | ErrorCode::Limit | ErrorCode::Stalled => ErrorKind::Limits,
+            ErrorCode::Data => ErrorKind::Data,
+            _ => ErrorKind::Source,
+        };
+        Self {
+            hint: failure.hint,
+            position: failure.position.map(|(line, column)| Position { line, column }),
+            needed_bytes: failure.needed_bytes,
+            ..Self::new(kind, failure.message)
+        }
+    }
+}
+
+impl From<TransportError> for Error {
+    fn from(error: TransportError) -> Self {
+        let message = error.to_string();
+        match error {
+            TransportError::Failed(failure) => failure.into(),
+            // The record of an alert, with which TLS answers what is none.
+            TransportError::Wire(lightship_wire::WireError::Magic { found: [0x15, 0x03, ..] }) => {
+                Self::new(ErrorKind::Network, message)
+                    .hint("the node takes only TLS: add ?tls=true, and &ca=FILE for an own authority")
+            }
+            TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(ErrorKind::Data, message),
+            TransportError::Config(_) => Self::new(ErrorKind::Usage, message)
+                .hint("give --tls-cert, --tls-key and --token, or --insecure if the network is trusted"),
+            TransportError::Token { .. } => Self::new(ErrorKind::Usage, message),
+            TransportError::Tls(_) => Self::new(ErrorKind::Network, message),
+            TransportError::Connect { .. } => Self::new(ErrorKind::Network, message)
+                .hint("is a node listening there? start one with `lightship node`"),
+            TransportError::Unwelcome { .. } => Self::new(ErrorKind::Network, message).hint(
+                "the host can be reached: either no node listens on this port, or it is too busy to answer; try again",
+            ),
+            _ => Self::new(ErrorKind::Network, message),
+        }
+    }
+}
+
+impl From<ProfileError> for Error {
+    fn from(error: ProfileError) -> Self {
+        let this = Self::new(ErrorKind::Source, error.to_string());
+        match error {
+            ProfileError::Damaged { .. } | ProfileError::OtherVersion { .. } => {
+                this.hint("measure the link again: lightship calibrate URI")
+            }
+            _ => this,
+        }
+    }
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Source(error) => error.into(),
+            EngineError::Config(message) => Self::usage(message),
+            error => error.to_failure().into(),
+        }
+    }
+}

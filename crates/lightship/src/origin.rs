@@ -1,0 +1,206 @@
+//! A place that has been opened, and its result.
+
+use std::path::Path;
+use std::time::Instant;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::StreamExt;
+use lightship_engine::{Engine, EngineConfig};
+use lightship_session::{Client, Transfer};
+use lightship_sources::decoded::Slices;
+use lightship_sources::limit::ConnectionLimits;
+use lightship_sources::{Location, Source, Tuples};
+
+use crate::interleave::Input;
+use crate::options::PlaceOptions;
+use crate::report::Delivery;
+use crate::{Error, ErrorKind, Result, columns, node};
+
+/// A place that has been opened.
+pub(crate) struct Origin {
+    /// As the user and profiles name it, without password.
+    uri: String,
+    opened: Opened,
+}
+
+enum Opened {
+    Node(Box<Client>),
+    Database(Box<dyn Source>),
+    Files(Engine),
+}
+
+impl Origin {
+    pub(crate) async fn open(location: &Location, options: &PlaceOptions) -> Result<Self> {
+        let opened = match location {
+            Location::Node { .. } | Location::NodeUnix { .. } => {
+                let (endpoint, config) = node::endpoint(location)?;
+                Opened::Node(Box::new(Client::connect_with(&endpoint, &config).await?))
+            }
+            Location::Path(path) => {
+                let query_memory_bytes = options.query_memory_bytes;
+                let mut engine = Engine::new(EngineConfig { query_memory_bytes, ..EngineConfig::default() })?;
+                engine.register_path(&table_name(path), path).await?;
+                Opened::Files(engine)
+            }
+            database => Opened::Database(open_database(database, &ConnectionLimits::unlimited()).await?),
+        };
+        Ok(Self { uri: location.to_string(), opened })
+    }
+
+    pub(crate) fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Runs a query. `number` is that of the place, in the order in which they were named.
+    pub(crate) async fn query(
+        &mut self,
+        number: usize,
+        sql: &str,
+        options: &PlaceOptions,
+    ) -> Result<OriginResult<'_>> {
+        let began = Instant::now();
+        let rows = match &mut self.opened {
+            Opened::Node(client) => {
+                let known = node::known(&self.uri, sql, &client.carrier().to_string());
+                let options = lightship_session::Options { known, ..options.transfer };
+                Rows::Node(Box::new(client.fetch(sql, &options).await?))
+            }
+            Opened::Database(source) => Rows::Database(source.query(sql, &options.read).await?),
+            Opened::Files(engine) => {
+                let running = engine.query(sql).await?;
+                let (schema, rows_estimate) = (running.schema().clone(), running.rows_estimate());
+                Rows::Files { schema, rows_estimate, rows: running.into_rows() }
+            }
+        };
+        let uri = self.uri.clone();
+        Ok(OriginResult {
+            rows,
+            waiting: None,
+            row_bytes_max: options.read.row_bytes_max as u64,
+            cast_to: None,
+            began,
+            delivery: Delivery { number, uri, rows: 0, bytes_arrow: 0, seconds: 0.0, node: None },
+        })
+    }
+}
+
+/// The result of a query at one place, while it arrives.
+pub(crate) struct OriginResult<'a> {
+    rows: Rows<'a>,
+    /// The rest of the latest batch.
+    waiting: Option<Slices>,
+    row_bytes_max: u64,
+    /// The columns of all places together, where they are not those of this one.
+    cast_to: Option<SchemaRef>,
+    began: Instant,
+    delivery: Delivery,
+}
+
+enum Rows<'a> {
+    Node(Box<Transfer<'a>>),
+    Database(lightship_sources::Rows),
+    Files { schema: SchemaRef, rows_estimate: Option<u64>, rows: lightship_transport::net::Rows },
+}
+
+impl OriginResult<'_> {
+    pub(crate) fn schema(&self) -> SchemaRef {
+        match &self.rows {
+            Rows::Node(transfer) => transfer.schema().clone(),
+            Rows::Database(rows) => rows.schema.clone(),
+            Rows::Files { schema, .. } => schema.clone(),
+        }
+    }
+
+    pub(crate) fn rows_estimate(&self) -> Option<u64> {
+        match &self.rows {
+            Rows::Node(transfer) => transfer.rows_estimate(),
+            Rows::Database(rows) => rows.rows_estimate,
+            Rows::Files { rows_estimate, .. } => *rows_estimate,
+        }
+    }
+
+    /// From now on batches have these columns.
+    pub(crate) fn cast_to(&mut self, schema: &SchemaRef) {
+        self.cast_to = Some(schema.clone()).filter(|schema| *schema != self.schema());
+    }
+
+    /// The offer of the source to leave the rows undecoded.
+    pub(crate) fn tuples(&mut self) -> Option<Tuples> {
+        match &mut self.rows {
+            // What is cast has to be decoded.
+            Rows::Database(rows) if self.cast_to.is_none() => rows.tuples.take(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn uri(&self) -> &str {
+        &self.delivery.uri
+    }
+
+    pub(crate) fn into_delivery(self) -> Delivery {
+        self.delivery
+    }
+
+    async fn next_batch(&mut self) -> Result<Option<(RecordBatch, u64)>> {
+        let next = loop {
+            if let Some(slice) = self.waiting.as_mut().map(Slices::try_next).transpose()?.flatten() {
+                break Some(slice);
+            }
+            let batch = match &mut self.rows {
+                Rows::Node(transfer) => transfer.next().await?,
+                Rows::Database(rows) => rows.batches.next().await.transpose()?,
+                Rows::Files { rows, .. } => rows.next().await.transpose().map_err(Error::from)?,
+            };
+            let Some(batch) = batch else { break None };
+            self.waiting = Some(Slices::new(batch, self.delivery.rows, self.row_bytes_max));
+        };
+        let Some(batch) = next else {
+            self.delivery.seconds = self.began.elapsed().as_secs_f64();
+            if let Rows::Node(transfer) = &self.rows {
+                self.delivery.node = Some(transfer.report());
+            }
+            return Ok(None);
+        };
+        let bytes = lightship_wire::rows_bytes(&batch);
+        self.delivery.rows += batch.num_rows() as u64;
+        self.delivery.bytes_arrow += bytes;
+        let Some(schema) = &self.cast_to else { return Ok(Some((batch, bytes))) };
+        let cast = columns::cast(&batch, schema);
+        Ok(Some((cast.map_err(|error| Error::new(ErrorKind::Data, error.to_string()))?, bytes)))
+    }
+}
+
+impl Input for OriginResult<'_> {
+    /// A batch, and its bytes as they came.
+    type Item = (RecordBatch, u64);
+    type Error = Error;
+
+    async fn next(&mut self) -> Result<Option<Self::Item>> {
+        self.next_batch().await
+    }
+}
+
+/// Opens a database, with no more connections to its server than the limits allow.
+///
+/// # Errors
+/// For a location that is no database, and when it can't be opened.
+pub async fn open_database(location: &Location, limits: &ConnectionLimits) -> Result<Box<dyn Source>> {
+    lightship_sources::open(location, limits).await.map_err(|error| match location {
+        // A file that can't be opened has nothing to do with the network.
+        Location::Sqlite(_) => Error { kind: ErrorKind::Source, ..Error::from(error) },
+        _ => error.into(),
+    })
+}
+
+/// The name under which SQL finds a file or folder: its own, without extension,
+/// in lower case, what SQL has no letters for replaced.
+pub fn table_name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let stem = full.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let mut name: String = stem.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    if !name.starts_with(|c: char| c.is_alphabetic()) {
+        name.insert(0, '_');
+    }
+    name
+}

@@ -1,0 +1,163 @@
+//! What a result came to.
+
+use lightship_session::{CodecReport, PlanReport, Report as Transferred, Retune, Stages};
+use serde::Serialize;
+
+/// What was planned and what happened. The serialised form is the object of `--stats` and `--json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Rows that arrived.
+    pub rows: u64,
+    /// Their bytes as Arrow buffers.
+    pub bytes_arrow: u64,
+    /// Bytes on the wire from nodes; `None` where no node was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_wire: Option<u64>,
+    /// Bytes that the destination wrote.
+    pub bytes_written: u64,
+    /// From the query to the last row.
+    pub seconds: f64,
+    /// Rows by these seconds.
+    pub rows_per_second: f64,
+    /// The plan of the transfer from a single node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanReport>,
+    /// What carried the rows from nodes, if it was the same for all: `tcp`, `unix` or `shared memory`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<String>,
+    /// Messages from nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
+    /// Messages that came over connections beside the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_joined: Option<u64>,
+    /// Where the time went; stages of several nodes are added up.
+    pub stages: Stages,
+    /// What travelled in which codec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub codecs: Vec<CodecReport>,
+    /// Changes of the plan during the transfer from a single node.
+    pub retunes: Vec<Retune>,
+    /// The places that were asked, in their order.
+    pub sources: Vec<SourceReport>,
+    /// The most memory this process has had resident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// What one place delivered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SourceReport {
+    /// Without password or token.
+    pub uri: String,
+    /// Its rows.
+    pub rows: u64,
+    /// As they came, before they were cast to the columns of all places.
+    pub bytes_arrow: u64,
+    /// Bytes on the wire from a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_wire: Option<u64>,
+    /// From the query to its last row.
+    pub seconds: f64,
+    /// What carried the rows from a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<String>,
+    /// The plan of one node among others; of a single one it is in [`Report::plan`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanReport>,
+    /// Its changes, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub retunes: Vec<Retune>,
+}
+
+/// What one place delivered, as it is counted.
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery {
+    /// Of the place, in the order in which they were named.
+    pub(crate) number: usize,
+    /// The place.
+    pub(crate) uri: String,
+    pub(crate) rows: u64,
+    /// As the rows came, before they were cast to the columns of all places.
+    pub(crate) bytes_arrow: u64,
+    /// From the query to the last row.
+    pub(crate) seconds: f64,
+    /// What a node's transfer has to say beyond that.
+    pub(crate) node: Option<Transferred>,
+}
+
+impl Report {
+    /// Of all places, in their order.
+    pub(crate) fn new(deliveries: &[Delivery], seconds: f64, receive: f64, bytes_written: u64) -> Self {
+        let nodes = || deliveries.iter().filter_map(|delivery| delivery.node.as_ref());
+        let sum = |of: fn(&Transferred) -> u64| nodes().map(of).reduce(|all, one| all + one);
+        let rows = deliveries.iter().map(|delivery| delivery.rows).sum();
+        let carrier = nodes().next().map(|node| node.carrier);
+        // Of several plans none is that of the whole.
+        let only = if let [only] = deliveries { only.node.as_ref() } else { None };
+        Self {
+            rows,
+            bytes_arrow: deliveries.iter().map(|delivery| delivery.bytes_arrow).sum(),
+            bytes_wire: sum(|node| node.bytes_wire),
+            bytes_written,
+            seconds,
+            rows_per_second: rows as f64 / seconds.max(f64::EPSILON),
+            plan: only.map(|node| node.plan),
+            carrier: carrier
+                .filter(|carrier| nodes().all(|node| node.carrier == *carrier))
+                .map(|carrier| carrier.to_string()),
+            messages: sum(|node| node.messages),
+            messages_joined: sum(|node| node.messages_joined),
+            stages: Stages {
+                node: nodes().filter_map(|node| node.stages.node).reduce(|all, one| all + one),
+                receive,
+                consume: (seconds - receive).max(0.0),
+            },
+            codecs: sum_by_codec(nodes().flat_map(|node| &node.codecs)),
+            retunes: only.map(|node| node.retunes.clone()).unwrap_or_default(),
+            sources: deliveries.iter().map(|delivery| SourceReport::new(delivery, only.is_none())).collect(),
+            peak_memory_bytes: peak_memory_bytes(),
+        }
+    }
+}
+
+impl SourceReport {
+    /// `planned`: with its plan, where that is not said of the whole.
+    fn new(delivery: &Delivery, planned: bool) -> Self {
+        let node = delivery.node.as_ref();
+        let of_plan = node.filter(|_| planned);
+        Self {
+            uri: delivery.uri.clone(),
+            rows: delivery.rows,
+            bytes_arrow: delivery.bytes_arrow,
+            bytes_wire: node.map(|node| node.bytes_wire),
+            seconds: delivery.seconds,
+            carrier: node.map(|node| node.carrier.to_string()),
+            plan: of_plan.map(|node| node.plan),
+            retunes: of_plan.map(|node| node.retunes.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn sum_by_codec<'a>(reports: impl Iterator<Item = &'a CodecReport>) -> Vec<CodecReport> {
+    let mut all: Vec<CodecReport> = Vec::new();
+    for one in reports {
+        match all.iter_mut().find(|known| known.codec == one.codec) {
+            Some(known) => {
+                known.messages += one.messages;
+                known.bytes_body += one.bytes_body;
+                known.bytes_wire += one.bytes_wire;
+            }
+            None => all.push(*one),
+        }
+    }
+    all
+}
+
+/// The most memory this process has had resident, in bytes; `None` where the system doesn't say.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}

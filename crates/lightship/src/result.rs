@@ -1,0 +1,197 @@
+//! Opened places, and their results as one: UNION ALL.
+
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::future::try_join_all;
+use futures::{Stream, stream};
+use lightship_session::Fact;
+use lightship_sources::{Location, Tuples};
+
+use crate::interleave::{Delivered, Interleave};
+use crate::options::{Options, PlaceOptions};
+use crate::origin::{Origin, OriginResult};
+use crate::report::{Delivery, Report};
+use crate::{Error, Result, columns, node};
+
+/// Opens a place: a node, a database, a file or a folder.
+///
+/// # Errors
+/// When it can't be reached, refuses the login, or holds nothing that can be read.
+pub async fn connect(location: &Location, options: &Options) -> Result<Connection> {
+    connect_all(std::slice::from_ref(location), options).await
+}
+
+/// Opens several places at once, which answer as one.
+///
+/// # Errors
+/// As [`connect`], with the place in [`Error::place`].
+pub async fn connect_all(locations: &[Location], options: &Options) -> Result<Connection> {
+    Connection::open(locations, options, false).await
+}
+
+/// One or several places that have been opened.
+pub struct Connection {
+    /// In the order in which they were named.
+    origins: Vec<Origin>,
+    options: Options,
+    place_options: PlaceOptions,
+}
+
+impl Connection {
+    /// `tuples`: whether rows may stay undecoded.
+    pub(crate) async fn open(locations: &[Location], options: &Options, tuples: bool) -> Result<Self> {
+        let mut place_options = options.of_place(locations.len())?;
+        place_options.read.tuples = tuples;
+        let open = async |location: &Location| {
+            let opened = Origin::open(location, &place_options).await;
+            opened.map_err(|error| placed(error, &location.to_string(), locations.len()))
+        };
+        let origins = try_join_all(locations.iter().map(open)).await?;
+        Ok(Self { origins, options: *options, place_options })
+    }
+
+    /// Runs a query at all places at once. Each has to return columns of the same names, and of types that one
+    /// type can hold without loss.
+    ///
+    /// The order of rows within a place stays; between places there is none. Dropping the result cancels the
+    /// query everywhere.
+    ///
+    /// # Errors
+    /// When a place refuses the query or is lost, or the columns don't fit.
+    pub async fn query(&mut self, sql: &str) -> Result<QueryResult<'_>> {
+        let began = Instant::now();
+        let places = self.origins.len();
+        let options = &self.place_options;
+        let results = try_join_all(self.origins.iter_mut().enumerate().map(async |(number, origin)| {
+            let uri = origin.uri().to_owned();
+            let result = origin.query(number, sql, options).await;
+            result.map_err(|error| placed(error.in_statement(sql), &uri, places))
+        }));
+        let mut results = results.await?;
+        let schemas: Vec<_> = results.iter().map(|result| (result.uri(), result.schema())).collect();
+        let schema = columns::unite(&schemas)?;
+        let schema = self.options.duplicate_columns.unwrap_or_default().apply(&schema);
+        results.iter_mut().for_each(|result| result.cast_to(&schema));
+        // Where one place can't say, nobody can.
+        let estimates = results.iter().map(OriginResult::rows_estimate);
+        let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
+        let tuples = if let [only] = &mut results[..] { only.tuples() } else { None };
+        Ok(QueryResult {
+            sql: sql.to_owned(),
+            transfer: options.transfer,
+            schema,
+            rows_estimate,
+            tuples,
+            inputs: Interleave::new(results),
+            places,
+            began,
+            rows: 0,
+            receive: Duration::ZERO,
+            deliveries: Vec::with_capacity(places),
+            ended: None,
+        })
+    }
+}
+
+/// The rows of a query, while they arrive.
+pub struct QueryResult<'a> {
+    sql: String,
+    transfer: lightship_session::Options,
+    schema: SchemaRef,
+    rows_estimate: Option<u64>,
+    tuples: Option<Tuples>,
+    inputs: Interleave<'a, OriginResult<'a>>,
+    places: usize,
+    began: Instant,
+    rows: u64,
+    receive: Duration,
+    deliveries: Vec<Delivery>,
+    ended: Option<Duration>,
+}
+
+impl<'a> QueryResult<'a> {
+    /// The columns of all batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The number of rows that the places expect, where all of them can say.
+    pub fn rows_estimate(&self) -> Option<u64> {
+        self.rows_estimate
+    }
+
+    /// The offer to leave the rows undecoded.
+    pub(crate) fn take_tuples(&mut self) -> Option<Tuples> {
+        self.tuples.take()
+    }
+
+    /// The next batch; `None` once all rows of all places have arrived.
+    ///
+    /// # Errors
+    /// The first error of a place is that of the whole: never a short result.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        Ok(self.next_counted().await?.map(|(batch, _)| batch))
+    }
+
+    /// The next batch, and its bytes as they arrived.
+    pub(crate) async fn next_counted(&mut self) -> Result<Option<(RecordBatch, u64)>> {
+        loop {
+            let waiting = Instant::now();
+            let delivered = self.inputs.next().await;
+            self.receive += waiting.elapsed();
+            let Some(Delivered { input, item }) = delivered else {
+                if self.ended.is_none() {
+                    self.end();
+                }
+                return Ok(None);
+            };
+            match item.map_err(|error| placed(error, input.uri(), self.places).after(self.rows))? {
+                Some((batch, bytes)) => {
+                    self.rows += batch.num_rows() as u64;
+                    self.inputs.put_back(input);
+                    return Ok(Some((batch, bytes)));
+                }
+                None => self.deliveries.push(input.into_delivery()),
+            }
+        }
+    }
+
+    /// The batches as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Result<RecordBatch>> + Send + 'a {
+        stream::try_unfold(self, async |mut this| Ok(this.next().await?.map(|batch| (batch, this))))
+    }
+
+    /// Keeps what the transfers from nodes took, for the plans of those to come.
+    fn end(&mut self) {
+        self.ended = Some(self.began.elapsed());
+        self.deliveries.sort_by_key(|delivery| delivery.number);
+        for Delivery { uri, node, .. } in &self.deliveries {
+            if let Some(transferred) = node {
+                let fact = Fact::of(&self.sql, &self.transfer, transferred);
+                // How fast one among others was says little of its link.
+                node::keep(uri, Fact { ours: fact.ours && self.places == 1, ..fact });
+            }
+        }
+    }
+
+    /// What was planned and what happened; complete once [`Self::next`] has returned `None`.
+    pub fn report(&self) -> Report {
+        self.report_of(self.ended.unwrap_or_else(|| self.began.elapsed()), 0)
+    }
+
+    /// With what the destination wrote, until now.
+    pub(crate) fn report_written(&self, bytes_written: u64) -> Report {
+        self.report_of(self.began.elapsed(), bytes_written)
+    }
+
+    fn report_of(&self, took: Duration, bytes_written: u64) -> Report {
+        Report::new(&self.deliveries, took.as_secs_f64(), self.receive.as_secs_f64(), bytes_written)
+    }
+}
+
+/// The place of an error, where there are several.
+fn placed(error: Error, place: &str, places: usize) -> Error {
+    if places > 1 { error.at(place) } else { error }
+}

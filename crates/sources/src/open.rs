@@ -1,0 +1,20 @@
+//! The databases that there are.
+
+use crate::limit::ConnectionLimits;
+use crate::mysql::MySqlSource;
+use crate::postgres::PostgresSource;
+use crate::sqlite::SqliteSource;
+use crate::{Location, Result, Source, SourceError};
+
+/// Opens a database, with no more connections to its server than the limits allow.
+///
+/// # Errors
+/// [`SourceError::Unsupported`] for a location that is no database, and those of its type's constructor.
+pub async fn open(location: &Location, limits: &ConnectionLimits) -> Result<Box<dyn Source>> {
+    Ok(match location {
+        Location::Postgres(uri) => Box::new(PostgresSource::connect_within(uri, limits).await?),
+        Location::MySql(uri) => Box::new(MySqlSource::connect_within(uri, limits).await?),
+        Location::Sqlite(path) => Box::new(SqliteSource::open(path)?),
+        other => return Err(SourceError::Unsupported(format!("{other} is not a database"))),
+    })
+}
