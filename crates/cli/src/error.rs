@@ -88,7 +88,7 @@ impl CliError {
     /// Prints it, and gives the exit code.
     pub(crate) fn report(self, json: bool) -> ExitCode {
         let code = ExitCode::from(self.exit_code());
-        // A reader of our output that has had enough is not worth a word.
+        // The reader of the output has closed it, which is no failure.
         if self.error.kind == ErrorKind::BrokenPipe {
             return code;
         }

@@ -30,6 +30,8 @@ impl Progress {
 
 impl Observer for Progress {
     fn began(&mut self, rows_estimate: Option<u64>, open_numbers: &[&str]) {
+        self.began = Instant::now();
+        self.drawn = self.began;
         if self.quiet {
             return;
         }

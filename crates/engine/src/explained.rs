@@ -9,7 +9,7 @@ pub struct Explained {
     pub seconds: Option<f64>,
     /// Rows of the result, where it was run.
     pub rows: Option<u64>,
-    /// The last is that of the coordinator.
+    /// From those that scan tables to that of the coordinator, which is the last.
     pub stages: Vec<StageExplained>,
     /// What went between tasks, where it was run.
     pub edges: Vec<Edge>,

@@ -1,4 +1,4 @@
-//! From any place to any place, whole or not at all.
+//! From any place to a file, a table or a pipe.
 
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 use lightship_sources::postgres::PostgresDestination;
@@ -80,8 +80,9 @@ pub trait Observer {
 /// Nobody follows.
 impl Observer for () {}
 
-/// Runs a query at one or several places and writes its result: all rows, or none. Dropping the future cancels
-/// the query and leaves nothing behind.
+/// Runs a query at one or several places and writes its result. A file or a table gets all rows, or none; a pipe and
+/// standard output get rows as they arrive. Dropping the future cancels the query, and leaves no incomplete file or
+/// table.
 ///
 /// Nothing is created before all places have begun to answer, with columns that fit.
 ///

@@ -23,8 +23,8 @@
 //! # }).unwrap();
 //! ```
 //!
-//! [`connect_all`] opens several places, which answer as one. [`copy`] writes a result to a file or a table, whole or
-//! not at all:
+//! [`connect_all`] opens several places, which answer as one. [`copy`] writes a result to a file or a table, all of it or
+//! nothing:
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -42,8 +42,11 @@
 //! # }).unwrap();
 //! ```
 //!
-//! [`Options`] and [`Report`] serialise with serde. Whatever is dropped before its end is cancelled at its source, and
-//! leaves nothing behind.
+//! [`Options`] and [`Report`] serialise with serde. A result or a future that is dropped before its end cancels the query at
+//! its source.
+//!
+//! For nodes, the token is read from `LIGHTSHIP_TOKEN` if the URI has none, and what transfers took is kept for the
+//! plans of later ones, in `LIGHTSHIP_PROFILES` or `~/.local/state/lightship/profiles`.
 
 mod columns;
 mod copy;

@@ -17,11 +17,16 @@ const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 /// The least for each place that is asked.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
-/// How a result is read and carried. `None` is `auto`: the value is chosen from what is measured, and the
-/// default of all.
+/// How a result is read and carried. `None`, the default of every field, is what suits most results; for how rows
+/// travel it is chosen from measurements, before and during the transfer.
+///
+/// ```
+/// use lightship::{Codec, Options};
+///
+/// let options = Options { memory_bytes: Some(256 << 20), codec: Some(Codec::LightZstd), ..Options::default() };
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Options {
     /// Memory that rows here may take at once, in bytes: by default 64 MiB, and 1 GiB for a query over files,
     /// which runs here.
@@ -65,7 +70,7 @@ impl Options {
         self.memory_bytes.unwrap_or(MEMORY_BYTES_DEFAULT)
     }
 
-    /// Whether values of a database arrive as they are by default.
+    /// Whether no rule for the values of a database was given.
     pub(crate) fn has_default_values(&self) -> bool {
         self.numeric.is_none() && self.infinite.is_none()
     }
@@ -86,8 +91,8 @@ impl Options {
             return Err(match places {
                 ..=1 => Error::usage("--memory: less than 4MiB is too little for anything"),
                 _ => Error::usage(format!(
-                    "--memory: {} MiB is too little for {places} places, each of which needs 4MiB",
-                    self.memory_bytes() >> 20
+                    "--memory: {} bytes are too little for {places} places, each of which needs 4MiB",
+                    self.memory_bytes()
                 ))
                 .hint(format!("--memory {}MiB, or fewer places", 4 * places)),
             });
@@ -174,6 +179,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Options>(&text).unwrap(), options);
         let read = |text: &str| serde_json::from_str::<Options>(text);
         assert_eq!(read(r#"{"codec":"auto"}"#).unwrap(), Options::default());
+        assert_eq!(read(r#"{"numeric":"decimal"}"#).unwrap().numeric, Some(NumericRule::RESULT));
         assert_eq!(read("{}").unwrap(), Options::default());
         for wrong in
             [r#"{"codec":"best"}"#, r#"{"window":3}"#, r#"{"streams":0}"#, r#"{"numeric":"decimal(77,0)"}"#]

@@ -87,14 +87,20 @@ pub(crate) struct Delivery {
 }
 
 impl Report {
-    /// Of all places, in their order.
-    pub(crate) fn new(deliveries: &[Delivery], seconds: f64, receive: f64, bytes_written: u64) -> Self {
+    /// Of `places`, as far as they have delivered, in their order.
+    pub(crate) fn new(
+        deliveries: &[Delivery],
+        places: usize,
+        seconds: f64,
+        receive: f64,
+        bytes_written: u64,
+    ) -> Self {
         let nodes = || deliveries.iter().filter_map(|delivery| delivery.node.as_ref());
         let sum = |of: fn(&Transferred) -> u64| nodes().map(of).reduce(|all, one| all + one);
         let rows = deliveries.iter().map(|delivery| delivery.rows).sum();
         let carrier = nodes().next().map(|node| node.carrier);
         // Of several plans none is that of the whole.
-        let only = if let [only] = deliveries { only.node.as_ref() } else { None };
+        let only = if places == 1 { nodes().next() } else { None };
         Self {
             rows,
             bytes_arrow: deliveries.iter().map(|delivery| delivery.bytes_arrow).sum(),

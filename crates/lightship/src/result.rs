@@ -26,7 +26,7 @@ pub async fn connect(location: &Location, options: &Options) -> Result<Connectio
 /// Opens several places at once, which answer as one.
 ///
 /// # Errors
-/// As [`connect`], with the place in [`Error::place`].
+/// As [`connect`], with the place in [`Error::place`]; when there is no place.
 pub async fn connect_all(locations: &[Location], options: &Options) -> Result<Connection> {
     Connection::open(locations, options, false).await
 }
@@ -42,6 +42,9 @@ pub struct Connection {
 impl Connection {
     /// `tuples`: whether rows may stay undecoded.
     pub(crate) async fn open(locations: &[Location], options: &Options, tuples: bool) -> Result<Self> {
+        if locations.is_empty() {
+            return Err(Error::usage("no place was given"));
+        }
         let mut place_options = options.of_place(locations.len())?;
         place_options.read.tuples = tuples;
         let open = async |location: &Location| {
@@ -85,6 +88,7 @@ impl Connection {
             rows_estimate,
             tuples,
             inputs: Interleave::new(results),
+            failed: None,
             places,
             began,
             rows: 0,
@@ -103,6 +107,8 @@ pub struct QueryResult<'a> {
     rows_estimate: Option<u64>,
     tuples: Option<Tuples>,
     inputs: Interleave<'a, OriginResult<'a>>,
+    /// The error that it ended with.
+    failed: Option<Error>,
     places: usize,
     began: Instant,
     rows: u64,
@@ -130,13 +136,17 @@ impl<'a> QueryResult<'a> {
     /// The next batch; `None` once all rows of all places have arrived.
     ///
     /// # Errors
-    /// The first error of a place is that of the whole: never a short result.
+    /// The first error of a place, which cancels the query at the others and is returned by every call after it:
+    /// never a short result.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         Ok(self.next_counted().await?.map(|(batch, _)| batch))
     }
 
     /// The next batch, and its bytes as they arrived.
     pub(crate) async fn next_counted(&mut self) -> Result<Option<(RecordBatch, u64)>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         loop {
             let waiting = Instant::now();
             let delivered = self.inputs.next().await;
@@ -147,13 +157,23 @@ impl<'a> QueryResult<'a> {
                 }
                 return Ok(None);
             };
-            match item.map_err(|error| placed(error, input.uri(), self.places).after(self.rows))? {
-                Some((batch, bytes)) => {
+            match item {
+                Ok(Some((batch, bytes))) => {
                     self.rows += batch.num_rows() as u64;
                     self.inputs.put_back(input);
                     return Ok(Some((batch, bytes)));
                 }
-                None => self.deliveries.push(input.into_delivery()),
+                Ok(None) => {
+                    self.deliveries.push(input.into_delivery());
+                    self.deliveries.sort_by_key(|delivery| delivery.number);
+                }
+                Err(error) => {
+                    let error = placed(error, input.uri(), self.places).after(self.rows);
+                    drop(input);
+                    // The queries of other places are cancelled.
+                    self.inputs = Interleave::new([]);
+                    return Err(self.failed.insert(error).clone());
+                }
             }
         }
     }
@@ -166,7 +186,6 @@ impl<'a> QueryResult<'a> {
     /// Keeps what the transfers from nodes took, for the plans of those to come.
     fn end(&mut self) {
         self.ended = Some(self.began.elapsed());
-        self.deliveries.sort_by_key(|delivery| delivery.number);
         for Delivery { uri, node, .. } in &self.deliveries {
             if let Some(transferred) = node {
                 let fact = Fact::of(&self.sql, &self.transfer, transferred);
@@ -176,7 +195,8 @@ impl<'a> QueryResult<'a> {
         }
     }
 
-    /// What was planned and what happened; complete once [`Self::next`] has returned `None`.
+    /// What was planned and what happened. A place is counted once all of its rows have arrived, so the report is
+    /// complete when [`Self::next`] has returned `None`.
     pub fn report(&self) -> Report {
         self.report_of(self.ended.unwrap_or_else(|| self.began.elapsed()), 0)
     }
@@ -187,7 +207,8 @@ impl<'a> QueryResult<'a> {
     }
 
     fn report_of(&self, took: Duration, bytes_written: u64) -> Report {
-        Report::new(&self.deliveries, took.as_secs_f64(), self.receive.as_secs_f64(), bytes_written)
+        let seconds = took.as_secs_f64();
+        Report::new(&self.deliveries, self.places, seconds, self.receive.as_secs_f64(), bytes_written)
     }
 }
 

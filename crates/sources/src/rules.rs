@@ -56,6 +56,7 @@ impl fmt::Display for NumericRule {
     }
 }
 
+/// `decimal` is [`NumericRule::RESULT`].
 impl FromStr for NumericRule {
     type Err = String;
 
@@ -67,6 +68,7 @@ impl FromStr for NumericRule {
             )
         };
         Ok(match text {
+            "decimal" => Self::RESULT,
             "string" => Self::String,
             "double" => Self::Double,
             text => {

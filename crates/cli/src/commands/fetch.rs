@@ -164,16 +164,17 @@ where
 impl TransferArgs {
     pub(crate) fn options(&self, columns: &ColumnArgs) -> Options {
         let capped = |size: Size| u32::try_from(size.0.max(1)).unwrap_or(u32::MAX);
-        let mut options = self.values.options();
-        options.memory_bytes = self.memory.map(|size| size.0);
-        options.codec = self.codec.0;
-        options.batch_rows = self.batch_rows.0;
-        options.message_bytes = self.message_bytes.0.map(capped);
-        options.message_bytes_max = self.message_bytes_max.0.map(capped);
-        options.window_batches = self.window.0;
-        options.streams = self.streams.0;
-        options.duplicate_columns = Some(columns.duplicate_columns);
-        options
+        Options {
+            memory_bytes: self.memory.map(|size| size.0),
+            codec: self.codec.0,
+            batch_rows: self.batch_rows.0,
+            message_bytes: self.message_bytes.0.map(capped),
+            message_bytes_max: self.message_bytes_max.0.map(capped),
+            window_batches: self.window.0,
+            streams: self.streams.0,
+            duplicate_columns: Some(columns.duplicate_columns),
+            ..self.values.options()
+        }
     }
 }
 

@@ -30,15 +30,21 @@ pub(crate) struct ValueArgs {
 impl ValueArgs {
     /// The options of a transfer with these rules.
     pub(crate) fn options(self) -> Options {
-        let mut options = Options::default();
-        options.numeric = self.numeric.and_then(|Numeric(given)| given);
-        options.infinite = self.infinite.map(|Infinite(given)| given);
-        options
+        self.options_with(NumericRule::RESULT)
     }
 
     /// How tables of a node are read.
     pub(crate) fn table_options(self) -> ReadOptions {
-        self.options().read_options(NumericRule::TABLE)
+        self.options_with(NumericRule::TABLE).read_options(NumericRule::TABLE)
+    }
+
+    /// `decimal` is what `--numeric decimal` means.
+    fn options_with(self, decimal: NumericRule) -> Options {
+        Options {
+            numeric: self.numeric.map(|Numeric(given)| given.unwrap_or(decimal)),
+            infinite: self.infinite.map(|Infinite(given)| given),
+            ..Options::default()
+        }
     }
 
     /// Takes `numeric=...` or `infinite=...` of a URI, which goes before what was given; says whether it was one of them.

@@ -95,6 +95,27 @@ async fn what_is_copied_is_there_whole_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_failed_result_stays_failed() {
+    let server = Postgres::start();
+    server
+        .psql("create view broken as select 1::bigint / (70000 - g) as n from generate_series(1, 100000) g");
+    let mut connection = connect(&location(server.uri()), &Options::default()).await.expect("opened");
+    let mut result = connection.query("select n from broken").await.expect("answered");
+    let mut rows = 0;
+    let error = loop {
+        match result.next().await {
+            Ok(batch) => rows += batch.expect("an error before the end").num_rows() as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.kind, error.rows), (ErrorKind::Source, Some(rows)), "{error}");
+    let again = result.next().await.expect_err("the same error");
+    assert_eq!((again.message, again.rows), (error.message, error.rows));
+    let error = connect_all(&[], &Options::default()).await.err().expect("no place");
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+}
+
+#[tokio::test]
 async fn a_dropped_result_is_cancelled_at_its_source() {
     let server = Postgres::start();
     let mut connection = connect(&location(server.uri()), &Options::default()).await.expect("opened");

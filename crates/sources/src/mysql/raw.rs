@@ -20,7 +20,6 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::kill::{Mark, kill};
 use crate::Fetched;
-use crate::bulk::Bulk;
 use crate::tls::{self, Socket, Verify};
 
 /// Free space offered to every read of the socket.
@@ -60,7 +59,7 @@ pub(super) struct Raw {
     opts: Opts,
     /// The server's number of this connection.
     id: u32,
-    /// By which it can be cancelled.
+    /// The lock by which its statements are cancelled.
     mark: Option<Mark>,
     /// Whether the server knows what we can read.
     introduced: bool,
@@ -79,7 +78,7 @@ impl Raw {
             None => {
                 let tcp = TcpStream::connect((opts.ip_or_hostname(), opts.tcp_port())).await?;
                 tcp.set_nodelay(opts.tcp_nodelay())?;
-                Box::new(Bulk::new(tcp))
+                Box::new(tcp)
             }
         };
         let mut codec = PacketCodec::default();

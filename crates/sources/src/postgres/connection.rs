@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -55,6 +56,7 @@ pub(super) struct Described {
 /// A logged-in connection. Dropped while a statement runs on it, it has that cancelled.
 pub(super) struct Connection {
     socket: Box<dyn Socket>,
+    rows_expected: Arc<AtomicBool>,
     read: BytesMut,
     write: BytesMut,
     config: Arc<Config>,
@@ -81,9 +83,11 @@ impl Connection {
     /// connections, [`SourceError::Login`] when it refuses this one.
     pub(super) async fn open(config: &Arc<Config>) -> Result<Self> {
         let work = async {
-            let socket = dial(config).await?;
+            let rows_expected = Arc::default();
+            let socket = dial(config, &rows_expected).await?;
             let mut connection = Self {
                 socket,
+                rows_expected,
                 read: BytesMut::with_capacity(2 * READ_BYTES),
                 write: BytesMut::new(),
                 config: config.clone(),
@@ -239,6 +243,11 @@ impl Connection {
     /// Bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Whether the rows of a result follow, of which many may be read at once.
+    pub(super) fn expect_rows(&self, expected: bool) {
+        self.rows_expected.store(expected, Ordering::Relaxed);
     }
 
     /// Whatever has arrived and was not consumed.
@@ -604,7 +613,7 @@ enum Authentication {
 /// connection only.
 async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> Result<(), String> {
     let work = async {
-        let mut socket = dial(&config).await.map_err(|e| e.to_string())?;
+        let mut socket = dial(&config, &Arc::default()).await.map_err(|e| e.to_string())?;
         let mut request = BytesMut::new();
         frontend::cancel_request(process, secret, &mut request);
         let sent = async {
@@ -653,7 +662,10 @@ fn version_number(text: &str) -> u32 {
 
 /// A socket to the server, encrypted as `sslmode` asks. Boxed, for TLS
 /// handshakes are large futures.
-fn dial(config: &Config) -> BoxFuture<'_, Result<Box<dyn Socket>>> {
+fn dial<'a>(
+    config: &'a Config,
+    rows_expected: &'a Arc<AtomicBool>,
+) -> BoxFuture<'a, Result<Box<dyn Socket>>> {
     Box::pin(async move {
         let fail = |e: io::Error| cant_connect(config, e.to_string(), Some(e));
         let host = match &config.host {
@@ -667,7 +679,7 @@ fn dial(config: &Config) -> BoxFuture<'_, Result<Box<dyn Socket>>> {
         tcp.set_nodelay(true).map_err(fail)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
         socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive).map_err(fail)?;
-        let mut tcp = Bulk::new(tcp);
+        let mut tcp = Bulk::new(tcp, rows_expected.clone());
         if config.ssl_mode == SslMode::Disable {
             return Ok(Box::new(tcp) as Box<dyn Socket>);
         }

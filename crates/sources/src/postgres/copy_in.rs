@@ -23,9 +23,8 @@ use super::types::{Kind, Types};
 use crate::columns::check_names;
 use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode, Written};
 
-/// Rows are sent once they have this many bytes. The server gathers a message before it reads it: small ones stay in its
-/// processor's cache.
-const SEND_BYTES: usize = 16 << 10;
+/// Rows are sent once they have this many bytes.
+const SEND_BYTES: usize = 128 << 10;
 /// Of one message; the server takes up to 1 GiB.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// What binary COPY begins with: signature, flags, length of the extension.

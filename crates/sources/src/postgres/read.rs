@@ -194,7 +194,7 @@ async fn read(
         Work::Whole(sql) => {
             // The end of the transaction rides along: no round trip of its own.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
-            if let Err(Dropped) = rows(connection, gathered, shared, sender, None).await? {
+            if let Err(Dropped) = expected_rows(connection, gathered, shared, sender, None).await? {
                 return Ok(Err(Dropped));
             }
             connection.until_ready(|_| Ok(())).await?;
@@ -206,7 +206,7 @@ async fn read(
                 let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;
                 let start = Some(parts.start(part));
-                if let Err(Dropped) = rows(connection, gathered, shared, sender, start).await? {
+                if let Err(Dropped) = expected_rows(connection, gathered, shared, sender, start).await? {
                     return Ok(Err(Dropped));
                 }
             }
@@ -239,6 +239,20 @@ enum Pause {
     /// A row of so many bytes.
     TooLarge(usize),
     OtherMessage,
+}
+
+/// As [`rows`], with fewer wake-ups where they are many.
+async fn expected_rows(
+    connection: &mut Connection,
+    gathered: &mut Gathered,
+    shared: &Shared,
+    sender: &Sender,
+    start: Option<String>,
+) -> Result<Result<(), Dropped>> {
+    connection.expect_rows(true);
+    let taken = rows(connection, gathered, shared, sender, start).await;
+    connection.expect_rows(false);
+    taken
 }
 
 /// Takes the rows of one statement, to its `ReadyForQuery`. Of a part of a table `start` is where it

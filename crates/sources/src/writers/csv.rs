@@ -120,5 +120,11 @@ mod tests {
         check("two\nlines", "\"two\nlines\"");
         check("\\.", "\"\\.\"");
         check("naïve ☃", "naïve ☃");
+        check("a\rb", "\"a\rb\"");
+        let mut line = Vec::new();
+        for text in ["", "\\.", "plain"] {
+            push_value(&mut line, text, true);
+        }
+        assert_eq!(line, b"\"\"\"\\.\"plain");
     }
 }

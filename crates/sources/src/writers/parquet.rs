@@ -13,9 +13,6 @@ use crate::{Result, SourceError};
 
 /// Most rows in a row group, whatever their size.
 const ROW_GROUP_ROWS: usize = 1 << 20;
-/// A row group has so many bytes of rows for each column, however little memory there is. What the footer says of each
-/// chunk is held until the end of the file (some 700 bytes), and read before anything else.
-const CHUNK_BYTES_MIN: usize = 256 << 10;
 /// Smallest and largest page and dictionary of a column.
 const PAGE_BYTES_MIN: usize = 16 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -70,9 +67,9 @@ pub(super) struct Parquet {
     stand_in: StandIn,
     /// A row group is written once it holds this much.
     flush_bytes: usize,
-    /// But not before it has so many bytes of rows, as they were given.
-    group_bytes_min: usize,
-    group_bytes: usize,
+    /// And once it has this much of encoded rows. What each column holds before its first row may be more than the
+    /// budget, and a row group for every few rows makes a footer of many megabytes, which is held to the end.
+    encoded_bytes_min: usize,
 }
 
 impl Parquet {
@@ -97,7 +94,7 @@ impl Parquet {
             .set_created_by(concat!("lightship ", env!("CARGO_PKG_VERSION")).into())
             .build();
         let writer = ArrowWriter::try_new(output, stand_in.schema().clone(), Some(properties))?;
-        Ok(Self { writer, stand_in, flush_bytes, group_bytes_min: columns * CHUNK_BYTES_MIN, group_bytes: 0 })
+        Ok(Self { writer, stand_in, flush_bytes, encoded_bytes_min: flush_bytes / 2 })
     }
 }
 
@@ -106,18 +103,14 @@ impl BatchWriter for Parquet {
         let batch = self.stand_in.apply(batch)?;
         // In slices, so that one large batch does not overrun the budget before it is looked at.
         let slice_bytes = (self.flush_bytes / 4).max(1);
-        let bytes = batch_bytes(&batch);
-        let slices = bytes.div_ceil(slice_bytes).max(1);
+        let slices = batch_bytes(&batch).div_ceil(slice_bytes).max(1);
         let slice_rows = batch.num_rows().div_ceil(slices).max(1);
         for start in (0..batch.num_rows()).step_by(slice_rows) {
             let rows = slice_rows.min(batch.num_rows() - start);
             self.writer.write(&batch.slice(start, rows))?;
-            self.group_bytes += bytes / slices;
-            if self.writer.memory_size() >= self.flush_bytes && self.group_bytes >= self.group_bytes_min {
+            let encoded_bytes = self.writer.in_progress_size();
+            if self.writer.memory_size() >= self.flush_bytes && encoded_bytes >= self.encoded_bytes_min {
                 self.writer.flush()?;
-            }
-            if self.writer.in_progress_rows() == 0 {
-                self.group_bytes = 0;
             }
         }
         Ok(())

@@ -40,7 +40,7 @@ enum Values<'a> {
 /// What became of a value.
 pub(super) enum Value<'a> {
     Null,
-    /// It has been appended: digits and signs, nothing that needs quotes.
+    /// It has been appended: a number, a date or a time, which never need quotes.
     Appended,
     /// It is to be appended, in quotes where it needs them.
     Text(&'a str),
@@ -85,8 +85,8 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Appends the value of a row to a line, unless it is NULL or a text; `text` is where one is put, if it has
-    /// to be.
+    /// Appends the value of a row to a line, unless it is NULL or a text. `text` is the buffer of a text that has to be
+    /// made.
     ///
     /// # Errors
     /// When there is no text for it, such as for a time after all calendars.
@@ -309,7 +309,8 @@ mod tests {
             shift in 0_u32..64,
         ) {
             let numbers: Vec<i64> = numbers.iter().map(|number| number >> shift).collect();
-            let wide: Vec<i128> = numbers.iter().map(|&n| i128::from(n) * i128::from(n) % 10_i128.pow(38)).collect();
+            let wide = |n: i64| i128::from(n) * i128::from(n.unsigned_abs()) % 10_i128.pow(38);
+            let wide: Vec<i128> = numbers.iter().map(|&n| wide(n)).collect();
             let all: [ArrayRef; 9] = [
                 Arc::new(Int16Array::from_iter_values(numbers.iter().map(|&n| n as i16))),
                 Arc::new(Int32Array::from_iter_values(numbers.iter().map(|&n| n as i32))),
