@@ -19,7 +19,7 @@ const QUERY_BYTES: u64 = 1 << 20;
 /// What each partition of a scan holds for a column of a file: of Parquet the page as stored, decompressed and decoded.
 /// Measured with lineitem of TPC-H: 16 columns, 4.6 MiB a query (`bench load`).
 const COLUMN_BYTES: u64 = 256 << 10;
-/// A scan of at most so many rows ends with its first batch.
+/// A scan limited to this many rows ends with its first batch.
 const FEW_ROWS: usize = 8192;
 /// What reading from a database holds: the batches of all its connections.
 const DATABASE_BYTES: u64 = 8 << 20;
@@ -30,8 +30,8 @@ const UNIT_BYTES: u64 = 1 << 10;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Load(Arc<AtomicUsize>);
 
-/// Memory for the rows that all queries read and send. A query for which there is none left waits for others to end, first
-/// come, first served.
+/// Memory for the rows that all queries read and send. When there is none left, queries wait
+/// for others to end, first come, first served.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     units: Arc<Semaphore>,
@@ -52,7 +52,7 @@ impl Room {
         u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).min((self.units_max / 2).max(1))
     }
 
-    /// Room for so many bytes, if there is some without waiting.
+    /// Room for this many bytes, if it is available without waiting.
     pub(crate) fn take_now(&self, bytes: u64) -> Option<Held> {
         self.units.clone().try_acquire_many_owned(self.units(bytes)).ok()
     }

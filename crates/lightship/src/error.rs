@@ -102,12 +102,12 @@ impl Error {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// At this of several places.
+    /// With the place where it happened, of several.
     pub(crate) fn at(self, place: &str) -> Self {
         Self { place: Some(place.to_owned()), ..self }
     }
 
-    /// After so many rows of the result.
+    /// With the number of rows that had arrived.
     pub(crate) fn after(self, rows: u64) -> Self {
         Self { rows: Some(rows), ..self }
     }

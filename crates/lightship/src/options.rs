@@ -84,7 +84,7 @@ impl Options {
         }
     }
 
-    /// The share of each of so many places.
+    /// The options for each of this many places, with its share of the memory.
     pub(crate) fn of_place(&self, places: usize) -> Result<PlaceOptions> {
         let memory = self.memory_bytes() / places.max(1) as u64;
         if memory < MEMORY_BYTES_MIN {

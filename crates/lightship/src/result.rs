@@ -58,8 +58,8 @@ impl Connection {
     /// Runs a query at all places at once. Each has to return columns of the same names, and of types that one
     /// type can hold without loss.
     ///
-    /// The order of rows within a place stays; between places there is none. Dropping the result cancels the
-    /// query everywhere.
+    /// Rows of one place keep their order; rows of different places are interleaved as they arrive. Dropping the result
+    /// cancels the query at all places.
     ///
     /// # Errors
     /// When a place refuses the query or is lost, or the columns don't fit.

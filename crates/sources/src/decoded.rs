@@ -82,7 +82,7 @@ impl Slices {
     }
 }
 
-/// Bytes that a value comes to, its dictionaries and runs as values; up to so many.
+/// The decoded size of values in bytes, counted down from a limit.
 pub fn value_bytes(array: &ArrayRef, row: usize, most: u64) -> u64 {
     let mut budget = Budget(most);
     budget.take(array, row, 1).map_or(most, |()| most - budget.0)
@@ -151,7 +151,7 @@ impl Budget {
         Some(())
     }
 
-    /// Takes what so many rows come to as values; nothing where there is not enough left.
+    /// Subtracts the decoded size of `rows` rows; `None` if not enough is left.
     fn take(&mut self, array: &ArrayRef, start: usize, rows: usize) -> Option<()> {
         let mut valid = (start..start + rows).filter(|&row| array.is_valid(row));
         match array.data_type() {

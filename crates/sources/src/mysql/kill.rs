@@ -26,7 +26,7 @@ pub(super) struct Mark(String);
 impl Mark {
     /// A mark that no other connection has.
     pub(super) fn new() -> Self {
-        // Each is seeded anew, from what the system gave the process at random.
+        // Each `RandomState` has keys from the system's source of randomness.
         let random = || RandomState::new().build_hasher().finish();
         Self(format!("lightship-{:016x}{:016x}", random(), random()))
     }

@@ -245,7 +245,7 @@ impl Connection {
         self.written
     }
 
-    /// Whether the rows of a result follow, of which many may be read at once.
+    /// Whether the rows of a result follow, which may be many: they are read with fewer wake-ups then.
     pub(super) fn expect_rows(&self, expected: bool) {
         self.rows_expected.store(expected, Ordering::Relaxed);
     }

@@ -194,7 +194,7 @@ async fn read(
         Work::Whole(sql) => {
             // The end of the transaction rides along: no round trip of its own.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
-            if let Err(Dropped) = expected_rows(connection, gathered, shared, sender, None).await? {
+            if let Err(Dropped) = rows(connection, gathered, shared, sender, None).await? {
                 return Ok(Err(Dropped));
             }
             connection.until_ready(|_| Ok(())).await?;
@@ -206,7 +206,7 @@ async fn read(
                 let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;
                 let start = Some(parts.start(part));
-                if let Err(Dropped) = expected_rows(connection, gathered, shared, sender, start).await? {
+                if let Err(Dropped) = rows(connection, gathered, shared, sender, start).await? {
                     return Ok(Err(Dropped));
                 }
             }
@@ -236,23 +236,9 @@ fn malformed(connection: &Connection, reason: &str) -> SourceError {
 enum Pause {
     Full,
     NoWholeMessage,
-    /// A row of so many bytes.
+    /// The next row has this many bytes, more than is allowed.
     TooLarge(usize),
     OtherMessage,
-}
-
-/// As [`rows`], with fewer wake-ups where they are many.
-async fn expected_rows(
-    connection: &mut Connection,
-    gathered: &mut Gathered,
-    shared: &Shared,
-    sender: &Sender,
-    start: Option<String>,
-) -> Result<Result<(), Dropped>> {
-    connection.expect_rows(true);
-    let taken = rows(connection, gathered, shared, sender, start).await;
-    connection.expect_rows(false);
-    taken
 }
 
 /// Takes the rows of one statement, to its `ReadyForQuery`. Of a part of a table `start` is where it
@@ -264,6 +250,7 @@ async fn rows(
     sender: &Sender,
     start: Option<String>,
 ) -> Result<Result<(), Dropped>> {
+    connection.expect_rows(true);
     let mut taken: u64 = 0;
     let row_bytes_max = shared.wanted.options.row_bytes_max;
     loop {
@@ -314,7 +301,10 @@ async fn rows(
                 let frame = connection.frame_or_row().await.map_err(|e| lost(connection, e))?;
                 let Some(frame) = frame else { continue };
                 match frame.tag {
-                    b'Z' => return Ok(Ok(())),
+                    b'Z' => {
+                        connection.expect_rows(false);
+                        return Ok(Ok(()));
+                    }
                     b'E' => {
                         return Err(connection.server_error(&frame.body, shared.rows.load(Ordering::Relaxed)));
                     }
