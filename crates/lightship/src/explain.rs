@@ -10,8 +10,8 @@ use crate::{Error, ErrorKind, Result, node};
 /// What a node says of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Explanation {
-    /// A query of a cluster: stages, nodes, and what went between them; and the same as the node's own JSON.
-    Distributed(Explained, String),
+    /// A query of a cluster: stages, nodes, and what went between them.
+    Distributed(Explained),
     /// A query of a single node: the names of its plans and the plans, in DataFusion's words.
     Plans(Vec<(String, String)>),
 }
@@ -46,5 +46,5 @@ pub async fn explain(location: &Location, sql: &str, analyze: bool) -> Result<Ex
     let explained = serde_json::from_str(&text).map_err(|error| {
         Error::new(ErrorKind::Internal, format!("an explanation that can't be read: {error}"))
     })?;
-    Ok(Explanation::Distributed(explained, text))
+    Ok(Explanation::Distributed(explained))
 }

@@ -45,8 +45,8 @@
 //! [`Options`] and [`Report`] serialise with serde. A result or a future that is dropped before its end cancels the query at
 //! its source.
 //!
-//! For nodes, the token is read from `LIGHTSHIP_TOKEN` if the URI has none, and what transfers took is kept for the
-//! plans of later ones, in `LIGHTSHIP_PROFILES` or `~/.local/state/lightship/profiles`.
+//! The token for a node is read from `LIGHTSHIP_TOKEN` if the URI has none. The figures of each transfer from a node are
+//! kept in `LIGHTSHIP_PROFILES` or `~/.local/state/lightship/profiles`, and used to plan later transfers.
 
 mod columns;
 mod copy;

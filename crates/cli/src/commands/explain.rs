@@ -35,8 +35,10 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) async fn cmd_explain(args: ExplainArgs, json: bool) -> Result<(), CliError> {
     let text = match (explain(&Location::parse(&args.uri)?, &args.sql, args.analyze).await?, json) {
-        (Explanation::Distributed(_, text), true) => format!("{text}\n"),
-        (Explanation::Distributed(explained, _), false) => show(&explained),
+        (Explanation::Distributed(explained), true) => {
+            serde_json::to_string(&explained).map_err(|e| CliError::internal(e.to_string()))? + "\n"
+        }
+        (Explanation::Distributed(explained), false) => show(&explained),
         (Explanation::Plans(plans), true) => {
             let plans: serde_json::Map<_, _> =
                 plans.into_iter().map(|(name, plan)| (name, plan.into())).collect();

@@ -49,9 +49,9 @@ impl LineFormat for Csv {
     }
 
     fn encode(&self, batch: &RecordBatch, pieces: &mut Pieces) -> Result<()> {
-        let columns: Vec<Texts<'_>> =
-            batch.columns().iter().map(|c| Texts::new(c)).collect::<Result<_, _>>()?;
-        let columns: Vec<_> = columns.into_iter().map(|texts| (texts.has_none_of(SPECIAL), texts)).collect();
+        let columns = batch.columns().iter().map(|column| Texts::new(column));
+        let columns = columns.map(|texts| texts.map(|texts| (texts.has_none_of(SPECIAL), texts)));
+        let columns: Vec<_> = columns.collect::<Result<_, _>>()?;
         let is_single = columns.len() == 1;
         let mut text = String::new();
         for row in 0..batch.num_rows() {
