@@ -1,4 +1,4 @@
-"""Runs SQL statements in DuckDB, with the scanner of PostgreSQL loaded: duckdb_job.py STATEMENT..."""
+"""Runs SQL statements in DuckDB, with the PostgreSQL scanner loaded: duckdb_job.py STATEMENT..."""
 
 import sys
 

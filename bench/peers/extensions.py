@@ -1,4 +1,4 @@
-"""DuckDB with extensions as they come in their packages; it checks their signatures."""
+"""DuckDB with extensions from their Python packages; DuckDB checks their signatures."""
 
 import glob
 import importlib

@@ -8,7 +8,7 @@ from peer import measure
 
 address, port, rows, codec = sys.argv[1:]
 client = flight.connect(f"grpc://{address}:{port}")
-# The first call opens the connection; it is not what is measured.
+# The first call opens the connection and is not measured.
 client.wait_for_available()
 
 

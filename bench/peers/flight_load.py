@@ -1,4 +1,4 @@
-"""Many Arrow Flight clients at once, and one that asks for a row meanwhile: flight_load.py PORT CLIENTS BATCH_ROWS."""
+"""Many Arrow Flight clients at once, and one that repeats a query of one row meanwhile: flight_load.py PORT CLIENTS BATCH_ROWS."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ port, clients, batch_rows = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
 
 def connect():
-    # Without an option of its own, clients of one process share a connection.
+    # Without this option, clients of one process share a connection.
     client = flight.FlightClient(f"grpc://127.0.0.1:{port}", generic_options=[("grpc.use_local_subchannel_pool", 1)])
     client.wait_for_available()
     return client

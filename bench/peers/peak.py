@@ -1,4 +1,4 @@
-"""Runs a command and prints the most memory that it held: peak.py COMMAND..."""
+"""Runs a command and prints its time and peak memory: peak.py COMMAND..."""
 
 import json
 import resource

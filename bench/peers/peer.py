@@ -1,11 +1,11 @@
-"""What the peers' programs share: the line of JSON they end with."""
+"""Shared by the peers' programs: the line of JSON that they print at the end."""
 
 import json
 import time
 
 
 def peak_memory_bytes():
-    """Most memory that this process has held (VmHWM)."""
+    """Peak memory of this process (VmHWM)."""
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("VmHWM:"):
@@ -14,7 +14,7 @@ def peak_memory_bytes():
 
 
 def measure(work):
-    """Times `work`, which returns (rows, bytes), and prints what came of it."""
+    """Times `work`, which returns (rows, bytes), and prints the result."""
     began = time.perf_counter()
     rows, size = work()
     seconds = time.perf_counter() - began

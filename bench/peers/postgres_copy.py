@@ -1,4 +1,4 @@
-"""COPY BINARY, bytes counted and thrown away: postgres_copy.py URI TABLE."""
+"""Reads a table with COPY BINARY, and counts and discards the bytes: postgres_copy.py URI TABLE."""
 
 import sys
 

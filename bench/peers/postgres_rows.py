@@ -1,4 +1,4 @@
-"""Reads a table as rows of Python through a server-side cursor: postgres_rows.py URI TABLE [ROWS]."""
+"""Reads a table as Python rows through a server-side cursor: postgres_rows.py URI TABLE [ROWS]."""
 
 import sys
 

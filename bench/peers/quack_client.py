@@ -22,6 +22,6 @@ def read(sql):
     return rows, size
 
 
-# The first query opens the connection; it is not what is measured.
+# The first query opens the connection and is not measured.
 read("select 1")
 measure(lambda: read("from t"))

@@ -1,6 +1,6 @@
 """Serves one Parquet file from DuckDB's memory over Quack: quack_server.py FILE ADDRESS.
 
-Prints its port once it listens.
+Prints its port when it listens.
 """
 
 import socket
@@ -14,7 +14,7 @@ TOKEN = "benchmark"
 path, address = sys.argv[1:]
 database = connect("httpfs", "quack")
 database.execute(f"create table t as from read_parquet('{path}')")
-# It takes no port 0: a port that is free when asked for.
+# It does not accept port 0, so take a port that is free now.
 with socket.socket() as free:
     free.bind((address, 0))
     port = free.getsockname()[1]

@@ -1,5 +1,5 @@
-"""Runs queries over the Parquet files of a folder, to their last row, and prints what they took:
-queries.py duckdb|datafusion FOLDER QUERIES, the last of which is a file with a JSON list.
+"""Runs queries over the Parquet files of a folder, to their last row, and prints the time:
+queries.py duckdb|datafusion FOLDER QUERIES. QUERIES is a file with a JSON list.
 """
 
 import glob

@@ -1,4 +1,4 @@
-//! Contenders in turns.
+//! Contenders that run in turns.
 
 use crate::Result;
 use crate::results::{Figure, Place, Run};
@@ -19,7 +19,7 @@ impl<'a> Contender<'a> {
         Self { name: name.into(), rounds_max: u32::MAX, measure: Box::new(measure) }
     }
 
-    /// Runs no more often than this, and never uncounted.
+    /// Limits the number of rounds, and skips the warm-up run.
     pub(crate) fn rounds_max(self, rounds: u32) -> Self {
         Self { rounds_max: rounds, ..self }
     }
@@ -32,7 +32,7 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Runs those that are wanted: all of them once uncounted, then in turns.
+    /// Runs the wanted contenders in turns, after one warm-up round that does not count.
     pub(crate) fn run(mut self, settings: &Settings, place: &Place) -> Result<Vec<Run>> {
         self.contenders.retain(|contender| settings.wants(&contender.name));
         let mut runs = Vec::new();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_asked_for_run_and_a_failure_names_its_contender() {
+    fn only_wanted_contenders_run_and_an_error_names_its_contender() {
         let failing =
             || vec![Contender::new("x", || Err("broken".into())), Contender::new("y", || Ok(vec![]))];
         let run = |only: &[&str]| {

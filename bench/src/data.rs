@@ -17,19 +17,19 @@ use tokio::runtime::Runtime;
 
 use crate::{Error, Result, places};
 
-/// Rows of a batch where it does not matter: large enough for all message sizes in use.
+/// Rows of a batch unless a benchmark varies them: enough for all message sizes in use.
 pub(crate) const BATCH_ROWS: usize = 65_536;
-/// Of the wide tables at scale 1: about as many bytes of Arrow as lineitem has.
+/// Rows of the wide tables at scale 1: about as many bytes of Arrow as lineitem has.
 const ACS_ROWS: f64 = 2_250_000.0;
 const AIRLINE_ROWS: f64 = 1_700_000.0;
 const SEED: u64 = 1;
 
 type Batches = Box<dyn Iterator<Item = RecordBatch> + Send>;
 
-/// A table to ship.
+/// A table to transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Data {
-    /// TPC-H's, 16 columns without NULL.
+    /// TPC-H's lineitem: 16 columns without NULL.
     Lineitem,
     /// In the shape of the American Community Survey: 274 columns, 16% NULL.
     Acs,
@@ -40,7 +40,7 @@ pub(crate) enum Data {
 impl Data {
     pub(crate) const ALL: [Self; 3] = [Self::Lineitem, Self::Acs, Self::Airline];
 
-    /// Its Parquet file, made if it is not there.
+    /// Its Parquet file, created if it is missing.
     pub(crate) fn file(self, scale: f64) -> Result<DataFile> {
         let path = match self {
             Self::Lineitem => {
@@ -71,7 +71,7 @@ impl FromStr for Data {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|data| data.to_string() == name);
-        known.ok_or_else(|| format!("no data set `{name}`"))
+        known.ok_or_else(|| format!("unknown data set `{name}`"))
     }
 }
 
@@ -88,7 +88,7 @@ impl DataFile {
         self.path.display().to_string()
     }
 
-    /// The same rows as CSV with a header, made if it is not there.
+    /// The same rows as CSV with a header, created if it is missing.
     pub(crate) fn csv(&self) -> Result<PathBuf> {
         let path = self.path.with_extension("csv");
         if !path.exists() {
@@ -106,7 +106,7 @@ pub(crate) fn read(path: &Path, batch_rows: usize) -> Result<(SchemaRef, Vec<Rec
     Ok((schema, batches.collect::<Result<_>>()?))
 }
 
-/// A file's rows, one batch after the other.
+/// A file's rows, batch by batch.
 pub(crate) fn open(
     path: &Path,
     batch_rows: usize,
@@ -117,7 +117,7 @@ pub(crate) fn open(
     Ok((schema, reader.map(|batch| batch.map_err(Error::from))))
 }
 
-/// So many rows of so many random bytes.
+/// A table of `rows` rows with `row_bytes` random bytes each.
 pub(crate) fn records(row_bytes: u64, rows: u64) -> Result<DataFile> {
     let path = places::data().join(format!("records-{row_bytes}-{rows}.parquet"));
     if !path.exists() {
@@ -157,7 +157,7 @@ fn made(data: Data, scale: f64, batches: impl FnOnce() -> Batches) -> Result<Pat
     Ok(path)
 }
 
-/// The file gets its name once it is whole.
+/// Writes a file, which appears under its name only when it is complete.
 fn write(
     path: &Path,
     format: Format,

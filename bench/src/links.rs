@@ -1,4 +1,4 @@
-//! Links between two hosts of this machine, and what went over them.
+//! Links between two hosts on this machine, and the bytes that went over them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,15 +7,15 @@ use lab::{Host, Lab, LabError, Link, Measured, Pair};
 
 use crate::{Error, Result};
 
-/// A measurement that a busy moment has spoilt is made again, at most so often.
+/// How often a link is measured at most: a busy machine can spoil a measurement.
 const VERIFY_MAX: u32 = 3;
 
-/// Two hosts joined by a link that was measured.
+/// Two hosts joined by a measured link.
 pub(crate) struct Course {
     pair: Pair,
-    /// The link as it was asked for.
+    /// The link as requested.
     pub(crate) link: String,
-    /// What it was measured at.
+    /// The measurement, as text.
     pub(crate) measured: String,
 }
 
@@ -29,12 +29,12 @@ impl Course {
         Ok(Self { pair, link: link.to_owned(), measured })
     }
 
-    /// Makes the link another one while it is in use.
+    /// Changes the link while it is in use.
     pub(crate) fn reshape(&self, link: &str) -> Result<()> {
         Ok(self.pair.reshape(&link.parse()?)?)
     }
 
-    /// TCP's congestion control on both hosts, for connections made from now on.
+    /// Sets TCP's congestion control on both hosts, for new connections.
     pub(crate) fn congestion_control(&self, name: &str) -> Result<()> {
         for host in [self.near(), self.far()] {
             let set = host.run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name));
@@ -53,7 +53,7 @@ impl Course {
         &self.pair.b
     }
 
-    /// Where the client finds the server.
+    /// The server's address for the client.
     pub(crate) fn far_address(&self) -> String {
         match self.far().address() {
             IpAddr::V6(address) => format!("[{address}]"),
@@ -61,9 +61,9 @@ impl Course {
         }
     }
 
-    /// What `work` returns, and the bytes that the near host received meanwhile,
-    /// headers of all layers included. On the local link these are all bytes over
-    /// this machine's loopback, whoever sent them.
+    /// Returns the result of `work` and the bytes that the near host received meanwhile, headers of
+    /// all layers included. On the local link it counts all bytes over this machine's loopback, those
+    /// of other processes too.
     pub(crate) fn received<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
         let before = self.received_bytes()?;
         let done = work()?;
@@ -73,7 +73,7 @@ impl Course {
     fn received_bytes(&self) -> Result<u64> {
         let table = self.near().run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
         let local = self.pair.a.link() == &Link::Local;
-        received_bytes(&table, local).ok_or_else(|| Error::from("/proc/net/dev has other columns than known"))
+        received_bytes(&table, local).ok_or_else(|| Error::from("/proc/net/dev has unexpected columns"))
     }
 }
 
@@ -87,7 +87,7 @@ fn verify(pair: &Pair) -> Result<Measured> {
     Ok(pair.verify()?)
 }
 
-/// What stands beside a figure: the way that results take, and what is not as asked.
+/// Describes a measured link in the direction of results, and how it differs from the request.
 pub(crate) fn summary(measured: &Measured) -> String {
     let Measured { mbit_per_s, rtt_ms, loss, left_out, .. } = measured;
     let mut parts = vec![
@@ -101,7 +101,7 @@ pub(crate) fn summary(measured: &Measured) -> String {
     format!("measured {}", parts.join(", "))
 }
 
-/// Bytes received, of the loopback or of all others.
+/// Bytes received by the loopback, or by all other interfaces.
 pub(crate) fn received_bytes(table: &str, loopback: bool) -> Option<u64> {
     let interfaces = table.lines().filter_map(|line| line.split_once(':'));
     let wanted = interfaces.filter(|(name, _)| (name.trim() == "lo") == loopback);
@@ -113,7 +113,7 @@ mod tests {
     use super::received_bytes;
 
     #[test]
-    fn the_bytes_of_an_interface_are_the_first_count() {
+    fn received_bytes_are_the_first_count_of_an_interface() {
         let table = "Inter-|   Receive                            |  Transmit\n \
                      face |bytes    packets errs drop|bytes\n    lo: 100 2 0 0 300\n  veth0: 70 1 0 0 5\n  veth1:1 1 0 0 5";
         assert_eq!(received_bytes(table, true), Some(100));

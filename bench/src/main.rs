@@ -1,14 +1,12 @@
-//! Side-by-side measurements: ours and the peers in one run, in turns, on one
-//! machine.
+//! Side-by-side measurements: Lightship and its peers take turns in one run on one machine.
 //!
-//! Each benchmark ([`experiments`]) is one or more [`comparison::Comparison`]s:
-//! contenders that run A B C A B C. What came of each run is kept as CSV
-//! ([`results`]); from all of it the benchmark's section and plot are made
-//! ([`tables`], [`plot`], [`report`]). What is measured over a link runs on hosts
-//! of the lab ([`links`]), each part a process of its own: ours are the hidden
-//! command `part` ([`parts`]), the peers the programs in `bench/peers`.
+//! Each benchmark ([`experiments`]) is one or more [`comparison::Comparison`]s, whose contenders run
+//! A B C A B C. Each run is saved as a line of CSV ([`results`]). The benchmark's section and plots are
+//! made from all saved runs ([`tables`], [`plot`], [`report`]). Benchmarks over a link run on hosts of
+//! the lab ([`links`]), with one process for each part: Lightship's parts are the hidden command `part`
+//! ([`parts`]), the peers' are the programs in `bench/peers`.
 //!
-//! It asks for no conclusions: targets stand beside the figures, met or not.
+//! A report draws no conclusions: it shows targets beside the figures, whether they are met or not.
 
 mod comparison;
 mod data;
@@ -30,26 +28,26 @@ use clap::{Parser, Subcommand};
 use lightship_plot as plot;
 use settings::Settings;
 
-/// Whatever went wrong, for a person to read.
+/// Any error. Its text is shown to the user.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Compare Lightship with its peers on this machine
 ///
 /// Each benchmark writes NAME.csv (every run), NAME.svg, and its section of a page
-/// in docs/results. What needs the command measures target/release/lightship, which
-/// must be built; what runs over a link needs root, and `cargo run -p lab -- doctor`
-/// says what else. Data and the peers' Python environment are kept in target.
+/// in docs/results. Benchmarks of the command measure target/release/lightship, which
+/// must be built first. Benchmarks over a link need root; `cargo run -p lab -- doctor`
+/// lists what else they need. Data and the peers' Python environment are kept in target.
 #[derive(Parser)]
 #[command(after_long_help = "Examples:
-  bench memory-to-arrow                          as it is published
-  bench peers --link wan --only lightship flight one link, some contenders; the rest is kept
+  bench memory-to-arrow                          as published
+  bench peers --link wan --only lightship flight one link, some contenders; other results are kept
   bench codecs --rounds 1 --scale 0.01 --results /tmp/trial
-                                                 does it run at all?
+                                                 a quick trial: does it run at all?
 
-A run replaces its contenders' earlier figures at the same place and scale, and all
-figures of that place at another scale. Contenders are compared fairly only within
-one call: publish what ran together.")]
+A run replaces the earlier figures of its contenders at the same place and scale, and all
+figures of that place at any other scale. Only contenders of one run can be compared
+fairly: publish figures that were measured together.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,25 +55,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// From a node's memory to Arrow batches in a client: ours, Arrow Flight, a plain socket
+    /// From a node's memory to Arrow batches in a client: Lightship, Arrow Flight, a plain socket
     MemoryToArrow(Settings),
-    /// From PostgreSQL to Arrow batches: ours, DuckDB, ADBC, ConnectorX, and COPY as the floor
+    /// From PostgreSQL to Arrow batches: Lightship, DuckDB, ADBC, ConnectorX, and COPY as the floor
     PostgresToArrow(Settings),
-    /// Most memory that `fetch` and a node take for 1 GB and 10 GB of rows
+    /// Peak memory of `fetch` and of a node for 1 GB and 10 GB of rows
     FetchMemory(Settings),
-    /// 1 to 300 clients at once: throughput, small queries meanwhile, memory
+    /// 1 to 300 clients at once: throughput, latency of small queries meanwhile, memory
     Load(Settings),
-    /// From one place to another by one command, and TPC-H on one node: ours, psql, DuckDB, pgloader and others
+    /// Transfers by one command, and TPC-H on one node: Lightship, psql, DuckDB, pgloader and others
     Jobs(Settings),
-    /// The round trip of `select 1` against the engine alone
+    /// Round trip of `select 1` to a node, compared with the engine alone
     RoundTrip(Settings),
-    /// From memory over links: ours by codec, Arrow Flight, netcat, DuckDB Quack
+    /// From memory over links: Lightship with each codec, Arrow Flight, netcat, DuckDB Quack
     Peers(Settings),
-    /// From PostgreSQL over links: ours beside it, COPY, psycopg, ADBC, ConnectorX, DuckDB
+    /// From PostgreSQL over links: a Lightship node on its host, COPY, psycopg, ADBC, ConnectorX, DuckDB
     PeersPostgresql(Settings),
-    /// From MariaDB over links: ours beside it, its own client plain and compressed
+    /// From MariaDB over links: a Lightship node on its host, MariaDB's client plain and compressed
     PeersMariadb(Settings),
-    /// Every codec over every link with every data set, and `auto` against the best
+    /// Every codec over every link with every data set, and `auto` compared with the best
     Codecs(Settings),
     /// Messages of 2 KB to 100 MB, with and without compression
     ChunkSize(Settings),
@@ -83,33 +81,33 @@ enum Command {
     Columns(Settings),
     /// Encodings by Arrow type on one core: bytes, encoding, decoding
     Types(Settings),
-    /// Layouts of text by its width
+    /// Layouts of text, by width
     Strings(Settings),
-    /// Layouts of NULL by its share
+    /// Layouts of NULL, by the share of NULL
     Nulls(Settings),
     /// The same rows as Protocol Buffers
     Protobuf(Settings),
-    /// A million rows over round trips of 0.1 to 100 ms
+    /// A million rows over links with round trips of 0.1 to 100 ms
     Latency(Settings),
-    /// A million rows over 10 to 1000 Mbit/s
+    /// A million rows over links of 10 to 1000 Mbit/s
     Bandwidth(Settings),
-    /// Fetch size and message size: the grid, the model, its plans and the strategies
+    /// Fetch size and message size: a grid of sizes, the model, its plans, and fixed strategies
     Mind(Settings),
-    /// Over a link whose bandwidth changes halfway, beside an oracle
+    /// Over a link whose bandwidth changes halfway, compared with an oracle
     BandwidthCut(Settings),
-    /// Over a link that another flow begins to share halfway, beside fixed sizes
+    /// Over a link that another flow begins to share halfway, compared with fixed sizes
     CompetingFlow(Settings),
     /// One result over 1 to 8 connections, with and without loss
     Streams(Settings),
-    /// Links measured from another host, and a driver with a tuned fetch size
+    /// Links measured by `lightship calibrate`, and a driver with the fetch size of `lightship tune`
     Calibrate(Settings),
-    /// Transfers with and without anything known of the link
+    /// Transfers over a known and an unknown link
     ColdStart(Settings),
     /// Shuffles over overlays: forwards, time, policies, simulated and over sockets
     Overlay(Settings),
-    /// TPC-H over four nodes: ours between them, datafusion-distributed's gRPC
+    /// TPC-H over four nodes: Lightship's protocol between them, and datafusion-distributed's gRPC
     Shuffle(Settings),
-    /// The first four: the page docs/results/transfer.md
+    /// memory-to-arrow, postgres-to-arrow, fetch-memory and round-trip
     Transfer(Settings),
     /// One process of a benchmark
     #[command(hide = true, subcommand)]

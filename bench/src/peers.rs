@@ -1,5 +1,5 @@
-//! The peers: Python programs in `bench/peers`, in an environment of their own,
-//! and Debian's tools.
+//! The peers: Python programs in `bench/peers`, in a virtual environment, and tools from Debian's
+//! packages.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Makes the environment, unless it is there with just these packages.
+    /// Creates the environment, unless it exists with exactly these packages.
     pub(crate) fn install() -> Result<Self> {
         let folder = places::root().join("target/bench-venv");
         let python = folder.join("bin/python");
@@ -33,22 +33,22 @@ impl Peers {
         Ok(Self { python })
     }
 
-    /// Starts one of the programs on a host; `None` is here.
+    /// Starts one of the programs on a host; `None` is this host.
     pub(crate) fn spawn(&self, host: Option<&Host>, program: &str, arguments: &[&str]) -> Result<Process> {
         let [python, options @ ..] = &self.command(program)[..] else { return Err("no command".into()) };
         let arguments = arguments.iter().map(ToString::to_string);
         Process::spawn(host, python, options.iter().cloned().chain(arguments))
     }
 
-    /// The command of one of the programs.
+    /// The command line of one of the programs.
     pub(crate) fn command(&self, program: &str) -> Vec<String> {
         let program = places::root().join("bench/peers").join(program).display().to_string();
-        // Modules are not compiled into the checkout.
+        // `-B` keeps compiled modules out of the checkout.
         vec![self.python.display().to_string(), "-B".to_owned(), program]
     }
 }
 
-/// Packages whose names begin like this, as they were pinned.
+/// The pinned versions of the packages whose lines begin with one of the prefixes.
 pub(crate) fn versions(prefixes: &[&str]) -> Vec<String> {
     let wanted = |line: &&str| prefixes.iter().any(|prefix| line.starts_with(prefix));
     REQUIREMENTS.lines().filter(wanted).map(|line| line.replace("==", " ")).collect()
@@ -61,7 +61,7 @@ pub(crate) struct Tool {
     package: &'static str,
 }
 
-/// OpenBSD's netcat: the other one has other options.
+/// OpenBSD's netcat: the traditional one has different options.
 pub(crate) const NETCAT: Tool = Tool { program: "nc.openbsd", package: "netcat-openbsd" };
 pub(crate) const LZ4: Tool = Tool { program: "lz4", package: "lz4" };
 pub(crate) const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
@@ -69,10 +69,10 @@ pub(crate) const PSQL: Tool = Tool { program: "psql", package: "postgresql-clien
 pub(crate) const PGLOADER: Tool = Tool { program: "pgloader", package: "pgloader" };
 pub(crate) const MARIADB: Tool = Tool { program: "mariadb", package: "mariadb-client" };
 
-/// Checks that the tools are there, and returns the versions of their packages.
+/// Checks that the tools are installed, and returns the versions of their packages.
 ///
 /// # Errors
-/// Names all that are missing, and the command that installs them.
+/// When tools are missing: names them, and the command that installs them.
 pub(crate) fn tools(tools: &[Tool]) -> Result<Vec<String>> {
     let there = |tool: &Tool| {
         let path = std::env::var_os("PATH").unwrap_or_default();

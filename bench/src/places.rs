@@ -1,4 +1,4 @@
-//! Where things are: the checkout, its build products, the data, the results.
+//! Paths: the checkout, its build products, the data, the results.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,15 @@ pub(crate) fn results() -> PathBuf {
     root().join("docs/results")
 }
 
-/// The command that is measured, built beside this program.
+/// The measured command, built beside this program.
 pub(crate) fn lightship() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("lightship");
     if !path.exists() {
         let path = path.display();
-        return Err(format!("{path} is missing: cargo build --release -p lightship-cli -p bench").into());
+        return Err(format!(
+            "{path} is missing; build it with: cargo build --release -p lightship-cli -p bench"
+        )
+        .into());
     }
     Ok(path)
 }

@@ -1,4 +1,4 @@
-//! Processes that end with us, whatever happens, on hosts of the lab or here.
+//! Child processes, on hosts of the lab or on this host, that always end with this program.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 
 use crate::{Result, places};
 
-/// Of the times in `/proc/PID/stat`, on all platforms that Linux has today.
+/// Unit of the times in `/proc/PID/stat` on all of Linux's platforms.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A running process. It is killed on drop; when this program dies instead, the
-/// system kills it (Linux' parent death signal).
+/// A running process. Dropping it kills it; if this program dies first, the system kills it
+/// (Linux's parent death signal).
 pub(crate) struct Process {
     name: String,
     child: Child,
@@ -23,7 +23,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` on a host; `None` is here.
+    /// Starts `program` on a host; `None` is this host.
     pub(crate) fn spawn<A: AsRef<OsStr>>(
         host: Option<&Host>,
         program: impl AsRef<OsStr>,
@@ -45,7 +45,7 @@ impl Process {
         Ok(line.trim_end().to_owned())
     }
 
-    /// The line of JSON that it prints, once it has ended well.
+    /// The line of JSON that it prints. Fails unless the process ends successfully.
     pub(crate) fn result<T: DeserializeOwned>(mut self) -> Result<T> {
         let line = self.line()?;
         let status = self.child.wait()?;
@@ -55,7 +55,7 @@ impl Process {
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// All the JSON that it prints, once it has ended well.
+    /// All the JSON that it prints. Fails unless the process ends successfully.
     pub(crate) fn output(mut self) -> Result<serde_json::Value> {
         let mut text = String::new();
         self.stdout.read_to_string(&mut text)?;
@@ -66,21 +66,21 @@ impl Process {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// A figure of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
+    /// A field of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub(crate) fn memory_bytes(&self, field: &str) -> Result<u64> {
         memory_bytes(&self.child.id().to_string(), field)
     }
 
-    /// What all its threads have taken of the processors.
+    /// Processor time of all its threads.
     pub(crate) fn processor_seconds(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // Behind the name, which may hold anything, stand the state and ten more before the times (proc(5)).
+        // The name may contain anything. The state and ten more fields follow it, then the times (proc(5)).
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
         let ticks = fields.skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
         Ok(ticks / TICKS_PER_SECOND)
     }
 
-    /// Lets `VmHWM` begin anew at the present size.
+    /// Resets `VmHWM` to the current size.
     pub(crate) fn forget_peak(&self) -> Result<()> {
         Ok(std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?)
     }
@@ -88,13 +88,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only where it has ended already.
+        // Fails only if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Seconds that `program` takes from its start to its end, its output thrown away.
+/// Seconds from the start of `program` to its end. Its output is discarded.
 pub(crate) fn timed<A: AsRef<OsStr>>(
     host: Option<&Host>,
     program: &str,
@@ -108,7 +108,7 @@ pub(crate) fn timed<A: AsRef<OsStr>>(
     if status.success() { Ok(seconds) } else { Err(format!("{program} ended: {status}").into()) }
 }
 
-/// `setpriv` becomes the program itself: the process's number and memory are the program's.
+/// `setpriv` execs the program, so the process id and the memory are the program's.
 fn command<A: AsRef<OsStr>>(
     host: Option<&Host>,
     program: impl AsRef<OsStr>,
@@ -116,7 +116,7 @@ fn command<A: AsRef<OsStr>>(
 ) -> Command {
     let mut command = host.map_or_else(|| Command::new("setpriv"), |host| host.command("setpriv"));
     command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
-    // What this machine's user knows of links is no part of it, nor is what is found his.
+    // Benchmarks neither read nor change the user's link profiles.
     command.env("LIGHTSHIP_PROFILES", places::data().join("profiles"));
     command
 }
@@ -125,29 +125,29 @@ fn name(program: &OsStr) -> String {
     Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A figure of a process' status in bytes; `self` is this process.
+/// A field of a process's status in bytes; `self` is this process.
 pub(crate) fn memory_bytes(process: &str, field: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let number = line.and_then(|rest| rest.split_whitespace().next());
-    let kilobytes: u64 = number.ok_or_else(|| format!("no {field} of process {process}"))?.parse()?;
+    let kilobytes: u64 = number.ok_or_else(|| format!("process {process} has no {field}"))?.parse()?;
     Ok(kilobytes * 1024)
 }
 
-/// A node with one table, at a port of its own.
+/// A running node, at its own port.
 pub(crate) struct Node {
     pub(crate) process: Process,
     pub(crate) port: u16,
 }
 
 impl Node {
-    /// Starts one for `NAME=PLACE` and waits until it listens: on a host of the lab
-    /// for all that reach it, or here for this host.
+    /// Starts a node that serves `NAME=PLACE`, and waits until it listens: on all addresses of a lab
+    /// host, or on the loopback of this host.
     pub(crate) fn start(host: Option<&Host>, table: &str, in_memory: bool) -> Result<Self> {
         Self::start_with(host, table, in_memory, &[])
     }
 
-    /// With more arguments.
+    /// As [`Node::start`], with more arguments.
     pub(crate) fn start_with(
         host: Option<&Host>,
         table: &str,
@@ -158,7 +158,7 @@ impl Node {
         Self::serve(host, &arguments)
     }
 
-    /// With the Parquet files of a folder as its tables.
+    /// Starts a node with the Parquet files of a folder as its tables.
     pub(crate) fn start_folder(folder: &Path) -> Result<Self> {
         let mut arguments = Vec::new();
         for entry in std::fs::read_dir(folder)? {
@@ -182,11 +182,11 @@ impl Node {
         let mut process = Process::spawn(host, places::lightship()?, arguments)?;
         let line: serde_json::Value = serde_json::from_str(&process.line()?)?;
         let address = line["listening"][0].as_str().and_then(|address| address.rsplit_once(':'));
-        let (_, port) = address.ok_or("the node does not say where it listens")?;
+        let (_, port) = address.ok_or("the node did not print the address that it listens on")?;
         Ok(Self { port: port.parse()?, process })
     }
 
-    /// Its address for `lightship fetch` of this host.
+    /// Its URI for `lightship fetch` on this host.
     pub(crate) fn uri(&self) -> String {
         format!("lightship://127.0.0.1:{}", self.port)
     }

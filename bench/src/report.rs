@@ -1,4 +1,4 @@
-//! A benchmark on paper: a section of a page in the results' folder, and its plot.
+//! The report of a benchmark: a section of a page in the results folder, and its plots.
 
 use std::fs;
 use std::io::Write;
@@ -6,14 +6,14 @@ use std::io::Write;
 use crate::Result;
 use crate::settings::Settings;
 
-/// A page of the results: what is measured for one purpose.
+/// A page of results that belong together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Page {
-    /// Ours and the peers on one host.
+    /// Lightship and its peers on one host.
     Transfer,
-    /// The experiments of the source of the columnar protocol.
+    /// The experiments of the paper on columnar protocols.
     ColumnarProtocol,
-    /// Those of the thesis on fetch sizes.
+    /// The experiments of the thesis on fetch sizes.
     Mind,
     /// Shuffles between many nodes.
     Shuffle,
@@ -33,33 +33,33 @@ impl Page {
         match self {
             Self::Transfer => "# Transfers, side by side\n",
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
-            Self::Mind => "# Nobody sets a fetch size\n",
+            Self::Mind => "# Automatic fetch sizes\n",
             Self::Shuffle => "# Shuffles between many nodes\n",
         }
     }
 }
 
-/// What is written of a benchmark.
+/// The content of a report.
 pub(crate) struct Report<'a> {
-    /// Of the benchmark and its files.
+    /// Name of the benchmark and of its files.
     pub(crate) name: &'static str,
     pub(crate) page: Page,
     pub(crate) title: &'static str,
     /// What is measured, and how.
     pub(crate) text: String,
-    /// Tables, with what stands around them.
+    /// Tables, with the text around them.
     pub(crate) tables: Vec<String>,
-    /// Plots as SVG, and what they show.
+    /// Plots as SVG, each with a description.
     pub(crate) plots: Vec<(String, &'static str)>,
-    /// Versions of all that took part besides ours.
+    /// Versions of all other software that took part.
     pub(crate) versions: Vec<String>,
-    /// Load when it began.
+    /// Load average at the start.
     pub(crate) load: String,
     pub(crate) settings: &'a Settings,
 }
 
 impl Report<'_> {
-    /// Prints the section, and replaces that of an earlier run.
+    /// Prints the section, and writes it in place of the earlier one.
     pub(crate) fn publish(&self) -> Result<()> {
         let section = self.section();
         writeln!(std::io::stdout(), "{section}")?;
@@ -73,7 +73,7 @@ impl Report<'_> {
         Ok(fs::write(path, replace(&page, self.name, &section))?)
     }
 
-    /// The first has the name of the benchmark.
+    /// File name of a plot. The first has the name of the benchmark.
     fn plot_file(&self, index: usize) -> String {
         match index {
             0 => format!("{}.svg", self.name),
@@ -100,7 +100,7 @@ impl Report<'_> {
     }
 }
 
-/// The page with the section of `name` replaced, or put at its end.
+/// The page with the section of `name` replaced, or appended.
 fn replace(page: &str, name: &str, section: &str) -> String {
     let (open, close) = (format!("<!-- bench:{name} -->"), format!("<!-- /bench:{name} -->"));
     let marked = format!("{open}\n{section}\n{close}");
@@ -114,13 +114,13 @@ fn replace(page: &str, name: &str, section: &str) -> String {
     }
 }
 
-/// Processes that want a core, averaged over the last minute.
+/// The system's load average over the last minute.
 pub(crate) fn load() -> String {
     let averages = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     averages.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-/// Of the workspace: what is measured was built with this program.
+/// The workspace's version: the measured command is built together with this program.
 fn ours() -> String {
     format!("lightship {}", env!("CARGO_PKG_VERSION"))
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::replace;
 
     #[test]
-    fn a_section_replaces_its_own_and_no_other() {
+    fn a_section_replaces_only_its_own_benchmark() {
         let page = replace("# Results\n", "a", "first");
         let page = replace(&page, "b", "other");
         let page = replace(&page, "a", "second");

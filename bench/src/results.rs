@@ -1,4 +1,4 @@
-//! What came of all runs: kept as CSV, summed up as medians.
+//! The results of all runs: saved as CSV, summarised as medians.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,25 +9,25 @@ pub(crate) use lightship_plot::Summary;
 
 use crate::{Error, Result};
 
-/// What is measured of every run.
+/// A quantity that every run measures.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Figure {
     /// Name with unit.
     pub(crate) name: &'static str,
     /// Digits after the point.
     pub(crate) digits: usize,
-    /// Whether the table has least and most beside the median.
+    /// Whether the table shows minimum and maximum beside the median.
     pub(crate) range: bool,
 }
 
-/// Where a comparison was run.
+/// Where a comparison ran.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Place {
     /// A value for each dimension of the benchmark: a link, a data set.
     pub(crate) values: Vec<String>,
-    /// Multiple of the rows at scale 1; other scales can't be compared with it.
+    /// Rows as a multiple of scale 1. Figures of different scales can't be compared.
     pub(crate) scale: f64,
-    /// What else bears on the figures: what the link was measured at.
+    /// What else affects the figures, such as the measured speed of the link.
     pub(crate) note: String,
 }
 
@@ -44,15 +44,15 @@ pub(crate) struct Run {
     pub(crate) contender: String,
     /// From 1.
     pub(crate) round: u32,
-    /// One a figure.
+    /// One value per figure.
     pub(crate) values: Vec<f64>,
 }
 
-/// All runs of a benchmark, of this call and of earlier ones.
+/// All runs of a benchmark, of this invocation and of earlier ones.
 #[derive(Debug)]
 pub(crate) struct Results {
     path: PathBuf,
-    /// What the places of this benchmark differ in.
+    /// The dimensions in which the places of this benchmark differ.
     pub(crate) dimensions: &'static [&'static str],
     /// The first figure is the one that is compared.
     pub(crate) figures: &'static [Figure],
@@ -60,10 +60,10 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// What `folder/name.csv` holds; nothing where it is missing or of other columns.
+    /// Reads `folder/name.csv`. A file that is missing or has different columns counts as empty.
     ///
     /// # Errors
-    /// When it is there and can't be read.
+    /// When the file exists and can't be read.
     pub(crate) fn open(
         folder: &Path,
         name: &str,
@@ -83,8 +83,8 @@ impl Results {
         Ok(results)
     }
 
-    /// Takes the runs of one place instead of those that the same contenders had
-    /// there, and of all at another scale; and saves everything.
+    /// Adds the runs of one place and saves everything. They replace earlier runs of the same
+    /// contenders there, and all runs there at another scale.
     pub(crate) fn add(&mut self, runs: Vec<Run>) -> Result<()> {
         let Some(place) = runs.first().map(|run| run.place.clone()) else { return Ok(()) };
         let key = |run: &Run| (run.place.values.clone(), run.contender.clone());
@@ -94,7 +94,7 @@ impl Results {
             run.place.values != place.values || (run.place.scale == place.scale && !again(run))
         });
         self.runs.extend(runs);
-        // A contender that ran again keeps its row.
+        // A contender that ran again keeps its position.
         self.runs.sort_by_key(|run| order.iter().position(|known| *known == key(run)));
         self.save()
     }
@@ -114,7 +114,7 @@ impl Results {
         distinct(self.at(place).map(|run| run.contender.as_str()))
     }
 
-    /// What bears on the figures of a place: its scale, then its notes.
+    /// What affects the figures of a place: its scale, then its notes.
     pub(crate) fn notes<S: AsRef<str>>(&self, place: &[S]) -> Vec<String> {
         let scales = distinct(self.at(place).map(|run| format!("scale {}", run.place.scale)));
         let notes = self.at(place).map(|run| run.place.note.clone()).filter(|note| !note.is_empty());
@@ -127,13 +127,13 @@ impl Results {
         self.at(place).filter(|run| run.contender == contender).count()
     }
 
-    /// A figure of a contender at a place; not a number where it has not run.
+    /// A figure of a contender at a place; NaN if it has not run there.
     pub(crate) fn summary<S: AsRef<str>>(&self, place: &[S], contender: &str, figure: usize) -> Summary {
         let runs = self.at(place).filter(|run| run.contender == contender);
         Summary::of(runs.filter_map(|run| run.values.get(figure).copied()))
     }
 
-    /// A figure of a contender at all places that begin with these values: the sum of each round.
+    /// A figure of a contender, summed in each round over all places whose values begin with these.
     pub(crate) fn total<S: AsRef<str>>(&self, begin: &[S], contender: &str, figure: usize) -> Summary {
         let begins = |run: &&Run| {
             run.contender == contender
@@ -164,7 +164,9 @@ impl Results {
 
     fn run(&self, record: &csv::StringRecord) -> Result<Run> {
         let (values, rest) = (self.dimensions.len(), record.len().saturating_sub(self.figures.len()));
-        let field = |at: usize| record.get(at).ok_or_else(|| Error::from("a short line of CSV"));
+        let field = |at: usize| {
+            record.get(at).ok_or_else(|| Error::from("a line of the CSV file has too few fields"))
+        };
         let place = Place {
             values: record.iter().take(values).map(ToOwned::to_owned).collect(),
             scale: field(values)?.parse()?,
@@ -210,7 +212,7 @@ pub(crate) mod tests {
         Figure { name: "wire MB", digits: 0, range: false },
     ];
 
-    /// Runs over one link: of each contender, seconds by round.
+    /// Runs over one link: the seconds of each contender by round.
     pub(crate) fn runs(link: &str, scale: f64, seconds: &[(&str, &[f64])]) -> Vec<Run> {
         let place = Place { values: vec![link.into()], scale, note: format!("{link}, \"measured\"") };
         let of = |&(contender, seconds): &(&str, &[f64])| {
@@ -240,11 +242,11 @@ pub(crate) mod tests {
         assert_eq!(again.notes(&["lan"]), ["scale 1", "lan, \"measured\""]);
         assert_eq!(again.summary(&["lan"], "a, b", 1).median, 20.0);
         let other = Results::open(folder.path(), "trial", &["data"], FIGURES).expect("readable");
-        assert!(other.runs.is_empty(), "other columns, other results");
+        assert!(other.runs.is_empty(), "a file with different columns counts as empty");
     }
 
     #[test]
-    fn totals_are_sums_of_rounds() {
+    fn a_total_is_summed_by_round() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = open(folder.path());
         results.add(runs("lan", 1.0, &[("a", &[1.0, 2.0, 9.0]), ("b", &[5.0])])).expect("saved");
@@ -255,7 +257,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_run_replaces_its_own_earlier_one_and_no_other() {
+    fn new_runs_replace_only_those_of_their_contenders_and_of_other_scales() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = open(folder.path());
         results.add(runs("lan", 1.0, &[("a", &[1.0]), ("b", &[2.0])])).expect("saved");

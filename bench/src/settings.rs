@@ -1,4 +1,4 @@
-//! What can be said of a run on the command line.
+//! The command-line options of a benchmark.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,32 +10,32 @@ use crate::{Result, places};
 /// The options of all benchmarks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// How often each contender runs; one more run of each, before the first, is not counted.
+    /// How often each contender runs, after one warm-up run that is not counted.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Only over these links, by name or as `100mbit,25ms`; others keep what an earlier run found.
+    /// Only over these links, by name or as `100mbit,25ms`; earlier results of other links are kept.
     #[arg(long = "link", value_name = "LINK", num_args = 1..)]
     links: Vec<String>,
-    /// Rows, as a multiple of TPC-H scale 1 (6,001,215 rows of lineitem) or of its like.
-    /// [default: by benchmark and link, smaller where a link is slow]
+    /// Rows, as a multiple of TPC-H scale 1 (6,001,215 rows of lineitem, or another table of about its size).
+    /// [default: depends on the benchmark and the link; smaller over slow links]
     #[arg(long, value_parser = scale)]
     scale: Option<f64>,
-    /// Only contenders whose name has one of these words in it, or is one (`=Lightship`); others keep what
-    /// an earlier run found.
+    /// Only contenders whose name contains one of these words, or equals it (`=Lightship`); earlier results
+    /// of other contenders are kept.
     #[arg(long, value_name = "CONTENDER", num_args = 1..)]
     only: Vec<String>,
-    /// Folder for results. Trials are best kept out of the checkout's.
+    /// Folder for results. Use another one for trials, to keep the published results.
     #[arg(long, value_name = "DIR", default_value_os_t = places::results())]
     pub(crate) results: PathBuf,
 }
 
 fn scale(text: &str) -> Result<f64, String> {
-    let scale: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if scale > 0.0 && scale <= 100.0 { Ok(scale) } else { Err("more than 0, at most 100".into()) }
+    let scale: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if scale > 0.0 && scale <= 100.0 { Ok(scale) } else { Err("expected more than 0 and at most 100".into()) }
 }
 
 impl Settings {
-    /// The links to run over: those asked for, or these.
+    /// The links of `--link`, or `usual`.
     pub(crate) fn links(&self, usual: &[&str]) -> Vec<String> {
         if self.links.is_empty() {
             usual.iter().map(ToString::to_string).collect()
@@ -44,8 +44,7 @@ impl Settings {
         }
     }
 
-    /// The scale asked for, or the one that suits the link: a run is to take
-    /// seconds, not minutes.
+    /// The scale of `--scale`, or one with which a run over the link takes seconds, not minutes.
     pub(crate) fn scale_over(&self, link: &str) -> f64 {
         self.scale_or(match link {
             "slow" => 0.02,
@@ -54,12 +53,12 @@ impl Settings {
         })
     }
 
-    /// The scale asked for, or this one.
+    /// The scale of `--scale`, or `usual`.
     pub(crate) fn scale_or(&self, usual: f64) -> f64 {
         self.scale.unwrap_or(usual)
     }
 
-    /// Whether a contender of this name is to run.
+    /// Whether `--only` selects a contender of this name.
     pub(crate) fn wants(&self, contender: &str) -> bool {
         let contender = contender.to_lowercase();
         let meant = |word: &String| match word.to_lowercase().strip_prefix('=') {
@@ -69,7 +68,7 @@ impl Settings {
         self.only.is_empty() || self.only.iter().any(meant)
     }
 
-    /// As it would be typed again.
+    /// The options as text, to run the same again.
     pub(crate) fn arguments(&self) -> String {
         let mut words = vec![format!("--rounds {}", self.rounds)];
         if !self.links.is_empty() {
@@ -84,7 +83,7 @@ impl Settings {
     }
 }
 
-/// How rows are to travel, as typed: `auto` or a codec's name.
+/// The value of `--codec`: `auto` (`None`) or a codec's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodecChoice(pub(crate) Option<lightship_session::Codec>);
 
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_goes_before_what_is_usual() {
+    fn options_override_the_defaults() {
         let settings = parse("--link wan slow --scale 0.5 --only FLIGHT netcat --rounds 1");
         assert_eq!(settings.links(&["local"]), ["wan", "slow"]);
         assert_eq!(settings.scale_over("wan"), 0.5);

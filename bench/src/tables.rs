@@ -5,16 +5,16 @@ use crate::results::{Results, Summary};
 /// How contenders are compared by their first figure.
 pub(crate) struct Standing<'a> {
     pub(crate) ratio: Ratio<'a>,
-    /// What the ratio in the row of a contender is to be at most.
+    /// Targets: the highest ratio for the row of a contender.
     pub(crate) targets: &'a [(&'a str, f64)],
 }
 
-/// What stands in the column of ratios.
+/// What the column of ratios shows.
 #[derive(Clone, Copy)]
 pub(crate) enum Ratio<'a> {
-    /// This contender, divided by that of the row.
+    /// The value of this contender divided by the row's.
     Ours(&'a str),
-    /// That of the row, divided by this contender.
+    /// The row's value divided by that of this contender.
     Of(&'a str),
 }
 
@@ -33,14 +33,14 @@ impl Ratio<'_> {
     }
 }
 
-/// The contenders of a place: a row each, with all figures.
+/// A table of the contenders of a place: one row each, with all figures.
 pub(crate) fn contenders<S: AsRef<str>>(
     results: &Results,
     place: &[S],
     standing: Option<&Standing<'_>>,
 ) -> String {
     let names = results.contenders(place);
-    // Without the one that all are compared with there is no ratio.
+    // No ratios without a run of the contender that the others are compared with.
     let standing = standing.filter(|standing| names.contains(&standing.ratio.contender()));
     let aims = standing.is_some_and(|standing| standing.targets.iter().any(|(of, _)| names.contains(of)));
     let rounds: Vec<_> = names.iter().map(|name| results.rounds(place, name)).collect();
@@ -83,9 +83,9 @@ pub(crate) fn contenders<S: AsRef<str>>(
     table(&head, rows)
 }
 
-/// One figure of many: a row for each of `rows`, a column for each of `columns`.
+/// A table of one figure: a row for each of `rows`, a column for each of `columns`.
 ///
-/// `corner` says what the rows are; `cell` is asked for a row and a column.
+/// `corner` heads the first column; `cell` returns the text for a row and a column.
 pub(crate) fn grid<R: AsRef<str>, C: AsRef<str>>(
     corner: &str,
     rows: &[R],
@@ -101,13 +101,13 @@ pub(crate) fn grid<R: AsRef<str>, C: AsRef<str>>(
     table(&head, rows.iter().map(line))
 }
 
-/// A median with its range; nothing where there is none.
+/// A median with its range; empty if it is not a number.
 pub(crate) fn spread(summary: Summary, digits: usize) -> String {
     let Summary { median, min, max } = summary;
     if median.is_nan() { String::new() } else { format!("{median:.digits$} ({min:.digits$}-{max:.digits$})") }
 }
 
-/// A number; nothing where there is none.
+/// A number; empty if it is not a number.
 pub(crate) fn number(value: f64, digits: usize) -> String {
     if value.is_nan() { String::new() } else { format!("{value:.digits$}") }
 }
@@ -125,7 +125,7 @@ mod tests {
     use crate::results::tests::{open, runs};
 
     #[test]
-    fn contenders_stand_beside_ours() {
+    fn contenders_are_compared_with_ours() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = open(folder.path());
         results.add(runs("lan", 1.0, &[("a", &[1.0, 1.0, 4.0]), ("b", &[2.0, 2.0, 2.0])])).expect("saved");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_has_a_cell_for_each_pair_and_blanks_for_the_missing() {
+    fn a_grid_has_a_cell_for_each_pair_and_leaves_missing_values_empty() {
         let cell = |row: &str, column: &str| {
             let value = if row == "y" { f64::NAN } else { 1.0 };
             format!("{column}{}", spread(Summary { median: value, min: 0.5, max: 2.25 }, 1))

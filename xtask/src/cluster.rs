@@ -1,4 +1,4 @@
-//! `make cluster`: one query, many nodes.
+//! `make cluster`: queries over many nodes.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::demo::print;
 use crate::node::{Node, Result};
 
-/// What to show.
+/// Options of the demonstration.
 #[derive(Args)]
 pub(crate) struct ClusterArgs {
     /// TPC-H scale factor: 1 is about a gigabyte.
@@ -21,28 +21,28 @@ pub(crate) struct ClusterArgs {
     /// Nodes on this host, each with a part of the tables.
     #[arg(long, default_value_t = 4)]
     nodes: usize,
-    /// The query of TPC-H that is explained.
+    /// The TPC-H query to explain.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=22))]
     query: u8,
-    /// Where data goes.
+    /// Folder for the data.
     #[arg(long, default_value = "target/demo")]
     folder: PathBuf,
-    /// The binary to show.
+    /// The lightship binary to run.
     #[arg(long, default_value = "target/release/lightship")]
     lightship: PathBuf,
 }
 
-/// Starts nodes, asks all queries, and explains one.
+/// Starts nodes, runs all queries, and explains one.
 ///
 /// # Errors
-/// When a step fails; the nodes are stopped all the same.
+/// When a step fails. The nodes are stopped in any case.
 pub(crate) fn cluster(args: &ClusterArgs) -> Result<()> {
     let folder = args.folder.join(format!("tpch-{}-on-{}", args.scale, args.nodes));
     println!("data: TPC-H at scale {} in {} parts in {}", args.scale, args.nodes, folder.display());
     let parts = tpch::write_shards(args.scale, &folder, &vec![1; args.nodes.max(1)])?;
     let mut nodes: Vec<Node> = Vec::new();
     for part in &parts {
-        // The first begins the cluster; one that is there is enough for each other.
+        // The first node begins the cluster; each other one joins the first.
         let first = nodes.first().map(|node| node.uri.trim_start_matches("lightship://").to_owned());
         let (flag, address) = match &first {
             Some(first) => ("--join", first.as_str()),
@@ -51,14 +51,14 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<()> {
         let data = part.as_os_str();
         let words = [OsStr::new("--data"), data, OsStr::new(flag), OsStr::new(address)];
         nodes.push(Node::start(&args.lightship, &words)?);
-        println!("node: {} has {}", nodes[nodes.len() - 1].uri, part.display());
+        println!("node: {} serves {}", nodes[nodes.len() - 1].uri, part.display());
     }
     println!();
 
     let mut table = vec![["", "rows", "seconds"].map(String::from)];
     let queries = tpch::queries(args.scale);
     for (number, sql) in (1..).zip(&queries) {
-        // Any node answers.
+        // Any node can answer.
         let uri = &nodes[number % nodes.len()].uri;
         let began = Instant::now();
         let output =

@@ -1,4 +1,4 @@
-//! `make demo`: the main job, from nothing.
+//! `make demo`: the main job, on generated data.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,27 +10,27 @@ use serde_json::Value;
 
 use crate::node::{Node, Result};
 
-/// What to show.
+/// Options of the demonstration.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
     /// TPC-H scale factor: 1 is about a gigabyte.
     #[arg(long, default_value_t = 0.1)]
     scale: f64,
-    /// Where data and results go.
+    /// Folder for data and results.
     #[arg(long, default_value = "target/demo")]
     folder: PathBuf,
-    /// The binary to show.
+    /// The lightship binary to run.
     #[arg(long, default_value = "target/release/lightship")]
     lightship: PathBuf,
 }
 
-/// Numbers of queries of TPC-H.
+/// The TPC-H queries to run, by number.
 const QUERIES: [usize; 3] = [1, 3, 6];
 
-/// Shows the main job and prints what it came to.
+/// Runs the main job and prints its figures.
 ///
 /// # Errors
-/// When a step fails; the node is stopped all the same.
+/// When a step fails. The node is stopped in any case.
 pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     let data = args.folder.join(format!("tpch-{}", args.scale));
     let began = Instant::now();

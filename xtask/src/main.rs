@@ -1,6 +1,6 @@
 //! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`, `-- cluster`.
 
-#![allow(clippy::print_stdout, reason = "chores talk on stdout")]
+#![allow(clippy::print_stdout, reason = "chores print to stdout")]
 
 mod cluster;
 mod demo;
@@ -18,7 +18,7 @@ struct Xtask {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Check what no compiler does: who depends on whom, file headers, stray words.
+    /// Check what the compiler does not: dependencies between crates, file headers, stray words.
     Tidy,
     /// Show the main job on generated TPC-H data, with the release binary.
     Demo(demo::DemoArgs),

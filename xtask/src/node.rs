@@ -1,4 +1,4 @@
-//! Nodes to show something with.
+//! Nodes for demonstrations.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// A node on this host that is stopped whatever happens.
+/// A node on this host, stopped on drop.
 pub(crate) struct Node {
     child: Child,
-    /// Where it listens.
+    /// The URI that it listens on.
     pub(crate) uri: String,
     _stdout: BufReader<ChildStdout>,
 }
@@ -33,7 +33,10 @@ impl Node {
         let mut line = String::new();
         stdout.read_line(&mut line)?;
         let ready: Value = serde_json::from_str(&line).map_err(|_| "the node did not start")?;
-        let uri = ready["listening"][0].as_str().ok_or("the node does not listen")?.to_owned();
+        let uri = ready["listening"][0]
+            .as_str()
+            .ok_or("the node did not print the address that it listens on")?
+            .to_owned();
         Ok(Self { child, uri, _stdout: stdout })
     }
 }

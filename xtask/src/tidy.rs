@@ -1,4 +1,4 @@
-//! Checks of the house: what `ARCHITECTURE.md` promises and no compiler checks.
+//! Checks of the rules in `ARCHITECTURE.md` that the compiler does not check.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Crates by level; a crate may use those of lower levels. The same table
-/// stands in ARCHITECTURE.md.
+/// Crates by level; a crate may use those of lower levels. ARCHITECTURE.md has
+/// the same table.
 const LEVELS: [(&str, u8); 16] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
@@ -30,7 +30,7 @@ const LEVELS: [(&str, u8); 16] = [
 ];
 const DEV: u8 = u8::MAX;
 
-/// What only one crate may see.
+/// Libraries that only one crate may depend on.
 const OWNED: [(&str, &str); 8] = [
     ("datafusion", "lightship-engine"),
     ("datafusion-distributed", "lightship-engine"),
@@ -48,8 +48,8 @@ const IMPURE: [&str; 4] = ["tokio", "socket2", "rustls", "std::time"];
 
 const LINES_MAX: usize = 800;
 
-/// Words that mean something was left unfinished, or strayed in. Split, so that
-/// this file does not find itself.
+/// Words of unfinished work and of leftovers. One letter of each is escaped, so that
+/// this file does not match.
 const STRAY: [&str; 8] =
     ["TO\x44O", "FIX\x4dE", "XX\x58", "HA\x43K", "d\x62g!(", "crates\x2eio", "pypi\x2eorg", "<<<<\x3c<<"];
 
@@ -84,7 +84,7 @@ pub(crate) fn tidy() -> Result<()> {
         return Ok(());
     }
     found.iter().for_each(|line| println!("{line}"));
-    Err(format!("{} things are not tidy", found.len()).into())
+    Err(format!("{} problems found", found.len()).into())
 }
 
 fn dependencies(root: &Path, found: &mut Vec<String>) -> Result<()> {
@@ -106,7 +106,7 @@ fn dependencies(root: &Path, found: &mut Vec<String>) -> Result<()> {
         };
         let short = name.trim_start_matches("lightship-");
         if !architecture.contains(&format!("`{short}`")) {
-            found.push(format!("ARCHITECTURE.md: nothing of `{short}`"));
+            found.push(format!("ARCHITECTURE.md: does not mention `{short}`"));
         }
         for dependency in package.dependencies.iter().filter(|d| d.kind.is_none()) {
             if let Some(&below) = levels.get(dependency.name.as_str())
@@ -118,10 +118,10 @@ fn dependencies(root: &Path, found: &mut Vec<String>) -> Result<()> {
             if let Some((_, owner)) = OWNED.iter().find(|(library, _)| *library == dependency.name)
                 && *owner != name
             {
-                found.push(format!("{name} sees {}, which is {owner}'s alone", dependency.name));
+                found.push(format!("{name} depends on {}, which only {owner} may do", dependency.name));
             }
             if PURE.contains(&name) && IMPURE.contains(&dependency.name.as_str()) {
-                found.push(format!("{name} is pure and uses {}", dependency.name));
+                found.push(format!("{name} must be pure, but depends on {}", dependency.name));
             }
         }
     }
@@ -142,10 +142,13 @@ fn files(root: &Path, found: &mut Vec<String>) -> Result<()> {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
         let is_code = name.ends_with(".rs");
         if is_code && !text.starts_with("//!") {
-            found.push(format!("{name}: does not begin with what it is about (//!)"));
+            found.push(format!("{name}: does not begin with a `//!` comment on what it is about"));
         }
         if is_code && text.lines().count() > LINES_MAX {
-            found.push(format!("{name}: {} lines; is it about one thing?", text.lines().count()));
+            found.push(format!(
+                "{name}: {} lines; split it unless it is about one thing",
+                text.lines().count()
+            ));
         }
         if name.ends_with(".lock") || name == "LICENSE" {
             continue;
@@ -155,7 +158,7 @@ fn files(root: &Path, found: &mut Vec<String>) -> Result<()> {
                 found.push(format!("{name}:{}: `{word}`", number + 1));
             }
             if (is_code || name.ends_with(".md")) && line.ends_with([' ', '\t']) {
-                found.push(format!("{name}:{}: blanks at the end", number + 1));
+                found.push(format!("{name}:{}: trailing blanks", number + 1));
             }
         }
     }

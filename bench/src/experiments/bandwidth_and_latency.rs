@@ -1,5 +1,4 @@
-//! A million rows of lineitem over links that differ in one thing: the round
-//! trip, or the bandwidth.
+//! A million rows of lineitem over links that differ only in the round trip, or only in the bandwidth.
 
 use lab::Lab;
 
@@ -20,26 +19,26 @@ const MILLION_ROWS_AT_SCALE_1: f64 = 6.001215;
 /// A million rows.
 const SCALE: f64 = 0.1666;
 const COPY: &str = "PostgreSQL, COPY BINARY";
-/// On links where a run takes minutes.
+/// Rounds of the peers on links where a run takes minutes.
 const SLOW_ROUNDS: u32 = 2;
 const SLOW_MBIT: f64 = 10.0;
 
-/// What differs between the links of a sweep.
+/// A sweep over links that differ in one dimension.
 struct Sweep {
     name: &'static str,
     title: &'static str,
     text: &'static str,
-    /// The dimension, and the axis.
+    /// Name of the dimension, and label of the axis.
     dimension: &'static [&'static str],
-    /// Values of the dimension, and the links that have them.
+    /// Values of the dimension, each with its link.
     links: &'static [(f64, &'static str)],
 }
 
-/// What TCP fills at every of these round trips, and the shaper of delays everywhere.
+/// 100 Mbit/s: TCP fills it at each of these round trips, and every delay shaper keeps up.
 const LATENCY: Sweep = Sweep {
     name: "latency",
     title: "Latency",
-    text: "over links of 100 Mbit/s whose round trip differs.",
+    text: "over links of 100 Mbit/s with different round trips.",
     dimension: &["round trip, ms"],
     links: &[(0.1, "100mbit,0.05ms"), (1.0, "100mbit,0.5ms"), (10.0, "100mbit,5ms"), (100.0, "100mbit,50ms")],
 };
@@ -47,7 +46,7 @@ const LATENCY: Sweep = Sweep {
 const BANDWIDTH: Sweep = Sweep {
     name: "bandwidth",
     title: "Bandwidth",
-    text: "over links without delay whose bandwidth differs. At 10 Mbit/s the peers run twice.",
+    text: "over links without delay with different bandwidths. At 10 Mbit/s the peers run twice.",
     dimension: &["bandwidth, Mbit/s"],
     links: &[(10.0, "10mbit"), (100.0, "100mbit"), (1000.0, "1000mbit")],
 };
@@ -85,9 +84,9 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: sweep.title,
         text: format!(
-            "{:.1} million rows of lineitem {} Lightship (codec `auto`) and Arrow Flight go from memory to Arrow \
-             batches; COPY BINARY comes from a PostgreSQL that has the table in its cache, to a client that throws \
-             the bytes away.",
+            "{:.1} million rows of lineitem {} Lightship (codec `auto`) and Arrow Flight transfer from \
+             memory to Arrow batches. COPY BINARY reads from a PostgreSQL server with the table in its \
+             cache; the client discards the bytes.",
             settings.scale_or(SCALE) * MILLION_ROWS_AT_SCALE_1,
             sweep.text
         ),

@@ -1,4 +1,4 @@
-//! A link that becomes another one halfway: how near `auto` comes to who had known.
+//! A link whose bandwidth changes halfway: `auto` compared with an oracle that knows of the change.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const FIGURES: &[Figure] = &[
     Figure { name: "changed after s", digits: 3, range: false },
 ];
 const CHANGED: usize = 2;
-/// Links, and what becomes of them: both by token buckets alone.
+/// Links, and the links that they become. Both are made by token buckets alone.
 const CHANGES: [(&str, &str); 2] = [("lan", "100mbit"), ("100mbit", "lan")];
 
 fn changing(from: &str, to: &str) -> String {
@@ -78,7 +78,7 @@ fn measure(
         results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place(link.to_owned()))?)?;
     }
     for (from, to) in CHANGES {
-        // Halfway by its own time on the first link.
+        // Half the time that `auto` takes over the first link.
         let after = results.median(&[from.to_owned(), data.to_string()], AUTO) / 2.0;
         let contenders = contenders(&memory, course, from, Some((to, after)));
         results
@@ -87,14 +87,14 @@ fn measure(
     Ok(())
 }
 
-/// What the best codec takes of a link that stays as it is.
+/// Seconds of the best codec over a link that does not change.
 fn best(results: &Results, link: &str, data: &str) -> f64 {
     let place = [link, data];
     let all = results.contenders(&place);
     all.into_iter().map(|codec| results.median(&place, codec)).fold(f64::NAN, f64::min)
 }
 
-/// What it would take with the best codec of either link, changed in the very moment.
+/// Seconds with the best codec of each link, switched at the moment of the change.
 fn oracle(results: &Results, from: &str, to: &str, data: &str) -> f64 {
     let after = results.summary(&[&*changing(from, to), data], AUTO, CHANGED).median;
     let part = after / best(results, from, data);
@@ -110,8 +110,10 @@ fn report(results: &Results) -> Vec<String> {
         tables::number(results.median(&[row, data], AUTO) / oracle(results, from, to, data), 3)
     };
     let summary = format!(
-        "### auto over an oracle\n\nSeconds of `auto` over those that the best codec of the first link takes up to the change, \
-         and the best of the second after it, by what they take of links that stay; to be at most 1.1 where the link is cut.\n\n{}",
+        "### auto compared with an oracle\n\nSeconds of `auto` divided by those of an oracle, which uses the \
+         best codec of the first link up to the change and the best codec of the second link after it. The \
+         oracle's seconds are calculated from transfers over links that do not change. Target where the link \
+         is cut: at most 1.1.\n\n{}",
         tables::grid("link", &rows, &data, ratio)
     );
     let all = results
@@ -133,9 +135,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::Mind,
         title: "A link that changes halfway",
-        text: "From memory over TCP, as in the comparison of codecs. Half the time that `auto` takes of the first link after the rows \
-               were asked for, the token buckets at both ends get another rate; what they hold stays. Fixed codecs are one codec \
-               throughout, with the sizes that follow the link."
+        text: "From memory over TCP, as in the comparison of codecs. When half the time that `auto` takes \
+               over the first link has passed since the query, the token buckets at both ends get another \
+               rate; their size stays. A fixed codec is one codec for the whole result, with sizes that \
+               follow the link."
             .into(),
         tables: report(&results),
         plots: vec![(by_place(&results, "seconds")?, "Seconds by codec, link and data")],

@@ -1,5 +1,5 @@
-//! Links measured by `lightship calibrate`, what `lightship tune` makes of them, and what a driver with a
-//! fetch size takes with its own and with the tuned one.
+//! Links measured by `lightship calibrate`, the plans of `lightship tune` for them, and the time of a driver
+//! with its default fetch size and with the tuned one.
 
 use lab::Lab;
 use serde_json::Value;
@@ -38,7 +38,7 @@ const PSYCOPG: &str = "psycopg, its own 2,000 rows";
 const TUNED: &str = "psycopg, rows as tuned";
 const SQL: &str = "select * from lineitem";
 
-/// What `lightship` says on the near host, as JSON.
+/// Runs `lightship` on the near host, and returns its JSON.
 fn ask(course: &Course, arguments: &[&str]) -> Result<Value> {
     let arguments = [&["--json"], arguments].concat();
     Process::spawn(Some(course.near()), places::lightship()?, arguments)?.output()
@@ -48,7 +48,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
-/// Measures a link, keeps its profile, and asks for the plan of the table.
+/// Measures a link, saves its profile, and plans the fetch of the table.
 fn calibrate(course: &Course, uri: &str) -> Result<Vec<f64>> {
     let found = ask(course, &["calibrate", uri, "--seconds", "2"])?;
     let tuned = ask(course, &["tune", uri, SQL])?;
@@ -85,7 +85,7 @@ fn measure(
     results.add(runs)
 }
 
-/// A driver with its own fetch size, and with the one that was tuned.
+/// Times a driver with its default fetch size, and with the tuned one.
 fn drivers(
     settings: &Settings,
     course: &Course,
@@ -120,7 +120,8 @@ fn report(results: &Results) -> Vec<String> {
         let found = place.zip(figure).map(|(place, at)| results.summary(place, CALIBRATE, at).median);
         found.map_or(String::new(), |value| tables::number(value, 3))
     };
-    let all = format!("### What was found\n\n{}", tables::grid("link, endpoint", &rows, &columns, cell));
+    let all =
+        format!("### Measurements and plans\n\n{}", tables::grid("link, endpoint", &rows, &columns, cell));
     let drivers = places.iter().filter(|place| results.contenders(place).contains(&TUNED)).map(|place| {
         let columns = ["seconds", "of its own"];
         let own = results.median(place, PSYCOPG);
@@ -170,15 +171,17 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     Report {
         name: NAME,
         page: Page::Mind,
-        title: "Links measured, and drivers tuned",
-        text: "`lightship calibrate` in two seconds and then `lightship tune URI 'select * from lineitem'`, on one host, of a node, \
-               a PostgreSQL and a MariaDB on another. The round trip is the least time from asking for a batch to its first row; \
-               the fit's error is that of the model on what it was fitted to. Of a database a batch is what one fetch from a \
-               cursor brings, and nothing else is in flight. Then psycopg reads the table through a server-side cursor, its rows \
-               thrown away, with the fetch size it has by itself and with the one that was tuned."
+        title: "Measured links and tuned drivers",
+        text: "`lightship calibrate` for two seconds and then `lightship tune URI 'select * from \
+               lineitem'`, on one host, for a node, a PostgreSQL server and a MariaDB server on another. \
+               The round trip is the shortest time from the request for a batch to its first row. The \
+               fit error is the model's error on the samples that it was fitted to. For a database, a \
+               batch is the result of one fetch from a cursor, and nothing else is in flight. Then \
+               psycopg reads the table through a server-side cursor and discards the rows, with its \
+               default fetch size and with the tuned one."
             .into(),
         tables: report(&results),
-        plots: vec![(plot(&results)?, "psycopg with its own fetch size and with the tuned one")],
+        plots: vec![(plot(&results)?, "psycopg with its default fetch size and with the tuned one")],
         versions: Vec::new(),
         load,
         settings,

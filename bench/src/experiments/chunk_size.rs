@@ -18,13 +18,12 @@ const FIGURES: &[Figure] = &[
     Figure { name: "MB/s of Arrow", digits: 0, range: true },
     Figure { name: "wire MB", digits: 1, range: false },
 ];
-/// The source's range, from 2 KB to 100 MB.
+/// The paper's range, from 2 KB to 100 MB.
 const MESSAGE_BYTES: [u32; 9] =
     [2_000, 10_000, 50_000, 200_000, 1_000_000, 4_000_000, 10_000_000, 40_000_000, 100_000_000];
 const CODECS: [&str; 3] = ["none", "lz4", "light+lz4"];
 
-/// Rows of a batch that is larger than the largest message: only then is the
-/// message as large as it may be.
+/// Rows of a batch that is larger than the largest message, so that messages reach their maximum size.
 fn batch_rows(course: &Course, file: &DataFile) -> Result<usize> {
     let whole = Memory::start(course, file)?.fetch(&["--codec", "none"])?;
     let row_bytes = (whole.bytes / whole.rows.max(1)).max(1);
@@ -32,7 +31,7 @@ fn batch_rows(course: &Course, file: &DataFile) -> Result<usize> {
     Ok(usize::try_from(largest * 5 / 4 / row_bytes)?.max(1))
 }
 
-/// Small messages take long: a part of the rows says as much of their rate.
+/// The part of the rows that is sent: small messages are slow, and a part of the rows shows their rate.
 fn share(message_bytes: u32) -> f64 {
     if message_bytes < 100_000 { 0.01 } else { 1.0 }
 }
@@ -100,7 +99,8 @@ fn report(results: &Results) -> Vec<String> {
         let grid = tables::grid("bytes of a message", &sizes, &columns, cell);
         let measured = measured.unwrap_or_default();
         format!(
-            "### {data}, {link}\n\nMB/s of Arrow buffers, median (min-max). The link was {measured}.\n\n{grid}"
+            "### {data}, {link}\n\nMB/s of Arrow buffers, median (min-max). The link was \
+             {measured}.\n\n{grid}"
         )
     };
     panels(results).into_iter().map(table).collect()
@@ -121,10 +121,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::ColumnarProtocol,
         title: "Size of messages",
-        text: "The same tables as for the codecs, over TCP, with messages of at most so many bytes before compression, from \
-               batches that are larger than the largest message. So much is on its way that together it comes to \
-               16 MiB, but never more than 1024 messages nor less than one. A row that is larger than a message \
-               travels alone. Messages below 100 KB carry a hundredth of the rows."
+        text: "The same tables as for the codecs, over TCP, with messages of at most the given size before \
+               compression, from batches that are larger than the largest message. Messages of 16 MiB in \
+               total are in flight, but at least one and at most 1024. A row that is larger than a message \
+               is sent alone. For messages below 100 KB, a hundredth of the rows is sent."
             .into(),
         tables: report(&results),
         plots: vec![(plot(&results)?, "MB of Arrow buffers a second by size of messages")],

@@ -1,5 +1,4 @@
-//! Every codec over every link with every data set, and how near `auto` comes to
-//! the best of them.
+//! Every codec over every link with every data set, and `auto` compared with the best of them.
 
 use lab::Lab;
 
@@ -42,7 +41,7 @@ fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Resul
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)
 }
 
-/// Seconds of `auto` over those of the best fixed codec; not a number where either is missing.
+/// Seconds of `auto` divided by those of the best fixed codec; NaN if either is missing.
 fn to_best(results: &Results, place: &[&str]) -> f64 {
     let fixed = results.contenders(place).into_iter().filter(|codec| *codec != AUTO);
     let best = fixed.map(|codec| results.median(place, codec)).fold(f64::NAN, f64::min);
@@ -66,8 +65,8 @@ fn report(results: &Results) -> Vec<String> {
     let (links, data) = (results.values(0), results.values(1));
     let ratio = |link: &str, data: &str| tables::number(to_best(results, &[link, data]), 3);
     let summary = format!(
-        "### auto over the best fixed codec\n\nSeconds of `auto` over those of the best codec of that link and data, \
-         medians; to be at most {TARGET}.\n\n{}",
+        "### auto compared with the best fixed codec\n\nMedian seconds of `auto` divided by those of the \
+         best fixed codec for that link and data. Target: at most {TARGET}.\n\n{}",
         tables::grid("link", &links, &data, ratio)
     );
     let all = results
@@ -91,11 +90,12 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::ColumnarProtocol,
         title: "Codecs by link and data",
-        text: "Tables from the memory of a process on one host to Arrow batches in a process on another, which counts \
-               and drops them, over TCP everywhere: lineitem (16 columns, no NULL), and tables in the shape of the American Community \
-               Survey (acs: 274 columns, 16% NULL) and of the airlines' on-time performance (airline: 109 columns, \
-               55% NULL). `auto` chooses as it goes; every other row is one codec for the whole result. On the wire \
-               are the bytes of messages."
+        text: "Tables from the memory of a process on one host to Arrow batches in a process on another, \
+               which counts and drops them, always over TCP. The tables are lineitem (16 columns, no NULL) \
+               and two in the shape of the American Community Survey (acs: 274 columns, 16% NULL) and of the \
+               airlines' on-time performance (airline: 109 columns, 55% NULL). `auto` chooses the codec \
+               during the transfer; every other row is one codec for the whole result. Bytes on the wire are \
+               those of messages."
             .into(),
         tables: report(&results),
         plots: vec![(plot(&results)?, "MB of Arrow buffers a second by codec, link and data")],

@@ -1,4 +1,4 @@
-//! A first transfer over a link that nothing is known of, beside later ones.
+//! A first transfer over an unknown link, compared with later ones.
 
 use lab::Lab;
 
@@ -28,7 +28,7 @@ fn values(done: &Transferred) -> Vec<f64> {
 }
 
 fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Results) -> Result<()> {
-    // Of more than 100 MB, whatever the link.
+    // Over the default links, more than 100 MB.
     let scale = settings.scale_over(&course.link);
     let memory = Memory::start(course, &data.file(scale)?)?;
     let before = memory.fetch(&["--tcp"])?;
@@ -48,7 +48,8 @@ fn report(results: &Results) -> Vec<String> {
         tables::number(results.median(&[link, data], COLD) / results.median(&[link, data], WARM), 3)
     };
     let summary = format!(
-        "### Cold over warm\n\nSeconds without anything known over those with the pace of an earlier transfer, medians; to be at most 1.15.\n\n{}",
+        "### Cold compared with warm\n\nMedian seconds of cold transfers divided by those of warm ones. \
+         Target: at most 1.15.\n\n{}",
         tables::grid("link", &links, &data, ratio)
     );
     let all = results
@@ -71,10 +72,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     Report {
         name: NAME,
         page: Page::Mind,
-        title: "With and without anything known",
-        text: "From memory over TCP, all left to us. Cold: nothing is known but the round trip of the handshake. Warm: the pace of \
-               one earlier transfer is, as `fetch` keeps it. Sizes and codec follow the link in both. The first window is what \
-               the first plan lets be in flight."
+        title: "Transfers over a known and an unknown link",
+        text: "From memory over TCP, with all settings at `auto`. Cold: only the round trip of the \
+               handshake is known. Warm: the pace of one earlier transfer is known too, as `fetch` \
+               records it. Sizes and codec follow the link in both. The first window is what the first \
+               plan allows in flight."
             .into(),
         tables: report(&results),
         plots: vec![(by_place(&results, "seconds")?, "Seconds by link and data")],

@@ -1,5 +1,4 @@
-//! Encodings column by column, on one core and in one process: bytes, and the
-//! rates of encoding and decoding.
+//! Encodings by column, on one core and in one process: bytes, and the rates of encoding and decoding.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use crate::settings::Settings;
 use crate::tables::{self, grid, number};
 
 const NAME: &str = "columns";
-/// All columns in one message, as they travel.
+/// All columns in one message, as they are sent.
 pub(super) const WHOLE: &str = "whole table";
 const MESSAGE_BYTES: u32 = 1 << 20;
 pub(super) const FIGURES: &[Figure] = &[
@@ -32,8 +31,8 @@ const BYTES: usize = 0;
 const ENCODE: usize = 1;
 const DECODE: usize = 2;
 
-/// What the messages of these batches come to: megabytes, and megabytes of Arrow a
-/// second of encoding and of decoding.
+/// Encodes and decodes these batches. Returns the megabytes of their messages, and the rates of encoding
+/// and of decoding in megabytes of Arrow a second.
 pub(super) fn measure(batches: &[RecordBatch], codec: Codec) -> Result<Vec<f64>> {
     let (mut encoding, mut decoding) = (Duration::ZERO, Duration::ZERO);
     let (mut arrow_bytes, mut wire_bytes) = (0, 0);
@@ -52,7 +51,7 @@ pub(super) fn measure(batches: &[RecordBatch], codec: Codec) -> Result<Vec<f64>>
             let began = Instant::now();
             let message = black_box(encoder.encode(&slice)?);
             encoding += began.elapsed();
-            // On its way the message is copied; that is not what is measured here.
+            // A transfer copies the message, which is not measured here.
             let payload = Buffer::from_vec(message.to_vec());
             let began = Instant::now();
             let decoded = black_box(decode(&schema, payload, u32::MAX)?);
@@ -75,7 +74,7 @@ fn plot(results: &Results, columns: &[&str]) -> Result<String> {
                 let value = results.summary(&[*column], codec, figure);
                 (codec.to_owned(), value)
             };
-            // What is handed on by reference has no rate.
+            // Buffers that are passed on by reference have no rate.
             let none = Codec::None.to_string();
             let codecs = results.contenders(&[*column]);
             let shown = codecs.into_iter().filter(|codec| figure == BYTES || *codec != none);
@@ -128,10 +127,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::ColumnarProtocol,
         title: "Column-specific encodings against general compression",
-        text: "TPC-H lineitem in messages of 1 MiB, encoded and decoded by one thread in one process, the whole table \
-               and each column alone. Rates are of Arrow bytes; `none` hands buffers on by \
-               reference, so that its rates say little. At scale 1 `light` is to come to at most 190 MB and \
-               `light+zstd` to 155 MB; `light` is to encode at 600 MB/s and to decode at 1500 MB/s."
+        text: "TPC-H lineitem in messages of 1 MiB, encoded and decoded by one thread in one process, the \
+               whole table and each column alone. Rates are of Arrow bytes; `none` passes buffers on by \
+               reference, so its rates mean little. Targets at scale 1: at most 190 MB for `light` and 155 \
+               MB for `light+zstd`; for `light`, at least 600 MB/s encoded and 1500 MB/s decoded."
             .into(),
         tables: report(&results),
         plots: vec![(plot(&results, &columns)?, "Bytes and rates by column and codec")],
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compressed_table_is_smaller_and_every_figure_is_there() {
+    fn a_compressed_table_is_smaller_and_every_figure_is_positive() {
         let batches: Vec<_> = tpch::lineitem(0.001).collect();
         let plain = measure(&batches, Codec::None).expect("encoded");
         let packed = measure(&batches, Codec::Zstd).expect("encoded");

@@ -1,4 +1,4 @@
-//! A link that another flow begins to share halfway: how near `auto` comes to the best sizes for it.
+//! A link that another flow begins to share halfway: `auto` compared with the best fixed codec or sizes.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ const FIGURES: &[Figure] = &[
     Figure { name: "wire MB", digits: 1, range: false },
     Figure { name: "joined after s", digits: 3, range: false },
 ];
-/// Bytes of a message, and how many are in flight.
+/// Bytes of a message, and messages in flight.
 const SIZES: [(u32, u32); 6] =
     [(256 << 10, 8), (256 << 10, 32), (1 << 20, 4), (1 << 20, 8), (1 << 20, 16), (1 << 20, 64)];
 
-/// What each contender fixes; `auto` nothing.
+/// The settings that each contender fixes; `auto` fixes none.
 fn fixed() -> impl Iterator<Item = (String, Vec<String>)> {
-    // The others take several times as long.
+    // The other codecs take several times as long.
     let light = codecs().filter(|codec| codec == AUTO || codec.starts_with("light"));
     let codecs = light.map(|codec| (codec.clone(), vec!["--codec".to_owned(), codec]));
     let sizes = SIZES.map(|(message, window)| {
@@ -70,8 +70,8 @@ fn report(results: &Results) -> Vec<String> {
         tables::number(results.median(&place, AUTO) / best, 3)
     };
     let summary = format!(
-        "### auto over the best that is fixed\n\nSeconds of `auto` over those of the best of all others, medians; \
-         to be at most 1.1.\n\n{}",
+        "### auto compared with the best fixed setting\n\nMedian seconds of `auto` divided by those of the \
+         best other contender. Target: at most 1.1.\n\n{}",
         tables::grid("link", &links, &data, ratio)
     );
     let all = results
@@ -93,13 +93,14 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::Mind,
         title: "A link that another flow begins to share",
-        text: "From memory over TCP. Half the time that `auto` takes alone after the rows were asked for, netcat begins to \
-               send zeros from the same host to the same host, as fast as TCP lets it, until all rows are there. `auto` chooses \
-               codec and sizes and changes both; a codec alone is that codec with sizes that change; M x W are messages \
-               of M bytes, W in flight, throughout, with a codec that changes."
+        text: "From memory over TCP. When half the time that `auto` takes alone has passed since the query, \
+               netcat begins to send zeros between the same hosts in the same direction, as fast as TCP \
+               allows, until all rows have arrived. `auto` chooses codec and sizes and adapts both. The name \
+               of a codec stands for that codec with sizes that adapt. M x W stands for messages of M bytes \
+               with W in flight for the whole result, and a codec that adapts."
             .into(),
         tables: report(&results),
-        plots: vec![(by_place(&results, "seconds")?, "Seconds by what is fixed, and link")],
+        plots: vec![(by_place(&results, "seconds")?, "Seconds by fixed setting and link")],
         versions: Vec::new(),
         load,
         settings,

@@ -1,5 +1,5 @@
-//! From a database on the far host: ours through a node beside it, and the
-//! database's own clients over the link.
+//! From a database on the far host: through a Lightship node on that host, and with the database's own
+//! clients over the link.
 
 use lab::Lab;
 
@@ -64,12 +64,12 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: "From PostgreSQL on another host",
         text: format!(
-            "`{SQL}` (TPC-H, the types of the specification) from a PostgreSQL on one host that has the table in its \
-             cache, to a process on another: Arrow batches that are counted and dropped (one table for ConnectorX), \
-             rows of Python through a server-side cursor for psycopg, and for COPY bytes thrown away. Ours goes \
-             through `lightship node` beside the database; the peers talk to the database over the link, without \
-             TLS. The clock starts on an open connection. Over wan ours is to take at most a fifth of what COPY \
-             BINARY takes."
+            "`{SQL}` (TPC-H, the column types of the specification) from a PostgreSQL server on one host, \
+             with the table in its cache, to a process on another. The client counts and drops Arrow \
+             batches; ConnectorX builds one table, psycopg reads Python rows through a server-side cursor, \
+             and COPY's bytes are discarded. Lightship goes through a `lightship node` on the database's \
+             host; the peers connect to the database over the link, without TLS. The clock starts on an open \
+             connection. Target over wan: at most a fifth of the time of COPY BINARY."
         ),
         tables: sections(&results),
         plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],
@@ -114,10 +114,11 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: "From MariaDB on another host",
         text: format!(
-            "`{SQL}` (TPC-H, the types of the specification) from a MariaDB on one host to a process on another. Ours \
-             goes through `lightship node` beside the database, to Arrow batches that are counted and dropped; the \
-             peer is the database's own client (`mariadb --quick --batch`), which prints rows that nobody reads, \
-             without TLS, plain and with the protocol's compression (zlib). Its clock starts with its process."
+            "`{SQL}` (TPC-H, the column types of the specification) from a MariaDB server on one host to a \
+             process on another. Lightship goes through a `lightship node` on the database's host, to Arrow \
+             batches, which are counted and dropped. The peer is the database's own client (`mariadb --quick \
+             --batch`) without TLS, plain and with the protocol's compression (zlib); the rows that it \
+             prints are discarded. Its clock starts with its process."
         ),
         tables: sections(&results),
         plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],
@@ -128,7 +129,7 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
     .publish()
 }
 
-/// A node beside the database, if ours is to run.
+/// A node on the database's host, if Lightship is to run.
 fn beside<'a>(
     settings: &Settings,
     course: &'a Course,

@@ -1,4 +1,4 @@
-//! Most memory of `lightship fetch` and of a node, for large results.
+//! Peak memory of `lightship fetch` and of a node, for large results.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ const ONE: &str = "select * from lineitem";
 const TEN: &str = "select lineitem.* from lineitem \
                    cross join (values (1), (2), (3), (4), (5), (6), (7), (8), (9), (10)) as ten(n)";
 
-/// Fetches into a file in `folder`, and sees to it that all `rows` came.
+/// Fetches into a file in `folder`, and checks that all `rows` arrived.
 fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Result<Transferred> {
     let path = |name| folder.join(name).display().to_string();
     let (lightship, output, stats) =
@@ -53,7 +53,7 @@ fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Res
     Ok(done)
 }
 
-/// One result, from a node that has just started.
+/// Measures one result from a freshly started node.
 fn measure(peers: &Peers, file: &DataFile, folder: &Path, sql: &str, rows: u64) -> Result<Vec<f64>> {
     let node = Node::start(None, &format!("lineitem={}", file.argument()), false)?;
     let idle = fetch(peers, &node, folder, "select 1", 1)?.peak_memory_bytes as f64;
@@ -85,9 +85,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         title: "Memory of a fetch",
         text: format!(
             "`lightship fetch URI SQL -o x.parquet --memory 64MiB` from a node that serves lineitem (TPC-H, \
-             scale {scale}) from its Parquet file. Idle is the same with `select 1`: of the command its whole life, of \
-             the node what it holds after that. Memory is what the system counts as resident, code included. \
-             Both are to stay below 64 MiB over idle. The large result, once: `{TEN}`."
+             scale {scale}) from its Parquet file. Idle is measured with `select 1`: for the command it is \
+             the peak of that run, for the node the memory that it holds after it. Memory is resident \
+             memory, code included. Target for both: below 64 MiB over idle. The large result is fetched \
+             once, with `{TEN}`."
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], None)],
         plots: Vec::new(),

@@ -1,4 +1,4 @@
-//! Whole jobs, as users run them: from one place to another by one command, and TPC-H on one node.
+//! Whole jobs as users run them: transfers by one command, and TPC-H on one node.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,18 +26,18 @@ const FIGURES: &[Figure] = &[
     Figure { name: "peak MB", digits: 0, range: false },
 ];
 const ALL: &str = "select * from lineitem";
-/// Ours over the peer's, at most.
+/// Targets: the highest ratio of Lightship's seconds to the peer's.
 const TARGETS: &[(&str, f64)] =
     &[("psql | psql", 1.0), ("psql \\copy to", 0.8), ("DuckDB", 1.0), ("DataFusion", 1.0), ("pgloader", 1.0)];
 
-/// The servers and files that the jobs go between.
+/// The servers and files that the jobs read and write.
 struct Places {
     postgres: Held,
     mariadb: Held,
     parquet: DataFile,
     csv: PathBuf,
     folder: PathBuf,
-    /// Servers end with these.
+    /// The servers, which end when these are dropped.
     _processes: [Process; 2],
 }
 
@@ -60,7 +60,7 @@ impl Places {
         Ok(places)
     }
 
-    /// A file that a job writes.
+    /// Path of a file that a job writes.
     fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
@@ -75,7 +75,7 @@ impl Places {
     }
 }
 
-/// What a job leaves behind, which is checked.
+/// The output of a job, which is checked.
 #[derive(Clone, Copy)]
 enum Leaves<'a> {
     /// All rows in the table `target`.
@@ -84,7 +84,7 @@ enum Leaves<'a> {
     Nothing,
 }
 
-/// One way to do a job: a command, run to its end.
+/// One way to do a job: a command that runs to its end.
 fn way<'a>(
     places: &'a Places,
     peers: &'a Peers,
@@ -94,12 +94,12 @@ fn way<'a>(
 ) -> Contender<'a> {
     Contender::new(name, move || {
         match leaves {
-            // What was there before is no part of the job.
+            // Removing earlier output is not part of the job.
             Leaves::Table => drop(places.psql("truncate target; checkpoint")?),
             Leaves::File(path) => drop(std::fs::remove_file(path)),
             Leaves::Nothing => {}
         }
-        // Nor is what another contender has left to be written.
+        // Nor is writing back the output of other contenders.
         rustix::fs::sync();
         let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
         let done: Transferred = peers.spawn(None, "peak.py", &arguments)?.result()?;
@@ -107,10 +107,10 @@ fn way<'a>(
             Leaves::Table
                 if places.psql("select count(*) from target")? != places.parquet.rows.to_string() =>
             {
-                return Err("rows are missing".into());
+                return Err("wrong number of rows in the table target".into());
             }
             Leaves::File(path) if rows_of(Path::new(path))? != places.parquet.rows => {
-                return Err(format!("{path}: rows are missing").into());
+                return Err(format!("{path}: wrong number of rows").into());
             }
             _ => {}
         }
@@ -118,7 +118,7 @@ fn way<'a>(
     })
 }
 
-/// Rows in a file, by its footer or its lines; no text of lineitem has two.
+/// Rows in a file, from its footer or its lines: no text of lineitem has a line break.
 fn rows_of(path: &Path) -> Result<u64> {
     let file = File::open(path)?;
     Ok(match path.extension().and_then(OsStr::to_str) {
@@ -147,7 +147,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// The jobs between places, each with all ways to do it, ours first.
+/// The jobs between places, each with all ways to do it, Lightship first.
 fn jobs<'a>(places: &'a Places, peers: &'a Peers) -> Result<Vec<(&'static str, Vec<Contender<'a>>)>> {
     let (postgres, mariadb) = (&*places.postgres.uri, &*places.mariadb.uri);
     let (parquet, csv) = (places.parquet.argument(), places.csv.display().to_string());
@@ -178,7 +178,7 @@ fn jobs<'a>(places: &'a Places, peers: &'a Peers) -> Result<Vec<(&'static str, V
         ),
     )?;
     let (out_parquet, out_csv, out_arrow) = (file("out.parquet"), file("out.csv"), file("out.arrow"));
-    // As ours.
+    // The same compression as Lightship's.
     let zstd = "(format parquet, compression zstd, compression_level 1)";
     let copy_all = format!("\\copy lineitem to '{out_csv}' csv header");
     Ok(vec![
@@ -274,7 +274,7 @@ fn jobs<'a>(places: &'a Places, peers: &'a Peers) -> Result<Vec<(&'static str, V
     ])
 }
 
-/// It knows no percent signs; what ends a password is written twice.
+/// pgloader does not decode percent signs; `@`, which ends a password, is doubled.
 fn pgloader_uri(scheme: &str, held: &Held) -> String {
     let Held { user, password, port, .. } = held;
     format!("{scheme}://{user}:{}@127.0.0.1:{port}/test", password.replace('@', "@@"))
@@ -283,12 +283,12 @@ fn pgloader_uri(scheme: &str, held: &Held) -> String {
 fn mariadb_command(held: &Held) -> String {
     let (port, user, password) = (held.port, &held.user, &held.password);
     format!(
-        "MYSQL_PWD='{password}' mariadb --no-defaults --protocol=tcp --host=127.0.0.1 --port={port} --user={user} \
-         --database=test --quick --execute '{ALL}' > /dev/null"
+        "MYSQL_PWD='{password}' mariadb --no-defaults --protocol=tcp --host=127.0.0.1 --port={port} \
+         --user={user} --database=test --quick --execute '{ALL}' > /dev/null"
     )
 }
 
-/// The queries of TPC-H, one after the other, over Parquet files.
+/// The queries of TPC-H over Parquet files, one after the other.
 fn queries<'a>(folder: &'a Path, scale: f64, peers: &'a Peers) -> Result<Vec<Contender<'a>>> {
     let file = places::data().join("jobs/queries.json");
     std::fs::write(&file, serde_json::to_string(&tpch::queries(scale))?)?;
@@ -340,10 +340,12 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         page: Page::Transfer,
         title: "Whole jobs",
         text: format!(
-            "lineitem (TPC-H, scale {scale}, {} rows) from one place to another by one command, from its start to its \
-             end; servers are on this host and have the table in their caches, the table that is written is empty, and files are written to disk and read from the system's cache. Memory is the most that the largest \
-             process of the command held. pgloader runs once. The 22 queries of TPC-H run one after the other over the \
-             same Parquet files, ours over TCP from a node that has just started, whose memory is given.",
+            "lineitem (TPC-H, scale {scale}, {} rows) from one place to another by one command, timed from \
+             its start to its end. Servers run on this host and have the table in their caches. The target \
+             table is empty; files are written to disk and read from the system's cache. Memory is the peak \
+             of the command's largest process. pgloader runs once. The 22 queries of TPC-H run one after the \
+             other over the same Parquet files. Lightship runs them over TCP on a freshly started node, and \
+             its memory is the node's.",
             places.parquet.rows
         ),
         tables: tables.collect(),

@@ -1,5 +1,4 @@
-//! What the studies of layouts in memory share: time and bytes a value, over one
-//! quantity.
+//! Shared by the studies of memory layouts: time and bytes per value, over one quantity.
 
 use std::fmt::Debug;
 
@@ -27,7 +26,7 @@ pub(super) struct Study<L: 'static> {
 }
 
 impl<L: Copy + Debug> Study<L> {
-    /// `places` are values of the quantity, with what measures a layout there.
+    /// `places` are the values of the quantity, each with a function that measures a layout there.
     pub(super) fn run<M: Fn(L) -> Result<Vec<f64>>>(
         self,
         settings: &Settings,
@@ -52,7 +51,7 @@ impl<L: Copy + Debug> Study<L> {
             title: self.title,
             text: if scale == 1.0 { self.text.into() } else { format!("{} Scaled by {scale}.", self.text) },
             tables: self.tables(&results),
-            plots: vec![(self.plot(&results)?, "Time and bytes a value by layout")],
+            plots: vec![(self.plot(&results)?, "Time and bytes per value, by layout")],
             versions: Vec::new(),
             load,
             settings,

@@ -1,4 +1,4 @@
-//! A node that many clients ask at once.
+//! A node with many clients at once.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::results::{Figure, Place, Results};
 use crate::settings::Settings;
 use crate::{Result, places, tables};
 
-use super::{side_by_side, under};
+use super::{side_by_side_titled, under};
 
 const NAME: &str = "load";
 const FIGURES: &[Figure] = &[
@@ -27,13 +27,13 @@ const FIGURES: &[Figure] = &[
 ];
 const MIB: f64 = 1024.0 * 1024.0;
 const CLIENTS: [usize; 4] = [1, 10, 100, 300];
-/// Memory that is given back is given back by then.
+/// The pause after which the remaining memory is read: by then, unused memory has been released.
 const REST: Duration = Duration::from_secs(10);
 const FLIGHT_BATCH_ROWS: &str = "65536";
 const LARGE: &str = "select * from lineitem";
 const SMALL: &str = "select * from lineitem limit 1";
 
-/// Loads a server that has just started, and looks at it meanwhile and afterwards.
+/// Loads a freshly started server, and measures it meanwhile and afterwards.
 fn measure(server: &Process, rows: u64, load: impl FnOnce() -> Result<Process>) -> Result<Vec<f64>> {
     let before = server.processor_seconds()?;
     let loaded: Loaded = load()?.result()?;
@@ -49,7 +49,7 @@ fn measure(server: &Process, rows: u64, load: impl FnOnce() -> Result<Process>) 
     Ok(vec![loaded.seconds, throughput, small[0], small[1], peak, rest, processor_seconds])
 }
 
-/// From a node with room for all.
+/// Loads a node that accepts all connections.
 fn ours(file: &DataFile, clients: usize, in_memory: bool, tls: bool) -> Result<Vec<f64>> {
     let folder = tempfile::TempDir::new_in(places::data())?;
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -77,6 +77,11 @@ fn flight(peers: &Peers, file: &DataFile, clients: usize) -> Result<Vec<f64>> {
     measure(&server, clients as u64 * file.rows, || peers.spawn(None, "flight_load.py", &arguments))
 }
 
+fn title(place: &[String]) -> String {
+    let clients = place.join(", ");
+    if clients == "1" { "1 client".to_owned() } else { format!("{clients} clients") }
+}
+
 pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let peers = Peers::install()?;
@@ -94,24 +99,25 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         let place = Place { values: vec![clients.to_string()], scale, ..Place::default() };
         results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     }
-    let tables = results.places().into_iter().map(|place| {
-        let heading = format!("Clients: {}", place.join(", "));
-        under(&results, &heading, place, &tables::contenders(&results, place, None))
-    });
+    let tables = results
+        .places()
+        .into_iter()
+        .map(|place| under(&results, &title(place), place, &tables::contenders(&results, place, None)));
     Report {
         name: NAME,
         page: Page::Transfer,
         title: "Many clients at once",
         text: format!(
-            "So many clients ask for all of lineitem (TPC-H, scale {scale}, {} rows) from a node that has just started, at \
-             the same time, each over a TCP connection of its own on one host. All clients are one process. Another client asks \
-             for one row again and again meanwhile (`{SMALL}`). Memory is what the system counts as resident of the server, \
-             its tables and its code included; the processors' time is the server's. Arrow Flight is the C++ server through \
-             pyarrow; its clients are threads of one Python process.",
+            "The given number of clients fetch all of lineitem (TPC-H, scale {scale}, {} rows) from a \
+             freshly started node at the same time, each over its own TCP connection on one host. All \
+             clients run in one process. Meanwhile another client repeatedly fetches one row (`{SMALL}`). \
+             Memory is the server's resident memory, tables and code included; processor seconds are the \
+             server's. Arrow Flight is the C++ server through pyarrow; its clients are threads of one Python \
+             process.",
             file.rows
         ),
         tables: tables.collect(),
-        plots: vec![(side_by_side(&results, "seconds")?, "Seconds by number of clients")],
+        plots: vec![(side_by_side_titled(&results, "seconds", title)?, "Seconds by number of clients")],
         versions: peers::versions(&["pyarrow"]),
         load,
         settings,

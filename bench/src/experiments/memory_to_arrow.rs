@@ -46,7 +46,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let flight_client =
         |rows: &str| peers.spawn(None, "flight_client.py", &["127.0.0.1", &flight_port, rows, "none"]);
 
-    // As many bytes as ours moves.
+    // The number of bytes that Lightship transfers.
     let bytes = fetch(&["--tcp"])?.result::<Transferred>()?.bytes;
     let mut socket = Part::spawn(None, &["socket-serve", &bytes.to_string()])?;
     let socket_port = socket.line()?;
@@ -72,11 +72,12 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         title: "From a node's memory to Arrow batches",
         text: format!(
             "TPC-H lineitem, scale {scale} ({rows} rows, {} MB as Arrow), from the memory of one process to \
-             Arrow batches in another, which counts and drops them; uncompressed, over loopback TCP and, as it \
-             comes, through shared memory. The clock starts on an open connection, with the query. Arrow Flight \
-             is the C++ implementation through pyarrow; both sizes of batches are shown. The plain socket \
-             carries the same number of bytes, written from memory and read into one buffer, 1 MiB a call; ours \
-             over TCP takes {to_socket:.2} of it, and is to take at most 1.10.",
+             Arrow batches in another, which counts and drops them. Nothing is compressed. Lightship uses \
+             shared memory, its default on one host, or loopback TCP. The clock starts with the query, on an \
+             open connection. Arrow Flight is the C++ implementation through pyarrow, with two sizes of \
+             batches. The plain socket carries the same number of bytes, written from memory and read into \
+             one buffer, 1 MiB per call. Lightship over TCP takes {to_socket:.2} of the plain socket's time. \
+             Target: at most 1.10.",
             bytes / 1_000_000
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], Some(&standing))],

@@ -1,5 +1,5 @@
-//! Fetch size and message size: the experiments of the thesis on our protocol. One batch in flight,
-//! over a grid of sizes; the model that is fitted to it, what it plans, and what that takes.
+//! Fetch size and message size: the experiments of the thesis on Lightship's protocol. With one batch in
+//! flight, a grid of sizes is timed and the model is fitted to it; then the model's plans are timed.
 
 use std::fmt::Write as _;
 
@@ -36,20 +36,21 @@ const SECONDS: usize = 0;
 const MEMORY: usize = 1;
 const SAMPLE: usize = 3;
 
-/// The thesis' queries of many rows: their names, and bytes of a row.
+/// The thesis's queries with many rows: name, and bytes of a row.
 const QUERIES: [(&str, u64); 5] = [("Q1", 205), ("Q2", 54), ("Q3", 27), ("Q4", 450), ("Q5", 29)];
-/// Its sixth, of 55 rows: there is nothing to extrapolate, and all of it is timed, so many times.
+/// Its sixth query: name, bytes of a row, rows. The whole result is timed, [`SIXTH_TIMES`] times: its 55 rows
+/// need no extrapolation.
 const SIXTH: (&str, u64, u64) = ("Q6", 27, 55);
 const SIXTH_TIMES: u32 = 100;
-/// The query whose model plans the sixth.
+/// The query whose model plans the sixth query.
 const PLANS_SIXTH: &str = "Q3";
-/// Of each result, at scale 1.
+/// Bytes of each result at scale 1.
 const VOLUME_BYTES: f64 = 128e6;
-/// Rows of a batch: the decades of the thesis' grid and their halves.
+/// Rows of a batch: the decades of the thesis's grid and their halves.
 const BATCH_ROWS: [u64; 9] = [110, 550, 1_100, 5_500, 11_000, 55_000, 110_000, 550_000, 1_100_000];
 const MESSAGE_BYTES: [u64; 5] = [1_536, 4_096, 8_192, 16_384, 32_768];
 const BATCHES_MIN: u32 = 3;
-/// The walk ends where a step gains less than this part of the best cell's time.
+/// The descent ends where a step gains less than this part of the best cell's time.
 const GAIN: f64 = 0.01;
 const MIND: &str = "MIND";
 const AUTO: &str = "auto";
@@ -57,7 +58,8 @@ const COLD: &str = "auto, nothing known";
 /// F^B_max of the thesis.
 const BATCH_BYTES_MAX: u64 = 30_000_000;
 
-/// Of the grid: the thesis', where three batches of each cell take no minutes.
+/// Largest batch of the grid: the thesis's, or less over links where three batches of a cell would take
+/// minutes.
 fn grid_batch_bytes_max(link: &str) -> u64 {
     match link {
         "slow" => 400_000,
@@ -84,14 +86,14 @@ fn strategy_name(strategy: Strategy) -> &'static str {
     }
 }
 
-/// What the batches of a whole result take at the times of a sample.
+/// Seconds of a whole result, extrapolated from a sample.
 fn seconds(sample: &Sample, query: &Query) -> f64 {
     let batches = (query.volume_bytes as f64 / sample.batch_bytes).ceil();
     let others = sample.next_count as f64 / sample.first_count.max(1) as f64;
     batches * (sample.first_seconds + others * sample.next_seconds)
 }
 
-/// One round of a query over a link, and what is known of it.
+/// One round of a query over a link.
 struct Round<'a> {
     memory: &'a Memory<'a>,
     query: Query,
@@ -123,10 +125,10 @@ impl Round<'_> {
         Ok(Run { place: self.place.clone(), contender, round: self.round, values })
     }
 
-    /// The grid; the model of it; what it plans, and the strategies, measured as well.
+    /// Times the grid, fits the model to it, and times its plan and the strategies.
     fn all(&self) -> Result<Vec<Run>> {
         let fits = |rows: u64| rows as f64 * self.query.row_bytes <= self.grid_batch_bytes_max as f64;
-        // A sample is of a few batches.
+        // A sample takes several batches.
         let rows_of_result = (self.query.volume_bytes as f64 / self.query.row_bytes) as u64;
         let enough = |rows: u64| rows * u64::from(BATCHES_MIN + 1) <= rows_of_result;
         let rows = BATCH_ROWS.into_iter().filter(|&rows| fits(rows) && enough(rows));
@@ -144,7 +146,7 @@ impl Round<'_> {
     }
 }
 
-/// F and M of the strategies, and of MIND.
+/// Rows of a batch and bytes of a message for each strategy and for MIND.
 fn plans(model: &LinkModel, query: &Query, rules: &Rules) -> Result<Vec<(String, (u64, u64))>> {
     let limits = limits();
     let pair = |plan: &Plan| (plan.batch_rows, plan.message_bytes);
@@ -157,18 +159,18 @@ fn plans(model: &LinkModel, query: &Query, rules: &Rules) -> Result<Vec<(String,
     Ok(named)
 }
 
-/// What is not known of a contender is no number.
+/// The figures of a contender that has only these two; the others are NaN.
 fn partly(seconds: f64, memory_mb: f64) -> Vec<f64> {
     [vec![seconds, memory_mb], vec![f64::NAN; FIGURES.len() - 2]].concat()
 }
 
-/// The query that fits one batch, by the model of another.
+/// Measures the query that fits into one batch, with plans by the model of another query.
 fn measure_sixth(settings: &Settings, course: &Course, results: &mut Results) -> Result<()> {
     let (name, row_bytes, rows) = SIXTH;
     let Ok(Calibration { model, .. }) =
         calibrate(&samples(results, &[course.link.clone(), PLANS_SIXTH.into()]))
     else {
-        eprintln!("{name}: {PLANS_SIXTH} has to be measured over {} first", course.link);
+        eprintln!("{name}: {PLANS_SIXTH} must be measured over {} first", course.link);
         return Ok(());
     };
     let memory = Memory::start(course, &data::records(row_bytes, rows)?)?;
@@ -191,7 +193,7 @@ fn measure_sixth(settings: &Settings, course: &Course, results: &mut Results) ->
             runs.push(Run { place: place.clone(), contender: contender.clone(), round, values });
         }
         let seconds = memory.repeat(SIXTH_TIMES, &[])?;
-        // No more than there is.
+        // Never more than the whole result.
         let values = partly(seconds, query.volume_bytes as f64 / 1e6);
         runs.push(Run { place: place.clone(), contender: AUTO.into(), round, values });
         eprintln!("{place} {round}/{}", settings.rounds);
@@ -257,17 +259,18 @@ fn samples(results: &Results, place: &[String]) -> Vec<Sample> {
     samples.filter(|sample| sample.first_seconds.is_finite()).collect()
 }
 
-/// The best cell, and what it took.
+/// The best cell, and its seconds.
 fn best<'a>(results: &'a Results, place: &[String]) -> Option<(&'a str, f64)> {
     let cells = results.contenders(place).into_iter().filter(|name| is_cell(name));
     cells.map(|cell| (cell, results.median(place, cell))).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// How wrong the model of a query is on the others of the same link, and on itself.
+/// The error of each query's model, on itself and on the other queries over the same link.
 fn fit_table(results: &Results, link: &str) -> String {
     let places: Vec<_> = results.places().into_iter().filter(|place| place[0] == link).collect();
     let mut out = String::from(
-        "| calibrated on | alpha | beta | error on itself % | error on the others % |\n| --- | --- | --- | --- | --- |",
+        "| calibrated on | alpha | beta | error on itself % | error on the others % |\n| --- | --- | --- | \
+         --- | --- |",
     );
     for place in &places {
         let Ok(Calibration { model, relative_error, .. }) = calibrate(&samples(results, place)) else {
@@ -293,7 +296,7 @@ fn fit_table(results: &Results, link: &str) -> String {
     out
 }
 
-/// Everything that was to be reached, a line a place.
+/// The figures that have targets, one line per place.
 fn summary(results: &Results) -> String {
     let places = results.places();
     let names: Vec<String> = places.iter().map(|place| place.join(", ")).collect();
@@ -321,7 +324,7 @@ fn summary(results: &Results) -> String {
     };
     let cell =
         |row: &str, column: &str| of(row, column).map_or(String::new(), |value| tables::number(value, 3));
-    format!("### In short\n\n{}", tables::grid("link, query", &rows, &columns, cell))
+    format!("### Summary\n\n{}", tables::grid("link, query", &rows, &columns, cell))
 }
 
 fn plan_table(results: &Results, place: &[String]) -> String {
@@ -362,7 +365,7 @@ fn plot(results: &Results) -> Result<String> {
     Ok(Lines::new(Axis::log("rows of a batch"), panels).svg()?)
 }
 
-/// Predicted seconds of the cells over measured ones, by the model of each query.
+/// Plots predicted seconds of the cells over measured ones, by the model of each query.
 fn prediction_plot(results: &Results) -> Result<String> {
     let places = results.places().into_iter().filter(|place| !samples(results, place).is_empty());
     let panel = |place: &[String]| {
@@ -386,7 +389,7 @@ fn prediction_plot(results: &Results) -> Result<String> {
     Ok(Lines::new(Axis::log("measured seconds of a cell"), places.map(panel).collect()).svg()?)
 }
 
-/// What the plans and the strategies take.
+/// Plots the seconds of the plans and of the strategies.
 fn strategies_plot(results: &Results) -> Result<String> {
     let panels = results.places().into_iter().map(|place| {
         let names = [MIND, AUTO].into_iter().chain(Strategy::ALL.map(strategy_name));
@@ -428,14 +431,17 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::Mind,
         title: "Fetch size and message size",
-        text: "Results with the thesis' sizes of rows (205, 54, 27, 450 and 29 bytes, random; 128 MB each at scale 1; \
-               its sixth of 55 rows), from memory over TCP, nothing encoded, with one batch in flight, \
-               at every pair of a grid of batch sizes F and message sizes M. Three batches of each are timed at \
-               least, and for 150 ms: their means, for all batches of the result, are its seconds. The model is fitted to the grid; \
-               MIND is the safeguarded walk over it, which ends where a step gains less than a hundredth of the best \
-               cell's time; it and the five strategies, whose batches may have 30 MB, are measured like a cell. The sixth query is asked for a hundred times on one \
-               connection, and its plans are by the model of the third. `auto` is the whole result as `fetch` takes it, with its window and codec, \
-               with the pace of the transfer before known, or nothing; its memory is the window that it begins with."
+        text: "Results with the thesis's row sizes (205, 54, 27, 450 and 29 random bytes; 128 MB each at \
+               scale 1; its sixth query has 55 rows), from memory over TCP, not encoded, with one batch in \
+               flight, at every pair of a grid of batch sizes F and message sizes M. At least three batches \
+               of each pair are timed, for at least 150 ms; their mean, multiplied by the number of batches \
+               in the result, gives its seconds. The model is fitted to the grid. MIND is the safeguarded \
+               descent over the model, which ends where a step gains less than a hundredth of the best \
+               cell's time. MIND and the five strategies, whose batches may have 30 MB, are measured like a \
+               cell. The sixth query is fetched a hundred times on one connection; its plans use the model \
+               of the third. `auto` is the whole result as `fetch` transfers it, with its window and codec; \
+               it knows the pace of the transfer before, or nothing. Its memory is the window that it begins \
+               with."
             .into(),
         tables: report(&results),
         plots: vec![

@@ -1,4 +1,4 @@
-//! One file a benchmark: its contenders, its figures, its section.
+//! One file per benchmark: its contenders, its figures, its section.
 
 pub(crate) mod bandwidth_and_latency;
 pub(crate) mod bandwidth_cut;
@@ -30,16 +30,16 @@ pub(crate) mod types;
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::results::{Figure, Results};
 
-/// The contender that is ours, as it comes.
+/// The contender Lightship with its default settings.
 const OURS: &str = "Lightship";
 
-/// What is measured of a transfer over a link.
+/// The figures of a transfer over a link.
 const OVER_A_LINK: &[Figure] = &[
     Figure { name: "seconds", digits: 3, range: true },
     Figure { name: "wire MB", digits: 1, range: false },
 ];
 
-/// The first figure of all contenders, a panel a place.
+/// Plots the first figure of all contenders, with one panel per place.
 fn by_place(results: &Results, x: &str) -> crate::Result<String> {
     let panels = results.places().into_iter().map(|place| {
         let row = |name: &str| (name.to_owned(), vec![(x.to_owned(), results.summary(place, name, 0))]);
@@ -48,32 +48,41 @@ fn by_place(results: &Results, x: &str) -> crate::Result<String> {
     Ok(Dots { x: Axis::log(x), panels: panels.collect() }.svg()?)
 }
 
-/// The first figure of all contenders, a panel a place, ours in a colour of its own.
+/// Plots the first figure of all contenders, with one panel per place and Lightship in its own colour.
 fn side_by_side(results: &Results, x: &str) -> crate::Result<String> {
+    side_by_side_titled(results, x, |place| place.join(", "))
+}
+
+/// As [`side_by_side`], with the title of each panel made by `title`.
+fn side_by_side_titled(
+    results: &Results,
+    x: &str,
+    title: impl Fn(&[String]) -> String,
+) -> crate::Result<String> {
     let panels = results.places().into_iter().map(|place| {
         let rows = results.contenders(place).into_iter().map(|name| {
             let whose = if name.starts_with(OURS) { OURS } else { "peers" };
             (name.to_owned(), vec![(whose.to_owned(), results.summary(place, name, 0))])
         });
         let scale = results.notes(place).into_iter().next().unwrap_or_default();
-        DotsPanel { title: format!("{} ({scale})", place.join(", ")), rows: rows.collect() }
+        DotsPanel { title: format!("{} ({scale})", title(place)), rows: rows.collect() }
     });
     Ok(Dots { x: Axis::log(x), panels: panels.collect() }.svg()?)
 }
 
-/// Adds the version of what took part, once.
+/// Adds a version, unless it is there already.
 fn add_version(versions: &mut Vec<String>, version: &str) {
     if !versions.iter().any(|known| known == version) {
         versions.push(version.to_owned());
     }
 }
 
-/// What bears on the figures of a place, as a sentence.
+/// The scale and the notes of a place, as a sentence.
 fn circumstances<S: AsRef<str>>(results: &Results, place: &[S]) -> String {
     format!("At {}.", results.notes(place).join("; "))
 }
 
-/// A heading, what bears on the figures, and a table.
+/// A heading, the circumstances, and a table.
 fn under<S: AsRef<str>>(results: &Results, heading: &str, place: &[S], table: &str) -> String {
     format!("### {heading}\n\n{}\n\n{table}", circumstances(results, place))
 }

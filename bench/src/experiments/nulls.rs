@@ -1,5 +1,4 @@
-//! Ways to say that a value is NULL, by how many are: what writing and reading
-//! take, and bytes.
+//! Layouts of NULL, by the share of NULL: the time to write and read them, and their bytes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,17 +15,17 @@ const PERCENT: [u32; 9] = [0, 1, 5, 10, 25, 50, 75, 90, 100];
 const VALUES: f64 = 1e6;
 const SEED: u64 = 1;
 const VALUE_BYTES: usize = 8;
-/// What no value is.
+/// Stands for NULL; no value equals it.
 const SENTINEL: i64 = i64::MIN;
 
-/// A way to lay out 64-bit integers of which some are NULL.
+/// A layout of 64-bit integers, some of which are NULL.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
-    /// A bit a value, then all values; those that are NULL are there too.
+    /// One bit per value, then all values, including those that are NULL.
     Bitmap,
-    /// All values, with one that stands for NULL.
+    /// All values; one number stands for NULL.
     Sentinel,
-    /// A bit a value, then the values that are not NULL.
+    /// One bit per value, then the values that are not NULL.
     Elided,
 }
 
@@ -40,7 +39,7 @@ impl Layout {
         let valid = array.nulls();
         if !matches!(self, Self::Sentinel) {
             match valid {
-                // From its first bit, whatever the array was cut from.
+                // Moved to the first bit, in case the array is a slice.
                 Some(nulls) => bytes.extend(nulls.inner().sliced().as_slice()),
                 None => bytes.resize(values.len().div_ceil(8), u8::MAX),
             }
@@ -63,7 +62,7 @@ impl Layout {
 
     fn decode(self, bytes: &[u8], count: usize) -> Result<Int64Array> {
         let split = if matches!(self, Self::Sentinel) { 0 } else { count.div_ceil(8) };
-        let (bits, rest) = bytes.split_at_checked(split).ok_or("a short bitmap")?;
+        let (bits, rest) = bytes.split_at_checked(split).ok_or("the bitmap is too short")?;
         let number = |bytes: &[u8; VALUE_BYTES]| i64::from_le_bytes(*bytes);
         let numbers = rest.as_chunks::<VALUE_BYTES>().0.iter().map(number);
         let bitmap = || NullBuffer::new(BooleanBuffer::new(bits.to_vec().into(), 0, count));
@@ -86,7 +85,7 @@ impl Layout {
     }
 }
 
-/// Random integers, of which so many of a hundred are NULL.
+/// Random integers, of which `percent` in a hundred are NULL.
 fn integers(percent: u32, count: usize) -> Int64Array {
     let mut random = fastrand::Rng::with_seed(SEED);
     (0..count).map(|_| (random.u32(..100) >= percent).then(|| random.i64(SENTINEL + 1..))).collect()
@@ -98,7 +97,7 @@ fn measure(values: &Int64Array, layout: Layout) -> Result<Vec<f64>> {
     let decoded = black_box(layout.decode(&bytes, values.len())?);
     let elapsed = began.elapsed();
     if decoded != *values {
-        return Err("other values than before".into());
+        return Err("the decoded values differ from the original".into());
     }
     let count = values.len() as f64;
     Ok(vec![elapsed.as_secs_f64() * 1e9 / count, bytes.len() as f64 / count])
@@ -114,9 +113,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     layouts::Study {
         name: "nulls",
         title: "Layouts of NULL",
-        text: "A million 64-bit integers of which some are NULL, at random: encoded into one buffer and decoded into \
-               an Arrow array, by one thread in one process. The bitmap stands before all values, or (elided) before \
-               those that are not NULL; a sentinel is a value that stands for NULL.",
+        text: "A million 64-bit integers, some of them NULL at random, encoded into one buffer and decoded \
+               into an Arrow array by one thread in one process. The bitmap comes before all values, or \
+               (elided) before those that are not NULL. A sentinel is a value that stands for NULL.",
         dimension: &["NULL, %"],
         axis: Axis::linear("NULL, %"),
         contenders: &LAYOUTS,
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_layout_gives_back_what_it_was_given() {
+    fn every_layout_decodes_to_the_original_values() {
         for percent in PERCENT {
             let values = integers(percent, 1003);
             for values in [values.clone(), values.slice(5, 900)] {
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_take_the_bytes_they_should() {
+    fn layouts_have_the_expected_sizes() {
         let values = Int64Array::from(vec![Some(1), None, None, Some(2)]);
         let bytes = |layout: Layout| layout.encode(&values).len();
         assert_eq!(bytes(Layout::Bitmap), 1 + 4 * 8);

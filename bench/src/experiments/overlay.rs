@@ -1,5 +1,5 @@
-//! Shuffles over overlays: the original's and ours, in virtual time and over sockets. All of it is what
-//! `lightship overlay` says; a round is a seed.
+//! Shuffles over overlays: the original's and ours, in virtual time and over sockets. All figures come from
+//! `lightship overlay`; each round has its own seed.
 
 use serde_json::Value;
 
@@ -32,23 +32,24 @@ const RECONNECTIONS: usize = 5;
 const BOUND: usize = 6;
 const PEAK: usize = 7;
 
-/// Forwards a message of the source's archived run: 10 connections a node and 2 direct ones, under the skew.
+/// Forwards per message in the original's archived run: 10 connections a node and 2 direct ones, with skew.
 const HYBRID: f64 = 0.772;
-/// Percent of every node's messages for the first nodes, as in that run.
+/// Percent of every node's messages that go to the first nodes, as in that run.
 const SKEW: &str = "--skew 2,7,10,4,11,6,15";
 const SIMULATE: &str = "simulate --nodes 60 --messages-per-node 5000";
 /// Over sockets of one machine.
 const RUN: &str = "run --nodes 60 --messages-per-node 1000";
 /// The same in virtual time.
 const LIKE_RUN: &str = "simulate --nodes 60 --messages-per-node 1000 --period 100ms";
-/// Ours: as many direct connections as pay, from the beginning, by what is known of all.
+/// Ours: as many direct connections as pay off, open from the beginning, chosen by the predicted traffic
+/// of all nodes.
 const AUTO: &str = "--direct auto --policy predicted";
 
 const SIMULATED: &str = "simulated";
 const OVER_SOCKETS: &str = "over sockets";
 const ALIKE: &str = "simulated alike";
 
-/// A name, what comes after the topology, and whether traffic is skewed.
+/// A name, the arguments, and whether traffic is skewed.
 type Row = (&'static str, &'static str, bool);
 
 const FORWARDS_ROWS: [Row; 22] = [
@@ -111,7 +112,7 @@ const POLICIES_ROWS: [Row; 12] = [
     ("reserve chosen", "--topology circulant --degree 12 {auto}", true),
 ];
 
-/// What a connection carries alone; a node has 10 Gbit/s.
+/// Rates of one connection, and their part of a node's 10 Gbit/s.
 const LINK_RATES: [(&str, f64); 6] = [
     ("10Gbit/s", 1.0),
     ("2500Mbit/s", 1.0 / 4.0),
@@ -148,7 +149,7 @@ const SOCKETS_ROWS: [Row; 6] = [
     ("12 with direct ones, over sockets", "--topology circulant --degree 12 {auto}", true),
 ];
 
-/// What is typed after `lightship overlay`, but for the seed.
+/// The arguments of `lightship overlay`, without the seed.
 fn arguments(verb: &str, (_, arguments, skewed): Row) -> String {
     let skew = if skewed { format!(" {SKEW}") } else { String::new() };
     format!("{verb} {}{skew}", arguments.replace("{auto}", AUTO))
@@ -174,7 +175,7 @@ fn measure(arguments: &str, seed: u32) -> Result<Vec<f64>> {
     ])
 }
 
-/// What the busiest node takes for its own messages alone; nothing where that is not modelled.
+/// Seconds of the busiest node for its own messages alone; NaN where they are not modelled.
 fn floor_seconds(said: &Value) -> f64 {
     let parameter = |pointer: &str| said.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let bytes = parameter("/parameters/traffic/message_bytes");
@@ -188,7 +189,7 @@ fn floor_seconds(said: &Value) -> f64 {
     if rate.is_nan() { rate } else { own.fold(0.0, f64::max) }
 }
 
-/// Every row with every seed, in turns.
+/// Runs every row with every seed, in turns.
 fn run_rows(
     settings: &Settings,
     results: &mut Results,
@@ -224,7 +225,7 @@ fn measure_all(settings: &Settings, results: &mut Results) -> Result<()> {
     run_rows(settings, results, ["sockets", ALIKE], &rows(LIKE_RUN, &SOCKETS_ROWS))
 }
 
-/// Rows with their command, and columns of what came of them.
+/// A table with a row for each command and the given columns of its results.
 fn table(results: &Results, place: [&str; 2], verb: &str, rows: &[Row], columns: &[&str]) -> String {
     let names: Vec<_> = rows.iter().map(|row| row.0).collect();
     grid("", &names, columns, |name, column| {
@@ -297,13 +298,19 @@ fn report(results: &Results) -> Vec<String> {
         "command",
     ];
     let sockets = table(results, ["sockets", OVER_SOCKETS], RUN, &SOCKETS_ROWS, &columns);
-    let run = format!("`lightship overlay {RUN}` and what stands in the row; `{LIKE_RUN}` beside it");
+    let run = format!(
+        "each row adds its arguments to `lightship overlay {RUN}`; `simulated` is the same with \
+         `{LIKE_RUN}`"
+    );
     vec![
-        format!("### Forwards\n\nAfter `lightship overlay {SIMULATE}`.\n\n{forwards}"),
-        format!("### Who gets direct connections\n\nThe same, with 12 sockets of a node.\n\n{policies}"),
         format!(
-            "### Time\n\n12 sockets of a node, seconds by what a connection carries alone (`--link-rate`); a node has \
-             10 Gbit/s each way. The floor is what the busiest node takes for its own messages.\n\n{}",
+            "### Forwards\n\nEach row adds its arguments to `lightship overlay {SIMULATE}`.\n\n{forwards}"
+        ),
+        format!("### Policies for direct connections\n\nThe same, with 12 sockets per node.\n\n{policies}"),
+        format!(
+            "### Time\n\n12 sockets per node: seconds by the rate of a single connection \
+             (`--link-rate`). A node has 10 Gbit/s each way. The floor is the time that the busiest node \
+             needs for its own messages.\n\n{}",
             time_table(results)
         ),
         format!("### Over sockets\n\n60 nodes in one process: {run}.\n\n{sockets}"),
@@ -342,20 +349,23 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     Report {
         name: NAME,
         page: Page::Shuffle,
-        title: "Which connections, and by what way",
+        title: "Topologies and direct connections",
         text: format!(
-            "60 nodes that send each other 5000 messages of 64 KB each, in virtual time (`docs/overlay.md` says what is \
-             modelled). Skewed is `{SKEW}`: so many percent of every node's messages go to node 0, to node 1, and so on; the other 45% go \
-             to all alike. A round is a seed (`--seed`): medians, with least and most. A node's sockets are divided \
-             between the topology and direct connections, which count where they are opened; what others open to it \
-             stands under the sockets it had at most. (`10 + 1, accepting 1` and its like have 12, or 24, whoever opened them.) `{HYBRID}` is what the archived run of the original's hybrid has. \
-             `{AUTO}` divides the sockets, and has direct connections from the beginning, by the traffic of another \
-             seed."
+            "Each of 60 nodes sends 5000 messages of 64 KB, in virtual time (`docs/overlay.md` says what \
+             is modelled). In skewed traffic, `{SKEW}` gives the percentages of every node's messages \
+             that go to node 0, node 1 and so on; the other 45% are spread evenly over all nodes. Each \
+             round has its own seed (`--seed`); the tables show medians with minimum and maximum. A node \
+             divides its sockets between the topology and direct connections. A direct connection counts \
+             only for the node that opens it; the column `sockets of a node, at most` also counts those \
+             that other nodes open. (`10 + 1, accepting 1` and the like have 12 or 24 sockets, counted \
+             at both ends.) `{HYBRID}` is the archived run of the original's hybrid. `{AUTO}` divides \
+             the sockets and opens direct connections from the beginning, based on the traffic of \
+             another seed."
         ),
         tables: report(&results),
         plots: vec![
-            (forwards_plot(&results)?, "Forwards of a message by topology and pool"),
-            (time_plot(&results)?, "Seconds by what a connection carries"),
+            (forwards_plot(&results)?, "Forwards per message, by topology and pool"),
+            (time_plot(&results)?, "Seconds by the rate of a connection"),
         ],
         versions: Vec::new(),
         load,

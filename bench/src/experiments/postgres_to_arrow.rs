@@ -67,12 +67,17 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         page: Page::Transfer,
         title: "From PostgreSQL to Arrow batches",
         text: format!(
-            "`{SQL}` (TPC-H, scale {scale}, {rows} rows, the types of the specification) from a PostgreSQL on this \
-             host that has the table in its cache, over loopback TCP, to Arrow batches that are counted and dropped; \
-             ConnectorX makes one table. The clock starts on an open connection. Client memory is the most that its \
-             process held (VmHWM); ours is to stay below 150 MB."
+            "`{SQL}` (TPC-H, scale {scale}, {rows} rows, the column types of the specification) from a \
+             PostgreSQL server on this host, with the table in its cache, over loopback TCP to Arrow \
+             batches, which are counted and dropped; ConnectorX builds one table. The clock starts on an \
+             open connection. Client memory is the peak of the client's process (VmHWM). Target for \
+             Lightship: below 150 MB."
         ),
-        tables: vec![tables::contenders::<&str>(&results, &[], Some(&Standing { ratio: Ratio::Ours(OURS), targets: TARGETS }))],
+        tables: vec![tables::contenders::<&str>(
+            &results,
+            &[],
+            Some(&Standing { ratio: Ratio::Ours(OURS), targets: TARGETS }),
+        )],
         plots: Vec::new(),
         versions: versions.concat(),
         load,

@@ -1,4 +1,4 @@
-//! The same rows as Protocol Buffers, against ours.
+//! The same rows as Protocol Buffers and over Lightship's protocol.
 
 use lab::Lab;
 
@@ -57,9 +57,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::ColumnarProtocol,
         title: "Protocol Buffers",
-        text: "TPC-H lineitem from memory to memory, as messages of Protocol Buffers in frames of 8192 rows: a message \
-               a row, and a message a chunk with a field a column. Both ends are `prost`, on one thread each; the \
-               client decodes all of it. Decimals travel as integers, dates as days."
+        text: "TPC-H lineitem from memory to memory, as Protocol Buffers in frames of 8192 rows: one \
+               message per row, or one message per chunk with a field per column. Both ends use `prost`, \
+               on one thread each; the client decodes everything. Decimals are sent as integers, dates \
+               as days."
             .into(),
         tables: results.places().into_iter().map(section).collect(),
         plots: vec![(side_by_side(&results, "seconds")?, "Seconds by contender and link")],

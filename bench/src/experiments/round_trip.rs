@@ -1,4 +1,4 @@
-//! What the way to a node adds to a small query.
+//! The time that the connection to a node adds to a small query.
 
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
@@ -45,9 +45,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         page: Page::Transfer,
         title: "Round trip of a small query",
         text: format!(
-            "`{SQL}`, {COUNT} times a round after 200 uncounted: on an open connection to a node over loopback \
-             TCP, from the query to the end of its result, and in an engine inside the process, planned and \
-             collected. The way adds {added:.0} us to the median; it is to add no more than 300."
+            "`{SQL}`, {COUNT} times a round after 200 warm-up queries: on an open connection to a node over \
+             loopback TCP, from the query to the end of its result, and in an engine inside the process, \
+             planned and collected. The connection adds {added:.0} us to the median. Target: at most 300 us."
         ),
         tables: vec![tables::contenders::<&str>(&results, &[], None)],
         plots: Vec::new(),

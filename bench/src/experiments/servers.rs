@@ -1,4 +1,4 @@
-//! What serves the rows on the far host, and how the near host gets them.
+//! Servers on the far host, and the clients on the near host that read from them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::peers::Peers;
 use crate::process::{Node, Process, timed};
 use crate::{Result, places};
 
-/// Rows of a Flight batch: of those tried, the fastest here.
+/// Rows of a Flight batch: the fastest of the sizes tried here.
 const FLIGHT_BATCH_ROWS: &str = "65536";
 
-/// Ours, with the rows in memory and no engine.
+/// A Lightship server with the rows in memory and no engine.
 pub(super) struct Memory<'a> {
     course: &'a Course,
     _process: Process,
@@ -28,19 +28,19 @@ impl<'a> Memory<'a> {
         Self::start_with(course, file, data::BATCH_ROWS)
     }
 
-    /// With batches of so many rows: no message is larger than a batch.
+    /// As [`Memory::start`], with batches of `batch_rows` rows: no message is larger than a batch.
     pub(super) fn start_with(course: &'a Course, file: &DataFile, batch_rows: usize) -> Result<Self> {
         let arguments = ["serve", &file.argument(), "--batch-rows", &batch_rows.to_string()];
         let mut process = Part::spawn(Some(course.far()), &arguments)?;
         Ok(Self { course, port: process.line()?, _process: process, rows: file.rows })
     }
 
-    /// All rows, with more arguments for the client.
+    /// Fetches all rows, with more arguments for the client.
     pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
         fetch(self.course, &self.port, arguments)?.whole(self.rows)
     }
 
-    /// All rows; so long after they were asked for, `event` happens.
+    /// Fetches all rows, and runs `event` when the time `after` has passed since the query.
     pub(super) fn fetch_during(
         &self,
         arguments: &[&str],
@@ -56,7 +56,7 @@ impl<'a> Memory<'a> {
         client.result::<Transferred>()?.whole(self.rows)
     }
 
-    /// Seconds of the same result, the median of many on one connection.
+    /// Median seconds of the same result, fetched `count` times on one connection.
     pub(super) fn repeat(&self, count: u32, arguments: &[&str]) -> Result<f64> {
         let (address, count) = (self.course.far_address(), count.to_string());
         let own = ["repeat", &count, &address, &self.port, "rows", "--tcp"];
@@ -64,7 +64,7 @@ impl<'a> Memory<'a> {
         Ok(client.result::<Latencies>()?.median_us / 1e6)
     }
 
-    /// Times at least so many batches at each of some sizes, ROWS:BYTES.
+    /// Times at least `batches` batches of each size, given as ROWS:BYTES.
     pub(super) fn sizes(&self, batches: u32, pairs: &[String]) -> Result<Vec<Sample>> {
         let (address, batches) = (self.course.far_address(), batches.to_string());
         let own = ["sizes", &*address, &*self.port, "--batches", &*batches];
@@ -73,7 +73,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Ours, beside a database.
+/// A Lightship node on the database's host.
 pub(super) struct Beside<'a> {
     course: &'a Course,
     node: Node,
@@ -81,14 +81,14 @@ pub(super) struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    /// `uri` is the database's as the far host knows it.
+    /// `uri` is the database's, as the far host reaches it.
     pub(super) fn start(course: &'a Course, uri: &str, rows: u64) -> Result<Self> {
         let separator = if uri.contains('?') { '&' } else { '?' };
         let table = format!("lineitem={uri}{separator}table=lineitem");
         Ok(Self { course, node: Node::start(Some(course.far()), &table, false)?, rows })
     }
 
-    /// All rows.
+    /// Fetches all rows.
     pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
         fetch(self.course, &self.node.port.to_string(), arguments)?.whole(self.rows)
     }
@@ -130,12 +130,12 @@ impl<'a> Peer<'a> {
         Ok(Self { course, peers, client, port: process.line()?, _process: process, rows: file.rows })
     }
 
-    /// All rows over Flight, compressed so.
+    /// Fetches all rows over Flight with this compression.
     pub(super) fn get(&self, codec: &str) -> Result<Transferred> {
         self.read(&[FLIGHT_BATCH_ROWS, codec])
     }
 
-    /// All rows.
+    /// Fetches all rows.
     pub(super) fn read(&self, arguments: &[&str]) -> Result<Transferred> {
         let address = self.course.far_address();
         let arguments = [&[&*address, &self.port], arguments].concat();
@@ -144,7 +144,8 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// A file through netcat, from a compressor into its opposite; a server for one transfer.
+/// Sends a file through netcat, with a compressor and a decompressor if `pipe` is given. The server ends
+/// after one transfer.
 pub(super) fn netcat(course: &Course, file: &Path, pipe: Option<[&str; 2]>) -> Result<f64> {
     let (address, file) = (course.far_address(), file.display());
     let far = match pipe {
@@ -161,7 +162,7 @@ pub(super) fn netcat(course: &Course, file: &Path, pipe: Option<[&str; 2]>) -> R
     timed(Some(course.near()), "bash", ["-o", "pipefail", "-c", &near])
 }
 
-/// Zeros from the far host to the near one, as fast as TCP lets them; they end with it.
+/// A flow of zeros from the far host to the near one, as fast as TCP allows. Dropping it ends the flow.
 pub(super) struct Flow<'a> {
     course: &'a Course,
     _source: Process,
@@ -170,7 +171,7 @@ pub(super) struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Ready to begin.
+    /// Starts the sender, which waits for [`Flow::begin`].
     pub(super) fn ready(course: &'a Course) -> Result<Self> {
         let send = format!("exec nc.openbsd -lvnN {} 0 </dev/zero 2>&1", course.far_address());
         let mut source = Process::spawn(Some(course.far()), "bash", ["-c", &send])?;
@@ -186,28 +187,28 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// A database server on the far host, with lineitem in it.
+/// A database server on the far host that holds lineitem.
 pub(super) struct Database {
     _process: Process,
-    /// As its own host knows it.
+    /// As its own host reaches it.
     pub(super) held: Held,
 }
 
 impl Database {
-    /// `part` runs the server, with the rows of `file`.
+    /// Starts `part`, which runs the server with the rows of `file`.
     pub(super) fn start(course: &Course, part: &str, file: &Path) -> Result<Self> {
         eprintln!("{part}: loading {}", file.display());
         let mut process = Part::spawn(Some(course.far()), &[part, &file.display().to_string()])?;
         Ok(Self { held: serde_json::from_str(&process.line()?)?, _process: process })
     }
 
-    /// As the near host reaches it.
+    /// Its URI, as the near host reaches it.
     pub(super) fn uri_near(&self, course: &Course) -> String {
         self.held.uri.replace("127.0.0.1", &course.far_address())
     }
 }
 
-/// A client of PostgreSQL in Python, on the near host.
+/// Runs a Python client of PostgreSQL on the near host.
 pub(super) fn postgres_peer(
     course: &Course,
     peers: &Peers,
@@ -218,13 +219,13 @@ pub(super) fn postgres_peer(
     peers.spawn(Some(course.near()), program, arguments)?.result::<Transferred>()?.whole(rows)
 }
 
-/// Seconds and megabytes that came over the link, of work that says its seconds.
+/// Runs `work`, which returns its seconds. Returns them, and the megabytes received over the link.
 pub(super) fn over(course: &Course, work: impl FnOnce() -> Result<f64>) -> Result<Vec<f64>> {
     let (seconds, bytes) = course.received(work)?;
     Ok(vec![seconds, bytes as f64 / 1e6])
 }
 
-/// The command that is measured has to be there before anything is loaded.
+/// Checks that the measured command is built, before anything is loaded.
 pub(super) fn built() -> Result<()> {
     places::lightship().map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Queries over four nodes: our wire between them, and datafusion-distributed's own.
+//! Queries over four nodes: Lightship's protocol between them, compared with datafusion-distributed's gRPC.
 
 mod postgres;
 
@@ -37,19 +37,19 @@ const FIGURES: &[Figure] = &[
 ];
 const NODES: usize = 4;
 const PARTITIONS: usize = 2;
-/// Links, and what our total time over them is to be at most, over gRPC's.
+/// Links, each with the target for our total time divided by gRPC's.
 const LINKS: [(&str, f64); 3] = [("local", 1.0), ("1gbit", 0.8), ("100mbit", 0.6)];
-/// How the nodes have the tables.
+/// How the tables are stored: in parts, one per node, or whole, shared by all nodes.
 const STORAGES: [&str; 2] = ["parts", "shared"];
-/// Each node of each wire has two of the ports from here on.
+/// The first port. Each node of each wire has two.
 const PORT: u16 = 7400;
 
-/// The tables, and what the queries answer.
+/// The tables, and the expected answers of the queries.
 struct Tpch {
     queries: [String; 22],
-    /// By one node.
+    /// The answers of one node.
     expected: Vec<Vec<RecordBatch>>,
-    /// By a database that has nothing in common with it.
+    /// The answers of an independent database.
     postgres: postgres::Answers,
     /// A folder for each node.
     parts: Vec<PathBuf>,
@@ -73,17 +73,17 @@ impl Tpch {
             Ok::<_, Error>(expected)
         })?;
         let tpch = Self { queries, expected, postgres, parts, whole };
-        // Before anything is measured: were it wrong here, many nodes would only be as wrong.
+        // Before anything is measured: several nodes would repeat an error of the single node.
         for (query, one) in tpch.expected.iter().enumerate() {
             tpch.check(query, one).map_err(|error| format!("a single node, {error}"))?;
         }
         Ok(tpch)
     }
 
-    /// That it is what one node answers, and what PostgreSQL does.
+    /// Checks that an answer equals that of one node and that of PostgreSQL.
     ///
-    /// Rows that are equal by the query's own order are no excuse: the queries order by more columns until none
-    /// are, and both sort text by its bytes. Only how exact quotients are is left to each: see [`difference`].
+    /// The order of rows must match too: the queries order by enough columns to make it unique, and both
+    /// systems sort text by its bytes. Only quotients may differ in precision: see [`difference`].
     fn check(&self, query: usize, got: &[RecordBatch]) -> Result<()> {
         let order = if self.queries[query].contains("\norder by") { Order::Kept } else { Order::Any };
         let others = [("a single node", &self.expected[query]), ("PostgreSQL", &self.postgres.rows[query])];
@@ -96,7 +96,7 @@ impl Tpch {
     }
 }
 
-/// Nodes that all know each other, one a host.
+/// Nodes that all know each other, one per host.
 struct Cluster<'a> {
     hosts: &'a [Host],
     addresses: Vec<SocketAddr>,
@@ -133,7 +133,7 @@ impl<'a> Cluster<'a> {
         Ok(Self { hosts, addresses, nodes })
     }
 
-    /// Asks the node on a host, from that host.
+    /// Runs a query on the node of a host, from that host.
     fn query(&self, host: usize, sql: &str) -> Result<(f64, Vec<RecordBatch>)> {
         let address = self.addresses[host];
         let endpoint = Endpoint::Tcp { host: address.ip().to_string(), port: address.port(), tls: None };
@@ -153,7 +153,7 @@ impl<'a> Cluster<'a> {
         Ok(self.hosts[host].run(run)?)
     }
 
-    /// What all hosts received from each other; not a number where there is nothing but a loopback.
+    /// Bytes that all hosts received from each other; NaN if there is only a loopback.
     fn wire_bytes(&self) -> Result<f64> {
         let mut sum = 0.0;
         for host in self.hosts {
@@ -161,7 +161,7 @@ impl<'a> Cluster<'a> {
                 return Ok(f64::NAN);
             }
             let table = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
-            sum += received_bytes(&table, false).ok_or("/proc/net/dev has other columns than known")? as f64;
+            sum += received_bytes(&table, false).ok_or("/proc/net/dev has unexpected columns")? as f64;
         }
         Ok(sum)
     }
@@ -170,7 +170,7 @@ impl<'a> Cluster<'a> {
         self.nodes.iter().map(Process::processor_seconds).sum()
     }
 
-    /// A query's figures, and its rows.
+    /// Runs a query, and returns its figures and its rows.
     fn measure(&self, host: usize, sql: &str) -> Result<(Vec<f64>, Vec<RecordBatch>)> {
         let (bytes, processors) = (self.wire_bytes()?, self.processor_seconds()?);
         let (seconds, rows) = self.query(host, sql)?;
@@ -180,11 +180,11 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// What two of the hosts measure of the link between them.
+/// Measures the link between two of the hosts, as text.
 fn measured(hosts: &[Host]) -> Result<String> {
     match lab::verify(&hosts[0], &hosts[1]) {
         Ok(measured) => Ok(summary(&measured)),
-        // A busy moment: what is said beside the figures is what was found.
+        // The machine is busy: report the measurement beside the figures.
         Err(LabError::FarOff { measured, .. }) => Ok(summary(&measured)),
         Err(error) => Err(error.into()),
     }
@@ -241,7 +241,7 @@ fn place(course: &[String; 2], query: &str) -> [String; 3] {
     [course[0].clone(), course[1].clone(), query.to_owned()]
 }
 
-/// Of all queries.
+/// The table over all queries together.
 fn totals(results: &Results) -> String {
     let courses = courses(results);
     let names: Vec<String> = courses.iter().map(|course| course.join(", ")).collect();
@@ -270,7 +270,8 @@ fn totals(results: &Results) -> String {
         }
     };
     format!(
-        "### All queries\n\nThe sum over the queries of each round: medians, with least and most.\n\n{}",
+        "### All queries\n\nThe sum over the queries of each round: median, with minimum and \
+         maximum.\n\n{}",
         tables::grid("link, storage", &names, &columns, cell)
     )
 }
@@ -287,7 +288,7 @@ fn ratios(results: &Results) -> String {
         })
     };
     format!(
-        "### By query\n\nOur median over gRPC's, and ours in seconds.\n\n{}",
+        "### By query\n\nLightship's median divided by gRPC's; in parentheses, Lightship's seconds.\n\n{}",
         tables::grid("query", &results.values(2), &names, cell)
     )
 }
@@ -321,17 +322,20 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     Report {
         name: NAME,
         page: Page::Shuffle,
-        title: "Queries over four nodes, and datafusion-distributed's own wire",
+        title: "Queries over four nodes, compared with datafusion-distributed's gRPC",
         text: format!(
-            "TPC-H's 22 queries, each asked of one of {NODES} nodes by a client beside it, {PARTITIONS} partitions a node. Both have the same \
-             plans, tasks and nodes, by datafusion-distributed; plans and rows go over our wire as it comes, or over the \
-             library's gRPC as it comes (Arrow Flight, LZ4). In parts, each node has a quarter of the rows in files of its own; shared, \
-             all read the same files. The wires take turns query by query, on nodes that go on running, and each \
-             answer of the first round is compared, row by row, with that of a single node and with that of PostgreSQL over \
-             the same rows: the same values in the same order, whatever types hold them; decimals exactly but for \
-             quotients, which may differ in the last place of the shorter one, and doubles within a billionth. All that a node sends shares its uplink. Bytes are \
-             those that the hosts' interfaces received, headers of all layers included; processor seconds are of all nodes together, \
-             which share the cores of one machine.\n\n{}.",
+            "TPC-H's 22 queries, each sent to one of {NODES} nodes by a client on its host, with \
+             {PARTITIONS} partitions a node. datafusion-distributed gives both contenders the same \
+             plans, tasks and nodes. Plans and rows go over Lightship's protocol or over the library's \
+             gRPC (Arrow Flight, LZ4), each with its defaults. In parts, each node has a quarter of the \
+             rows in its own files; shared, all nodes read the same files. The contenders take turns \
+             query by query, on nodes that keep running. Each answer of the first round is compared, row \
+             by row, with that of a single node and with that of PostgreSQL over the same rows: the \
+             values and their order must be the same, whatever types hold them. Decimals must be equal, \
+             except that quotients may differ in the last place of the shorter one; doubles may differ \
+             by a billionth. Everything that a node sends shares its uplink. Bytes are those that the \
+             hosts' interfaces received, headers of all layers included. Processor seconds are those of \
+             all nodes together, which share the cores of one machine.\n\n{}.",
             notes.join("; ")
         ),
         tables: vec![totals(&results), ratios(&results)],

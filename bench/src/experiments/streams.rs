@@ -1,4 +1,4 @@
-//! One result over several connections: what they gain where packets are lost, and cost where none are.
+//! One result over several connections: their gain where packets are lost, and their cost where none are.
 
 use lab::Lab;
 
@@ -23,10 +23,10 @@ const AUTO: &str = "auto";
 const ONE: &str = "1";
 const NUMBERS: [&str; 5] = [ONE, "2", "4", "8", AUTO];
 
-/// One that holds back when a segment is lost, and one that looks at what arrives.
+/// reno slows down when a segment is lost; bbr follows the rate at which data arrives.
 const CONTROLS: [&str; 2] = ["reno", "bbr"];
 
-/// A run is to take seconds, where one connection is held down as well.
+/// A scale with which a run takes seconds, even where loss slows a single connection down.
 fn scale(settings: &Settings, link: &str) -> f64 {
     if link.contains('%') { settings.scale_or(0.05) } else { settings.scale_over(link) }
 }
@@ -59,7 +59,7 @@ fn report(results: &Results) -> Vec<String> {
         tables::number(of(number) / of(ONE), 3)
     };
     let summary = format!(
-        "### Seconds over those of one connection\n\n{}",
+        "### Seconds divided by those of one connection\n\n{}",
         tables::grid("link, congestion control", &links, &NUMBERS, ratio)
     );
     let all = results
@@ -83,10 +83,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         name: NAME,
         page: Page::Mind,
         title: "Connections for one result",
-        text: "Lineitem from memory over TCP, with sizes and codec that follow the link, over so many connections \
-               (`--streams`); `auto` is what is left to us. Where packets are lost, a congestion control that takes each for a sign \
-               of a full link holds a connection down however wide the link is: reno does, and cubic; bbr does not. \
-               The link is measured with the machine's own."
+        text: "Lineitem from memory over TCP, with sizes and codec that follow the link, over the given \
+               number of connections (`--streams`); with `auto`, Lightship chooses the number. Where packets \
+               are lost, a congestion control that takes each loss for a sign of a full link slows a \
+               connection down, whatever the bandwidth: reno and cubic do, bbr does not. The link itself is \
+               measured with the machine's default congestion control."
             .into(),
         tables: report(&results),
         plots: vec![(by_place(&results, "seconds")?, "Seconds by number of connections and link")],

@@ -1,4 +1,4 @@
-//! Ways to lay out text, by its width: what writing and reading take, and bytes.
+//! Layouts of text, by width: the time to write and read it, and its bytes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::plot::Axis;
 use crate::settings::Settings;
 
 const WIDTHS: [usize; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
-/// Characters of all values together, and most values.
+/// Characters of all values together, and the maximum number of values.
 const CHARACTERS: f64 = 8e6;
 const VALUES_MAX: f64 = 1e6;
 const SEED: u64 = 1;
@@ -23,16 +23,16 @@ const SAMPLES: usize = 1000;
 const LENGTH_BYTES: usize = 4;
 const SYMBOL_BYTES: usize = 8;
 
-/// A way to lay out values of at most a given width.
+/// A layout of values of at most a given width.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
-    /// Each takes the full width, filled up with zeros.
+    /// Each value takes the full width, padded with zeros.
     Fixed,
     /// Four bytes of length, then the characters.
     LengthPrefixed,
     /// The characters, then a zero.
     NullTerminated,
-    /// A table of symbols, all lengths, all characters in codes (Boncz, Neumann,
+    /// A symbol table, all lengths, all characters as codes (Boncz, Neumann,
     /// Leis: FSST, PVLDB 13(11), 2020).
     Fsst,
 }
@@ -105,7 +105,8 @@ impl Layout {
                 let mut rest = bytes;
                 while let Some((length, after)) = rest.split_first_chunk::<LENGTH_BYTES>() {
                     let length = u32::from_le_bytes(*length) as usize;
-                    let (value, after) = after.split_at_checked(length).ok_or("a value beyond the end")?;
+                    let (value, after) =
+                        after.split_at_checked(length).ok_or("a value extends beyond the end")?;
                     characters.extend(value);
                     ends.push(i32::try_from(characters.len())?);
                     rest = after;
@@ -120,9 +121,9 @@ impl Layout {
                 }
             }
             Self::Fsst => {
-                let (&symbols, rest) = bytes.split_first().ok_or("no table of symbols")?;
+                let (&symbols, rest) = bytes.split_first().ok_or("the symbol table is missing")?;
                 let symbols = usize::from(symbols);
-                let short = "a short table of symbols";
+                let short = "the symbol table is too short";
                 let (table, rest) = rest.split_at_checked(symbols * SYMBOL_BYTES).ok_or(short)?;
                 let (symbol_lengths, rest) = rest.split_at_checked(symbols).ok_or(short)?;
                 let (lengths, codes) = rest.split_at_checked(count * LENGTH_BYTES).ok_or(short)?;
@@ -149,7 +150,7 @@ fn texts(width: usize, count: usize) -> Result<StringArray> {
     for batch in tpch::lineitem(0.01) {
         let comments =
             batch.column_by_name("l_comment").and_then(|c| c.as_any().downcast_ref::<StringArray>());
-        comments.ok_or("lineitem has no comments")?.iter().flatten().for_each(|comment| {
+        comments.ok_or("lineitem has no column l_comment")?.iter().flatten().for_each(|comment| {
             prose.push_str(comment);
             prose.push(' ');
         });
@@ -168,7 +169,7 @@ fn measure(values: &StringArray, layout: Layout, width: usize) -> Result<Vec<f64
     let decoded = black_box(layout.decode(&bytes, values.len(), width)?);
     let elapsed = began.elapsed();
     if decoded != *values {
-        return Err("other values than before".into());
+        return Err("the decoded values differ from the original".into());
     }
     let count = values.len() as f64;
     Ok(vec![elapsed.as_secs_f64() * 1e9 / count, bytes.len() as f64 / count])
@@ -186,9 +187,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     layouts::Study {
         name: "strings",
         title: "Layouts of text",
-        text: "Texts of 1 to so many characters, evenly spread, cut from the comments of lineitem: encoded into one \
-               buffer and decoded into an Arrow array, by one thread in one process. Fixed width fills up with zeros; \
-               a length has four bytes; FSST learns its symbols anew from a thousand of the values, which counts.",
+        text: "Texts of 1 character up to the given width, with evenly distributed lengths, cut from the \
+               comments of lineitem, encoded into one buffer and decoded into an Arrow array by one thread \
+               in one process. Fixed width pads with zeros. A length takes four bytes. FSST learns its \
+               symbols each time, from a thousand of the values, and that time is included.",
         dimension: &["width"],
         axis: Axis::log("characters at most"),
         contenders: &LAYOUTS,
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_layout_gives_back_what_it_was_given() {
+    fn every_layout_decodes_to_the_original_values() {
         for width in [1, 7, 300] {
             let values = texts(width, 500).expect("texts");
             assert!(values.iter().flatten().all(|text| (1..=width).contains(&text.len())));
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_take_the_bytes_they_should() {
+    fn layouts_have_the_expected_sizes() {
         let values = StringArray::from(vec!["a", "bcd", "ef"]);
         let bytes = |layout: Layout| layout.encode(&values, 4).len();
         assert_eq!(bytes(Layout::Fixed), 3 * 4);

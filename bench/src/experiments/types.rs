@@ -57,7 +57,7 @@ impl Values {
         })
     }
 
-    /// Each type, and the values in it.
+    /// Each type, with the values in it.
     fn types(&self) -> Result<Vec<(String, ArrayRef)>> {
         let timestamp = |unit| DataType::Timestamp(unit, None);
         let mut all: Vec<(String, ArrayRef)> = Vec::new();
@@ -89,7 +89,7 @@ impl Values {
         for to in [DataType::Date32, DataType::Date64] {
             add("ship date", cast(&self.day, &to)?);
         }
-        // A time within the day, from the order's number.
+        // A time within the day, derived from the order key.
         let times: PrimitiveArray<Int64Type> = seconds
             .as_primitive::<Int64Type>()
             .values()
@@ -226,7 +226,7 @@ impl Values {
     }
 }
 
-/// A type in a word or two.
+/// A short name of a type.
 fn shown(data_type: &DataType) -> String {
     match data_type {
         DataType::List(_) => "List".into(),
@@ -242,7 +242,7 @@ fn shown(data_type: &DataType) -> String {
     }
 }
 
-/// The whole table, its text as views.
+/// The whole table, with its text as views.
 fn with_views(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns()).map(|(field, column)| {
@@ -282,9 +282,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         page: Page::ColumnarProtocol,
         title: "Encodings by Arrow type",
         text: format!(
-            "Values of lineitem (TPC-H, scale {scale}) in each type of Arrow that can hold them, in messages of 1 MiB, \
-             encoded and decoded by one thread in one process; the whole table has its text as views, as DataFusion and \
-             Polars write it. Rates are of Arrow bytes; `none` hands buffers on by reference, so that its rates say little."
+            "Values of lineitem (TPC-H, scale {scale}) in each Arrow type that can hold them, in messages of \
+             1 MiB, encoded and decoded by one thread in one process. The whole table has its text as views, \
+             as DataFusion and Polars write it. Rates are of Arrow bytes; `none` passes buffers on by \
+             reference, so its rates mean little."
         ),
         tables: columns::report(&results),
         plots: Vec::new(),
@@ -302,13 +303,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn light_is_no_larger_for_any_type() {
+    fn light_is_never_larger_than_plain() {
         let batch = tpch::lineitem(0.001).next().expect("rows");
         for (name, array) in Values::of(&batch).expect("columns").types().expect("types") {
             let batch = [RecordBatch::try_from_iter([("value", array)]).expect("a batch")];
             let [plain, light] =
                 [Codec::None, Codec::Light].map(|codec| measure(&batch, codec).expect("encoded")[0]);
-            // What can't be made smaller takes the headers of one column more.
+            // A column that does not shrink only adds its headers.
             assert!(light <= plain + 100e-6, "{name}: {light} MB, plain {plain}");
         }
     }

@@ -1,4 +1,4 @@
-//! A node of a cluster, over either wire.
+//! A node of a cluster, over Lightship's protocol or over gRPC.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,32 +12,32 @@ use tokio::sync::watch;
 use super::print;
 use crate::Result;
 
-/// Connections of other nodes, for all queries at once.
+/// Connections of other nodes, for all queries together.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// Which tables, and with whom.
+/// The tables of a node, and its cluster.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterNode {
-    /// With a file `NAME.parquet` for each table
+    /// Folder with a file `NAME.parquet` for each table
     folder: PathBuf,
-    /// Where it listens, and what others know it by
+    /// Address that it listens on and that other nodes know it by
     address: SocketAddr,
-    /// Another node
+    /// Another node of the cluster
     #[arg(long)]
     join: Option<String>,
-    /// All nodes read the files of the folder
+    /// All nodes have the same files in the folder
     #[arg(long)]
     shared: bool,
     /// Partitions of a query
     #[arg(long)]
     partitions: usize,
-    /// Plans and rows go over datafusion-distributed's own wire
+    /// Send plans and rows over datafusion-distributed's gRPC
     #[arg(long)]
     grpc: bool,
 }
 
 impl ClusterNode {
-    /// Takes part until it is killed. Prints its address, and then the number of nodes as often as it changes.
+    /// Runs until it is killed. Prints its address, then the number of known nodes at every change.
     pub(super) async fn run(self) -> Result<()> {
         let config = ServerConfig {
             insecure: true,
@@ -56,10 +56,10 @@ impl ClusterNode {
         engine.join(config).await?;
         print(&self.address.to_string())?;
         let engine = Arc::new(engine);
-        // Held until the end: a sender that is gone asks for a shutdown.
+        // Held until the end: dropping the sender starts a shutdown.
         let (_alive, shutdown) = watch::channel(false);
         let serving = tokio::spawn(server.run(engine.clone(), shutdown));
-        let mut changes = engine.watch_cluster().ok_or("a node of no cluster")?;
+        let mut changes = engine.watch_cluster().ok_or("the node is not in a cluster")?;
         loop {
             print(&(1 + engine.cluster_nodes().iter().filter(|member| member.is_met()).count()))?;
             if changes.changed().await.is_err() {
@@ -69,7 +69,7 @@ impl ClusterNode {
     }
 }
 
-/// An engine with the tables of a folder.
+/// Opens an engine with the tables of a folder.
 pub(crate) async fn open(folder: &std::path::Path, shared: bool, partitions: usize) -> Result<Engine> {
     let mut engine = Engine::new(EngineConfig { partitions, ..EngineConfig::default() })?;
     for entry in std::fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Databases with lineitem in them, and our client of one.
+//! Database servers that hold lineitem, and Lightship's reader of PostgreSQL.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +15,8 @@ use tokio::runtime::Runtime;
 use super::{Transferred, print};
 use crate::{Result, data};
 
-/// Nothing that would make the server wait for its disk, the table in its cache,
-/// and every host let in that has the password.
+/// The server does not wait for its disk, keeps the table in its cache, and accepts password logins
+/// from every host.
 const POSTGRES_SETTINGS: &[&str] = &[
     "shared_buffers=2GB",
     "max_wal_size=8GB",
@@ -34,7 +34,7 @@ const MARIADB_OPTIONS: &[&str] = &[
     "--local-infile=1",
 ];
 
-/// As the benchmark's specification has it.
+/// The column types of TPC-H's specification.
 const COLUMNS: &str = "(
     l_orderkey bigint not null, l_partkey bigint not null, l_suppkey bigint not null,
     l_linenumber integer not null, l_quantity numeric(15,2) not null,
@@ -43,24 +43,23 @@ const COLUMNS: &str = "(
     l_shipdate date not null, l_commitdate date not null, l_receiptdate date not null,
     l_shipinstruct char(25) not null, l_shipmode char(10) not null, l_comment varchar(44) not null)";
 
-/// A database that can be reached: the line that its process prints.
+/// A database that is ready: the line that its process prints.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Held {
-    /// At 127.0.0.1 of its own host.
+    /// With 127.0.0.1 as the address, as its own host reaches it.
     pub(crate) uri: String,
     pub(crate) port: u16,
     pub(crate) user: String,
     pub(crate) password: String,
-    /// What it is, with its version.
+    /// Name and version of the server.
     pub(crate) version: String,
 }
 
-/// Runs a PostgreSQL with the table loaded and vacuumed until this process is
-/// killed.
+/// Runs a PostgreSQL server with the table loaded and vacuumed, until this process is killed.
 pub(super) fn hold_postgres(file: &Path) -> Result<()> {
     let server = Postgres::start_prepared(POSTGRES_SETTINGS, |folder| {
         let written = std::fs::write(folder.join("pg_hba.conf"), POSTGRES_HBA);
-        // The server then says that it has no such file.
+        // If this fails, the server reports that the file is missing.
         written.unwrap_or_else(|error| eprintln!("pg_hba.conf: {error}"));
     });
     server.psql(&format!("create unlogged table lineitem {COLUMNS}"));
@@ -87,7 +86,7 @@ async fn load_postgres(uri: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a MariaDB with the table loaded until this process is killed.
+/// Runs a MariaDB server with the table loaded, until this process is killed.
 pub(super) fn hold_mariadb(file: &Path) -> Result<()> {
     let server = MariaDb::start_with(MARIADB_OPTIONS);
     server.sql(&format!("create table lineitem {COLUMNS}"));
@@ -115,7 +114,7 @@ pub(super) fn hold_mariadb(file: &Path) -> Result<()> {
     park()
 }
 
-/// The server is this process's: it goes when this is killed.
+/// Waits forever. The server ends when this process is killed.
 fn park() -> ! {
     loop {
         std::thread::park();

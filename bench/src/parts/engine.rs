@@ -8,12 +8,12 @@ use lightship_engine::{Engine, EngineConfig};
 use super::Latencies;
 use crate::{Error, Result};
 
-/// Queries before those that count.
+/// Warm-up queries, which do not count.
 const WARM_UP: u32 = 200;
 
 pub(super) async fn run(sql: &str, count: u32) -> Result<Latencies> {
     let engine = Engine::new(EngineConfig::default())?;
-    // As in a node: on a worker, not on the thread that waits for it.
+    // As in a node: on a worker thread, not on the thread that waits for the result.
     let sql = sql.to_owned();
     let mut latencies = tokio::spawn(async move {
         let mut latencies = Vec::new();

@@ -1,4 +1,4 @@
-//! Our client: a result, or many small ones.
+//! The Lightship client: one result, or many small ones.
 
 use std::io::Write as _;
 use std::num::NonZeroU32;
@@ -11,10 +11,10 @@ use super::{Latencies, Threads, Transferred};
 use crate::Result;
 use crate::settings::CodecChoice;
 
-/// Round trips before those that count.
+/// Warm-up round trips, which do not count.
 const WARM_UP: u32 = 200;
-/// Bytes on their way where the size of messages is what is studied: enough for
-/// any link, and the same for all sizes that fit.
+/// Bytes in flight when the message size is varied: enough for any link, and the same for all sizes
+/// that fit.
 const WINDOW_BYTES: u64 = 16 << 20;
 const WINDOW_BATCHES_MAX: u64 = 1024;
 
@@ -32,19 +32,19 @@ pub(crate) struct Fetch {
     /// Rows of a batch; one batch is then in flight
     #[arg(long)]
     batch_rows: Option<u32>,
-    /// Messages in flight; 16 MiB of them where only their size is said
+    /// Messages in flight; 16 MiB of them if only their size is given
     #[arg(long, requires = "message_bytes")]
     window: Option<u32>,
-    /// Connections that rows come over
+    /// Connections that carry rows
     #[arg(long)]
     streams: Option<NonZeroU32>,
-    /// Bytes of rows a second that the link is known for
+    /// Known pace of the link, in bytes of rows a second
     #[arg(long)]
     pace: Option<f64>,
-    /// Print a line when the query is asked
+    /// Print a line when the query is sent
     #[arg(long)]
     announce: bool,
-    /// Over the socket even where both ends share a host
+    /// Use the socket even if both ends share a host
     #[arg(long)]
     tcp: bool,
     #[arg(long, value_enum, default_value_t = Threads::One)]
@@ -98,7 +98,7 @@ pub(super) async fn round_trips(port: u16, sql: &str, count: u32) -> Result<Late
 }
 
 impl Fetch {
-    /// The same result again and again, on one connection.
+    /// Fetches the same result repeatedly on one connection.
     pub(super) async fn repeat(&self, count: u32) -> Result<Latencies> {
         let config = ClientConfig { shared_memory: !self.tcp, ..ClientConfig::default() };
         let mut client = Client::connect_with(&endpoint(&self.host, self.port), &config).await?;

@@ -1,4 +1,4 @@
-//! Many clients of ours at once, and one that asks small queries meanwhile.
+//! Many Lightship clients at once, and one that runs small queries meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use super::fetch::endpoint;
 use super::{Latencies, Transferred};
 use crate::Result;
 
-/// Which results, from where, and by how many clients.
+/// Which results, from which node, and by how many clients.
 #[derive(Args, Debug)]
 pub(crate) struct Load {
     port: u16,
     sql: String,
-    /// Clients that ask it at the same time
+    /// Clients that run the query at the same time
     #[arg(long)]
     clients: usize,
-    /// What another client asks again and again until they have their rows
+    /// Query that another client repeats until they have their rows
     #[arg(long)]
     small: String,
-    /// Certificate of the authority that the node's is signed by
+    /// Certificate of the CA that signed the node's certificate
     #[arg(long)]
     ca: Option<PathBuf>,
 }
 
-/// What a load came to: the line that its process prints.
+/// The result of a load: the line that its process prints.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct Loaded {
     pub(crate) seconds: f64,
-    /// Of all clients.
+    /// Rows of all clients.
     pub(crate) rows: u64,
-    /// Of Arrow buffers.
+    /// Bytes of Arrow buffers.
     pub(crate) bytes: u64,
-    /// Of the small queries.
+    /// Latencies of the small queries.
     pub(crate) small: Latencies,
 }
 
@@ -96,7 +96,7 @@ impl Load {
     }
 }
 
-/// One client's queries, one after the other.
+/// Runs queries one after the other on one client.
 pub(super) async fn queries(port: u16, file: &Path) -> Result<Transferred> {
     let queries: Vec<String> = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };

@@ -1,4 +1,4 @@
-//! The hidden command `part`: processes that a benchmark is made of.
+//! The hidden command `part`: the processes of a benchmark.
 
 mod cluster;
 mod databases;
@@ -28,12 +28,12 @@ pub(crate) use protobuf::Shape;
 use crate::Result;
 use crate::process::{Process, memory_bytes};
 
-/// One process. Servers print a line once they can be reached: a port, or a URI.
+/// One process. A server prints a line when it is ready: a port or a URI.
 #[derive(Subcommand)]
 pub(crate) enum Part {
     /// Read a result from a node and drop its batches
     Fetch(Fetch),
-    /// Time the same result on one connection, so many times
+    /// Time the same result repeatedly on one connection
     Repeat {
         count: u32,
         #[command(flatten)]
@@ -41,15 +41,15 @@ pub(crate) enum Part {
     },
     /// Read the same result with many clients at once, and drop its batches
     Load(Load),
-    /// Serve the rows of a Parquet file from memory, whatever is asked for
+    /// Serve the rows of a Parquet file from memory, for any query
     Serve {
         file: PathBuf,
         #[arg(long, default_value_t = crate::data::BATCH_ROWS)]
         batch_rows: usize,
     },
-    /// Hold so many bytes, and write them to whoever connects
+    /// Hold this many bytes in memory, and write them to every client
     SocketServe { bytes: u64 },
-    /// Read all that comes into one buffer
+    /// Read everything from a socket into one buffer
     SocketRead { port: u16 },
     /// Serve the rows of lineitem from memory as Protocol Buffers
     ProtobufServe { file: PathBuf },
@@ -59,13 +59,13 @@ pub(crate) enum Part {
         #[arg(value_enum)]
         shape: protobuf::Shape,
     },
-    /// Run a PostgreSQL with the rows of a Parquet file as its table lineitem
+    /// Run a PostgreSQL server with the rows of a Parquet file as its table lineitem
     HoldPostgres { file: PathBuf },
-    /// Run a MariaDB with the rows of a CSV file as its table lineitem
+    /// Run a MariaDB server with the rows of a CSV file as its table lineitem
     HoldMariadb { file: PathBuf },
     /// Read a result from PostgreSQL and drop its batches
     Postgres { uri: String, sql: String },
-    /// Time batches from a node, of so many rows, in messages of so many bytes
+    /// Time batches from a node, by rows of a batch and bytes of a message
     Sizes {
         host: String,
         port: u16,
@@ -77,41 +77,41 @@ pub(crate) enum Part {
     },
     /// Time queries on an open connection to a node
     RoundTrips { port: u16, sql: String, count: u32 },
-    /// Be a node of a cluster
+    /// Run a node of a cluster
     ClusterNode(cluster::ClusterNode),
-    /// Ask a node the queries of a file with a JSON list, and drop their batches
+    /// Run the queries of a file (a JSON list) on a node, and drop their batches
     Queries { port: u16, file: PathBuf },
-    /// Time queries in an engine of this process
+    /// Time queries in an engine in this process
     Engine { sql: String, count: u32 },
 }
 
-/// Threads that carry a client's tasks.
+/// Threads that run a client's tasks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Threads {
     One,
     Many,
 }
 
-/// What a transfer came to: the line that its process prints.
+/// The result of a transfer: the line that its process prints.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Transferred {
     pub(crate) seconds: f64,
     pub(crate) rows: u64,
-    /// Of Arrow buffers, or of what came from a socket.
+    /// Bytes of Arrow buffers, or bytes read from a socket.
     pub(crate) bytes: u64,
-    /// Of messages, as they were on the wire; 0 where only the link knows.
+    /// Bytes of messages on the wire; 0 if only the link counts them.
     #[serde(default)]
     pub(crate) wire_bytes: u64,
-    /// What the first plan allows on its way, where there was one: W batches.
+    /// Bytes that the first plan allows in flight (W batches); 0 without a plan.
     #[serde(default)]
     pub(crate) plan_memory_bytes: u64,
-    /// Connections that rows came over at the end.
+    /// Connections that carried rows at the end.
     #[serde(default)]
     pub(crate) connections: u32,
     pub(crate) peak_memory_bytes: u64,
 }
 
-/// What many queries took: the line that their process prints.
+/// The latencies of many queries: the line that their process prints.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Latencies {
     pub(crate) median_us: f64,
@@ -119,13 +119,13 @@ pub(crate) struct Latencies {
 }
 
 impl Part {
-    /// This program again on a host, as the part of these arguments; `None` is here.
+    /// Starts this program as `part` with these arguments on a host; `None` is this host.
     pub(crate) fn spawn(host: Option<&Host>, arguments: &[&str]) -> Result<Process> {
         Process::spawn(host, std::env::current_exe()?, ["part"].iter().chain(arguments))
     }
 }
 
-/// Does what the process is for, and prints its line.
+/// Runs a part and prints its result.
 pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Fetch(fetch) => print(&fetch.threads.runtime()?.block_on(fetch.run())?),
@@ -184,10 +184,10 @@ impl Transferred {
         })
     }
 
-    /// Itself, if all rows came.
+    /// Returns itself if it has all rows.
     ///
     /// # Errors
-    /// When they did not: what was measured is not the work that was asked for.
+    /// When the number of rows differs: the figures would be those of other work.
     pub(crate) fn whole(self, rows: u64) -> Result<Self> {
         if self.rows == rows { Ok(self) } else { Err(format!("{} rows instead of {rows}", self.rows).into()) }
     }

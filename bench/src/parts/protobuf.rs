@@ -1,5 +1,5 @@
-//! The rows of lineitem as Protocol Buffers: a message a row, or a message of
-//! columns a chunk. Both are framed by their length, both are decoded in full.
+//! The rows of lineitem as Protocol Buffers: one message per row, or one message of columns per chunk.
+//! Frames have a length prefix, and the client decodes all of them.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,20 +15,20 @@ use prost::Message;
 use super::{Transferred, print};
 use crate::{Error, Result, data};
 
-/// Rows of a chunk: about 1 MB, where the columnar protocol has its optimum.
+/// Rows of a chunk: about 1 MB, the optimum of the columnar protocol.
 const CHUNK_ROWS: usize = 8192;
 const CHUNK_BYTES_MAX: usize = 64 << 20;
 
 /// How rows are put into messages.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub(crate) enum Shape {
-    /// A message a row.
+    /// One message per row.
     Rows,
-    /// A message a chunk, with a packed field a column.
+    /// One message per chunk, with a packed field per column.
     Columns,
 }
 
-/// A row of lineitem. Decimals are their unscaled numbers, dates days since 1970.
+/// A row of lineitem. Decimals are unscaled integers, dates are days since 1970.
 #[derive(Clone, PartialEq, Message)]
 struct Row {
     #[prost(int64, tag = "1")]
@@ -71,7 +71,7 @@ struct Rows {
     rows: Vec<Row>,
 }
 
-/// The same, a field a column.
+/// A chunk of rows, with one field per column.
 #[derive(Clone, PartialEq, Message)]
 struct Columns {
     #[prost(int64, repeated, tag = "1")]
@@ -171,10 +171,10 @@ fn texts(batch: &RecordBatch, column: usize) -> Result<Vec<String>> {
 }
 
 fn unexpected(batch: &RecordBatch, column: usize) -> Error {
-    format!("column {column} of lineitem is {}", batch.column(column).data_type()).into()
+    format!("column {column} of lineitem has the unexpected type {}", batch.column(column).data_type()).into()
 }
 
-/// Serves until it is killed. A client says with one byte which shape it wants.
+/// Serves until it is killed. A client sends one byte for the shape it wants.
 pub(super) fn serve(file: &Path) -> Result<()> {
     let (_, batches) = data::read(file, CHUNK_ROWS)?;
     let listener = TcpListener::bind(("0.0.0.0", 0))?;
@@ -217,7 +217,7 @@ pub(super) fn read(address: &str, shape: Shape) -> Result<Transferred> {
             return Transferred::since(began, rows, bytes);
         }
         if length > CHUNK_BYTES_MAX {
-            return Err(format!("a chunk of {length} bytes").into());
+            return Err(format!("a chunk of {length} bytes exceeds {CHUNK_BYTES_MAX}").into());
         }
         frame.resize(length, 0);
         socket.read_exact(&mut frame)?;
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_and_columns_hold_the_same_and_survive_their_encoding() {
+    fn rows_and_columns_are_equal_and_survive_encoding() {
         let batch = tpch::lineitem(0.001).next().expect("a batch");
         let columns = Columns::of(&batch).expect("lineitem");
         assert_eq!(columns.orderkey.len(), batch.num_rows());

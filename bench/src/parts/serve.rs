@@ -1,5 +1,5 @@
-//! A node without an engine: rows that lie in memory go out as they are, so that
-//! the protocol is measured and not the query.
+//! A node without an engine. It sends rows from memory unchanged, so that the protocol is measured and
+//! not the query.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::print;
 use crate::{Result, data};
 
-/// Room for the largest messages that are tried.
+/// Admits the largest messages that are tried.
 const MESSAGE_BYTES_MAX: u32 = 256 << 20;
 
 struct Table {
@@ -48,7 +48,7 @@ pub(super) async fn run(file: &Path, batch_rows: usize) -> Result<()> {
     if let Some(Listen::Tcp(address)) = server.local()?.first() {
         print(&address.port())?;
     }
-    // Held until the end: a sender that is gone asks for a shutdown.
+    // Held until the end: dropping the sender starts a shutdown.
     let (_alive, shutdown) = watch::channel(false);
     let service = Arc::new(Table { schema, batches: batches.into() });
     Ok(server.run(service, shutdown).await?)

@@ -1,4 +1,4 @@
-//! Batches of given sizes, timed one after the other, as the thesis on fetch sizes did.
+//! Batches of given sizes, timed one after the other, as in the thesis on fetch sizes.
 
 use std::str::FromStr;
 
@@ -20,11 +20,11 @@ impl FromStr for Pair {
             let (rows, bytes) = text.split_once(':')?;
             Some(Self(rows.parse().ok()?, bytes.parse().ok()?))
         };
-        pair().ok_or_else(|| format!("`{text}` is not ROWS:BYTES"))
+        pair().ok_or_else(|| format!("expected ROWS:BYTES, not `{text}`"))
     }
 }
 
-/// A sample for each pair, in their order.
+/// Times each pair. The samples are in the order of the pairs.
 pub(super) async fn time(host: &str, port: u16, batches: u32, pairs: &[Pair]) -> Result<Vec<Sample>> {
     let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
     let mut client = Client::connect_with(&endpoint(host, port), &config).await?;

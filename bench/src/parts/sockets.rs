@@ -1,4 +1,4 @@
-//! The plain socket: what moving the bytes alone takes.
+//! The plain socket: the time to move the bytes alone.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,11 +7,11 @@ use std::time::Instant;
 use super::{Transferred, print};
 use crate::Result;
 
-/// Size of one call to the system, on both sides.
+/// Bytes of one read or write.
 const CALL_BYTES: usize = 1 << 20;
 
 pub(super) fn serve(bytes: u64) -> Result<()> {
-    // All of it in memory and none of it twice: what a table costs to read.
+    // All bytes are in memory and each is sent once, as for a table.
     let mut data = vec![0u8; usize::try_from(bytes)?];
     for (word, at) in data.chunks_mut(8).zip(0u64..) {
         word.copy_from_slice(&at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[..word.len()]);
@@ -21,7 +21,7 @@ pub(super) fn serve(bytes: u64) -> Result<()> {
     loop {
         let (mut socket, _) = listener.accept()?;
         socket.set_nodelay(true)?;
-        // The reader says when it begins: the connection is open by then.
+        // The reader sends a byte when it starts its clock, on the open connection.
         socket.read_exact(&mut [0])?;
         data.chunks(CALL_BYTES).try_for_each(|chunk| socket.write_all(chunk))?;
     }

@@ -1,13 +1,13 @@
-//! Tables for people.
+//! Tables of aligned text.
 
 use std::fmt::Write as _;
 
-/// Rows of as many cells: the first column to the left, the others to the right.
+/// Appends rows with aligned columns: the first to the left, the others to the right.
 pub(crate) fn columns(text: &mut String, rows: &[Vec<String>]) {
     aligned(text, 2, rows, 1);
 }
 
-/// Rows of cells behind an indent, the first `left` columns to the left, others to the right.
+/// Appends rows with an indent and aligned columns: the first `left` to the left, the others to the right.
 pub(crate) fn aligned(text: &mut String, indent: usize, rows: &[Vec<String>], left: usize) {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! Errors as a person or a script gets them: the message, a hint, the exit code.
+//! Errors as people and scripts get them: the message, a hint, the exit code.
 
 use std::io::{ErrorKind as IoErrorKind, Write};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::interrupt::{self, Ending};
 #[derive(Debug)]
 pub(crate) struct CliError {
     pub(crate) error: Box<Error>,
-    /// The signal that ended it, if one did.
+    /// The signal that ended the command, if one did.
     ending: Option<Ending>,
 }
 
@@ -51,12 +51,12 @@ impl CliError {
         Self { error: Box::new(self.error.hint(hint)), ..self }
     }
 
-    /// With the line of `sql` in which it lies.
+    /// Adds the line of `sql` that contains the error.
     pub(crate) fn in_statement(self, sql: &str) -> Self {
         Self { error: Box::new(self.error.in_statement(sql)), ..self }
     }
 
-    /// With the table that it concerns.
+    /// Adds the name of the table that the error concerns.
     pub(crate) fn of_table(mut self, name: &str) -> Self {
         self.error.message = format!("table {name}: {}", self.error.message);
         self
@@ -85,10 +85,10 @@ impl CliError {
         printable_json(&error.to_string())
     }
 
-    /// Prints it, and gives the exit code.
+    /// Prints the error and returns the exit code.
     pub(crate) fn report(self, json: bool) -> ExitCode {
         let code = ExitCode::from(self.exit_code());
-        // The reader of the output has closed it, which is no failure.
+        // The reader has closed the output: not a failure.
         if self.error.kind == ErrorKind::BrokenPipe {
             return code;
         }
@@ -98,26 +98,26 @@ impl CliError {
             let Error { message, place, hint, rows, .. } = *self.error;
             let far = rows.map(|rows| format!(" (after {rows} rows)")).unwrap_or_default();
             let hint = hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-            // Errors of files begin with the path as it is.
+            // Messages about files already begin with the path.
             let place = place.filter(|place| !message.starts_with(place.as_str()));
             let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
             printable(&format!("error: {place}{message}{far}{hint}"))
         };
         text.push('\n');
-        // There is no one left to tell if stderr is closed.
+        // If stderr is closed, the error can't be reported.
         let _ = std::io::stderr().write_all(text.as_bytes());
         code
     }
 }
 
-/// The text without what a terminal acts upon: what servers and files say may be meant to deceive.
+/// Escapes the characters that control a terminal: texts of servers and files may be crafted to deceive.
 fn printable(text: &str) -> String {
     escaped(text, |c, out| out.extend(c.escape_unicode()))
 }
 
-/// The same of JSON, which stays the same JSON.
+/// The same for JSON text, whose meaning does not change.
 fn printable_json(text: &str) -> String {
-    // All of them are below 0x10000.
+    // All escaped characters are below 0x10000.
     escaped(text, |c, out| out.push_str(&format!("\\u{:04x}", c as u32)))
 }
 
@@ -142,7 +142,7 @@ impl From<Error> for CliError {
     }
 }
 
-/// Errors that the library knows.
+/// Converts errors that the library classifies.
 macro_rules! known_to_the_library {
     ($($error:ty),*) => {$(
         impl From<$error> for CliError {
@@ -169,16 +169,16 @@ impl From<TransportError> for CliError {
     }
 }
 
-/// What can be done where `option` has named an address that can't be listened on.
+/// The hint for an address of `option` that can't be listened on.
 pub(crate) fn listen_hint(kind: IoErrorKind, option: &str) -> Option<String> {
     match kind {
         IoErrorKind::AddrInUse => Some(format!(
             "another process listens there: stop it, or give {option} another port; port 0 picks a free port"
         )),
         IoErrorKind::PermissionDenied => {
-            Some("ports below 1024 are the system's: choose a higher one".into())
+            Some("ports below 1024 are reserved for root: choose a higher one".into())
         }
-        IoErrorKind::AddrNotAvailable => Some(format!("{option} takes an address of this host")),
+        IoErrorKind::AddrNotAvailable => Some(format!("{option} must be an address of this host")),
         _ => None,
     }
 }
@@ -195,17 +195,18 @@ impl From<NetbenchError> for CliError {
                 }
             }
             NetbenchError::Host { fault, .. } if fault.is_too_many_files() => {
-                Self::new(ErrorKind::Limits, message)
-                    .hint("`ulimit -n 65536` allows more, in this shell; where it is refused, ask root")
+                Self::new(ErrorKind::Limits, message).hint(
+                    "raise the limit in this shell: `ulimit -n 65536`; above the hard limit, root has to",
+                )
             }
             NetbenchError::Host { fault, .. } => {
                 let this = Self::new(ErrorKind::Network, message);
                 match fault {
                     Fault::Connect(_) | Fault::NoAnswer(_) => this.hint(
-                        "is a server there? start one with `lightship netbench serve --listen 0.0.0.0`",
+                        "is a server running there? start one with `lightship netbench serve --listen 0.0.0.0`",
                     ),
                     Fault::Foreign | Fault::HungUp | Fault::Broke(_) => {
-                        this.hint("a node is no server for this: start `lightship netbench serve` beside it")
+                        this.hint("a node does not answer netbench: start `lightship netbench serve` on its host")
                     }
                     _ => this,
                 }
@@ -216,7 +217,7 @@ impl From<NetbenchError> for CliError {
             }
             NetbenchError::Io { .. } => Self::new(ErrorKind::Source, message),
             NetbenchError::Damaged { .. } => Self::new(ErrorKind::Source, message)
-                .hint("it is left as it is: move it away, or write to another folder with --output"),
+                .hint("the file was not changed: move it away, or choose another folder with --output"),
             _ => Self::internal(message),
         }
     }
@@ -227,7 +228,7 @@ impl From<TunerError> for CliError {
         let this = Self::usage(error.to_string());
         match error {
             TunerError::RowTooLarge { .. } => {
-                this.hint("a batch holds one row at least: raise --batch-bytes-max and --memory")
+                this.hint("a batch holds at least one row: raise --batch-bytes-max and --memory")
             }
             _ => this,
         }
@@ -245,7 +246,7 @@ impl From<OverlayError> for CliError {
                 let fits = [above, below].into_iter().flatten();
                 match fits.min_by_key(|fits| fits.abs_diff(nodes)) {
                     Some(nodes) => this.hint(format!(
-                        "--nodes {nodes}, or a topology that any number can have: --topology circulant"
+                        "--nodes {nodes}, or --topology circulant, which exists for any number of nodes"
                     )),
                     None => this,
                 }
@@ -254,7 +255,7 @@ impl From<OverlayError> for CliError {
                 Self::usage(message).hint(format!("--degree {}", sockets - 1))
             }
             OverlayError::Unconnected { .. } => {
-                Self::usage(message).hint("add an offset that they don't share it with; 1 always will do")
+                Self::usage(message).hint("add an offset without this divisor, for example 1")
             }
             _ => Self::usage(message),
         }
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_act_upon_is_shown() {
+    fn characters_that_control_a_terminal_are_escaped() {
         let text = "a\u{1b}[2Jb\rc\u{9b}d\u{202e}e\n\tf é ☃";
         assert_eq!(printable(text), "a\\u{1b}[2Jb\\u{d}c\\u{9b}d\\u{202e}e\n\tf é ☃");
         let json = serde_json::to_string(text).expect("JSON");

@@ -1,6 +1,6 @@
 //! Signals that end a command: the first cleanly, the second at once.
 //!
-//! Queries have threads of their own (`lightship_engine`), so none of them keeps a signal from being seen.
+//! Queries run on separate threads (`lightship_engine`), so they don't delay the handling of signals.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::commands::Command;
 use crate::error::CliError;
 
-/// A signal that asks for the end.
+/// A signal that ends the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Ctrl-C, and SIGTERM as service managers send it.
@@ -20,7 +20,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// Exit code of a program that was ended so, as shells count it: 128 and the signal's number.
+    /// Exit code of a program that was ended by this signal, as in shells: 128 plus the signal's number.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::HangUp => 129,
@@ -32,16 +32,16 @@ impl Ending {
 /// The signal that came first.
 static FIRST: OnceLock<Ending> = OnceLock::new();
 
-/// What asked this process to end, as far as anything did.
+/// The signal that ended this process; `Interrupt` if none has arrived.
 pub(crate) fn ending() -> Ending {
     FIRST.get().copied().unwrap_or(Ending::Interrupt)
 }
 
-/// Runs a command. Interrupted, a transfer is dropped, which cancels the query
-/// and removes what was half written; a node is asked to shut down.
+/// Runs a command. On a signal, a transfer is dropped, which cancels the query and removes
+/// incomplete files; a node is asked to shut down.
 pub(crate) async fn interruptible(command: Command, json: bool) -> Result<(), CliError> {
     let (ask, asked) = watch::channel(false);
-    // To the end of the process: a second one ends what is still waited for.
+    // This task runs until the process ends: a second signal ends the process at once.
     tokio::spawn(async move {
         let mut signals = Signals::new();
         let first = signals.next().await;
@@ -59,7 +59,7 @@ pub(crate) async fn interruptible(command: Command, json: bool) -> Result<(), Cl
     done
 }
 
-/// The signals, from the moment on when it was made.
+/// The signals that have arrived since this value was created.
 struct Signals {
     interrupt: Option<tokio::signal::unix::Signal>,
     terminate: Option<tokio::signal::unix::Signal>,
@@ -68,7 +68,7 @@ struct Signals {
 
 impl Signals {
     fn new() -> Self {
-        // Under nohup SIGHUP is ignored, and stays so: a handler would undo it.
+        // Under nohup SIGHUP is ignored. A handler would undo that, so none is installed.
         let hang_up = if is_ignored(SignalKind::hangup()) { None } else { signal(SignalKind::hangup()).ok() };
         Self {
             interrupt: signal(SignalKind::interrupt()).ok(),

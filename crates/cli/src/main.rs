@@ -1,9 +1,9 @@
 //! The `lightship` command.
 //!
-//! stdout is data, stderr is talk; `--json` makes both machine-readable. Each
+//! Data goes to stdout and messages to stderr; `--json` makes both machine-readable. Each
 //! subcommand is a file in `commands/`.
 
-/// A line on stderr; when nobody listens there, the work goes on.
+/// Prints a line to stderr. If stderr is closed, the command continues.
 macro_rules! say {
     ($($arguments:tt)*) => {{
         use std::io::Write as _;
@@ -26,22 +26,22 @@ use clap::Parser;
 
 use crate::error::CliError;
 
-/// Threads have this long to end once the command has.
+/// How long threads have to end after the command has ended.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the end of a command waits for databases to take its cancel requests.
+/// How long the command waits at its end for databases to accept its cancel requests.
 const CANCEL_WAIT: Duration = Duration::from_secs(2);
 
-/// Ships query results: from a node, a database or files, to files, a database
-/// or the terminal, as fast as the link and both machines allow, inside a memory
-/// bound.
+/// Ships query results from a node, a database or files to files, a database or the terminal, as
+/// fast as the link and both machines allow, within a memory limit.
 #[derive(Parser)]
 #[command(name = "lightship", version, max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// What is said on stderr of the inner workings: error, warn, info, debug, trace.
+    /// Log level of the messages on stderr: error, warn, info, debug or trace. [default: info for
+    /// `node` and `netbench serve`, warn for others]
     #[arg(long, global = true, value_name = "LEVEL", env = "LIGHTSHIP_LOG", hide_env_values = true)]
     log: Option<String>,
 
-    /// Say everything as JSON: results as JSON lines, reports and errors as
+    /// Print everything as JSON: results on stdout, with rows as JSON lines; reports and errors as
     /// objects on stderr.
     #[arg(long, global = true)]
     json: bool,
@@ -71,8 +71,8 @@ fn run(cli: Cli) -> Result<(), CliError> {
         .with_target(false)
         .init();
     log_panics_of_queries();
-    // Files are written and queries run on threads of their own; two workers keep a slow step of
-    // one connection from holding up another.
+    // Files are written and queries run on other threads. With two workers, a slow step of one
+    // connection does not delay another.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).max(2))
         .enable_all()
@@ -80,18 +80,18 @@ fn run(cli: Cli) -> Result<(), CliError> {
         .map_err(|e| CliError::internal(format!("can't start the runtime: {e}")))?;
     let done = runtime.block_on(async {
         let done = interrupt::interruptible(cli.command, cli.json).await;
-        // What was interrupted or has failed may still run at a database.
+        // A query that was interrupted or has failed may still run at a database.
         for unsent in lightship_sources::cancels_sent(CANCEL_WAIT).await {
             say!("warning: {unsent}");
         }
         done
     });
-    // A thread that is stuck in a file or a pipe does not keep the process.
+    // Don't wait for a thread that is blocked on a file or a pipe.
     runtime.shutdown_timeout(THREADS_TIMEOUT);
     done
 }
 
-/// Where a query panicked is for the log; what the user is told is in the query's error.
+/// Logs where a query panicked; the user gets the query's error.
 fn log_panics_of_queries() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| match std::thread::current().name() {

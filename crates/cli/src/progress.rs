@@ -1,4 +1,4 @@
-//! A progress bar on stderr for whatever takes longer than a second.
+//! Progress bars on stderr for operations that take longer than a second.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::size::{Size, grouped};
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
 
-/// Rows, bytes and rate of a transfer so far; time left where the number of rows is known.
+/// Rows, bytes and rate of a transfer so far, and the time left if the number of rows is known.
 pub(crate) struct Progress {
     quiet: bool,
     bar: Option<ProgressBar>,
@@ -38,8 +38,8 @@ impl Observer for Progress {
         if let (NumericRule::Decimal { precision, scale }, [_, ..]) = (NumericRule::RESULT, open_numbers) {
             let names = open_numbers.join(", ");
             crate::say!(
-                "note: numbers of no stated precision are read as decimal({precision}, {scale}): {names}; --numeric \
-                 takes another type"
+                "note: numbers without a precision are read as decimal({precision}, {scale}): {names}; --numeric \
+                 selects another type"
             );
         }
         if !std::io::stderr().is_terminal() {
@@ -66,7 +66,7 @@ impl Observer for Progress {
         if bar.is_hidden() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        // An estimate that was too low is no reason to stand still.
+        // Extend the bar if the estimate was too low.
         if bar.length().is_some_and(|length| length < self.rows) {
             bar.set_length(self.rows);
         }
@@ -77,14 +77,14 @@ impl Observer for Progress {
     }
 }
 
-/// Things done of a known number.
+/// A progress bar that counts finished items.
 pub(crate) struct Count {
     bar: Option<ProgressBar>,
     began: Instant,
 }
 
 impl Count {
-    /// Of `total` things of this name.
+    /// A bar for `total` items called `name`.
     pub(crate) fn new(total: u64, name: &str, quiet: bool) -> Self {
         let wanted = !quiet && std::io::stderr().is_terminal();
         let bar = wanted.then(|| {
@@ -98,7 +98,7 @@ impl Count {
         Self { bar, began: Instant::now() }
     }
 
-    /// Something of unknown length that is known to take long: shown at once.
+    /// A spinner for a long operation of unknown length, shown at once.
     pub(crate) fn spinner(name: &str, quiet: bool) -> Self {
         let wanted = !quiet && std::io::stderr().is_terminal();
         let bar = wanted.then(|| {
@@ -114,7 +114,7 @@ impl Count {
         if self.began.elapsed() < SHOWN_AFTER {
             return;
         }
-        // From now on it draws itself, and not more often than is useful.
+        // From here on the bar limits how often it is redrawn.
         if bar.is_hidden() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }

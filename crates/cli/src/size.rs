@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// Bytes that need not be whole: a mean.
+/// A mean number of bytes, which need not be whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MeanSize(pub(crate) f64);
 
@@ -18,7 +18,7 @@ pub(crate) struct MeanSize(pub(crate) f64);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seconds(pub(crate) f64);
 
-/// A time after which something ends, as `15min`; `never` for none.
+/// A timeout, as `15min`; `never` for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) Option<Duration>);
 
@@ -26,7 +26,7 @@ pub(crate) struct Limit(pub(crate) Option<Duration>);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate(pub(crate) f64);
 
-// Of units with the same end the longer one goes first.
+// If one unit is a suffix of another, the longer one comes first.
 const SIZES: [(&str, f64); 12] = [
     ("KiB", (1u64 << 10) as f64),
     ("MiB", (1u64 << 20) as f64),
@@ -79,7 +79,7 @@ impl FromStr for MeanSize {
 }
 
 fn no_size(text: &str) -> String {
-    format!("`{}` is not a size, as 64MiB is", text.trim())
+    format!("`{}` is not a size (example: 64MiB)", text.trim())
 }
 
 impl FromStr for Seconds {
@@ -87,7 +87,7 @@ impl FromStr for Seconds {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let seconds = with_unit(text, &TIMES);
-        seconds.map(Self).ok_or_else(|| format!("`{}` is not a time, as 10ms is", text.trim()))
+        seconds.map(Self).ok_or_else(|| format!("`{}` is not a time (example: 10ms)", text.trim()))
     }
 }
 
@@ -112,15 +112,15 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Mb/s are bits to most who write it, and would be read as bytes.
+        // Mb/s usually means megabits, but would be read as megabytes.
         let amount = text.trim().strip_suffix("/s").filter(|amount| !amount.ends_with('b'));
         let rate = amount.and_then(|text| with_unit(text, &BITS).or_else(|| with_unit(text, &SIZES)));
-        rate.map(Self).ok_or_else(|| format!("`{}` is not a rate, as 500MB/s and 10Gbit/s are", text.trim()))
+        rate.map(Self).ok_or_else(|| format!("`{}` is not a rate (examples: 500MB/s, 10Gbit/s)", text.trim()))
     }
 }
 
 impl fmt::Display for Seconds {
-    /// Three digits, in the unit that suits them.
+    /// Three digits, in the unit that fits the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
             0.0 => (0.0, "s"),
@@ -132,7 +132,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// A number of three digits, or of as many as stand before the point.
+/// A number with three digits, or with all digits before the point if they are more.
 pub(crate) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 || v == 0.0 => 0,
@@ -188,7 +188,7 @@ impl<'de> Deserialize<'de> for Limit {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with commas between thousands.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_shown() {
+    fn sizes_are_parsed_and_printed() {
         for (text, bytes, shown) in [
             ("64MiB", 64 << 20, "67.1 MB"),
             ("1.5 GB", 1_500_000_000, "1.5 GB"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_rates_are_read_and_shown() {
+    fn times_and_rates_are_parsed_and_printed() {
         for (text, seconds, shown) in [
             ("1s", 1.0, "1.00 s"),
             ("10ms", 0.01, "10.0 ms"),

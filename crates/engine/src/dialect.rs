@@ -1,8 +1,8 @@
-//! The dialect of SQL that statements are written in, with a bound on the time that they take to parse.
+//! The SQL dialect of statements, with a limit on the time that parsing takes.
 //!
-//! The parser tries again where a special form of an expression fails: `cast(` may begin a cast, or a call of a function
-//! of that name. An error inside of n such forms is found 2^n times, so that thirty unclosed parentheses keep a thread
-//! busy for hours.
+//! The parser backtracks when a special form of an expression fails: `cast(` may begin a cast, or a
+//! call of a function of that name. An error inside n such forms is found 2^n times, so thirty
+//! unclosed parentheses would keep a thread busy for hours.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 /// Expressions that the parser may begin for each token. A statement without errors needs fewer than two.
 const ATTEMPTS_PER_TOKEN: usize = 16;
-/// Short statements are allowed this many.
+/// Short statements may begin this many.
 const ATTEMPTS_MIN: usize = 10_000;
 
 /// [`GenericDialect`] with a limit on the number of expressions that the parser may begin.
@@ -22,7 +22,7 @@ pub(crate) struct BoundedDialect {
 }
 
 impl BoundedDialect {
-    /// For one statement.
+    /// A dialect for one statement with this many tokens.
     pub(crate) fn new(tokens: usize) -> Self {
         let attempts = tokens.saturating_mul(ATTEMPTS_PER_TOKEN).max(ATTEMPTS_MIN);
         Self { attempts_left: Cell::new(attempts) }
@@ -47,11 +47,11 @@ impl Dialect for BoundedDialect {
     fn parse_prefix(&self, _: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         let left = self.attempts_left.get().saturating_sub(1);
         self.attempts_left.set(left);
-        // The parser passes this error on; after others it tries another reading.
+        // The parser returns this error; after other errors it backtracks.
         (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
     }
 
-    /// The parser compares dialects by it.
+    /// The parser compares dialects by this id.
     fn dialect(&self) -> std::any::TypeId {
         GenericDialect.dialect()
     }
@@ -145,10 +145,10 @@ impl Dialect for BoundedDialect {
 mod tests {
     use super::*;
 
-    /// Statements of all kinds are parsed as [`GenericDialect`] does. What the parser asks of a dialect changes with its
-    /// version.
+    /// Compares statements of all kinds. A new version of the parser may add methods that
+    /// [`BoundedDialect`] has to forward.
     #[test]
-    fn statements_are_what_they_are_in_the_generic_dialect() {
+    fn statements_parse_as_in_the_generic_dialect() {
         let statements = [
             "select a[1:2], {'x': 1}, map {'a': 1}, [1, 2], struct(1 as a), array<int>[1]",
             "from t select a",

@@ -1,4 +1,4 @@
-//! What can go wrong in a query, and how a client is told.
+//! Errors of queries and tables, and how they are reported to clients.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::threads::{Part, panicked};
 /// Result of this crate.
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
-/// A query or a table that failed.
+/// Why a query or a table failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The statement is not SQL, or names what is not there.
+    /// The statement is not valid SQL, or names something that does not exist.
     #[error("{message}")]
     Sql {
         /// What is wrong.
         message: String,
         /// Line and column, from 1, where known.
         position: Option<(u32, u32)>,
-        /// What could be meant.
+        /// What may have been meant.
         hint: Option<String>,
     },
     /// The statement does more than read.
@@ -34,7 +34,7 @@ pub enum EngineError {
     /// A file behind a table failed.
     #[error("{0}")]
     File(String),
-    /// What is in a file can't be read as the table's rows.
+    /// The contents of a file can't be read as rows of the table.
     #[error("{message}")]
     BadFile {
         /// The file, the line where known, and what is wrong.
@@ -42,48 +42,48 @@ pub enum EngineError {
         /// What to do.
         hint: String,
     },
-    /// Values can't be computed.
+    /// A value can't be computed.
     #[error("{0}")]
     Data(String),
-    /// More memory was needed than there is.
+    /// More memory was needed than is available.
     #[error("{message}")]
     Limit {
-        /// Whose memory.
+        /// What needed the memory, and which limit it exceeds.
         message: String,
         /// How much was needed, where known.
         needed_bytes: Option<u64>,
     },
-    /// The statement is too large, too deep, or stands for too many reads.
+    /// The statement is too large, too deep, or reads tables too many times.
     #[error("{message}")]
     TooComplex {
-        /// Which bound it exceeds.
+        /// Which limit it exceeds.
         message: String,
         /// Line and column, from 1, where known.
         position: Option<(u32, u32)>,
         /// What to do instead.
         hint: Option<String>,
     },
-    /// Another node of the cluster has failed, or the way to it.
+    /// Another node of the cluster has failed, or the connection to it.
     #[error("{0}")]
     Remote(Failure),
     /// Settings that contradict each other.
     #[error("{0}")]
     Config(String),
-    /// A fault of the engine.
+    /// An internal error of the engine.
     #[error("{0}")]
     Internal(String),
-    /// A fault of the engine that ended what it did for one query.
-    #[error("a fault in {part} the query: {message}")]
+    /// An internal error of the engine, such as a panic, that ended only one query.
+    #[error("internal error while {part} the query: {message}")]
     Panic {
-        /// What was done when it happened.
+        /// What the engine was doing.
         part: Part,
-        /// What is known of it.
+        /// The message of the panic or error.
         message: String,
     },
 }
 
 impl EngineError {
-    /// As it travels to a client.
+    /// The error as it is sent to a client.
     pub fn to_failure(&self) -> Failure {
         let code = match self {
             Self::Sql { .. } => ErrorCode::Sql,
@@ -102,15 +102,16 @@ impl EngineError {
                 (failure.position, failure.hint) = (*position, hint.clone());
             }
             Self::Panic { .. } => {
-                failure.hint = Some("other queries go on; write this one in another way".into());
+                failure.hint =
+                    Some("other queries are not affected; try to write this query differently".into());
             }
             Self::Forbidden(_) => {
-                failure.hint = Some("a node runs only queries, over the tables it was given".into());
+                failure.hint = Some("a node runs only queries that read the tables it serves".into());
             }
             Self::BadFile { hint, .. } => failure.hint = Some(hint.clone()),
             Self::Source(SourceError::RowTooLarge { bytes, .. }) => {
                 failure.needed_bytes = Some(*bytes);
-                failure.hint = Some("leave out the column, or take parts of its values".into());
+                failure.hint = Some("leave out the column, or select only parts of its values".into());
             }
             Self::Source(error) => {
                 failure.retryable = error.retryable();
@@ -123,7 +124,8 @@ impl EngineError {
             Self::Limit { needed_bytes, .. } => {
                 failure.needed_bytes = *needed_bytes;
                 failure.hint = Some(
-                    "give the node more memory (--query-memory, --table-memory), or a query over files (--memory)".into(),
+                    "raise --query-memory or --table-memory of the node, or --memory of a query over files"
+                        .into(),
                 );
             }
             _ => {}
@@ -186,7 +188,8 @@ impl EngineError {
     fn of_shared(error: &DataFusionError) -> Self {
         use DataFusionError as E;
         let mut message = error.message().into_owned();
-        // Its own faults end with a request to report them to DataFusion, also where they are part of another text.
+        // DataFusion's internal errors end with a request to report them to DataFusion, also inside
+        // other texts.
         if let Some(end) = message.find(REPORT_REQUEST) {
             message.truncate(end);
         }
@@ -196,10 +199,9 @@ impl EngineError {
                 let message = match &**error {
                     ParserError::RecursionLimitExceeded => {
                         return Self::TooComplex {
-                            message: "the statement has too many parentheses or queries inside each other"
-                                .into(),
+                            message: "the statement has too many nested parentheses or queries".into(),
                             position: None,
-                            hint: Some("name inner queries in a WITH clause".into()),
+                            hint: Some("move inner queries to a WITH clause".into()),
                         };
                     }
                     ParserError::ParserError(text) | ParserError::TokenizerError(text) => text.clone(),
@@ -211,10 +213,12 @@ impl EngineError {
                 Self::Sql { message, position: None, hint: None }
             }
             E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
-            // DataFusion's word for types of a BETWEEN that can't be compared: a mistake in the statement.
-            E::Internal(fault) if fault.starts_with("Failed to coerce types") => {
-                Self::Sql { message: fault.clone(), position: None, hint: Some("cast one of them".into()) }
-            }
+            // DataFusion says this when the types of a BETWEEN can't be compared: a mistake in the statement.
+            E::Internal(fault) if fault.starts_with("Failed to coerce types") => Self::Sql {
+                message: fault.clone(),
+                position: None,
+                hint: Some("cast one of the operands".into()),
+            },
             E::Internal(fault) => Self::Panic { part: Part::Running, message: fault.clone() },
             E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
             E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),
@@ -236,19 +240,21 @@ impl EngineError {
 }
 
 impl EngineError {
-    /// A file that can't be read as the table's rows, and what to do.
+    /// A file that can't be read as rows of the table, and what to do.
     pub(crate) fn bad_file(message: String, hint: impl Into<String>) -> Self {
         Self::BadFile { message, hint: hint.into() }
     }
 
-    /// A node that has gone since the query was planned.
+    /// A node that has left the cluster since the query was planned.
     pub(crate) fn gone(name: &str) -> Self {
-        let failure =
-            Failure::new(ErrorCode::Peer, format!("node {name} has gone since the query was planned"));
+        let failure = Failure::new(
+            ErrorCode::Peer,
+            format!("node {name} left the cluster after the query was planned"),
+        );
         Self::Remote(Failure { retryable: true, ..failure })
     }
 
-    /// The same once more: many may wait for what has failed once.
+    /// A copy of the error, for each of those that wait for the same failed work.
     fn of_same(&self) -> Self {
         match self {
             Self::Sql { message, position, hint } => {
@@ -279,10 +285,10 @@ impl From<EngineError> for DataFusionError {
     }
 }
 
-/// Begins what DataFusion adds to faults of its own.
+/// The start of the text that DataFusion adds to its internal errors.
 const REPORT_REQUEST: &str = ".\nThis issue was likely caused by a bug in DataFusion";
 
-/// The parser gives the position of a syntax error in its text only.
+/// The position of a syntax error, which the parser gives only in its message.
 fn position_in(message: &str) -> Option<(u32, u32)> {
     let (_, rest) = message.rsplit_once("Line: ")?;
     let (line, rest) = rest.split_once(", Column: ")?;
@@ -295,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_do_not_ask_for_reports_to_another_project() {
+    fn internal_errors_do_not_ask_for_reports_to_datafusion() {
         let fault = || DataFusionError::Internal("no such partition".into());
         let cases = [
             fault(),

@@ -1,17 +1,17 @@
-//! What a distributed query did, as one object: what `EXPLAIN` sends, and what its clients read.
+//! The explanation of a distributed query, which `EXPLAIN` sends and clients read as JSON.
 
 use serde::{Deserialize, Serialize};
 
 /// A distributed query, explained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// From the first request to the last row, where it was run.
+    /// Time from the first request to the last row, if the query was run.
     pub seconds: Option<f64>,
-    /// Rows of the result, where it was run.
+    /// Rows of the result, if the query was run.
     pub rows: Option<u64>,
-    /// From those that scan tables to that of the coordinator, which is the last.
+    /// From the stages that scan tables to the coordinator's stage, which is the last.
     pub stages: Vec<StageExplained>,
-    /// What went between tasks, where it was run.
+    /// What tasks sent each other, if the query was run.
     pub edges: Vec<Edge>,
     /// The plan as DataFusion prints it.
     pub plan: String,
@@ -20,7 +20,7 @@ pub struct Explained {
 /// A part of the plan that runs on several nodes at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageExplained {
-    /// Its number; 0 is that of the coordinator, the node that was asked.
+    /// Its number; 0 is the coordinator's stage.
     pub stage: usize,
     /// Stages whose rows it reads.
     pub reads: Vec<usize>,
@@ -35,13 +35,13 @@ pub struct StageExplained {
 pub struct TaskExplained {
     /// The node, HOST:PORT.
     pub node: String,
-    /// Rows that it produced, where it was run.
+    /// Rows that it produced, if the query was run.
     pub rows: Option<u64>,
-    /// Processor time of its operators, of all threads together.
+    /// Processor time of its operators, summed over all threads.
     pub cpu_seconds: Option<f64>,
 }
 
-/// What went from one node's task to another's.
+/// What one node's task sent to another's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
     /// The stage that sent.
@@ -54,10 +54,10 @@ pub struct Edge {
     pub to_node: String,
     /// Rows.
     pub rows: u64,
-    /// As encoded, with headers; unknown where not all was read, as below a LIMIT.
+    /// Bytes as encoded, with headers; `None` if not everything was read, as below a LIMIT.
     pub bytes_wire: Option<u64>,
-    /// Streams that went over the overlay; the others went directly.
+    /// Streams sent over the overlay; the others were sent directly.
     pub overlay_streams: u64,
-    /// The time that the receiver waited for these rows, of all its partitions together.
+    /// Time that the receiver waited for these rows, summed over its partitions.
     pub wait_seconds: f64,
 }

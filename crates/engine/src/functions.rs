@@ -1,8 +1,8 @@
-//! Functions whose results are many times their arguments.
+//! Functions whose results are many times larger than their arguments.
 //!
-//! DataFusion's memory pool knows what operators hold, and nothing of what a function is about to build:
-//! `repeat('x', 1000000)` for a batch of rows is 8 GB. Functions of this kind are asked first what they come to, and
-//! refused where queries have no memory for it.
+//! DataFusion's memory pool counts what operators hold, but not what a function is about to build:
+//! `repeat('x', 1000000)` for a batch of rows is 8 GB. Such a function first computes the size of
+//! its result, and fails if queries have no memory for it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use datafusion::logical_expr::{
 };
 use lightship_sources::decoded::value_bytes;
 
-/// What comes to less is built unasked: operators hold more than that without saying so.
+/// Smaller results take no reservation: operators hold more than that uncounted.
 const ASKED_BYTES_MIN: u64 = 16 << 20;
-/// Larger values are counted no further.
+/// The size of a value is counted up to this.
 const VALUE_BYTES_MAX: u64 = 1 << 32;
 /// Longest character, in bytes.
 const CHARACTER_BYTES_MAX: u64 = 4;
-/// A text with more than this is looked at for what is replaced in it.
+/// If a replacement could grow a text beyond this, its occurrences are counted.
 const SEARCHED_BYTES_MIN: u64 = 64 << 10;
 const MONTH_NS: i128 = 28 * DAY_NS;
 const DAY_NS: i128 = 86_400_000_000_000;
 
-/// Each function by its name, and what it comes to.
+/// The functions, and how their results grow.
 const GROWING: [(&str, Growth); 8] = [
     ("repeat", Growth::Times),
     ("array_repeat", Growth::Items),
@@ -47,28 +47,28 @@ const GROWING: [(&str, Growth); 8] = [
     ("replace", Growth::Replaced),
 ];
 
-/// What a result is made of.
+/// What a function's result consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Growth {
-    /// The first argument, as often as the second says.
+    /// The first argument, repeated as often as the second says.
     Times,
-    /// The same as items of a list; the function gathers them by two numbers each.
+    /// The same, as items of a list; the function also needs two numbers for each item.
     Items,
     /// As many characters as the second argument says.
     Padded,
     /// As many items as the second argument says, each like the third.
     Resized,
-    /// From the first argument to the second, by steps of the third.
+    /// From the first argument to the second, in steps of the third.
     Series,
-    /// The first argument, in which the third replaces each occurrence of the second.
+    /// The first argument, with each occurrence of the second replaced by the third.
     Replaced,
 }
 
-/// Puts them in the place of DataFusion's own. All states that plan, decode or run queries need them.
+/// Replaces DataFusion's functions. Every session state that plans, decodes or runs queries needs this.
 pub(crate) fn register(functions: &mut dyn FunctionRegistry, pool: &Arc<dyn MemoryPool>) -> Result<()> {
     for (name, growth) in GROWING {
         let inner = functions.udf(name)?;
-        // A state that has been built from another one has them already.
+        // A state that was built from another one has them already.
         if inner.inner().is::<Bounded>() {
             continue;
         }
@@ -78,7 +78,7 @@ pub(crate) fn register(functions: &mut dyn FunctionRegistry, pool: &Arc<dyn Memo
     Ok(())
 }
 
-/// A function that finds out what it comes to before it begins.
+/// A function that computes the size of its result before it runs.
 #[derive(Debug)]
 struct Bounded {
     inner: Arc<ScalarUDF>,
@@ -101,10 +101,10 @@ impl Hash for Bounded {
 }
 
 impl Bounded {
-    /// Memory for the result, which is given back once it is made: who goes on with it accounts for it.
+    /// Reserves memory until the result is built. Its consumer then accounts for it.
     fn room(&self, args: &ScalarFunctionArgs) -> Result<Option<MemoryReservation>> {
         let MemoryLimit::Finite(limit) = self.pool.memory_limit() else { return Ok(None) };
-        // Of constants one row is enough, and what comes of them alone is built once.
+        // If all arguments are constants, the result is built once, as one row.
         let is_array = |arg: &ColumnarValue| matches!(arg, ColumnarValue::Array(_));
         let rows = if args.args.iter().any(is_array) { args.number_rows } else { 1 };
         let arguments = args.args.iter().map(|arg| match arg {
@@ -122,14 +122,14 @@ impl Bounded {
             let (name, bytes, limit) =
                 (self.inner.name(), human_readable_size(bytes), human_readable_size(limit));
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{name} comes to {bytes} for {rows} rows, and of the {limit} for queries {free} are free"
+                "{name} needs {bytes} for {rows} rows, but only {free} of the {limit} for queries are free"
             )));
         }
         Ok(Some(reservation))
     }
 }
 
-/// The values of an argument; of a constant one, for all rows.
+/// The values of an argument. A constant has one value for all rows.
 struct Argument {
     array: ArrayRef,
     is_constant: bool,
@@ -166,7 +166,7 @@ impl Argument {
         }
     }
 
-    /// Whole numbers of any width.
+    /// The argument as counts; it has integers of any width.
     fn counts(&self) -> Result<Counts> {
         let numbers = cast(&self.array, &DataType::Int64)?.as_primitive::<Int64Type>().clone();
         Ok(Counts { numbers, is_constant: self.is_constant })
@@ -179,7 +179,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// A number of things; none where it is negative or NULL.
+    /// The count; 0 if it is negative or NULL.
     fn at(&self, row: usize) -> u64 {
         let row = if self.is_constant { 0 } else { row };
         if self.numbers.is_null(row) { 0 } else { u64::try_from(self.numbers.value(row)).unwrap_or(0) }
@@ -187,7 +187,7 @@ impl Counts {
 }
 
 impl Growth {
-    /// Bytes of the result, or more.
+    /// Upper bound on the bytes of the result.
     fn bytes(self, arguments: &[Argument], rows: usize) -> Result<u64> {
         let (Some(first), second, third) = (arguments.first(), arguments.get(1), arguments.get(2)) else {
             return Ok(0);
@@ -196,7 +196,7 @@ impl Growth {
         Ok(match (self, second) {
             (Self::Times, Some(times)) => {
                 let times = times.counts()?;
-                // One more for a constant, which the function copies for all rows.
+                // One more, because the function copies a constant for all rows.
                 sum(&|row| first.bytes(row).saturating_mul(times.at(row).saturating_add(1)))
             }
             (Self::Items, Some(times)) => {
@@ -219,7 +219,7 @@ impl Growth {
                 sum(&|row| replaced_bytes(first, from, to, row))
             }
             (Self::Series, second) => {
-                // One argument is the end of a series from zero.
+                // A single argument is the end of a series that starts at zero.
                 let (from, to) = second.map_or((None, first), |second| (Some(first), second));
                 sum(&|row| items(from, to, third, row).unwrap_or(0).saturating_mul(8))
             }
@@ -228,7 +228,7 @@ impl Growth {
     }
 }
 
-/// Bytes of a text once what is found in it is replaced.
+/// Upper bound on the bytes of a text after all occurrences are replaced.
 fn replaced_bytes(text: &Argument, from: &Argument, to: &Argument, row: usize) -> u64 {
     let (text_bytes, from_bytes, to_bytes) = (text.bytes(row), from.bytes(row).max(1), to.bytes(row));
     let worst = text_bytes.saturating_add((text_bytes / from_bytes).saturating_mul(to_bytes));
@@ -240,7 +240,7 @@ fn replaced_bytes(text: &Argument, from: &Argument, to: &Argument, row: usize) -
     }
 }
 
-/// How many items a series has; nothing where it can't be said.
+/// Number of items in a series; `None` if it can't be determined.
 fn items(from: Option<&Argument>, to: &Argument, step: Option<&Argument>, row: usize) -> Option<u64> {
     let first = match from {
         Some(from) => point(from, row)?,
@@ -251,14 +251,14 @@ fn items(from: Option<&Argument>, to: &Argument, step: Option<&Argument>, row: u
         Some(step) => point(step, row)?,
         None => 1,
     };
-    // One that goes the other way has no items; of one without steps the function itself has something to say.
+    // A step in the wrong direction gives no items. The function itself reports a step of zero.
     if step == 0 || (span < 0) != (step < 0) {
         return Some(0);
     }
     u64::try_from(span / step + 1).ok()
 }
 
-/// A place on the line that a series follows: a number, or nanoseconds.
+/// A bound or step of a series as a number; nanoseconds for dates, timestamps and intervals.
 fn point(argument: &Argument, row: usize) -> Option<i128> {
     let (array, row) = (&argument.array, argument.at(row));
     if array.is_null(row) {

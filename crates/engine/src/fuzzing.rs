@@ -1,6 +1,6 @@
-//! What the fuzz targets reach of this crate; no part of its interface.
+//! Entry points for the fuzz targets; not part of the public interface.
 
-/// What another node asks for, describes itself by, or has measured.
+/// Decodes what another node sends: requests, descriptions and reports.
 pub fn between_nodes(bytes: &[u8]) {
     crate::cluster::fuzz(bytes);
 }

@@ -1,10 +1,10 @@
-//! SQL on one node, or on all nodes of a cluster: DataFusion over the tables that were registered.
+//! SQL on one node, or on all nodes of a cluster: DataFusion over registered tables.
 //!
 //! [`Engine`] holds the tables and runs queries; as a
 //! [`Service`](lightship_transport::net::Service) it answers them over the wire.
-//! It reads only: what was not registered can't be opened by any statement.
+//! It is read-only: statements can read the registered tables and nothing else.
 //!
-//! The only crate that sees DataFusion; nothing of it shows in the interface.
+//! This is the only crate that uses DataFusion. Its public interface has none of DataFusion's types.
 
 mod arithmetic;
 mod cluster;
@@ -54,21 +54,21 @@ pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
 pub use threads::{Part, THREAD_NAME};
 
-/// How an engine runs.
+/// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Memory that running queries may take together, in bytes; sorts, joins and
-    /// aggregations beyond it go to disk or fail.
+    /// Memory shared by all running queries, in bytes. Sorts, joins and aggregations
+    /// that need more spill to disk or fail.
     pub query_memory_bytes: usize,
     /// Memory, in bytes, for rows that all queries together are reading and sending. When it is used up, further
     /// queries wait until others end.
     pub row_memory_bytes: usize,
-    /// Memory that in-memory tables may take together, in bytes.
+    /// Memory shared by all in-memory tables, in bytes.
     pub table_memory_bytes: usize,
-    /// How many parts of a query run at once, where few queries do. More parts mean more memory.
+    /// Partitions of a query that run at once while few queries are running. More partitions need
+    /// more memory.
     pub partitions: usize,
-    /// Where queries put what does not fit their memory; the system's folder for
-    /// temporary files where absent.
+    /// Folder for data that queries spill; `None` is the system's folder for temporary files.
     pub spill_folder: Option<PathBuf>,
 }
 
@@ -91,19 +91,19 @@ pub struct Registered {
     pub name: String,
     /// Columns.
     pub schema: SchemaRef,
-    /// Rows, where they were counted.
+    /// Number of rows, if known.
     pub rows: Option<u64>,
     /// Bytes that the table holds in memory.
     pub memory_bytes: usize,
-    /// Its file or folder, where it is one.
+    /// Its file or folder, if it is one.
     pub path: Option<PathBuf>,
-    /// What tells it from all other tables of databases, where it is one.
+    /// Identifies a database table among all databases; `None` for files, or if it can't be determined.
     pub identity: Option<String>,
-    /// In a cluster: all nodes that have the table read the same files. Otherwise each has rows of its own.
+    /// In a cluster: all nodes that have the table read the same files. Otherwise each node has its own rows.
     pub shared: bool,
 }
 
-/// Tables, and what runs SQL over them.
+/// Runs SQL over registered tables.
 pub struct Engine {
     context: SessionContext,
     config: EngineConfig,
@@ -115,14 +115,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without tables.
+    /// Creates an engine without tables.
     ///
     /// # Errors
-    /// When the folder for spills can't be had.
+    /// When the spill folder can't be used, or threads can't be started.
     pub fn new(config: EngineConfig) -> Result<Self> {
         let mut runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(FairSpillPool::new(config.query_memory_bytes)))
-            // A file that was added to a folder is there for the next query.
+            // Listings are not cached, so the next query sees files that were added to a folder.
             .with_object_list_cache_limit(0);
         if let Some(folder) = &config.spill_folder {
             runtime = runtime.with_temp_file_path(folder);
@@ -132,7 +132,7 @@ impl Engine {
             .with_information_schema(true);
         let options = session.options_mut();
         options.sql_parser.collect_spans = true;
-        // A sort sets this aside for merging what it spilled; in a small memory the default is all of it.
+        // A sort reserves this to merge what it spilled. The default would take all of a small memory.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(config.query_memory_bytes / 8);
         // Strings, not views (docs/decisions/0003-strings-not-views.md).
@@ -165,26 +165,27 @@ impl Engine {
     /// Registers a file, or a folder of files of one kind, under a name.
     ///
     /// # Errors
-    /// When there is nothing to read, or it can't be read.
+    /// When there are no files to read, or they can't be read.
     pub async fn register_path(&mut self, name: &str, path: &Path) -> Result<()> {
         let table = files::open(&self.context, path).await?;
         self.register(name, table, Registered { path: Some(path.into()), ..Registered::empty(name) })
     }
 
-    /// As [`Engine::register_path`], of files that all nodes of a cluster read: each reads a share of them.
+    /// Like [`Engine::register_path`], for files that all nodes of a cluster read: each node reads
+    /// a share of them.
     ///
     /// # Errors
-    /// When there is nothing to read, or it can't be read.
+    /// When there are no files to read, or they can't be read.
     pub async fn register_shared_path(&mut self, name: &str, path: &Path) -> Result<()> {
         let table = files::open(&self.context, path).await?;
         let registered = Registered { path: Some(path.into()), shared: true, ..Registered::empty(name) };
         self.register(name, table, registered)
     }
 
-    /// Registers a file or folder, and holds all its rows in memory.
+    /// Registers a file or folder, and loads all its rows into memory.
     ///
     /// # Errors
-    /// [`EngineError::Limit`] when the rows don't fit the memory left for tables.
+    /// [`EngineError::Limit`] when the rows don't fit in the memory left for tables.
     pub async fn register_in_memory(&mut self, name: &str, path: &Path) -> Result<()> {
         let table = files::open(&self.context, path).await?;
         let used: usize = self.tables.values().map(|t| t.memory_bytes).sum();
@@ -199,8 +200,8 @@ impl Engine {
         self.register(name, Arc::new(loaded.table), registered)
     }
 
-    /// Registers a table of a database: read when queried, with columns, simple
-    /// conditions and limits left to the database.
+    /// Registers a table of a database. Each query reads it from the database, which selects
+    /// the columns and applies simple conditions and limits.
     ///
     /// # Errors
     /// When the database has no such table or can't be reached.
@@ -211,9 +212,9 @@ impl Engine {
         table: TableName,
         options: ReadOptions,
     ) -> Result<()> {
-        // Only to be compared with those of other nodes.
+        // Only compared with the identities of other nodes' tables.
         let identity = lightship_sources::identity(source.as_ref(), &table).await.unwrap_or_else(|error| {
-            tracing::warn!(name, %error, "other nodes that serve the same table would not be noticed");
+            tracing::warn!(name, %error, "cannot identify the table; duplicates on other nodes go undetected");
             None
         });
         let table = remote::SourceTable::open(source, table, options).await?;
@@ -230,11 +231,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes part in a cluster, with the tables that are registered now. Queries then are over the tables of all
-    /// its nodes, and run on all of them.
+    /// Joins a cluster with the tables registered so far. From then on, queries read the tables of
+    /// all nodes and run on all nodes.
     ///
     /// # Errors
-    /// When the node's name is no address, or a table can't be looked at.
+    /// When the node's name is not an address, or the files of a table can't be read.
     pub async fn join(&mut self, config: ClusterConfig) -> Result<()> {
         let table = |table: &Registered| LocalTable {
             name: table.name.clone(),
@@ -249,28 +250,28 @@ impl Engine {
         Ok(())
     }
 
-    /// The nodes of the cluster as this one sees them, by name; none where it is in none.
+    /// The nodes of the cluster as this one sees them, sorted by name; empty outside a cluster.
     pub fn cluster_nodes(&self) -> Vec<Member> {
         self.cluster.as_ref().map(|cluster| cluster.nodes()).unwrap_or_default()
     }
 
-    /// Counts changes of what [`Engine::cluster_nodes`] answers.
+    /// Counts changes to [`Engine::cluster_nodes`]; `None` outside a cluster.
     pub fn watch_cluster(&self) -> Option<watch::Receiver<u64>> {
         self.cluster.as_ref().and_then(|cluster| cluster.members().subscribe())
     }
 
-    /// What this node holds for queries of the cluster.
+    /// Resources that this node holds for cluster queries.
     pub fn cluster_load(&self) -> ClusterLoad {
         self.cluster.as_ref().map(|cluster| cluster.load()).unwrap_or_default()
     }
 
-    /// The overlay that rows go over, as this node sees it; none where it takes part in none. What
-    /// [`Engine::watch_cluster`] counts includes that it opens and ends.
+    /// The overlay that carries rows, as this node sees it; `None` if the node is not part of one.
+    /// [`Engine::watch_cluster`] also counts when the overlay opens and ends.
     pub fn cluster_overlay(&self) -> Option<OverlayState> {
         self.cluster.as_ref().and_then(|cluster| cluster.overlay())
     }
 
-    /// Says goodbye to the other nodes: they no longer count on this one.
+    /// Leaves the cluster in order: tells the other nodes that this one is going.
     pub fn leave(&self) {
         if let Some(cluster) = &self.cluster {
             cluster.members().leave();

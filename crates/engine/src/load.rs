@@ -1,5 +1,6 @@
-//! How many queries run, the number of partitions for the next one, and the memory for the rows that queries read and
-//! send. A query counts until its last rows have been produced, even while its client reads none.
+//! How many queries run, the number of partitions for the next one, and the memory for the rows
+//! that queries read and send. A query counts until its last rows have been produced, even while
+//! its client reads none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,18 +11,19 @@ use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// All queries together get this many times the partitions of one that runs alone. More would not make them faster, and
-/// each partition of a scan holds the pages it decodes.
+/// All queries together get this many times the partitions of one that runs alone. More would not
+/// make them faster, and each partition of a scan holds the pages it decodes.
 const PARTS_TOGETHER: usize = 2;
 
-/// The least that a query holds of its rows: batches on their way out, and the message being encoded.
+/// Minimum memory for the rows of a query: outgoing batches, and the message being encoded.
 const QUERY_BYTES: u64 = 1 << 20;
-/// What each partition of a scan holds for a column of a file: of Parquet the page as stored, decompressed and decoded.
-/// Measured with lineitem of TPC-H: 16 columns, 4.6 MiB a query (`bench load`).
+/// Memory that each partition of a scan holds per column of a file. For Parquet: the page as
+/// stored, decompressed and decoded. Measured with lineitem of TPC-H: 16 columns, 4.6 MiB per query
+/// (`bench load`).
 const COLUMN_BYTES: u64 = 256 << 10;
 /// A scan limited to this many rows ends with its first batch.
 const FEW_ROWS: usize = 8192;
-/// What reading from a database holds: the batches of all its connections.
+/// Memory that a scan of a database holds: the batches of all its connections.
 const DATABASE_BYTES: u64 = 8 << 20;
 /// The unit in which memory is counted.
 const UNIT_BYTES: u64 = 1 << 10;
@@ -47,7 +49,7 @@ impl Room {
         Self { units: Arc::new(Semaphore::new(units_max as usize)), units_max }
     }
 
-    /// At most half of the room, so that two large queries run side by side.
+    /// At most half of the room, so that two large queries can run side by side.
     fn units(&self, bytes: u64) -> u32 {
         u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).min((self.units_max / 2).max(1))
     }
@@ -59,13 +61,13 @@ impl Room {
 
     /// As [`Self::take_now`], but waits. Dropping the future leaves the queue.
     pub(crate) async fn take(&self, bytes: u64) -> Option<Held> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.units.clone().acquire_many_owned(self.units(bytes)).await.ok()
     }
 }
 
-/// The bytes that a plan holds of the rows it reads and sends; 0 for a plan that reads few, which never waits. What its
-/// operators accumulate is counted by the memory pool.
+/// Bytes that a plan holds for the rows it reads and sends; 0 for a plan that reads few rows, which
+/// never waits. The memory pool counts what its operators accumulate.
 pub(crate) fn rows_bytes(plan: &dyn ExecutionPlan) -> u64 {
     fn sources_bytes(plan: &dyn ExecutionPlan) -> u64 {
         let children = plan.children();
@@ -81,7 +83,7 @@ pub(crate) fn rows_bytes(plan: &dyn ExecutionPlan) -> u64 {
             Some(scan) if scan.data_source().is::<FileScanConfig>() => {
                 (parts as u64).saturating_mul(columns as u64 * COLUMN_BYTES)
             }
-            // Rows that are in memory anyway.
+            // These rows are in memory anyway.
             Some(_) => 0,
             None if plan.is::<StreamingTableExec>() => DATABASE_BYTES,
             None => 0,
@@ -125,14 +127,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_has_no_room_waits_for_it_in_line() {
+    async fn queries_without_room_wait_in_order() {
         let room = Room::new(10 << 20);
         let first = room.take_now(4 << 20).expect("room");
         let half = room.take_now(u64::MAX).expect("half of it");
         assert!(room.take_now(2 << 20).is_none());
         let mut second = std::pin::pin!(room.take(4 << 20));
         assert!(futures::poll!(&mut second).is_pending());
-        // Who leaves the line is not waited for.
+        // A query that leaves the queue does not block the others.
         {
             let mut third = std::pin::pin!(room.take(4 << 20));
             assert!(futures::poll!(&mut third).is_pending());
@@ -141,14 +143,14 @@ mod tests {
         let second = second.await.expect("room");
         drop(second);
         drop(half);
-        // What needs none never waits.
+        // A query that needs no room never waits.
         let all = [room.take_now(5 << 20), room.take_now(5 << 20)];
         assert!(all.iter().all(Option::is_some) && room.take_now(1 << 10).is_none());
         assert!(room.take_now(0).is_some());
     }
 
     #[test]
-    fn the_more_queries_run_the_fewer_parts_has_the_next_one() {
+    fn the_more_queries_run_the_fewer_partitions_the_next_one_has() {
         let load = Load::default();
         let all: Vec<_> = (0..100).map(|_| load.count()).collect();
         let parts: Vec<_> = all.iter().map(|counted| counted.parts(8)).collect();

@@ -1,4 +1,4 @@
-//! The rules by which physical plans are improved: DataFusion's, made safe, and ours.
+//! The rules that optimize physical plans: DataFusion's, made safe, and ours.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::stop::YieldWhereRowsMultiply;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// All rules, in their order.
+/// All rules, in order.
 pub(crate) fn rules() -> Vec<Rule> {
     let safe = |rule: Rule| -> Rule {
         let is_pushdown = rule.name().starts_with(FilterPushdown::new().name());
@@ -28,11 +28,12 @@ pub(crate) fn rules() -> Vec<Rule> {
     rules
 }
 
-/// A rule for plans in which no operator has two columns of one name.
+/// Applies a rule only to plans in which no operator has two columns of the same name.
 ///
-/// Operators that let conditions through to what they read (DataFusion 55.2) look columns up by name: of a join of `t.o`
-/// and `u.o` a condition on the one is applied to the other, and rows of files are lost. What such conditions save is
-/// files and row groups that are not read; conditions of WHERE have been given to the tables before.
+/// Operators of DataFusion 55.2 look up columns by name when they push conditions down to their
+/// inputs. In a join of tables with columns `t.o` and `u.o`, a condition on one is applied to the
+/// other, and rows of files are lost. Without the rule more files and row groups are read; the
+/// conditions of WHERE have been pushed down to the tables before.
 #[derive(Debug)]
 struct WhereNamesAreUnique(Rule);
 

@@ -1,8 +1,8 @@
-//! Conditions that a database can check as well as we can.
+//! Conditions that are pushed down to a database.
 //!
-//! What is given away must let through at least the rows that meet the condition here. Which
-//! comparisons of a column do, its source says: [`lightship_sources::Comparison`]. Here a filter of
-//! a plan becomes a [`Condition`], as far as it is made of comparisons of columns with values.
+//! A pushed condition must let through at least the rows that meet it here. The source says which
+//! comparisons of a column do: [`lightship_sources::Comparison`]. This module converts a filter of
+//! a plan to a [`Condition`], as far as it consists of comparisons of columns with values.
 
 use arrow_array::types::{ArrowPrimitiveType, Decimal256Type};
 use arrow_schema::{DataType, Schema};
@@ -12,12 +12,12 @@ use lightship_sources::{Condition, Dialect, Literal, Operator, TableInfo};
 
 type Wide = <Decimal256Type as ArrowPrimitiveType>::Native;
 
-/// AND and OR within each other.
+/// Maximum nesting of AND and OR.
 const DEPTH_MAX: usize = 16;
-/// Comparisons in a row that are joined by AND, or by OR.
+/// Maximum number of operands in a chain of AND or of OR.
 const CHAIN_MAX: usize = 1000;
 
-/// The filter in the database's SQL, if it can be given away.
+/// The filter in the database's SQL, if it can be pushed down.
 pub(crate) fn condition(filter: &Expr, table: &TableInfo, dialect: Dialect) -> Option<String> {
     converted(filter, &table.schema, DEPTH_MAX)?.sql(dialect, &table.comparisons)
 }
@@ -27,7 +27,7 @@ fn converted(expr: &Expr, schema: &Schema, depth: usize) -> Option<Condition> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op: Op::And, .. }) => {
             let parts = chain(expr, Op::And)?;
-            // Without one of them more rows come, which are filtered here.
+            // Without one of the parts, the database returns more rows, which are filtered here.
             Some(Condition::All(
                 parts.into_iter().filter_map(|part| converted(part, schema, depth)).collect(),
             ))
@@ -76,7 +76,7 @@ fn converted(expr: &Expr, schema: &Schema, depth: usize) -> Option<Condition> {
     }
 }
 
-/// What is joined by `op`, without recursion: chains may be long.
+/// The operands of a chain of `op`, collected without recursion: chains may be long.
 fn chain(expr: &Expr, op: Op) -> Option<Vec<&Expr>> {
     let (mut parts, mut rest) = (Vec::new(), vec![expr]);
     while let Some(expr) = rest.pop() {
@@ -104,12 +104,12 @@ fn compare(column: &Column, op: Op, value: &ScalarValue, schema: &Schema) -> Opt
     Some(Condition::Compare(at, operator, literal(data_type, value)?))
 }
 
-/// A column that is a condition itself.
+/// A boolean column that is used as a condition.
 fn boolean(column: &Column, value: bool, schema: &Schema) -> Option<Condition> {
     compare(column, Op::Eq, &ScalarValue::Boolean(Some(value)), schema)
 }
 
-/// The column's position and type. Of two that share a name it is not known which is meant.
+/// The column's position and type; `None` if the name is ambiguous.
 fn found<'a>(column: &Column, schema: &'a Schema) -> Option<(usize, &'a DataType)> {
     let mut same = schema.fields().iter().enumerate().filter(|(_, field)| *field.name() == column.name);
     let (at, field) = same.next()?;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_with_values_are_given_away() {
+    fn comparisons_with_values_are_pushed_down() {
         let five = || lit(5_i64);
         check(col("n").gt(five()), Some("n > 5"));
         check(col("x.n").eq(five()), Some("n = 5"));
@@ -187,7 +187,7 @@ mod tests {
         check(!col("b"), Some("b = false"));
         let utc = ScalarValue::TimestampMicrosecond(Some(0), Some("UTC".into()));
         check(col("t").lt_eq(lit(utc)), Some("t <= TIMESTAMPTZ '1970-01-01 00:00:00.000000+00'"));
-        // What can't be given away makes fewer conditions of AND, and none of OR.
+        // A part that can't be pushed down is left out of AND; with OR, nothing is pushed down.
         check(col("n").gt(five()).and(col("s").gt(lit("x"))), Some("(n > 5)"));
         check(col("n").gt(five()).or(col("s").gt(lit("x"))), None);
         check(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_are_left_here() {
+    fn long_chains_are_not_pushed_down() {
         let chain = |length: i64| (0..length).map(|n| col("n").eq(lit(n))).reduce(Expr::or).unwrap();
         assert!(
             converted(&chain(400), &Schema::new(vec![Field::new("n", DataType::Int64, true)]), 9).is_some()

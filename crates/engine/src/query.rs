@@ -26,14 +26,14 @@ use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{Part, Threads};
 use crate::{Engine, statement};
 
-/// A query of a cluster waits so long for others to end.
+/// How long a cluster query waits for others to end.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Engine {
-    /// Plans a query and begins it.
+    /// Plans a query and starts it.
     ///
     /// # Errors
-    /// [`EngineError::Sql`] for what is not SQL or names what is not there,
+    /// [`EngineError::Sql`] for statements that are not valid SQL or name something that does not exist,
     /// [`EngineError::Forbidden`] for statements that do more than read,
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
     pub async fn query(&self, sql: &str) -> Result<Running> {
@@ -64,27 +64,27 @@ impl Engine {
             self.threads.block(Part::Planning, || async move { begin(&sql, &state, cluster, room).await });
         let Begun { schema, rows_estimate, batches } = begun.await?;
         let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
-        // A result that has ended counts no more, whether or not it has been taken.
+        // A query stops counting when its last rows are produced, even if the client has not taken them.
         let rows = self.threads.rows(Box::pin(rows), (place, counted));
         Ok(Running { schema, rows_estimate, rows, stopped, _threads: self.threads.clone() })
     }
 }
 
-/// A query whose rows can be asked for.
+/// A query that is ready to produce rows.
 struct Begun {
     schema: SchemaRef,
     rows_estimate: Option<u64>,
     batches: SendableRecordBatchStream,
 }
 
-/// Plans and begins, on a thread that has the stack for it.
+/// Plans and starts a query. Needs a thread with a large stack.
 async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, room: Room) -> Result<Begun> {
     let statement = statement::parse(sql, &state.config_options().sql_parser)?;
     let plan = state.statement_to_plan(statement).await?;
     let reads_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     reads_only.verify_plan(&plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))?;
-    // Where nobody waits any more, it ends here.
+    // If the client has gone, the query ends here.
     tokio::task::yield_now().await;
     if let Some(cluster) = &cluster
         && let Some((inner, run)) = explained(&plan)
@@ -104,7 +104,7 @@ async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, r
     let batches = match room.take_now(bytes) {
         Some(held) => held_by(execute_stream(plan, context)?, held),
         None => {
-            tracing::debug!(bytes, "the query waits for memory");
+            tracing::debug!(bytes, "query waits for memory");
             let begun = async move {
                 let held = room.take(bytes).await;
                 execute_stream(plan, context).map(|batches| held_by(batches, held))
@@ -116,7 +116,7 @@ async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, r
     Ok(Begun { schema, rows_estimate, batches })
 }
 
-/// The same rows, which hold what is theirs to their end.
+/// The same rows, in a stream that keeps `held` until it is dropped.
 fn held_by(batches: SendableRecordBatchStream, held: impl Send + 'static) -> SendableRecordBatchStream {
     let schema = batches.schema();
     let batches = batches.inspect(move |_| {
@@ -125,7 +125,7 @@ fn held_by(batches: SendableRecordBatchStream, held: impl Send + 'static) -> Sen
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-/// The query of an EXPLAIN, and whether it is to be run.
+/// The query of an EXPLAIN, and whether to run it.
 fn explained(plan: &LogicalPlan) -> Option<(&LogicalPlan, bool)> {
     match plan {
         LogicalPlan::Explain(explain) => Some((&explain.plan, false)),
@@ -134,7 +134,7 @@ fn explained(plan: &LogicalPlan) -> Option<(&LogicalPlan, bool)> {
     }
 }
 
-/// The answer to an EXPLAIN: two rows, the plan for people and, as JSON, for programs.
+/// The result of an EXPLAIN: two rows, the plan as text for people and as JSON for programs.
 async fn explain(
     cluster: &Arc<Cluster>,
     state: &SessionState,
@@ -155,7 +155,7 @@ async fn explain(
     Ok(Begun { schema, rows_estimate: Some(2), batches })
 }
 
-/// Rows and bytes that a plan is expected to give, where that is known.
+/// Estimates of the rows and bytes that a plan will produce, if known.
 pub(crate) fn size_of(plan: &dyn ExecutionPlan) -> (Option<u64>, Option<u64>) {
     let Ok(statistics) = StatisticsContext::new().compute(plan, &StatisticsArgs::new()) else {
         return (None, None);
@@ -164,7 +164,7 @@ pub(crate) fn size_of(plan: &dyn ExecutionPlan) -> (Option<u64>, Option<u64>) {
     (number(&statistics.num_rows), number(&statistics.total_byte_size))
 }
 
-/// A query that has begun. Dropping it stops it.
+/// A running query. Dropping it stops the query.
 pub struct Running {
     schema: SchemaRef,
     rows_estimate: Option<u64>,
@@ -180,12 +180,12 @@ impl Running {
         &self.schema
     }
 
-    /// Rows that the planner expects, where it has an idea.
+    /// Rows that the planner expects, if it has an estimate.
     pub fn rows_estimate(&self) -> Option<u64> {
         self.rows_estimate
     }
 
-    /// The batches, with errors that a client understands.
+    /// The batches, with errors in the form that is sent to clients.
     pub fn into_rows(self) -> Rows {
         let Self { mut rows, stopped, _threads, .. } = self;
         Box::pin(futures::stream::poll_fn(move |context| {

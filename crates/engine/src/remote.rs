@@ -21,7 +21,7 @@ use lightship_sources::{ReadOptions, Scan, Source, TableInfo, TableName};
 use crate::error::Result;
 use crate::pushdown;
 
-/// A table that lives in a database.
+/// A table in a database.
 #[derive(Debug)]
 pub(crate) struct SourceTable {
     source: Arc<dyn Source>,
@@ -58,8 +58,8 @@ impl TableProvider for SourceTable {
         })
     }
 
-    /// A condition given to the database is checked again here: it only has to
-    /// let through everything that meets it.
+    /// A condition pushed down to the database is checked again here: the database only has to
+    /// return every row that meets it.
     fn supports_filters_pushdown(
         &self,
         filters: &[&Expr],
@@ -87,8 +87,8 @@ impl TableProvider for SourceTable {
             .filter_map(|filter| pushdown::condition(filter, &self.info, self.source.dialect()))
             .map(|condition| format!("({condition})"))
             .collect();
-        // Every condition is checked again here: of the first rows that the database finds, few may
-        // meet it.
+        // Every condition is checked again here, and few of the first rows that the database returns
+        // may meet it. So a limit is pushed down only without conditions.
         let limit = limit.filter(|_| filters.is_empty());
         let scan = Scan {
             table: self.name.clone(),
@@ -107,7 +107,7 @@ impl TableProvider for SourceTable {
     }
 }
 
-/// One scan of a table, begun when it is executed.
+/// A scan of a table, started when it is executed.
 struct SourceScan {
     source: Arc<dyn Source>,
     scan: Scan,
@@ -142,7 +142,7 @@ impl PartitionStream for SourceScan {
     }
 }
 
-/// The table may have been altered since it was registered.
+/// Fails if the table was altered after it was registered.
 fn same_columns(found: &Schema, expected: &Schema) -> DataFusionResult<()> {
     let same = found.fields().len() == expected.fields().len()
         && found.fields().iter().zip(expected.fields()).all(|(a, b)| a.data_type() == b.data_type());
@@ -150,7 +150,7 @@ fn same_columns(found: &Schema, expected: &Schema) -> DataFusionResult<()> {
         return Ok(());
     }
     Err(DataFusionError::Execution(
-        "the table's columns have changed since the node began; restart it to see them".into(),
+        "the table's columns changed after the node started; restart the node to use them".into(),
     ))
 }
 

@@ -1,4 +1,4 @@
-//! The engine as what a server asks.
+//! The engine as the service behind a server.
 
 use std::pin::Pin;
 
@@ -26,7 +26,7 @@ impl Service for Engine {
         Box::pin(async move {
             match &self.cluster {
                 Some(cluster) => cluster.answer(task).await,
-                None => Err(Failure::new(ErrorCode::Forbidden, "this node is in no cluster")),
+                None => Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster")),
             }
         })
     }

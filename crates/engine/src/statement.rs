@@ -1,8 +1,9 @@
-//! From text to a statement, of a size and depth that everything after it can bear.
+//! Parses statements, and limits their size and depth to what later stages can handle.
 //!
-//! A statement is a tree, and so are the plans that are made of it. Nearly all that is done with them is recursive
-//! (even dropping them), so a tree that is too deep ends the process. How deep it can be at most is
-//! counted in the statement's tokens, without recursion, before anything is made of them.
+//! A statement is a tree, and so are the plans made from it. Nearly everything done with these
+//! trees is recursive (even dropping them), so a tree that is too deep overflows the stack and ends
+//! the process. So an upper bound of the depth is counted in the statement's tokens, without
+//! recursion, before they are parsed.
 
 use std::ops::ControlFlow;
 
@@ -16,25 +17,26 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use crate::dialect::BoundedDialect;
 use crate::error::{EngineError, Result};
 
-/// Largest statement, in bytes.
+/// Maximum size of a statement, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Deepest statement. A level is what can put one part of a statement into another: an operator, a keyword, a parenthesis.
-/// What stands side by side, between commas, does not add up. A condition `a = 1 OR a = 2 OR ...` has two levels a term.
+/// Maximum depth of a statement, in levels. Each token that can nest one part of a statement in
+/// another is a level: an operator, a keyword, a parenthesis. Parts separated by commas do not add
+/// up. A condition `a = 1 OR a = 2 OR ...` has two levels per term.
 pub const STATEMENT_DEPTH_MAX: usize = 2048;
 
-/// Tables that a statement can read, each as often as it is named.
+/// Maximum number of table reads in a statement. A table counts each time it is named.
 pub const STATEMENT_READS_MAX: usize = 1024;
 
 /// Parses a statement.
 ///
 /// # Errors
-/// [`EngineError::Sql`] for what is no statement, or more than one; [`EngineError::TooComplex`] for what is too large
-/// or too deep.
+/// [`EngineError::Sql`] unless the text is one valid statement; [`EngineError::TooComplex`] for a
+/// statement that is too large or too deep.
 pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> {
     if sql.len() > STATEMENT_BYTES_MAX {
         return Err(EngineError::TooComplex {
-            message: format!("the statement has {} bytes, more than {STATEMENT_BYTES_MAX}", sql.len()),
+            message: format!("the statement has {} bytes; the limit is {STATEMENT_BYTES_MAX}", sql.len()),
             position: None,
             hint: Some("put long lists of values into a file, and serve it as a table".into()),
         });
@@ -52,13 +54,9 @@ pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> 
         .parse_statements();
     if statements.is_err() && dialect.is_exhausted() {
         return Err(EngineError::TooComplex {
-            message: "the statement has an error inside of many calls, or too many calls inside each other"
-                .into(),
+            message: "the statement has too many nested calls, or a syntax error inside nested calls".into(),
             position: None,
-            hint: Some(
-                "is a parenthesis missing? write calls that are deep in others as queries of their own"
-                    .into(),
-            ),
+            hint: Some("check for a missing parenthesis, or move deeply nested calls to subqueries".into()),
         });
     }
     let mut statements = statements?;
@@ -67,37 +65,37 @@ pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> 
             check_reads(&statement)?;
             Ok(statement)
         }
-        (None, _) => Err(only("there is no statement")),
-        (Some(_), false) => Err(only("there is more than one statement")),
+        (None, _) => Err(only("the statement is empty")),
+        (Some(_), false) => Err(only("expected one statement, found more than one")),
     }
 }
 
-/// Refuses what stands for more than [`STATEMENT_READS_MAX`] reads of tables.
+/// Refuses statements with more than [`STATEMENT_READS_MAX`] reads of tables.
 fn check_reads(statement: &Statement) -> Result<()> {
     let mut reads = Reads { queries: vec![0], named: Vec::new() };
     let query = match statement {
         Statement::Statement(statement) => statement.visit(&mut reads),
         Statement::Explain(explain) => return check_reads(&explain.statement),
-        // Nothing else is run.
+        // No other statements are run.
         _ => ControlFlow::Continue(()),
     };
     match query {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(EngineError::TooComplex {
             message: format!(
-                "the statement reads tables more than {STATEMENT_READS_MAX} times, each use of a WITH query included"
+                "the statement reads tables more than {STATEMENT_READS_MAX} times; each use of a WITH query counts"
             ),
             position: None,
-            hint: Some("fetch a part of the result into a file, and ask about that".into()),
+            hint: Some("fetch a part of the result into a file, and query that file".into()),
         }),
     }
 }
 
 /// Counts the reads of tables in a query. A query of a WITH clause is planned again wherever it is named.
 struct Reads {
-    /// Of the queries that are being visited, from the outermost.
+    /// Reads of the queries that are being visited, from the outermost.
     queries: Vec<usize>,
-    /// For each WITH clause that is being visited, its queries: where they are, their names, and their reads once known.
+    /// For each WITH clause that is being visited, its queries: their address, name, and reads once known.
     named: Vec<Vec<(*const Query, String, Option<usize>)>>,
 }
 
@@ -168,22 +166,23 @@ fn only(message: &str) -> EngineError {
     }
 }
 
-/// What is between two parentheses, or outside of all.
+/// The tokens between two parentheses, or outside all parentheses.
 #[derive(Clone, Copy, Default)]
 struct Group {
-    /// Levels that what comes next may be put on.
+    /// Depth, inside the group, at which the next token may be.
     levels: usize,
-    /// Levels of its deepest part so far.
+    /// Depth of its deepest part so far.
     deepest: usize,
-    /// Levels that the set operations so far put on every later part.
+    /// Depth that the set operations so far add to every later part.
     base: usize,
-    /// In a list of relations a comma makes a join, in a list of WITH a query that may be built on those before.
+    /// Commas add levels: in FROM a comma makes a join, in WITH it begins a query that may read
+    /// from earlier ones.
     commas_nest: bool,
     in_with: bool,
 }
 
 impl Group {
-    /// What comes next does not go on with what was before.
+    /// Begins a part that is not nested in the previous one.
     fn begin_part(&mut self) {
         self.levels = self.base;
     }
@@ -194,13 +193,13 @@ impl Group {
     }
 }
 
-/// Refuses what may be deeper than [`STATEMENT_DEPTH_MAX`].
+/// Refuses statements that may be deeper than [`STATEMENT_DEPTH_MAX`].
 fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut outer: Vec<Group> = Vec::new();
     // Levels of all outer groups.
     let mut above = 0;
     let mut group = Group::default();
-    // Names that were joined by periods so far: a schema, a table, a column.
+    // Periods in the current name. Two add no level: schema.table.column.
     let mut periods = 0;
     for TokenWithSpan { token, span } in tokens {
         match token {
@@ -237,7 +236,7 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
                 keyword => {
                     group.add(1);
                     match keyword {
-                        // What was before becomes one side of it.
+                        // Everything before it becomes one of its sides.
                         Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS => {
                             group.base = group.deepest;
                             group.levels = group.base;
@@ -277,8 +276,9 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
     Ok(())
 }
 
-/// Stack that a level of a statement is expected to take at most, without optimisation: statements of 1,000 and 2,000 levels
-/// were run, and made the whole process grow by less (docs/decisions/0015-depth-of-statements.md).
+/// Upper estimate of the stack that a level of a statement takes in builds without optimisation.
+/// Statements of 1,000 and 2,000 levels made the whole process grow by less per level
+/// (docs/decisions/0015-depth-of-statements.md).
 const LEVEL_STACK_BYTES: usize = 96 << 10;
 
 const _: () = assert!(STATEMENT_DEPTH_MAX * LEVEL_STACK_BYTES <= crate::threads::STACK_BYTES);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_is_refused_and_what_is_long_is_not() {
+    fn deep_statements_are_refused_and_long_ones_are_not() {
         let many = STATEMENT_DEPTH_MAX;
         let deep = [
             format!("select 1{}", "+1".repeat(many)),
@@ -331,9 +331,9 @@ mod tests {
         }
     }
 
-    /// Without a bound each of them takes the parser longer than anybody lives.
+    /// Without a limit, parsing any of them would take longer than a lifetime.
     #[test]
-    fn what_would_be_tried_again_and_again_is_given_up() {
+    fn exponential_backtracking_is_cut_off() {
         let calls =
             ["cast(", "position(", "substring(", "trim(", "extract(", "convert(", "not (", "case when ("];
         for call in calls {
@@ -346,22 +346,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_that_is_too_deep_is_named() {
+    fn the_error_names_the_first_position_that_is_too_deep() {
         let sql = format!("select\n  1{}", "+1".repeat(STATEMENT_DEPTH_MAX + 100));
         let Some(EngineError::TooComplex { position, .. }) = refused(&sql) else { panic!("not refused") };
-        // The word SELECT is a level, too.
+        // The keyword SELECT is a level, too.
         assert_eq!(position, Some((2, 4 + 2 * (STATEMENT_DEPTH_MAX as u32 - 1))));
     }
 
     #[test]
-    fn more_text_than_a_statement_has_is_refused() {
+    fn a_statement_that_is_too_large_is_refused() {
         let error = refused(&format!("select '{}'", "x".repeat(STATEMENT_BYTES_MAX))).unwrap();
         assert!(error.to_string().contains("1048576"), "{error}");
     }
 
     #[test]
-    fn queries_that_double_at_each_name_are_refused() {
-        // However the names are written, and whatever else is called nearly so.
+    fn with_queries_that_double_their_reads_are_refused() {
+        // Regardless of quotes, and of another query with a similar name.
         for (decoy, quote) in [("", ""), ("", "\""), ("\"Q0\" as (select 1 as a), ", "")] {
             let mut sql = format!("with {decoy}q0 as (select 1 as a)");
             for n in 0..60 {
@@ -371,14 +371,14 @@ mod tests {
             let error = refused(&(sql + " select * from q60")).unwrap();
             assert!(error.to_string().contains("1024 times"), "{error}");
         }
-        // Named often, and each time small.
+        // A small query may be named often.
         let sql = format!("with q as (select 1 as a) select 1 from q{}", ", q".repeat(500));
         assert!(parse(&sql, &SqlParserOptions::default()).is_ok());
     }
 
     #[test]
-    fn one_statement_at_a_time() {
-        for (sql, words) in [("", "no statement"), ("select 1; select 2", "more than one")] {
+    fn only_a_single_statement_is_accepted() {
+        for (sql, words) in [("", "is empty"), ("select 1; select 2", "more than one")] {
             let error = parse(sql, &SqlParserOptions::default()).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
         }

@@ -1,9 +1,10 @@
-//! Queries that compute can be stopped, and let others run.
+//! Stops queries while they compute, and lets other tasks run meanwhile.
 //!
-//! A stream of rows is stopped between two of its steps, and some operators do years of work in one step: a join
-//! whose condition holds for no pair of rows never gives any. Each evaluation of a join's condition is
-//! therefore a point where the query can be stopped and where other tasks get the thread; and what multiplies
-//! rows counts against its task's budget, so that what consumes those rows yields.
+//! A stream of rows can be stopped only between two polls, and some operators could compute for
+//! years in one poll: a join whose condition holds for no pair of rows never returns any. So each
+//! evaluation of a join's condition is a point where the query can be stopped and where other tasks
+//! get the thread. Operators that multiply rows count against their task's budget, so that the
+//! consumer of those rows yields.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -34,10 +35,10 @@ use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::error::EngineError;
 
-/// Evaluations of a join's condition, of a batch of rows each, after which others get the thread.
+/// Evaluations of a join's condition, each on a batch of rows, after which other tasks get the thread.
 const EVALUATIONS_PER_TURN: u32 = 64;
 
-/// Says that a query is to stop. Clones say it of the same query.
+/// Tells a query to stop. Clones belong to the same query.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StopFlag(Arc<AtomicBool>);
 
@@ -66,10 +67,11 @@ impl Drop for StopGuard {
     }
 }
 
-/// Makes a plan stop within its steps once the flag of its session, if it has one, is set. No operator comes or goes.
+/// Makes a plan stop even within a poll once its session's flag, if there is one, is set. The
+/// operators stay the same.
 ///
 /// # Errors
-/// When an operator can't be made again with another condition.
+/// When an operator can't be rebuilt with another condition.
 pub(crate) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
     session: &SessionConfig,
@@ -80,7 +82,7 @@ pub(crate) fn stoppable(
         let changed: Arc<dyn ExecutionPlan> = if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
             let filter = match join.filter() {
                 Some(filter) => watched(filter, flag),
-                // Rows come of it at once.
+                // It returns rows at once.
                 None if *join.join_type() == JoinType::Inner => return Ok(Transformed::no(plan)),
                 None => {
                     let always = JoinFilter::new(lit(true), Vec::new(), Arc::new(Schema::empty()));
@@ -122,12 +124,12 @@ fn watched(filter: &JoinFilter, flag: &StopFlag) -> JoinFilter {
     JoinFilter::new(Arc::new(watched), filter.column_indices().to_vec(), filter.schema().clone())
 }
 
-/// A condition of which each evaluation may stop the query.
+/// A condition that can stop the query at each evaluation.
 #[derive(Debug)]
 struct StoppableExpr {
     inner: Arc<dyn PhysicalExpr>,
     flag: StopFlag,
-    /// Evaluations since others had the thread.
+    /// Evaluations so far.
     turn: Arc<AtomicU32>,
 }
 
@@ -172,7 +174,7 @@ impl PhysicalExpr for StoppableExpr {
         if self.turn.fetch_add(1, Ordering::Relaxed) % EVALUATIONS_PER_TURN != EVALUATIONS_PER_TURN - 1 {
             return self.inner.evaluate(batch);
         }
-        // Another thread takes over the other tasks of this one, until the end of this step.
+        // Another thread takes over this thread's other tasks until the poll ends.
         tokio::task::block_in_place(|| self.inner.evaluate(batch))
     }
 
@@ -192,13 +194,14 @@ impl PhysicalExpr for StoppableExpr {
         self.inner.fmt_sql(f)
     }
 
-    /// Another node gets the condition, and makes it stop by what happens there.
+    /// Sends the plain condition. The other node makes it stop by its own flag.
     fn try_to_proto(&self, context: &PhysicalExprEncodeCtx<'_>) -> Result<Option<PhysicalExprNode>> {
         context.encode_child(&self.inner).map(Some)
     }
 }
 
-/// Operators that may make many batches of one count each against their task's budget, as those that read do.
+/// Makes operators that may turn one batch into many count each batch against their task's budget,
+/// as scans do.
 #[derive(Debug)]
 pub(crate) struct YieldWhereRowsMultiply;
 

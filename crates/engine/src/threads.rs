@@ -1,8 +1,8 @@
-//! The threads that queries are planned and run on, apart from those that answer sockets and signals.
+//! The threads that plan and run queries, separate from those that serve sockets and signals.
 //!
-//! A query may hold its thread as long as it computes, and may need much of its stack: what is planned is a tree, and
-//! planning, running and dropping it are recursive. So these threads are the engine's own, and their stacks
-//! are large enough for the deepest tree that [`crate::statement`] lets in.
+//! A query may occupy its thread for as long as it computes, and may need a large stack: a plan is
+//! a tree, and planning, running and dropping it are recursive. So the engine has its own threads,
+//! with stacks large enough for the deepest tree that [`crate::statement`] accepts.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use tokio::task::JoinSet;
 
 use crate::error::{EngineError, Result};
 
-/// Address space of a thread's stack; memory is taken as the stack grows.
+/// Address space of a thread's stack. It takes memory only as the stack grows.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
 
-/// Queries that are planned at once; others wait. Each holds one of the 512 threads that also read files, on which
-/// planning may wait.
+/// Maximum number of queries that are planned at once; others wait. Each occupies one of the 512
+/// blocking threads. Reading files needs these threads too, and planning may wait for it.
 const PLANNED_MAX: usize = 64;
 
-/// The name of each thread, by which what it says of a panic can be recognised.
+/// The name of each thread, by which a panic hook recognises panics of queries.
 pub const THREAD_NAME: &str = "lightship-query";
 
-/// The engine's threads. Dropped, all work on them is dropped, and nobody waits for it.
+/// The engine's threads. Dropping this drops all work on them without waiting for it.
 pub(crate) struct Threads {
-    /// Always there until it is dropped.
+    /// `Some` until it is dropped.
     runtime: Option<Runtime>,
     handle: Handle,
     planners: Arc<Semaphore>,
@@ -37,7 +37,7 @@ pub(crate) struct Threads {
 
 impl Threads {
     /// # Errors
-    /// When the system gives no threads.
+    /// When the system can't start threads.
     pub(crate) fn start() -> Result<Arc<Self>> {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         let runtime = Builder::new_multi_thread()
@@ -46,17 +46,17 @@ impl Threads {
             .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()
-            .map_err(|e| EngineError::Internal(format!("can't start threads for queries: {e}")))?;
+            .map_err(|e| EngineError::Internal(format!("cannot start threads for queries: {e}")))?;
         let handle = runtime.handle().clone();
         let planners = Arc::new(Semaphore::new(PLANNED_MAX));
         Ok(Arc::new(Self { runtime: Some(runtime), handle, planners }))
     }
 
-    /// Does what takes a thread for a while, as planning does. When the answer is dropped, it ends at the next point where it
-    /// waits.
+    /// Runs work that occupies a thread for a while, such as planning. If the returned future is
+    /// dropped, the work ends at its next await.
     ///
     /// # Errors
-    /// Those of the work; [`EngineError::Panic`] where it panics.
+    /// Those of the work; [`EngineError::Panic`] if it panics.
     pub(crate) async fn block<T, F>(&self, part: Part, work: impl FnOnce() -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,
@@ -80,10 +80,10 @@ impl Threads {
         done.unwrap_or_else(|error| Err(of_join(part, error)))
     }
 
-    /// Runs a future here. Dropping the answer drops the future.
+    /// Runs a future on these threads. Dropping the returned future drops it.
     ///
     /// # Errors
-    /// Those of the work; [`EngineError::Panic`] where it panics.
+    /// Those of the work; [`EngineError::Panic`] if it panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         part: Part,
@@ -98,12 +98,12 @@ impl Threads {
         }
     }
 
-    /// Computes rows here, one batch ahead of who takes them. Dropping the answer stops it; `kept` is dropped when it
-    /// has stopped.
+    /// Computes rows on these threads, one batch ahead of the consumer. Dropping the returned
+    /// stream stops it. `kept` is dropped when the computation has ended or stopped.
     pub(crate) fn rows<K: Send + 'static>(&self, mut rows: Rows, kept: K) -> Rows {
         let (give, mut take) = mpsc::channel::<Result<RecordBatch, Failure>>(1);
         let producing = async move {
-            // A place first: so no more than one batch waits here.
+            // Reserves first, so that at most one batch waits in the channel.
             while let Ok(place) = give.reserve().await {
                 let next = std::panic::AssertUnwindSafe(rows.next()).catch_unwind();
                 let next = tokio::select! {
@@ -126,7 +126,7 @@ impl Threads {
                     }
                 }
             }
-            // What has ended gives back what it holds, whether or not all of it is taken.
+            // Releases what the query holds when it ends, even if the consumer has not taken all rows.
             drop(rows);
             drop(kept);
         };
@@ -142,13 +142,13 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // May be dropped by any thread, and a thread that computes is not waited for.
+            // Any thread may drop this, and must not wait for threads that compute.
             runtime.shutdown_background();
         }
     }
 }
 
-/// What was done with a query when it failed.
+/// The phase in which a query failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// From text to a plan.
@@ -177,7 +177,7 @@ fn of_join(part: Part, error: tokio::task::JoinError) -> EngineError {
     }
 }
 
-/// A panic as an error. The text of a panic is all that it has to say.
+/// A panic as an error, with the panic's message.
 pub(crate) fn panicked(part: Part, panic: Box<dyn Any + Send>) -> EngineError {
     let message = panic
         .downcast_ref::<String>()
@@ -192,20 +192,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_an_error_of_its_part_and_others_go_on() {
+    async fn a_panic_fails_only_its_own_work() {
         let threads = Threads::start().unwrap();
         let failed = threads.block::<(), _>(Part::Planning, || async { panic!("no {}", "plan") }).await;
-        assert_eq!(failed.unwrap_err().to_string(), "a fault in planning the query: no plan");
+        assert_eq!(failed.unwrap_err().to_string(), "internal error while planning the query: no plan");
         let failed = threads.run::<()>(Part::Running, async { panic!("no rows") }).await;
-        assert_eq!(failed.unwrap_err().to_string(), "a fault in running the query: no rows");
+        assert_eq!(failed.unwrap_err().to_string(), "internal error while running the query: no rows");
         let panics = futures::stream::poll_fn(|_| panic!("in a stream"));
         let failed = threads.rows(Box::pin(panics), ()).next().await.unwrap().unwrap_err();
-        assert_eq!(failed.message, "a fault in running the query: in a stream");
+        assert_eq!(failed.message, "internal error while running the query: in a stream");
         assert_eq!(threads.run(Part::Running, async { Ok(7) }).await.unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn dropping_the_rows_stops_what_makes_them() {
+    async fn dropping_the_rows_stops_their_computation() {
         let threads = Threads::start().unwrap();
         let (kept, dropped) = oneshot::channel::<()>();
         let schema = Arc::new(arrow_schema::Schema::empty());

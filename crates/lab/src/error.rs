@@ -1,41 +1,43 @@
-//! What can go wrong in a lab.
+//! Errors of a lab.
 
 use std::io;
 
 use crate::measure::Measured;
 use crate::tools::Check;
 
-/// Why hosts could not be made, limited or measured.
+/// Why hosts could not be created, limited or measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// This machine lacks what every lab needs; each check has its hint.
-    #[error("this machine can't be a lab{}", lines(.0))]
+    /// This machine lacks something that every lab needs; each check has a hint.
+    #[error("this machine can't run a lab{}", lines(.0))]
     Missing(Vec<Check>),
-    /// No shaper of this machine carries a link of this kind.
+    /// No shaper on this machine can carry such a link.
     #[error(
-        "{link}: the kernel has no netem, and without it {bandwidth_max} is the most for a link with delay or loss"
+        "{link} needs netem, which this kernel lacks; without it, {bandwidth_max} is the fastest such link"
     )]
     TooFast {
-        /// What was asked for.
+        /// The requested link.
         link: String,
-        /// The most that rattan carries.
+        /// The same link at the highest bandwidth that rattan carries.
         bandwidth_max: String,
     },
-    /// Only between two hosts, and only by token buckets, can a link become another one.
-    #[error("{from} can't become {to} while it is there: it can only for two hosts, without delay or loss")]
+    /// A link can change only between two hosts, and only if a token bucket shapes it.
+    #[error(
+        "can't change {from} to {to} in use: only a link of two hosts, without delay or loss, can change"
+    )]
     Reshape {
-        /// The link there is.
+        /// The current link.
         from: String,
-        /// What was asked for.
+        /// The requested link.
         to: String,
     },
-    /// As many hosts can't be had.
-    #[error("{asked} hosts were asked for; a lab has 1 to {max}")]
+    /// An invalid number of hosts.
+    #[error("expected 1 to {max} hosts, not {asked}")]
     Hosts {
-        /// What was asked for.
+        /// The requested number.
         asked: usize,
-        /// The most there can be.
+        /// The maximum.
         max: usize,
     },
     /// A program that sets up the network failed.
@@ -43,38 +45,38 @@ pub enum LabError {
     Tool {
         /// Program and arguments.
         command: String,
-        /// What it said, trimmed.
+        /// Its error output, trimmed.
         stderr: String,
     },
-    /// `cargo install` of rattan failed; its own words stand on stderr.
-    #[error("rattan could not be installed: `{command}` ended with {status}")]
+    /// `cargo install` of rattan failed; its output is on stderr.
+    #[error("can't install rattan: `{command}` ended with {status}")]
     Install {
         /// Program and arguments.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
     },
-    /// Rattan gave no link.
-    #[error("rattan did not bring the link up (what it said stands on stderr)")]
+    /// Rattan did not create the link.
+    #[error("rattan did not bring the link up (its output is on stderr)")]
     Rattan(#[source] io::Error),
-    /// A limit whose controller is not mounted, or not enabled.
+    /// A limit whose controller is not mounted or not enabled.
     #[error("no control group on this machine limits `{controller}`")]
     Controller {
         /// `cpu`, `cpuset`, `memory` or `io`.
         controller: &'static str,
     },
-    /// A limit that makes no sense.
+    /// An invalid limit.
     #[error("{0}")]
     Limit(String),
-    /// What was measured is far from what was asked for.
-    #[error("the link is not what was asked for: {}\n{measured}", off.join("; "))]
+    /// A measurement differs too much from the requested link.
+    #[error("the link differs from the requested one: {}\n{measured}", off.join("; "))]
     FarOff {
-        /// What was measured.
+        /// The measurement.
         measured: Box<Measured>,
-        /// What is wrong with it, one phrase each.
+        /// The deviations, one phrase each.
         off: Vec<String>,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
         /// What was being done.
@@ -85,7 +87,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// For `map_err`: says what was being done.
+    /// For `map_err`: adds what was being done.
     pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source: source.into() }

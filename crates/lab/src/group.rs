@@ -1,4 +1,4 @@
-//! Control groups: what a host's processes are kept in, limited and killed by.
+//! Control groups, which limit a host's processes and identify those to kill.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use crate::error::LabError;
 use crate::limits::{Limits, Setting, Version, disks};
 
-/// The controllers that [`Limits`] needs, by the names of version 2.
+/// The controllers that [`Limits`] needs, by their names in version 2.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "io"];
-/// The file that moves whoever writes to it.
+/// A process that writes 0 to this file joins the group.
 const PROCESSES: &str = "cgroup.procs";
 
-/// A mounted tree of groups, at the group that ours go under.
+/// A group in a mounted hierarchy.
 #[derive(Debug, Clone, PartialEq)]
 struct Hierarchy {
     at: PathBuf,
@@ -22,10 +22,9 @@ struct Hierarchy {
     controllers: Vec<&'static str>,
 }
 
-/// The groups of one network: one root in each hierarchy, hosts below it.
+/// The groups of one network: a root in each hierarchy, with the hosts' groups below it.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// `at` is the network's own root.
     roots: Vec<Hierarchy>,
 }
 
@@ -37,8 +36,8 @@ pub(crate) struct Group {
 }
 
 impl Tree {
-    /// Where a new tree would be. Nothing is made yet, so that a guardian can be
-    /// told first.
+    /// Chooses the paths of a new tree. Creates nothing yet, so that a guardian can be started
+    /// first.
     pub(crate) fn plan() -> Result<Self, LabError> {
         let uuid = read("/proc/sys/kernel/random/uuid".as_ref())?;
         let name = format!("lab-{}", uuid.trim());
@@ -64,7 +63,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A group of its own for the host `name`.
+    /// Creates the group of the host `name`.
     pub(crate) fn group(&self, name: &str) -> Result<Group, LabError> {
         let places: Vec<_> =
             self.roots.iter().map(|root| Hierarchy { at: root.at.join(name), ..root.clone() }).collect();
@@ -81,7 +80,7 @@ impl Group {
         let disks = disks();
         for controller in CONTROLLERS {
             let version = self.of(controller).map(|place| place.version);
-            // Whether a missing controller is needed, either version's words tell.
+            // If the controller is missing, the version does not matter: any setting needs the controller.
             let settings = limits.settings(version.unwrap_or(Version::Two), &disks);
             for setting in settings.iter().filter(|setting| setting.controller == controller) {
                 let place = self.of(controller).ok_or(LabError::Controller { controller })?;
@@ -101,9 +100,9 @@ impl Group {
     }
 }
 
-/// Where this process may make groups: below its own in version 1, so that limits
-/// it is under go on to hold; at the mount in version 2, where a group of processes
-/// can't have limited groups below it.
+/// Where this process may create groups: in version 1 below its own group, so that its own
+/// limits still apply; in version 2 at the mount point, because a group that contains
+/// processes can't have limited groups below it.
 fn hierarchies() -> Result<Vec<Hierarchy>, LabError> {
     let mounts = read("/proc/self/mountinfo".as_ref())?;
     let own = read("/proc/self/cgroup".as_ref())?;
@@ -117,7 +116,7 @@ fn hierarchies() -> Result<Vec<Hierarchy>, LabError> {
         }
         hierarchy.controllers.retain(|controller| taken.insert(*controller));
     }
-    // Without any controller, a group still says which processes are ours.
+    // Without any controller, a group still identifies our processes.
     match found.iter().any(|hierarchy| !hierarchy.controllers.is_empty()) {
         true => found.retain(|hierarchy| !hierarchy.controllers.is_empty()),
         false => found.retain(|hierarchy| hierarchy.version == Version::Two),
@@ -125,7 +124,7 @@ fn hierarchies() -> Result<Vec<Hierarchy>, LabError> {
     Ok(found)
 }
 
-/// Reads a line of `/proc/self/mountinfo` (proc(5)), if it is of control groups.
+/// Parses a line of `/proc/self/mountinfo` (proc(5)); `None` if it is not a control group mount.
 fn hierarchy(mount: &str, own: &str) -> Option<Hierarchy> {
     let (fields, end) = mount.split_once(" - ")?;
     let (root, at) = (fields.split(' ').nth(3)?, Path::new(fields.split(' ').nth(4)?));
@@ -138,7 +137,7 @@ fn hierarchy(mount: &str, own: &str) -> Option<Hierarchy> {
                 let (names, path) = line.split_once(':')?.1.split_once(':')?;
                 names.split(',').any(|name| controllers.contains(&name)).then_some(path)
             })?;
-            // A container sees a part of the tree, and its own path from the top of all.
+            // A container sees only a part of the tree, but its own path from the root of the whole tree.
             let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
             let at = at.join(below.trim_start_matches('/'));
             Some(Hierarchy { at, version: Version::One, controllers: named(controllers) })
@@ -147,14 +146,14 @@ fn hierarchy(mount: &str, own: &str) -> Option<Hierarchy> {
     }
 }
 
-/// Those of [`CONTROLLERS`] that are among `names`, of either version.
+/// The [`CONTROLLERS`] that are among `names`, which may be from either version.
 fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
     let names: Vec<&str> = names.into_iter().collect();
     let has = |wanted: &str| names.contains(&wanted) || wanted == "io" && names.contains(&"blkio");
     CONTROLLERS.into_iter().filter(|controller| has(controller)).collect()
 }
 
-/// Version 2 gives the groups below one only what it says here.
+/// Enables the controllers for the groups below `at`, as version 2 requires.
 fn delegate(hierarchy: &Hierarchy, at: &Path) -> Result<(), LabError> {
     if hierarchy.version == Version::Two {
         for controller in &hierarchy.controllers {
@@ -166,7 +165,7 @@ fn delegate(hierarchy: &Hierarchy, at: &Path) -> Result<(), LabError> {
 
 fn make(place: &Hierarchy) -> Result<(), LabError> {
     fs::create_dir(&place.at).map_err(LabError::io(shown(&place.at)))?;
-    // Version 1 lets no process in before it is said where it may run.
+    // Version 1 admits no process before its processors and memory nodes are set.
     if place.version == Version::One
         && place.controllers.contains(&"cpuset")
         && let Some(parent) = place.at.parent()
@@ -212,7 +211,7 @@ mod tests {
     const OWN: &str = "4:memory:/user/me\n3:cpu,cpuacct:/\n0::/init.scope\n";
 
     #[test]
-    fn mounts_are_read() {
+    fn mount_lines_are_parsed() {
         let at =
             |line: &str| hierarchy(line, OWN).map(|h| (h.at.display().to_string(), h.version, h.controllers));
         let line = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory";
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_have_the_names_of_version_two() {
+    fn controllers_get_their_version_two_names() {
         assert_eq!(named(["rw", "blkio"]), ["io"]);
         assert_eq!(named(["memory", "cpuset", "pids", "cpu", "io"]), CONTROLLERS);
     }

@@ -1,8 +1,8 @@
-//! Kills and removes what a network was, whatever becomes of its owner.
+//! Kills the processes of a network and removes its groups, however its owner ends.
 //!
-//! The guardian waits for the end of its own input. It comes when the network is
-//! dropped and when the process that holds the other end dies, of SIGKILL too; so
-//! there is one way to clean up, not two.
+//! The guardian waits for the end of its own input. It comes when the network is dropped and
+//! when the process that holds the other end dies, even by SIGKILL. So a single clean-up
+//! covers both cases.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use crate::error::LabError;
 use crate::say;
 
-/// A killed process may take a moment to leave its group: 30 s in all, after which
-/// the guardian says what it leaves. Its arguments are the groups.
+/// Its arguments are the root groups. A killed process may take a moment to leave its group, so
+/// the guardian tries for 30 s and then reports the groups that it could not remove.
 const SCRIPT: &str = r#"
     read -r _
     tries=0
@@ -34,22 +34,22 @@ const SCRIPT: &str = r#"
     echo "lab: could not remove$left" >&2
     exit 1"#;
 
-/// The process that waits; on drop, it is let go and waited for.
+/// The guardian process. Dropping this closes its input and waits for it to end.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     process: Child,
 }
 
 impl Guardian {
-    /// Watches over these groups, which may not be there yet. `roots` hold groups,
-    /// and those hold processes.
+    /// Starts a guardian for the groups below `roots`, which may not exist yet. The groups below
+    /// the roots contain the processes.
     pub(crate) fn spawn(roots: &[PathBuf]) -> Result<Self, LabError> {
         let process = Command::new("sh")
             .args(["-c", SCRIPT, "lab-guardian"])
             .args(roots)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // Away from the terminal's Ctrl-C, which is its cue.
+            // The terminal's Ctrl-C must not kill it: then it has work to do.
             .process_group(0)
             .spawn()
             .map_err(LabError::io("can't start `sh`"))?;

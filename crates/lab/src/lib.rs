@@ -1,18 +1,18 @@
-//! Two or more hosts on one machine, with links as slow as asked for.
+//! Creates two or more hosts on one machine, joined by links of limited speed.
 //!
 //! - [`Link`]: bandwidth, delay and loss; `local`, `fast`, `lan`, `wan`, `slow`.
-//! - [`Lab`]: makes hosts that such links join.
-//! - [`Host`]: a network namespace and a control group; what [`Host::command`]
-//!   starts runs in both.
-//! - [`Limits`]: processors, memory and disk of a host.
-//! - [`verify`]: measures what a link has come to.
+//! - [`Lab`]: creates hosts joined by such links.
+//! - [`Host`]: a network namespace and a control group; processes started with
+//!   [`Host::command`] run in both.
+//! - [`Limits`]: processor, memory and disk limits of a host.
+//! - [`verify`]: measures a link.
 //!
-//! When the last host of a network is dropped, or its process dies of anything, a
-//! guardian kills all that ran there and removes the rest. Linux, root, and
-//! `iproute2` are needed; [`doctor`] says what is missing.
+//! When the last host of a network is dropped, or its process dies for any reason, a
+//! guardian kills all processes on the hosts and removes their groups. A lab needs Linux,
+//! root, and `iproute2`; [`doctor`] reports what is missing.
 //!
-//! Hosts share the machine's file system, processors and clock: this is no
-//! virtual machine, and two hosts are not twice the cores.
+//! Hosts share the machine's file system, processors and clock. They are not virtual
+//! machines, and two hosts do not have twice the cores.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,8 +50,8 @@ pub use network::{HOSTS_MAX, Host, Lab, Pair};
 pub use shaper::Shaper;
 pub use tools::{Check, doctor};
 
-/// A line on stderr; when nobody listens there, the work goes on. Not a macro of
-/// the standard library's, which a test's harness would swallow.
+/// Prints a line to stderr and ignores errors. `eprintln!` is not used, because the test
+/// harness captures its output.
 fn say(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -1,29 +1,29 @@
-//! What a host may use of the machine, as control groups are told it.
+//! Limits of a host, and the control group settings that apply them.
 
 use std::fs;
 use std::path::Path;
 
 use crate::error::LabError;
 
-/// Limits of a host; what is `None` is not limited.
+/// Limits of a host; `None` means no limit.
 ///
-/// Version 1 of the control groups throttles writes only as they reach the disk in
-/// the name of the process: synced or direct ones. Version 2 throttles all.
+/// Version 1 of the control groups throttles only writes that the process itself sends to the
+/// disk: synced or direct ones. Version 2 throttles all writes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Limits {
     /// Processor time in cores: 0.5 is half of one, in slices of 10 ms.
     pub cpus: Option<f64>,
-    /// The processors it may run on, from 0.
+    /// The processors it may run on, numbered from 0.
     pub pinned: Option<Vec<usize>>,
-    /// Memory with the page cache of its files; beyond it, processes are killed.
+    /// Memory including the page cache of its files. Beyond it, processes are killed.
     pub memory_bytes: Option<u64>,
-    /// Read from each disk of the machine.
+    /// Read rate from each disk of the machine.
     pub disk_read_bytes_per_s: Option<u64>,
-    /// Written to each disk of the machine.
+    /// Write rate to each disk of the machine.
     pub disk_write_bytes_per_s: Option<u64>,
 }
 
-/// The two kinds of control groups that Linux has.
+/// The version of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     One,
@@ -50,22 +50,22 @@ impl Setting {
     }
 }
 
-/// Short, so that a limited host is slow and does not stop and go.
+/// Short, so that a limited host runs slowly instead of stopping and starting.
 const PERIOD_US: f64 = 10_000.0;
-/// What the kernel demands of a quota and of a period.
+/// The kernel's limits for a quota and a period.
 const QUOTA_US_MIN: f64 = 1_000.0;
 const PERIOD_US_MAX: f64 = 1_000_000.0;
 const CPUS_MIN: f64 = QUOTA_US_MIN / PERIOD_US_MAX;
 
 impl Limits {
-    /// Refuses what no kernel would take.
+    /// Refuses limits that no kernel would accept.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         match self.cpus {
             Some(cpus) if !cpus.is_finite() || cpus < CPUS_MIN => {
-                Err(LabError::Limit(format!("{cpus} cores: at least {CPUS_MIN} are needed")))
+                Err(LabError::Limit(format!("{cpus} cores: expected at least {CPUS_MIN}")))
             }
             _ if self.pinned.as_ref().is_some_and(Vec::is_empty) => {
-                Err(LabError::Limit("a host pinned to no processor".into()))
+                Err(LabError::Limit("expected at least one processor to pin a host to".into()))
             }
             _ => Ok(()),
         }
@@ -92,7 +92,7 @@ impl Limits {
         }
         if let Some(bytes) = self.memory_bytes {
             match version {
-                // Memory with swap is never less than memory alone: lifted first, set last.
+                // The limit with swap must never be below the limit without: remove it first, set it last.
                 Version::One => settings.extend([
                     Setting::new("memory", "memory.memsw.limit_in_bytes", -1).optional(),
                     Setting::new("memory", "memory.limit_in_bytes", bytes),
@@ -118,7 +118,7 @@ impl Limits {
     }
 }
 
-/// `major:minor` of the disks that are not made of others.
+/// `major:minor` of the disks that are not built from others (as RAID and loop devices are).
 pub(crate) fn disks() -> Vec<String> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let real = entries.filter_map(|entry| {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_is_told_in_its_own_words() {
+    fn each_version_gets_its_own_settings() {
         let limits = Limits {
             cpus: Some(0.5),
             pinned: Some(vec![0, 2]),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn small_shares_get_long_periods() {
+    fn small_cpu_shares_get_long_periods() {
         for (cpus, value) in [(2.5, "25000 10000"), (0.1, "1000 10000"), (0.02, "1000 50000")] {
             let limits = Limits { cpus: Some(cpus), ..Limits::default() };
             assert_eq!(shown(&limits, Version::Two), [format!("cpu cpu.max={value}")]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_limits_are_refused() {
         for cpus in [0.0, -1.0, f64::NAN, 0.0001] {
             assert!(Limits { cpus: Some(cpus), ..Limits::default() }.check().is_err(), "{cpus}");
         }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::units;
 
-/// What joins two hosts.
+/// The link that joins hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Link {
     /// The loopback of this machine's own namespace. Nothing is shaped.
@@ -17,14 +17,14 @@ pub enum Link {
     Wire(Shape),
 }
 
-/// What a wire does to packets, the same in both directions.
+/// The properties of a wire, the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Shape {
-    /// Bits a second; `None` is as fast as the machine goes.
+    /// Bits per second; `None` is as fast as the machine allows.
     pub bandwidth_bits_per_s: Option<u64>,
-    /// One way: half of the round trip.
+    /// Delay in one direction: half of the round trip.
     pub delay_us: u64,
-    /// Share of the packets lost, 0 to below 1.
+    /// Share of packets lost, 0 to below 1.
     pub loss: f64,
 }
 
@@ -37,7 +37,7 @@ const NAMED: [(&str, Shape); 4] = [
 ];
 
 impl Link {
-    /// All links that have a name, the fastest first.
+    /// All named links, the fastest first.
     pub fn named() -> impl Iterator<Item = Self> {
         std::iter::once(Self::Local).chain(NAMED.map(|(_, shape)| Self::Wire(shape)))
     }
@@ -83,8 +83,8 @@ impl Shape {
 impl FromStr for Link {
     type Err = String;
 
-    /// A name, or bandwidth, delay and loss in any order: `lan`, `100mbit,25ms,1%`.
-    /// After a name, numbers take the place of its own: `wan,1%`.
+    /// Parses a name, or bandwidth, delay and loss in any order: `lan`, `100mbit,25ms,1%`.
+    /// Numbers after a name override its own: `wan,1%`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "local" {
             return Ok(Self::Local);
@@ -109,11 +109,11 @@ impl FromStr for Link {
                 2
             } else {
                 return Err(format!(
-                    "`{part}` is no link; there are local, fast, lan, wan, slow, or numbers as 100mbit,25ms,1%"
+                    "`{part}`: expected local, fast, lan, wan, slow, or numbers such as 100mbit,25ms,1%"
                 ));
             };
             if std::mem::replace(&mut given[place], true) {
-                return Err(format!("`{text}` says the same twice"));
+                return Err(format!("`{text}`: give bandwidth, delay and loss only once"));
             }
         }
         Ok(Self::Wire(shape))
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_read_and_shown() {
+    fn links_are_parsed_and_displayed() {
         let wire =
             |bandwidth_bits_per_s, delay_us, loss| Link::Wire(Shape { bandwidth_bits_per_s, delay_us, loss });
         for (text, link, shown) in [
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_is_refused() {
+    fn invalid_links_are_refused() {
         for text in ["", "lann", "local,1%", "100", "100mbit,10mbit", "lan,wan", "-1ms", "100%", "lan,"] {
             assert!(text.parse::<Link>().is_err(), "{text}");
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_named_link_is_found_by_its_name() {
+    fn every_named_link_is_parsed_from_its_name() {
         for link in Link::named() {
             assert_eq!(link.to_string().parse(), Ok(link));
         }

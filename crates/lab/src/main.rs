@@ -1,6 +1,6 @@
 //! The `lab` command: several hosts on one machine, from the command line.
 
-#![allow(clippy::print_stdout, reason = "stdout is what the commands are asked for")]
+#![allow(clippy::print_stdout, reason = "the commands print their results to stdout")]
 
 mod commands;
 
@@ -11,11 +11,11 @@ use lab::LabError;
 
 use crate::commands::{doctor, run, verify};
 
-/// Makes two or more hosts of one machine, joined by links as slow as asked for,
-/// and runs commands on them. Everything is removed at the end, whatever the end.
+/// Creates two or more hosts on one machine, joined by links of limited speed, and
+/// runs commands on them. Everything is removed at the end, even after a crash.
 ///
 /// LINK is local, fast (10 Gbit/s), lan (1 Gbit/s, 0.3 ms), wan (100 Mbit/s, 25 ms
-/// each way), slow (10 Mbit/s, 100 ms each way), or numbers: 50mbit,10ms,1%.
+/// each way), slow (10 Mbit/s, 100 ms each way), or numbers such as 50mbit,10ms,1%.
 #[derive(Parser)]
 #[command(
     name = "lab",
@@ -41,8 +41,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
 }
 
-/// The command's own failures, apart from those of what it runs, as `env` and
-/// `timeout` number them.
+/// The exit code of the lab's own failures, as opposed to those of the command it runs.
+/// `env` and `timeout` use the same code.
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! What a link has come to, by our own traffic: TCP both ways, a ping-pong, and
-//! datagrams that may get lost.
+//! Measures a link with its own traffic: TCP both ways, a ping-pong, and datagrams that may
+//! get lost.
 
 use std::fmt;
 use std::fs;
@@ -20,48 +20,48 @@ use crate::shaper::Shaper;
 pub struct EachWay {
     /// From the first host to the second.
     pub a_to_b: f64,
-    /// Back.
+    /// From the second host to the first.
     pub b_to_a: f64,
 }
 
 /// Round trips of one small TCP segment, on an idle link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RoundTrip {
-    /// The shortest: the link's.
+    /// The shortest, which shows the link.
     pub min: f64,
-    /// What one usually gets: the link's and the machine's.
+    /// The median, which includes the delays of the machine.
     pub median: f64,
 }
 
-/// What [`verify`] found. Printed as two lines, without the end of the last.
+/// The result of [`verify`]. Displayed as two lines without a trailing newline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
-    /// What was asked for.
+    /// The requested link.
     pub link: Link,
-    /// What shapes it.
+    /// The shaper of the link.
     pub shaper: Shaper,
-    /// Payload of one TCP connection, after its slow start; 1e6 bits.
+    /// Payload of one TCP connection after slow start, in 1e6 bits per second.
     pub mbit_per_s: EachWay,
-    /// Milliseconds.
+    /// Round trips in milliseconds.
     pub rtt_ms: RoundTrip,
     /// Share of 1000 datagrams that did not arrive.
     pub loss: EachWay,
-    /// The kernel's congestion control: with loss, TCP's speed is more its doing than
-    /// the link's (`cubic` at 1 % is an order of magnitude slower than `bbr`).
+    /// The kernel's congestion control. With loss, TCP's speed depends more on it than on the
+    /// link (`cubic` at 1 % is an order of magnitude slower than `bbr`).
     pub congestion_control: String,
-    /// What of the link is not there, for people.
+    /// A message about the part of the link that is left out, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }
 
-/// Goodput over bandwidth: headers take 4 to 6 %, and a noisy machine its part.
+/// Goodput over bandwidth: headers take 4 to 6 %, and a busy machine some more.
 const BANDWIDTH_RATIO_MIN: f64 = 0.7;
 const BANDWIDTH_RATIO_MAX: f64 = 1.1;
-/// Shortest round trip: never below what was asked, but for the clock's grain.
+/// Shortest round trip over the requested one: below 1 only by the clock's resolution.
 const RTT_RATIO_MIN: f64 = 0.98;
 const RTT_RATIO_MAX: f64 = 1.2;
 const RTT_MS_SPARE: f64 = 5.0;
-/// Three standard deviations of 1000 draws at 1 %, and as much for other shares.
+/// About three standard deviations of 1000 draws at 1 %; the ratio covers higher shares.
 const LOSS_SPARE: f64 = 0.01;
 const LOSS_RATIO_SPARE: f64 = 0.5;
 
@@ -70,27 +70,29 @@ const PINGS_MIN: usize = 10;
 const PINGS_TIME: Duration = Duration::from_secs(1);
 const PROBES: usize = 1000;
 const PROBE_BYTES: usize = 64;
-/// Slow enough for 1 Mbit/s and for a thread that wakes late.
+/// Slow enough for a link of 1 Mbit/s and a thread that wakes late.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
 const CHUNK_BYTES: usize = 256 << 10;
 const DRAINED_BYTES_MAX: usize = 64 << 20;
-/// Round trips until a connection has found its speed, and to average over.
+/// Round trips until a connection reaches its speed, and round trips to average over.
 const WARM_ROUND_TRIPS: u32 = 12;
 const STEADY_ROUND_TRIPS: u32 = 12;
 const TRANSFER_MIN: Duration = Duration::from_millis(750);
-/// Nothing on a link of ours takes longer.
+/// Timeout for connecting, reading and writing; longer than any step takes on a supported link.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Measures the link between two hosts; takes some seconds, more on slow links.
+/// Measures the link between two hosts. Takes some seconds, more on slow links.
 ///
-/// Without loss, TCP's goodput is to be 0.7 to 1.1 times the bandwidth (with loss at
-/// most that: loss is what limits TCP then); the shortest round trip 0.98 to 1.2
-/// times the asked one and at most 5 ms more; the loss the asked one, give or take
-/// half of it and 1 %. A local link has no such bounds.
+/// Compares the results with the requested link, unless it is local:
+///
+/// - TCP's goodput must be 0.7 to 1.1 times the bandwidth. With loss only the upper bound
+///   applies, because loss limits TCP.
+/// - The shortest round trip must be 0.98 to 1.2 times the requested one and at most 5 ms more.
+/// - The loss may differ by half of the requested loss plus 1 %.
 ///
 /// # Errors
-/// [`LabError::FarOff`] with what was measured, if it is outside; [`LabError::Io`]
-/// when the hosts do not reach each other.
+/// [`LabError::FarOff`] with the measurement if it is out of bounds; [`LabError::Io`] if the
+/// hosts do not reach each other.
 pub fn verify(a: &Host, b: &Host) -> Result<Measured, LabError> {
     let failed = || format!("can't measure the link between {} and {}", a.name(), b.name());
     let measured = measure(a, b).map_err(LabError::io(failed()))?;
@@ -120,7 +122,7 @@ fn measure(a: &Host, b: &Host) -> io::Result<Measured> {
     })
 }
 
-/// What is outside the tolerances, one phrase each.
+/// The values that are out of bounds, one phrase each.
 fn off(measured: &Measured) -> Vec<String> {
     let Link::Wire(shape) = measured.link else { return Vec::new() };
     let Shape { bandwidth_bits_per_s, loss, .. } = shape;
@@ -133,11 +135,11 @@ fn off(measured: &Measured) -> Vec<String> {
             let asked = bits as f64 / 1e6;
             let ratio = mbit_per_s / asked;
             if ratio > BANDWIDTH_RATIO_MAX || (ratio < BANDWIDTH_RATIO_MIN && loss == 0.0) {
-                off.push(format!("{mbit_per_s:.1} Mbit/s {way}, not {asked}"));
+                off.push(format!("{mbit_per_s:.1} Mbit/s {way}, expected {asked}"));
             }
         }
         if (lost - loss).abs() > LOSS_SPARE + loss * LOSS_RATIO_SPARE {
-            off.push(format!("{:.2} % lost {way}, not {}", lost * 100.0, loss * 100.0));
+            off.push(format!("{:.2} % lost {way}, expected {}", lost * 100.0, loss * 100.0));
         }
     }
     let asked_ms = shape.round_trip().as_secs_f64() * 1e3;
@@ -145,12 +147,12 @@ fn off(measured: &Measured) -> Vec<String> {
     let most_ms = (asked_ms * RTT_RATIO_MAX).min(asked_ms + RTT_MS_SPARE).max(RTT_MS_SPARE);
     let min_ms = measured.rtt_ms.min;
     if !(least_ms..=most_ms).contains(&min_ms) {
-        off.push(format!("a round trip of {min_ms:.3} ms, not {asked_ms}"));
+        off.push(format!("a round trip of {min_ms:.3} ms, expected {asked_ms}"));
     }
     off
 }
 
-/// A listener on `to` and a connection to it from `from`: (from's end, to's end).
+/// Connects `from` to a listener on `to`. Returns (`from`'s end, `to`'s end).
 fn connect(from: &Host, to: &Host) -> io::Result<(TcpStream, TcpStream)> {
     let listener = to.run(|| TcpListener::bind((to.address(), 0)))?;
     let address = listener.local_addr()?;
@@ -164,7 +166,7 @@ fn connect(from: &Host, to: &Host) -> io::Result<(TcpStream, TcpStream)> {
     Ok((ours, theirs))
 }
 
-/// The round trip, for people and as the scale of what follows.
+/// Measures the round trip. Also returns the shortest one, by which later steps scale their times.
 fn ping(a: &Host, b: &Host) -> io::Result<(RoundTrip, Duration)> {
     let (mut ours, mut theirs) = connect(a, b)?;
     let mut taken = thread::scope(|scope| {
@@ -180,7 +182,7 @@ fn ping(a: &Host, b: &Host) -> io::Result<(RoundTrip, Duration)> {
             ours.read_exact(&mut [0])?;
             taken.push(sent.elapsed());
         }
-        // The other end's thread reads the end of it.
+        // The thread at the other end ends when it reads the end of the stream.
         ours.shutdown(Shutdown::Both)?;
         io::Result::Ok(taken)
     })?;
@@ -189,18 +191,18 @@ fn ping(a: &Host, b: &Host) -> io::Result<(RoundTrip, Duration)> {
     Ok((RoundTrip { min: ms(0), median: ms(taken.len() / 2) }, taken[0]))
 }
 
-/// Bits of payload a second, in 1e6, after the connection's slow start.
+/// Payload in 1e6 bits per second, after the connection's slow start.
 fn goodput(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
     let (mut sender, mut receiver) = connect(from, to)?;
     thread::scope(|scope| {
         scope.spawn(move || {
             let chunk = vec![0; CHUNK_BYTES];
-            // Until the receiver has enough and closes.
+            // Send until the receiver closes.
             while sender.write_all(&chunk).is_ok() {}
         });
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut receive_for = |time: Duration| {
-            // What came while this thread had no processor is not of this time.
+            // Discard bytes that arrived before this time span, while the thread was not scheduled.
             drain(&mut receiver, &mut chunk)?;
             let (began, mut bytes) = (Instant::now(), 0);
             while began.elapsed() < time {
@@ -213,13 +215,13 @@ fn goodput(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
         };
         let measured = receive_for(TRANSFER_MIN + rtt * WARM_ROUND_TRIPS)
             .and_then(|_| receive_for(TRANSFER_MIN + rtt * STEADY_ROUND_TRIPS));
-        // With bytes unread, closing resets the connection: the sender ends at once.
+        // Closing with unread bytes resets the connection, which ends the sender at once.
         drop(receiver);
         measured
     })
 }
 
-/// Takes what has arrived; no more of it than a socket holds, should the sender be as fast.
+/// Discards the bytes that have arrived. The limit ends it if the sender is as fast as this loop.
 fn drain(receiver: &mut TcpStream, chunk: &mut [u8]) -> io::Result<()> {
     receiver.set_nonblocking(true)?;
     let mut left = DRAINED_BYTES_MAX;
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_off_is_told_from_what_is_not() {
+    fn only_results_out_of_bounds_are_reported() {
         for (link, mbit_per_s, rtt_ms, loss) in [
             ("wan", 95.0, 50.4, 0.0),
             ("wan,1%", 7.0, 50.4, 0.012),

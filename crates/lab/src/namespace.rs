@@ -1,5 +1,5 @@
-//! Network namespaces that are nothing but an open file: when it is closed and the
-//! last process inside has ended, the kernel removes them and what is in them.
+//! Network namespaces, each held only by an open file. When the file is closed and the last
+//! process inside has ended, the kernel removes the namespace and its devices.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,31 +21,31 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// A new one, its loopback up.
+    /// Creates a namespace with its loopback up.
     pub(crate) fn new() -> Result<Self, LabError> {
-        // A thread that leaves its namespace does not come back: it ends here.
+        // Use a thread of its own, because a thread that leaves its namespace can't return to it.
         let made = on_a_thread(|| {
             leave_network()?;
             File::open("/proc/thread-self/ns/net")
         });
-        let file = made.map_err(LabError::io("can't make a network namespace"))?;
+        let file = made.map_err(LabError::io("can't create a network namespace"))?;
         let this = Self { file: Arc::new(file) };
         this.tool("ip link set lo up")?;
         Ok(this)
     }
 
-    /// The one that a process is in.
+    /// The namespace of a process.
     pub(crate) fn of(pid: u32) -> Result<Self, LabError> {
         let path = format!("/proc/{pid}/ns/net");
         Ok(Self { file: Arc::new(File::open(&path).map_err(LabError::io(path))?) })
     }
 
-    /// A path by which `ip` finds it while this process lives.
+    /// A path by which `ip` can find the namespace while this process lives.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Runs `f` on a thread inside. What it opens and starts stays inside.
+    /// Runs `f` on a thread inside the namespace. Sockets and processes that it creates stay inside.
     pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
             enter_network(&self.file)?;
@@ -53,7 +53,7 @@ impl Namespace {
         })
     }
 
-    /// Runs a program inside and waits for it: words apart by blanks.
+    /// Runs a program inside the namespace and waits for it. Spaces separate the words of `line`.
     pub(crate) fn tool(&self, line: &str) -> Result<(), LabError> {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -67,20 +67,20 @@ impl Namespace {
     }
 }
 
-/// Has `command` join the group and the namespace before it becomes its program.
+/// Makes `command` join the group and the namespace before it executes its program.
 pub(crate) fn enter(command: &mut Command, namespace: Option<&Namespace>, group: Option<&Group>) {
     let namespace = namespace.cloned();
     let doors = group.map(Group::doors);
     let join = move || {
-        // 0 is whoever writes it.
+        // 0 stands for the process that writes it.
         doors.iter().flat_map(|doors| doors.iter()).try_for_each(|mut door| door.write_all(b"0"))?;
         if let Some(namespace) = &namespace {
             enter_network(&namespace.file)?;
         }
         Ok(())
     };
-    // SAFETY: between fork and exec, `join` makes system calls on files that were
-    // opened before. It takes no memory and no lock; errors carry the number alone.
+    // SAFETY: between fork and exec, `join` makes system calls on files that were opened
+    // before. It allocates nothing and takes no lock; errors carry only the error number.
     unsafe { command.pre_exec(join) };
 }
 

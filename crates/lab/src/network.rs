@@ -18,37 +18,37 @@ use crate::shaper::Shaper;
 use crate::tools::{self, Check};
 use crate::wiring::{self, Place, Wiring};
 
-/// The most hosts of one network: each has a letter.
+/// The maximum number of hosts in a network: each is named by a letter.
 pub const HOSTS_MAX: usize = 26;
 
-/// A machine that can be several. Makes networks; holds nothing itself.
+/// Creates networks of hosts on this machine.
 #[derive(Debug)]
 pub struct Lab {
     netem: bool,
 }
 
-/// Two hosts that a link joins.
+/// Two hosts joined by a link.
 #[derive(Debug)]
 pub struct Pair {
-    /// Where the command usually runs.
+    /// The host that usually runs the command.
     pub a: Host,
-    /// Where the server usually runs.
+    /// The host that usually runs the server.
     pub b: Host,
 }
 
-/// A host. The hosts of a network end together: when the last is dropped, all that
-/// was started on any of them is killed.
+/// A host. The hosts of a network end together: when the last one is dropped, all processes
+/// started on any of them are killed.
 #[derive(Debug)]
 pub struct Host {
     name: String,
     address: IpAddr,
-    /// None is the machine's own.
+    /// `None` is the machine's own.
     namespace: Option<Namespace>,
     group: Group,
     network: Arc<Network>,
 }
 
-/// Fields are dropped in this order: all processes end before what they used.
+/// Fields are dropped in this order, so that all processes end before the links they use.
 #[derive(Debug)]
 struct Network {
     _guardian: Guardian,
@@ -58,7 +58,7 @@ struct Network {
 }
 
 impl Lab {
-    /// Checks that this machine can be a lab.
+    /// Checks that this machine can run a lab.
     ///
     /// # Errors
     /// [`LabError::Missing`], with what is missing and how to get it.
@@ -72,11 +72,11 @@ impl Lab {
         }
     }
 
-    /// For tests: a lab, or the reason on stderr (past the harness, which keeps what
-    /// passing tests print) and nothing.
+    /// For tests: returns a lab, or prints to stderr why there is none. The test harness does
+    /// not capture the message.
     ///
     /// # Panics
-    /// When checking itself fails.
+    /// If the check itself fails.
     pub fn or_skip() -> Option<Self> {
         match Self::new() {
             Ok(lab) => Some(lab),
@@ -88,13 +88,12 @@ impl Lab {
         }
     }
 
-    /// Whether a link of this kind would first have rattan installed, which takes
-    /// minutes.
+    /// Whether rattan must be installed before this link can be created, which takes minutes.
     pub fn needs_install(&self, link: &Link) -> bool {
         matches!(self.shaper(link), Ok(Shaper::Rattan)) && tools::rattan().is_none()
     }
 
-    /// What would shape `link` here.
+    /// The shaper for `link` on this machine.
     ///
     /// # Errors
     /// [`LabError::TooFast`].
@@ -102,7 +101,7 @@ impl Lab {
         Shaper::choose(link, self.netem)
     }
 
-    /// Two hosts, joined by one wire.
+    /// Creates two hosts joined by one wire.
     ///
     /// # Errors
     /// As [`Lab::hosts`].
@@ -114,15 +113,15 @@ impl Lab {
         }
     }
 
-    /// 1 to [`HOSTS_MAX`] hosts that all reach all. Three or more have a wire each to
-    /// a switch: delay and loss are on the way to it, the bandwidth is both ways, so
-    /// between any two the link is as asked for, and what one host receives from all
-    /// is bounded too.
+    /// Creates 1 to [`HOSTS_MAX`] hosts that can all reach each other. Three or more hosts
+    /// are each connected to a switch by a wire. Delay and loss apply towards the switch, the
+    /// bandwidth limit in both directions. So the link between any two hosts is as requested, and
+    /// the total that a host receives is limited too.
     ///
-    /// Installs rattan if it is needed and missing, and says so on stderr.
+    /// Installs rattan if it is needed and missing, and reports this on stderr.
     ///
     /// # Errors
-    /// When there is no such shaper, or the system refuses. Nothing is left behind.
+    /// If no shaper can carry the link, or a system call fails. Nothing is left behind.
     pub fn hosts(&self, count: usize, link: &Link) -> Result<Vec<Host>, LabError> {
         if !(1..=HOSTS_MAX).contains(&count) {
             return Err(LabError::Hosts { asked: count, max: HOSTS_MAX });
@@ -143,7 +142,7 @@ impl Lab {
 }
 
 impl Pair {
-    /// Measures the link between the two: [`verify`].
+    /// Measures the link between the two hosts: [`verify`].
     ///
     /// # Errors
     /// As [`verify`].
@@ -151,19 +150,20 @@ impl Pair {
         verify(&self.a, &self.b)
     }
 
-    /// Makes the link another one while it is in use. [`Host::link`] and [`Pair::verify`] go on to speak of
-    /// the one it was made as.
+    /// Changes the bandwidth of the link while it is in use. The delay and loss of `link` are
+    /// ignored. [`Host::link`] and [`Pair::verify`] still refer to the original link.
     ///
     /// # Errors
-    /// [`LabError::Reshape`] where either has delay or loss that is really made, or is no wire;
-    /// [`LabError::Tool`] when the system refuses.
+    /// [`LabError::Reshape`] unless the current link is shaped by a token bucket and the new one is a
+    /// wire with a bandwidth; [`LabError::Tool`] if `tc` fails.
     pub fn reshape(&self, link: &Link) -> Result<(), LabError> {
         let refused = || LabError::Reshape { from: self.a.link().to_string(), to: link.to_string() };
         let (Link::Wire(shape), Link::Wire(made), Shaper::Tbf) = (link, self.a.link(), self.a.shaper())
         else {
             return Err(refused());
         };
-        // Frames that wait in the bucket are not cut any more: one that is larger than it would wait for ever.
+        // Frames that already wait in the queue are not split again. With a smaller bucket, one that is
+        // larger than the bucket would wait forever.
         let words = shape.bucket(made.burst_bytes().unwrap_or(0)).ok_or_else(refused)?;
         for host in [&self.a, &self.b] {
             let namespace = host.namespace.as_ref().ok_or_else(refused)?;
@@ -174,34 +174,33 @@ impl Pair {
 }
 
 impl Host {
-    /// `a`, `b` and so on.
+    /// The name: `a`, `b` and so on.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the other hosts reach it; 127.0.0.1 when the link is local.
+    /// The address at which other hosts reach it; 127.0.0.1 if the link is local.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The link it was made with.
+    /// The link it was created with.
     pub fn link(&self) -> &Link {
         &self.network.link
     }
 
-    /// What shapes its link.
+    /// The shaper of its link.
     pub fn shaper(&self) -> Shaper {
         self.network.shaper
     }
 
-    /// What of the link this machine can't make, for people; most links have nothing
-    /// of the kind.
+    /// A message about the part of the link that this machine can't emulate, if any.
     pub fn left_out(&self) -> Option<String> {
         self.network.shaper.leaves_out(&self.network.link)
     }
 
-    /// A command that will run in this host's namespace and group, and so will all it
-    /// starts. They are killed with the network. Whoever spawns it waits for it, as ever.
+    /// A command that runs in this host's namespace and group, as do all processes it
+    /// starts. They are killed with the network. The caller must wait for it, as for any child.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         enter(&mut command, self.namespace.as_ref(), Some(&self.group));
@@ -210,10 +209,10 @@ impl Host {
 
     /// Runs `f` on a thread in this host's network. Sockets that it opens stay there,
     /// wherever they are used. Processes that it starts have the host's network, but
-    /// are under no limit and are not killed with the host.
+    /// have no limits and are not killed with the host.
     ///
     /// # Errors
-    /// What `f` returns, and when the namespace can't be entered.
+    /// The error of `f`, or of entering the namespace.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         match &self.namespace {
             Some(namespace) => namespace.run(f),
@@ -221,10 +220,10 @@ impl Host {
         }
     }
 
-    /// Sets the limits that are `Some`; they hold for what runs already, too.
+    /// Sets the limits that are `Some`. They also apply to processes that already run.
     ///
     /// # Errors
-    /// When a limit makes no sense, or no control group has it.
+    /// If a limit is invalid, or no control group supports it.
     pub fn limit(&self, limits: &Limits) -> Result<(), LabError> {
         self.group.limit(limits)
     }

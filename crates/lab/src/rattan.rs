@@ -1,9 +1,9 @@
-//! Rattan, a path emulator that runs as a program: delay and loss where the kernel
+//! Rattan, a path emulator that runs as a program. It adds delay and loss if the kernel
 //! has no netem (<https://github.com/stack-rs/rattan>, 0.1.1).
 //!
-//! `rattan link … -- COMMAND` makes a namespace (its left), joins it to the one it
-//! was started in (its right), and runs COMMAND inside. Ours says who it is and
-//! waits, so that the namespace can be entered by others; rattan ends with it.
+//! `rattan link … -- COMMAND` creates a namespace (its left), joins it to the one it
+//! was started in (its right), and runs COMMAND inside. Our COMMAND reports its process id and
+//! waits, so that other processes can enter the namespace. Rattan ends when it ends.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -21,16 +21,16 @@ use crate::link::Shape;
 use crate::namespace::{Namespace, enter};
 use crate::system::{hide, own_mounts};
 
-/// After that, it won't come up.
+/// How long rattan may take to bring the link up.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Says its process and the right's address on what is its input too, then waits
-/// for the end of it.
+/// Writes its process id and the right address to its standard input, a socket, then waits
+/// until the other end closes it.
 const HOLDER: &str = r#"echo "$$ $RATTAN_BASE" >&0; exec cat >/dev/null"#;
 
 /// A running link.
 #[derive(Debug)]
 pub(crate) struct Rattan {
-    /// The namespace that it made.
+    /// The namespace that it created.
     pub(crate) left: Namespace,
     pub(crate) left_address: IpAddr,
     pub(crate) right_address: IpAddr,
@@ -39,7 +39,7 @@ pub(crate) struct Rattan {
 }
 
 impl Rattan {
-    /// Joins a new namespace to `right`; `up` is from left to right.
+    /// Joins a new namespace to `right`; `up` shapes the direction from left to right.
     pub(crate) fn start(
         program: &Path,
         [up, down]: [&Shape; 2],
@@ -50,7 +50,7 @@ impl Rattan {
         let binary = File::open(program).map_err(failed)?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let talk = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
-        // By number: its path may be hidden by the time it is run.
+        // By file descriptor, because its path may be hidden when it is executed.
         let mut command = Command::new(format!("/proc/self/fd/{}", binary.as_raw_fd()));
         command
             .arg("link")
@@ -60,13 +60,13 @@ impl Rattan {
             .env("RUST_LOG", "error")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::from(talk))
-            // Ctrl-C is for the command that uses the link.
+            // Ctrl-C must reach only the command that uses the link.
             .process_group(0);
         enter(&mut command, Some(right), Some(group));
-        // SAFETY: system calls with constant arguments; nothing takes memory or locks.
+        // SAFETY: system calls with constant arguments; nothing allocates or takes locks.
         unsafe { command.pre_exec(hide_leftovers) };
         let process = command.spawn().map_err(failed)?;
-        // With it goes our copy of the holder's end, so that we see when rattan fails.
+        // This closes our copy of the holder's end of the socket, so that we notice if rattan fails.
         drop(command);
 
         ours.set_read_timeout(Some(START_MAX)).map_err(failed)?;
@@ -82,14 +82,14 @@ impl Rattan {
 
 impl Drop for Rattan {
     fn drop(&mut self) {
-        // Killed already, most likely: then this is no news to anyone.
+        // The guardian has probably killed it already, so errors are ignored.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Rattan keeps its namespaces as mounts under /run and its locks under /tmp. In
-/// a mount namespace of its own, they end with it.
+/// Rattan keeps its namespaces as mounts under /run and its locks under /tmp. In a mount
+/// namespace of its own, they disappear when it ends.
 fn hide_leftovers() -> io::Result<()> {
     own_mounts()?;
     hide(c"/run")?;
@@ -101,7 +101,7 @@ fn holder(line: &str) -> Option<(u32, IpAddr)> {
     Some((pid.parse().ok()?, address.parse().ok()?))
 }
 
-/// The own address of packets to `peer`. Connecting a datagram socket sends nothing.
+/// The source address of packets to `peer`. Connecting a datagram socket sends nothing.
 fn source_towards(peer: IpAddr) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect((peer, 9))?;

@@ -1,4 +1,4 @@
-//! Who makes a link slow, and how he is told to.
+//! Chooses the program or queueing discipline that shapes a link, and its arguments.
 
 use std::fmt;
 
@@ -7,41 +7,39 @@ use serde::Serialize;
 use crate::error::LabError;
 use crate::link::{Link, Shape};
 
-/// What shapes a link.
+/// The mechanism that shapes a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shaper {
     /// Nothing: the loopback.
     None,
-    /// The kernel's token bucket: bandwidth alone, cheap.
+    /// The kernel's token bucket: bandwidth only, cheap.
     Tbf,
     /// The kernel's network emulator.
     Netem,
-    /// A program that stands between two namespaces: delay and loss where the
-    /// kernel has no netem.
+    /// A program between two namespaces that adds delay and loss if the kernel has no netem.
     Rattan,
 }
 
-/// Measured on two cores; beyond, rattan and not the link is what one measures.
+/// Measured on two cores. Above this, rattan limits the speed instead of the link.
 const RATTAN_BITS_PER_S_MAX: u64 = 800_000_000;
-/// A delay below this may be left out where nothing can make it; more would be
-/// another link.
+/// A delay below this may be left out if nothing can emulate it.
 const DELAY_US_OPTIONAL: u64 = 1_000;
 
 /// The largest frame of Ethernet, without its checksum.
 const FRAME_BYTES: u64 = 1_514;
 const QUEUE_FRAMES_MIN: u64 = 100;
-/// The longest that a queue keeps sending after the sender has stopped, if the
-/// round trip is shorter: switches of a local network hold a few milliseconds.
+/// The minimum queue length in time, for links with a shorter round trip: switches of a
+/// local network hold a few milliseconds.
 const QUEUE_US_MIN: u64 = 5_000;
-/// What a token bucket may send at once: short of what anyone would notice.
+/// The burst of a token bucket in time; short enough not to be noticed.
 const BURST_US: u64 = 1_000;
 
 impl Shaper {
-    /// Who shapes `link` on a machine with or without netem.
+    /// Chooses the shaper for `link` on a machine with or without netem.
     ///
     /// # Errors
-    /// [`LabError::TooFast`]: netem is missing and the link is beyond rattan.
+    /// [`LabError::TooFast`] if netem is missing and the link is too fast for rattan.
     pub(crate) fn choose(link: &Link, netem: bool) -> Result<Self, LabError> {
         let Link::Wire(shape) = link else { return Ok(Self::None) };
         let Shape { bandwidth_bits_per_s, delay_us, loss } = *shape;
@@ -61,7 +59,7 @@ impl Shaper {
         Err(LabError::TooFast { link: link.to_string(), bandwidth_max: max.to_string() })
     }
 
-    /// What of the link this shaper leaves out, for people.
+    /// A message about the part of the link that this shaper leaves out, if any.
     pub(crate) fn leaves_out(self, link: &Link) -> Option<String> {
         match (self, link) {
             (Self::Tbf, Link::Wire(shape)) if shape.delay_us > 0 => Some(format!(
@@ -85,21 +83,20 @@ impl fmt::Display for Shaper {
 }
 
 impl Shape {
-    /// What the queue before the link holds: the bytes of a round trip, so that one
-    /// stream can fill it, and never less than a switch has.
+    /// The capacity of the queue before the link: the bytes of a round trip, so that one
+    /// stream can fill the link, but at least the queue of a switch.
     fn queue_bytes(&self) -> Option<u64> {
         let round_trip_us = (self.delay_us * 2).max(QUEUE_US_MIN);
         let bytes = bytes_in(self.bandwidth_bits_per_s?, round_trip_us);
         Some(bytes.max(QUEUE_FRAMES_MIN * FRAME_BYTES))
     }
 
-    /// Arguments of `tc qdisc add dev … root` for `shaper`; `None` when there is
-    /// nothing to do.
+    /// Arguments of `tc qdisc add dev … root` for `shaper`; `None` if no qdisc is needed.
     pub(crate) fn qdisc(&self, shaper: Shaper) -> Option<String> {
         match shaper {
             Shaper::Tbf => self.bucket(0),
             Shaper::Netem => {
-                // Packets on their way count against the limit as those that wait do.
+                // The limit counts packets in flight as well as queued ones.
                 let queued = self.queue_bytes().unwrap_or_default() / FRAME_BYTES;
                 let flying = self
                     .bandwidth_bits_per_s
@@ -120,7 +117,7 @@ impl Shape {
         }
     }
 
-    /// A token bucket that holds so many bytes at least.
+    /// A token bucket that holds at least `burst_bytes_min`.
     pub(crate) fn bucket(&self, burst_bytes_min: u64) -> Option<String> {
         let bits = self.bandwidth_bits_per_s?;
         let burst = self.burst_bytes()?.max(burst_bytes_min);
@@ -128,8 +125,7 @@ impl Shape {
         Some(format!("tbf rate {bits}bit burst {burst}b limit {limit}b"))
     }
 
-    /// What a token bucket sends at once. Larger frames of the kernel's are cut by the bucket itself, when they
-    /// come to it.
+    /// The size of a token bucket. The bucket splits larger frames of the kernel when they are enqueued.
     pub(crate) fn burst_bytes(&self) -> Option<u64> {
         Some(bytes_in(self.bandwidth_bits_per_s?, BURST_US).max(2 * FRAME_BYTES))
     }
@@ -169,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shaper_is_the_cheapest_that_can() {
+    fn the_cheapest_capable_shaper_is_chosen() {
         for (link, with_netem, without) in [
             ("local", Shaper::None, Shaper::None),
             ("fast", Shaper::Tbf, Shaper::Tbf),
@@ -189,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn an_omitted_delay_is_reported() {
         assert!(Shaper::Tbf.leaves_out(&Link::lan()).unwrap().contains("0.3 ms"));
         assert_eq!(Shaper::Tbf.leaves_out(&Link::fast()), None);
         assert_eq!(Shaper::Rattan.leaves_out(&Link::wan()), None);
     }
 
     #[test]
-    fn token_buckets_are_told_rate_burst_and_queue() {
+    fn token_bucket_arguments_have_rate_burst_and_queue() {
         for (link, words) in [
             ("lan", "tbf rate 1000000000bit burst 125000b limit 625000b"),
             ("fast", "tbf rate 10000000000bit burst 1250000b limit 6250000b"),
@@ -208,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn netem_is_told_all_and_its_limit_holds_what_flies() {
+    fn the_netem_limit_includes_packets_in_flight() {
         for (link, words) in [
             ("wan", "netem limit 618 delay 25000us rate 100000000bit"),
             ("wan,1%", "netem limit 618 delay 25000us loss 1% rate 100000000bit"),
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn rattan_is_told_each_direction() {
+    fn rattan_arguments_are_given_for_each_direction() {
         assert_eq!(
             shape("wan,1%").rattan("uplink").join(" "),
             "--uplink-bandwidth 100000000bps --uplink-queue droptail \

@@ -1,4 +1,4 @@
-//! The few calls to Linux that the standard library lacks.
+//! Linux system calls that the standard library lacks.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -6,25 +6,26 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-/// Moves this thread into a network namespace. Between fork and exec it takes
-/// neither memory nor a lock.
+/// Moves this thread into a network namespace. Safe between fork and exec: it allocates
+/// nothing and takes no lock.
 pub(crate) fn enter_network(namespace: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open while it is borrowed; nothing else is passed.
     done(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
 }
 
-/// Moves this thread into a network namespace that nobody else is in.
+/// Moves this thread into a new network namespace.
 pub(crate) fn leave_network() -> io::Result<()> {
     // SAFETY: it takes a number.
     done(unsafe { libc::unshare(libc::CLONE_NEWNET) })
 }
 
-/// Gives this process mounts of its own: what it mounts from now on ends with it.
+/// Moves this process into a new mount namespace. What it mounts from now on is unmounted when
+/// it ends.
 pub(crate) fn own_mounts() -> io::Result<()> {
     // SAFETY: it takes a number.
     done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     let flags = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the path ends with a zero; changing how mounts spread reads nothing else.
+    // SAFETY: the path ends with a zero; changing the propagation of mounts reads nothing else.
     done(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) })
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn hide(folder: &CStr) -> io::Result<()> {
     done(unsafe { libc::mount(kind, folder.as_ptr(), kind, 0, ptr::null()) })
 }
 
-/// Whether this process may do all that.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     // SAFETY: it takes nothing and can't fail.
     unsafe { libc::geteuid() == 0 }

@@ -1,4 +1,4 @@
-//! What a lab needs of the machine, and how to get it.
+//! Checks what a lab needs on the machine, and installs rattan.
 
 use std::env;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::namespace::Namespace;
 use crate::say;
 use crate::system::is_root;
 
-/// Something that a lab can use, and whether it is here.
+/// Something that a lab can use, and whether this machine has it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
     /// What it is.
     pub what: &'static str,
-    /// Whether it is here.
+    /// Whether this machine has it.
     pub found: bool,
-    /// Whether there is no lab without it.
+    /// Whether every lab needs it.
     pub required: bool,
     /// What it is for.
     pub purpose: &'static str,
@@ -36,10 +36,10 @@ impl fmt::Display for Check {
 }
 
 const RATTAN_VERSION: &str = "0.1.1";
-/// Where what a lab installs for itself goes.
+/// The folder in which a lab installs programs.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/lab-tools");
 
-/// Checks all that a lab can use. Changes nothing.
+/// Checks everything that a lab can use. Changes nothing.
 pub fn doctor() -> Vec<Check> {
     let root = is_root();
     let (ip, tc) = (on_path("ip").is_some(), on_path("tc").is_some());
@@ -56,7 +56,7 @@ pub fn doctor() -> Vec<Check> {
         hint: hint.to_owned(),
     };
     vec![
-        check("root", root, true, "makes namespaces and control groups", "run as root, or with sudo"),
+        check("root", root, true, "creates namespaces and control groups", "run as root or with sudo"),
         check("ip", ip, true, "joins namespaces", package),
         check("tc", tc, true, "shapes links", package),
         check(
@@ -64,51 +64,50 @@ pub fn doctor() -> Vec<Check> {
             scratch.is_some(),
             true,
             "are the hosts",
-            "as root, in a container that has CAP_SYS_ADMIN (docker run --privileged)",
+            "run as root; in a container, with CAP_SYS_ADMIN (docker run --privileged)",
         ),
         check(
             "tbf",
             kernel("tbf rate 1gbit burst 125000b limit 625000b"),
             true,
-            "bandwidth",
-            "a kernel with CONFIG_NET_SCH_TBF",
+            "limits bandwidth",
+            "use a kernel with CONFIG_NET_SCH_TBF",
         ),
         check(
             "control groups",
             Tree::plan().is_ok(),
             true,
-            "limit hosts, and find what to kill at the end",
+            "limit hosts, and list the processes to kill at the end",
             "mount them: mount -t cgroup2 none /sys/fs/cgroup",
         ),
         check(
             "netem",
             kernel("netem delay 1ms"),
             false,
-            "delay and loss",
-            "a kernel with CONFIG_NET_SCH_NETEM; rattan is used instead",
+            "adds delay and loss",
+            "use a kernel with CONFIG_NET_SCH_NETEM; without it, rattan is used",
         ),
         check(
             "rattan",
             rattan().is_some(),
             false,
-            "delay and loss without netem",
-            &format!("is installed when a link needs it: {}", install().1),
+            "adds delay and loss without netem",
+            &format!("installed when a link needs it: {}", install().1),
         ),
     ]
 }
 
-/// The path of rattan, if it is installed: on the path, or where [`install_rattan`]
-/// puts it.
+/// The path of rattan if it is installed, in `PATH` or by [`install_rattan`].
 pub(crate) fn rattan() -> Option<PathBuf> {
     on_path("rattan").or_else(|| Some(Path::new(TOOLS).join("bin/rattan")).filter(|path| path.exists()))
 }
 
-/// Installs rattan with cargo, for this workspace alone. Takes minutes, and says so.
+/// Installs rattan with cargo, for this workspace only. Prints a message, as it takes minutes.
 pub(crate) fn install_rattan() -> Result<PathBuf, LabError> {
     let (mut command, shown) = install();
     say(&format!(
-        "this link has delay or loss, which this kernel can't make (it has no netem): installing rattan, \
-         which can, once, about 4 minutes\n  {shown}"
+        "this link has delay or loss, but this kernel has no netem: installing rattan instead, \
+         once, in about 4 minutes\n  {shown}"
     ));
     let talk = Stdio::from(std::io::stderr());
     let status = command.stdout(talk).status().map_err(LabError::io(format!("can't run `{shown}`")))?;

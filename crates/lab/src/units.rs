@@ -1,13 +1,13 @@
-//! Quantities as people write them: `100mbit`, `25ms`, `1%`, `1GiB`.
+//! Parses quantities with units: `100mbit`, `25ms`, `1%`, `1GiB`.
 
-/// Bits a second: `56kbit`, `100mbit`, `2.5gbit`.
+/// Bits per second: `56kbit`, `100mbit`, `2.5gbit`.
 ///
 /// # Errors
-/// What it should have looked like.
+/// A message with an example of the format.
 pub fn bits_per_second(text: &str) -> Result<u64, String> {
-    let bits = quantity(text, &[("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)], "a bandwidth, as 100mbit is")?;
+    let bits = quantity(text, &[("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)], "a bandwidth such as 100mbit")?;
     if bits < 1e3 {
-        return Err(format!("`{text}`: a link carries at least 1kbit"));
+        return Err(format!("`{text}`: the bandwidth must be at least 1kbit"));
     }
     Ok(bits as u64)
 }
@@ -15,23 +15,23 @@ pub fn bits_per_second(text: &str) -> Result<u64, String> {
 /// Microseconds: `300us`, `0.3ms`, `1s`.
 ///
 /// # Errors
-/// What it should have looked like.
+/// A message with an example of the format.
 pub fn microseconds(text: &str) -> Result<u64, String> {
-    let us = quantity(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)], "a delay, as 25ms is")?;
+    let us = quantity(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)], "a delay such as 25ms")?;
     if us > 60e6 {
-        return Err(format!("`{text}`: a delay is at most 60s"));
+        return Err(format!("`{text}`: the delay must be at most 60s"));
     }
     Ok(us.round() as u64)
 }
 
-/// A share, 0 to 1, of `1%`.
+/// A share, 0 to below 1, written as `1%`.
 ///
 /// # Errors
-/// What it should have looked like.
+/// A message with an example of the format.
 pub fn share(text: &str) -> Result<f64, String> {
-    let share = quantity(text, &[("%", 0.01)], "a loss, as 1% is")?;
+    let share = quantity(text, &[("%", 0.01)], "a loss such as 1%")?;
     if share >= 1.0 {
-        return Err(format!("`{text}`: a link that loses everything is none"));
+        return Err(format!("`{text}`: the loss must be below 100%"));
     }
     Ok(share)
 }
@@ -39,7 +39,7 @@ pub fn share(text: &str) -> Result<f64, String> {
 /// Bytes: `64MiB`, `1.5GB`, `4096`.
 ///
 /// # Errors
-/// What it should have looked like.
+/// A message with an example of the format.
 pub fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 8] = [
         ("kib", 1024.0),
@@ -51,10 +51,10 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         ("b", 1.0),
         ("", 1.0),
     ];
-    Ok(quantity(text, &UNITS, "a size, as 64MiB is")? as u64)
+    Ok(quantity(text, &UNITS, "a size such as 64MiB")? as u64)
 }
 
-/// The number before the first of `units` that ends `text`, times its factor.
+/// Parses a number followed by one of `units`, and multiplies it by the unit's factor.
 fn quantity(text: &str, units: &[(&str, f64)], what: &str) -> Result<f64, String> {
     let lower = text.trim().to_ascii_lowercase();
     units
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read() {
+    fn quantities_are_parsed() {
         assert_eq!(bits_per_second("2.5Gbit"), Ok(2_500_000_000));
         assert_eq!(bits_per_second("56 kbit"), Ok(56_000));
         assert_eq!(microseconds("0.3ms"), Ok(300));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_an_example() {
+    fn invalid_quantities_are_refused_with_an_example() {
         for text in ["", "mbit", "-1mbit", "1e99gbit", "nanmbit", "0mbit", "100", "25ms", "é"] {
             assert!(bits_per_second(text).is_err(), "{text}");
         }

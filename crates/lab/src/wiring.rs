@@ -1,4 +1,4 @@
-//! Namespaces and what joins them.
+//! Creates namespaces and joins them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use crate::rattan::Rattan;
 use crate::shaper::Shaper;
 use crate::tools;
 
-/// Where a host is.
+/// The namespace and address of a host.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// None is the machine's own.
+    /// `None` is the machine's own.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) address: IpAddr,
 }
 
-/// What has to live as long as the network does.
+/// Resources that must live as long as the network.
 #[derive(Debug, Default)]
 pub(crate) struct Wiring {
     _rattans: Vec<Rattan>,
@@ -27,10 +27,10 @@ pub(crate) struct Wiring {
     _centre: Option<Namespace>,
 }
 
-/// The group of what belongs to no host.
+/// The group of processes that belong to no host.
 const LINKS: &str = "links";
 
-/// Makes `count` places that `link` joins.
+/// Creates `count` places joined by `link`.
 pub(crate) fn wire(
     count: usize,
     link: &Link,
@@ -56,7 +56,7 @@ fn pair(shape: &Shape, shaper: Shaper) -> Result<Vec<Place>, LabError> {
     [a, b].into_iter().enumerate().map(|(index, host)| settle(index, host, shape, shaper)).collect()
 }
 
-/// Each host has a wire to a switch.
+/// Joins each host to a switch by a wire.
 fn star(count: usize, shape: &Shape, shaper: Shaper) -> Result<(Vec<Place>, Wiring), LabError> {
     let switch = Namespace::new()?;
     switch.tool("ip link add switch type bridge")?;
@@ -81,15 +81,15 @@ fn rattan_pair(shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, Wiring), LabEr
     Ok((vec![a, b], Wiring { _rattans: vec![rattan], ..Wiring::default() }))
 }
 
-/// Each host has a rattan to a router.
+/// Joins each host to a router by a rattan link.
 fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, Wiring), LabError> {
     let (program, links) = (rattan()?, tree.group(LINKS)?);
     let router = Namespace::new()?;
     router
         .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
-        .map_err(LabError::io("can't make a router"))?;
+        .map_err(LabError::io("can't enable forwarding in the router"))?;
     let down = shape.without_delay_and_loss();
-    // One by one: each looks which addresses the others have taken.
+    // One after the other, because each checks which addresses are taken.
     let rattans: Vec<_> = (0..count)
         .map(|_| Rattan::start(&program, [shape, &down], &router, &links))
         .collect::<Result<_, _>>()?;
@@ -100,19 +100,19 @@ fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, 
 
 /// Gives a host with an `eth0` its address and its end of the link.
 fn settle(index: usize, host: Namespace, shape: &Shape, shaper: Shaper) -> Result<Place, LabError> {
-    // Private to the network, the same in each.
+    // The addresses are private to the network, so all networks use the same ones.
     let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
     host.tool(&format!("ip address add {address}/24 dev eth0"))?;
     host.tool("ip link set eth0 up")?;
     if shaper == Shaper::Netem {
-        // It would lose and count the kernel's bundles of 64 KB as one packet.
+        // Otherwise netem would drop and count a segment of up to 64 KB as one packet.
         host.tool("ip link set eth0 gso_max_segs 1")?;
     }
     shape_end(&host, "eth0", shape, shaper)?;
     Ok(Place { namespace: Some(host), address: address.into() })
 }
 
-/// Shapes what leaves `namespace` by `device`.
+/// Shapes the traffic that leaves `namespace` by `device`.
 fn shape_end(namespace: &Namespace, device: &str, shape: &Shape, shaper: Shaper) -> Result<(), LabError> {
     match shape.qdisc(shaper) {
         Some(words) => namespace.tool(&format!("tc qdisc add dev {device} root {words}")),

@@ -1,4 +1,4 @@
-//! The columns that several answers have in common.
+//! Finds common columns for the results of several sources.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use lightship_sources::{common_field, common_metadata, common_type};
 
 use crate::{Error, ErrorKind, Result};
 
-/// The schema that holds the rows of all answers without loss; an answer alone keeps its own.
+/// The schema that holds the rows of all results without loss. A single result keeps its own schema.
 ///
 /// # Errors
-/// Where there is none: what differs, and at which two places.
+/// If there is no such schema. The error names the first difference, and two sources that differ.
 pub(crate) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef> {
     let [(place, first), others @ ..] = answers else {
-        return Err(Error::new(ErrorKind::Internal, "no place was asked"));
+        return Err(Error::new(ErrorKind::Internal, "no source was queried"));
     };
     if others.iter().all(|(_, schema)| schema == first) {
         return Ok(first.clone());
@@ -25,9 +25,12 @@ pub(crate) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef> {
         count => format!("{count} columns"),
     };
     if let Some((other, schema)) = others.iter().find(|(_, s)| s.fields().len() != first.fields().len()) {
-        let message =
-            format!("the answers don't fit: {} at {place}, {} at {other}", columns(first), columns(schema));
-        return Err(Error::new(ErrorKind::Data, message).hint("name the columns in the SQL, instead of *"));
+        let message = format!(
+            "the sources return different columns: {} at {place}, {} at {other}",
+            columns(first),
+            columns(schema)
+        );
+        return Err(Error::new(ErrorKind::Data, message).hint("list the columns in the SQL instead of *"));
     }
     let fields = (0..first.fields().len()).map(|at| column(answers, at)).collect::<Result<Vec<_>, _>>()?;
     let metadata =
@@ -35,7 +38,7 @@ pub(crate) fn unite(answers: &[(&str, SchemaRef)]) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new_with_metadata(fields, metadata)))
 }
 
-/// The column at this place, from 0, of all answers.
+/// The common column for position `at`, from 0.
 fn column(answers: &[(&str, SchemaRef)], at: usize) -> Result<Field> {
     let (first_place, first) = (answers[0].0, answers[0].1.field(at));
     let mut united = first.clone();
@@ -45,33 +48,37 @@ fn column(answers: &[(&str, SchemaRef)], at: usize) -> Result<Field> {
         if field.name() != first.name() {
             let (one, other) = (first.name(), field.name());
             let message = format!(
-                "the answers don't fit: column {number} is `{one}` at {first_place}, `{other}` at {place}"
+                "the sources return different columns: column {number} is `{one}` at {first_place}, \
+                 `{other}` at {place}"
             );
-            let hint = format!("name it in the SQL, as in `… as {one}`, and list the columns instead of *");
+            let hint = format!("rename it in the SQL, as in `… as {one}`, and list the columns instead of *");
             return Err(Error::new(ErrorKind::Data, message).hint(hint));
         }
         united = common_field(&united, field).ok_or_else(|| {
-            // The one that it does not go with; where all of them together are too much, the first.
+            // The first type that this one has no common type with; the first of all if only the
+            // combination fails.
             let type_at = |i: usize| answers[i].1.field(at).data_type();
             let with = (0..i).find(|&j| common_type(type_at(j), field.data_type()).is_none()).unwrap_or(0);
             let message = format!(
-                "the answers don't fit: column {number}, `{}`, is {} at {}, {} at {place}",
+                "the sources return different columns: column {number}, `{}`, is {} at {}, {} at {place}",
                 field.name(),
                 type_at(with),
                 answers[with].0,
                 field.data_type(),
             );
-            let hint =
-                format!("cast it in the SQL, so that all answer the same: cast({} as …)", field.name());
+            let hint = format!(
+                "cast it in the SQL so that all sources return the same type: cast({} as …)",
+                field.name()
+            );
             Error::new(ErrorKind::Data, message).hint(hint)
         })?;
     }
     Ok(united)
 }
 
-/// A batch of one result with the columns of all.
+/// Casts a batch of one result to the common columns.
 pub(crate) fn cast(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
-    // Nothing becomes NULL because it does not fit.
+    // Fail instead of replacing a value that does not fit by NULL.
     let exact = CastOptions { safe: false, ..CastOptions::default() };
     let columns = batch.columns().iter().zip(schema.fields());
     let columns =
@@ -94,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_the_same_afterwards() {
+    fn casting_keeps_the_values() {
         let narrow = schema(&[("a", Int32, false), ("b", Null, true), ("c", Decimal128(4, 1), false)]);
         let wide = schema(&[("a", Int64, true), ("b", Utf8, false), ("c", Decimal128(6, 2), true)]);
         let united = unite(&[("x", narrow.clone()), ("y", wide)]).expect("one schema");
@@ -122,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_columns_stay() {
+    fn rows_without_columns_are_kept() {
         let (plain, tagged) =
             (Schema::empty(), Schema::empty().with_metadata([("k".into(), "v".into())].into()));
         let united = unite(&[("x", Arc::new(plain)), ("y", Arc::new(tagged.clone()))]).expect("one schema");
@@ -133,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
+    fn the_error_names_the_difference() {
         let one = schema(&[("a", Int32, false), ("b", Utf8, true)]);
         let cases = [
             (&[("a", Int32, false)] as &[_], &["2 columns at x", "1 column at z"] as &[_]),

@@ -1,4 +1,4 @@
-//! From any place to a file, a table or a pipe.
+//! Copies a query result to a file, a table or a pipe.
 
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 use lightship_sources::postgres::PostgresDestination;
@@ -16,20 +16,21 @@ use crate::{Error, Result};
 pub enum Target {
     /// A file, a pipe or standard output.
     File {
-        /// Which.
+        /// The file, pipe or standard output.
         target: writers::Target,
-        /// How it is written.
+        /// The file format.
         format: Format,
-        /// The settings of the format; its memory is a third of [`Options::memory_bytes`].
+        /// The settings of the format. Its memory limit is replaced by a third of
+        /// [`Options::memory_bytes`].
         options: WriteOptions,
     },
-    /// A table of a PostgreSQL database, by its URI.
+    /// A table of a PostgreSQL database.
     Table {
-        /// The database.
+        /// The URI of the database.
         uri: String,
         /// The table.
         table: TableName,
-        /// What becomes of one that is there already.
+        /// What to do if the table exists.
         mode: WriteMode,
     },
 }
@@ -43,7 +44,7 @@ impl Target {
     /// A table of a database.
     ///
     /// # Errors
-    /// Where the location is no PostgreSQL database: others are only read.
+    /// If the location is not a PostgreSQL database; other databases are read-only.
     pub fn table(location: &Location, table: TableName, mode: WriteMode) -> Result<Self> {
         match location {
             Location::Postgres(uri) => Ok(Self::Table { uri: uri.clone(), table, mode }),
@@ -63,31 +64,32 @@ impl Target {
     }
 }
 
-/// Follows a copy.
+/// Observes the progress of a copy.
 pub trait Observer {
-    /// The query has begun to answer. `open_numbers` are the columns of numbers of no stated precision, which are
-    /// read as decimals: a value that fits none is an error, however late it comes.
+    /// The query has begun to return rows. `open_numbers` are the `numeric` columns without a declared
+    /// precision, which are read as decimals. A value that does not fit the decimal type is an error,
+    /// however late it arrives.
     fn began(&mut self, rows_estimate: Option<u64>, open_numbers: &[&str]) {
         let _ = (rows_estimate, open_numbers);
     }
 
-    /// More rows have arrived, which are `bytes` as Arrow buffers.
+    /// More rows have arrived; `bytes` is their size as Arrow buffers.
     fn arrived(&mut self, rows: u64, bytes: u64) {
         let _ = (rows, bytes);
     }
 }
 
-/// Nobody follows.
+/// Observes nothing.
 impl Observer for () {}
 
-/// Runs a query at one or several places and writes its result. A file or a table gets all rows, or none; a pipe and
-/// standard output get rows as they arrive. Dropping the future cancels the query, and leaves no incomplete file or
-/// table.
+/// Runs a query at one or several sources and writes its result. A file or a table gets all rows or
+/// none; a pipe and standard output get rows as they arrive. Dropping the future cancels the query, and
+/// leaves no incomplete file or table.
 ///
-/// Nothing is created before all places have begun to answer, with columns that fit.
+/// The file or table is created only after all sources have begun to return rows with compatible columns.
 ///
 /// # Errors
-/// The first of a place or of the target.
+/// The first error of a source or of the target.
 pub async fn copy(
     from: &[Location],
     sql: &str,

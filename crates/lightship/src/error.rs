@@ -1,4 +1,4 @@
-//! Errors with their kind, a hint, and how far the result had come.
+//! Errors with a kind, a hint, and the number of rows that had arrived.
 
 use std::fmt;
 use std::io::ErrorKind as IoErrorKind;
@@ -13,42 +13,42 @@ use serde::Serialize;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A fault of Lightship itself.
+    /// A bug in Lightship.
     Internal,
-    /// The request can't be carried out as it was made.
+    /// The request is invalid.
     Usage,
     /// A database, a node or a file refused the statement, or could not be read.
     Source,
     /// A server could not be reached, or was lost.
     Network,
-    /// A value can't be carried, or bytes are not what they should be.
+    /// A value can't be represented, or data is malformed.
     Data,
-    /// Memory, disk or time was not enough.
+    /// Memory, disk space or time ran out.
     Limits,
     /// The reader of the output closed it.
     BrokenPipe,
 }
 
-/// A failure. `Display` shows the message; where and how far are in the fields.
+/// A failure. `Display` shows only the message; the fields hold the rest.
 #[derive(Debug, Clone, Serialize)]
 pub struct Error {
     /// What kind of failure.
     pub kind: ErrorKind,
     /// What went wrong.
     pub message: String,
-    /// At which of several places.
+    /// The source that failed, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// What can be done about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Where in the statement.
+    /// Where in the statement the error is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
-    /// Memory that would have been enough, in bytes.
+    /// Memory that would have sufficed, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
-    /// Rows that had arrived before it.
+    /// Rows that had arrived before the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
 }
@@ -56,7 +56,7 @@ pub struct Error {
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A place in a statement, from 1.
+/// A position in a statement. Line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Position {
     /// Line.
@@ -65,14 +65,14 @@ pub struct Position {
     pub column: u32,
 }
 
-/// Characters of a statement's line that are shown around an error.
+/// Maximum characters of a statement's line shown with an error.
 const SHOWN_MAX: usize = 100;
 
 impl Position {
-    /// Finds the line of a column that was counted from an earlier one, over line ends.
+    /// Converts a column that counts on across line ends to the line and column it falls in.
     fn settle(&mut self, sql: &str) {
         for line in sql.lines().skip(self.line.saturating_sub(1) as usize) {
-            // Behind the last character is still in the line.
+            // The position after the last character belongs to the line.
             let places = u32::try_from(line.chars().count()).unwrap_or(u32::MAX).saturating_add(1);
             if self.column <= places {
                 return;
@@ -80,13 +80,13 @@ impl Position {
             self.column -= places;
             self.line += 1;
         }
-        // Beyond the end there is nothing to point at; a peer may say anything.
+        // A peer may send a position beyond the end of the statement.
         self.column = self.column.min(1);
     }
 }
 
 impl Error {
-    /// An error of this kind.
+    /// Creates an error without details.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { kind, message, place: None, hint: None, position: None, needed_bytes: None, rows: None }
@@ -96,23 +96,23 @@ impl Error {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// With what can be done about it.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// With the place where it happened, of several.
+    /// Adds the source that failed, if there are several.
     pub(crate) fn at(self, place: &str) -> Self {
         Self { place: Some(place.to_owned()), ..self }
     }
 
-    /// With the number of rows that had arrived.
+    /// Adds the number of rows that had arrived.
     pub(crate) fn after(self, rows: u64) -> Self {
         Self { rows: Some(rows), ..self }
     }
 
-    /// With the line of `sql` in which it lies, where that is known.
+    /// Adds the line of `sql` that the error's position is in, if the position is known.
     #[must_use]
     pub fn in_statement(mut self, sql: &str) -> Self {
         if let Some(position) = &mut self.position {
@@ -120,7 +120,7 @@ impl Error {
             let Position { line, column } = *position;
             let text = sql.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
             let before = column.saturating_sub(1) as usize;
-            // Of a long line, what fits a terminal.
+            // Shorten a long line to fit a terminal.
             let left_out =
                 if text.chars().count() > SHOWN_MAX { before.saturating_sub(SHOWN_MAX / 2) } else { 0 };
             let text: String = text.chars().skip(left_out).take(SHOWN_MAX).collect();
@@ -162,7 +162,8 @@ impl From<SourceError> for Error {
             }
             SourceError::Sql { position, hint, .. } => {
                 let mut this = Self::new(ErrorKind::Source, message);
-                // Databases count characters of the whole statement: the line is found later.
+                // Databases count characters from the start of the statement; `in_statement` finds the
+                // line.
                 this.position = position.map(|column| Position { line: 1, column });
                 this.hint = hint;
                 this
@@ -173,11 +174,11 @@ impl From<SourceError> for Error {
             SourceError::Unfit { hint, .. } => Self { hint, ..Self::new(ErrorKind::Data, message) },
             SourceError::RowTooLarge { bytes, bytes_max, .. } => {
                 let times = bytes.div_ceil(bytes_max.max(1));
-                let hint = format!("give it {times} times the memory (--memory), or choose parts of the row");
+                let hint = format!("raise --memory to {times} times its value, or select fewer columns");
                 Self { needed_bytes: Some(bytes), ..Self::new(ErrorKind::Limits, message) }.hint(hint)
             }
             SourceError::DuplicateColumn { name, .. } => Self::new(ErrorKind::Usage, message).hint(format!(
-                "rename one in the SQL, as in `… as {name}_2`, or take numbered names with --duplicate-columns rename"
+                "rename one in the SQL, as in `… as {name}_2`, or use --duplicate-columns rename"
             )),
             SourceError::Busy { .. } => Self::new(ErrorKind::Network, message)
                 .hint("try again, or let the node open more connections (--source-connections)"),
@@ -214,10 +215,10 @@ impl From<TransportError> for Error {
         let message = error.to_string();
         match error {
             TransportError::Failed(failure) => failure.into(),
-            // The record of an alert, with which TLS answers what is none.
+            // A TLS alert record: the reply of a TLS server to bytes that are not TLS.
             TransportError::Wire(lightship_wire::WireError::Magic { found: [0x15, 0x03, ..] }) => {
                 Self::new(ErrorKind::Network, message)
-                    .hint("the node takes only TLS: add ?tls=true, and &ca=FILE for an own authority")
+                    .hint("the node accepts only TLS: add ?tls=true, and &ca=FILE for a private CA")
             }
             TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(ErrorKind::Data, message),
             TransportError::Config(_) => Self::new(ErrorKind::Usage, message)

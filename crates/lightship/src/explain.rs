@@ -1,4 +1,4 @@
-//! What a query of a node does.
+//! Explains how a node executes a query.
 
 use arrow_array::cast::AsArray;
 use lightship_engine::Explained;
@@ -7,26 +7,26 @@ use lightship_sources::Location;
 
 use crate::{Error, ErrorKind, Result, node};
 
-/// What a node says of a query.
+/// How a node executes a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Explanation {
-    /// A query of a cluster: stages, nodes, and what went between them.
+    /// A query on a cluster: its stages, its nodes, and the data exchanged between them.
     Distributed(Explained),
-    /// A query of a single node: the names of its plans and the plans, in DataFusion's words.
+    /// A query on a single node: the name and text of each DataFusion plan.
     Plans(Vec<(String, String)>),
 }
 
-/// Asks a node what a query does; with `analyze` the query is run, its rows are thrown away, and what was measured is
-/// said as well.
+/// Asks a node how it executes a query. With `analyze` the node runs the query, discards the rows, and
+/// adds what it measured.
 ///
 /// # Errors
-/// For a location that is no node, and when the node refuses the query or is lost.
+/// If the location is not a node, or the node refuses the query or is lost.
 pub async fn explain(location: &Location, sql: &str, analyze: bool) -> Result<Explanation> {
     if !matches!(location, Location::Node { .. } | Location::NodeUnix { .. }) {
-        return Err(Error::usage("only queries of nodes can be explained")
-            .hint("of a database, `lightship fetch URI 'EXPLAIN ...'` shows its own plan"));
+        return Err(Error::usage("only queries on nodes can be explained")
+            .hint("for the plan of a database, run `lightship fetch URI 'EXPLAIN ...'`"));
     }
-    let unexpected = || Error::new(ErrorKind::Internal, "an explanation of other columns");
+    let unexpected = || Error::new(ErrorKind::Internal, "unexpected columns in the explanation");
     let (endpoint, config) = node::endpoint(location)?;
     let mut client = Client::connect_with(&endpoint, &config).await?;
     let verb = if analyze { "explain analyze" } else { "explain" };
@@ -43,8 +43,7 @@ pub async fn explain(location: &Location, sql: &str, analyze: bool) -> Result<Ex
         return Ok(Explanation::Plans(plans));
     };
     let (_, text) = plans.swap_remove(at);
-    let explained = serde_json::from_str(&text).map_err(|error| {
-        Error::new(ErrorKind::Internal, format!("an explanation that can't be read: {error}"))
-    })?;
+    let explained = serde_json::from_str(&text)
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("cannot read the explanation: {error}")))?;
     Ok(Explanation::Distributed(explained))
 }

@@ -1,11 +1,11 @@
-//! Interleaving what several inputs deliver, as it comes.
+//! Interleaves the items of several inputs as they arrive.
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio::task::coop::consume_budget;
 
-/// Delivers one item after another until there are none.
+/// Delivers items one at a time, then `None`.
 pub(crate) trait Input: Send {
     type Item: Send;
     type Error: Send;
@@ -19,10 +19,10 @@ pub(crate) struct Delivered<I: Input> {
     pub(crate) item: Result<Option<I::Item>, I::Error>,
 }
 
-/// Inputs that are all waited for at once. At most one item of each is held here.
+/// Polls several inputs at once, and holds at most one item of each.
 ///
-/// Items come in the order in which they became ready. An input that is put back goes to the end of the
-/// queue: however fast it is, all others that are ready come before its next item.
+/// Items are delivered in the order in which they became ready. An input that is put back goes to the
+/// end of the queue, so every other ready input is served before its next item, however fast it is.
 pub(crate) struct Interleave<'a, I: Input>(FuturesUnordered<BoxFuture<'a, Delivered<I>>>);
 
 impl<'a, I: Input + 'a> Interleave<'a, I> {
@@ -32,15 +32,15 @@ impl<'a, I: Input + 'a> Interleave<'a, I> {
         this
     }
 
-    /// The next item; `None` once no input is waited for.
+    /// The next item; `None` once no input is left.
     pub(crate) async fn next(&mut self) -> Option<Delivered<I>> {
-        // Tokio's sockets and channels return Pending to a task that has run for long. An input that is always
-        // ready would never yield, and the others would seem to have nothing.
+        // Tokio's sockets and channels return Pending to a task that has used up its budget. Without
+        // yielding here, an input that is always ready would keep the others pending forever.
         consume_budget().await;
         self.0.next().await
     }
 
-    /// Waits for the next item of this input too.
+    /// Adds an input, and starts to wait for its next item.
     pub(crate) fn put_back(&mut self, mut input: I) {
         self.0.push(Box::pin(async move {
             let item = input.next().await;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     enum Given {
-        /// So many items, without waiting.
+        /// `left` items, without waiting.
         Ready { name: char, left: usize },
         /// An item for each message.
         Later { name: char, come: mpsc::Receiver<()> },
@@ -80,7 +80,7 @@ mod tests {
         }
     }
 
-    /// The next item; `None` where its input was at its end.
+    /// The next item; `None` if its input has ended.
     async fn take(inputs: &mut Interleave<'_, Given>) -> Option<char> {
         let delivered = inputs.next().await.expect("an item");
         let Ok(given) = delivered.item;
@@ -111,13 +111,13 @@ mod tests {
             three.sort_unstable();
             assert_eq!(three, [Some('a'), Some('b'), Some('c')], "round {round}");
         }
-        // One has come to its end, the others go on.
+        // One input has ended; the others continue.
         let rest = take_many(&mut inputs, 101).await;
         assert_eq!([Some('a'), Some('c'), None].map(|of| count(&rest, of)), [50, 50, 1]);
     }
 
     #[tokio::test]
-    async fn a_slow_input_holds_up_no_other_and_is_next_once_it_is_ready() {
+    async fn a_slow_input_does_not_delay_the_others_and_is_served_once_it_is_ready() {
         let (send, come) = mpsc::channel(1);
         let mut inputs = Interleave::new([
             Given::Later { name: 'l', come },
@@ -128,7 +128,7 @@ mod tests {
             let without = take_many(&mut inputs, 100).await;
             assert_eq!([Some('r'), Some('s')].map(|of| count(&without, of)), [50, 50]);
             send.try_send(()).expect("room");
-            // Those who were ready before it come first, each once; and once more where the task had to pause.
+            // Inputs that were ready earlier come first, once each, and once more if the task had to yield.
             let with = take_many(&mut inputs, 5).await;
             assert_eq!(count(&with, Some('l')), 1, "{with:?}");
         }

@@ -1,7 +1,7 @@
-//! Query results from any place to any place: nodes, databases and files.
+//! Moves query results from any source to any destination: nodes, databases and files.
 //!
-//! [`connect`] opens a place, [`Connection::query`] runs SQL there, and the [`QueryResult`] gives Arrow batches
-//! as they arrive, within a bound of memory:
+//! [`connect`] opens a source, [`Connection::query`] runs SQL there, and the [`QueryResult`] returns
+//! Arrow batches as they arrive, within a memory limit:
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -23,8 +23,8 @@
 //! # }).unwrap();
 //! ```
 //!
-//! [`connect_all`] opens several places, which answer as one. [`copy`] writes a result to a file or a table, all of it or
-//! nothing:
+//! [`connect_all`] opens several sources and combines their rows into one result. [`copy`] writes a
+//! result to a file or a table, either completely or not at all:
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -42,11 +42,12 @@
 //! # }).unwrap();
 //! ```
 //!
-//! [`Options`] and [`Report`] serialise with serde. A result or a future that is dropped before its end cancels the query at
-//! its source.
+//! [`Options`] and [`Report`] serialise with serde. Dropping a result or a future before its end
+//! cancels the query at its source.
 //!
-//! The token for a node is read from `LIGHTSHIP_TOKEN` if the URI has none. The figures of each transfer from a node are
-//! kept in `LIGHTSHIP_PROFILES` or `~/.local/state/lightship/profiles`, and used to plan later transfers.
+//! The token for a node is read from `LIGHTSHIP_TOKEN` if the URI has none. Each transfer from a node
+//! is recorded in `LIGHTSHIP_PROFILES` or `~/.local/state/lightship/profiles`, and later transfers are
+//! planned from these records.
 
 mod columns;
 mod copy;

@@ -1,4 +1,4 @@
-//! Nodes as places: how to reach them, and what earlier transfers showed of the link.
+//! How to reach a node, and what earlier transfers showed about the link to it.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -9,18 +9,19 @@ use lightship_sources::location::Tls;
 
 use crate::{Error, Result};
 
-/// Environment variable with the token for a node.
+/// Environment variable that holds the token for a node.
 const TOKEN_VARIABLE: &str = "LIGHTSHIP_TOKEN";
 
-/// The endpoint of a node, and the settings of its client.
+/// The endpoint of a node, and the client settings for it.
 ///
 /// # Errors
-/// For a location that is no node, an authority that can't be read, or a token that would go to another host in clear.
+/// If the location is not a node, the CA file can't be read, or the token would be sent to another host
+/// unencrypted.
 pub fn endpoint(location: &Location) -> Result<(Endpoint, ClientConfig)> {
     endpoint_as(location, None)
 }
 
-/// As [`endpoint`], with this token, if there is one, instead of that of the URI or the environment.
+/// Like [`endpoint`], but `own`, if given, replaces the token of the URI or the environment.
 ///
 /// # Errors
 /// As [`endpoint`].
@@ -45,9 +46,9 @@ pub fn endpoint_as(location: &Location, own: Option<String>) -> Result<(Endpoint
             };
             let config = config(token.as_ref(), *shared_memory);
             if tls.is_none() && !config.token.is_empty() && !insecure && !is_this_host(host) {
-                return Err(Error::usage(format!("the token would go to {host} in clear")).hint(
-                    "encrypt the connection with ?tls=true, or ?ca=FILE for an own authority; on a network that \
-                     you trust, ?insecure=true sends it all the same",
+                return Err(Error::usage(format!("the token would be sent to {host} unencrypted")).hint(
+                    "encrypt the connection with ?tls=true, or ?ca=FILE for a private CA; on a network that you \
+                     trust, ?insecure=true allows it",
                 ));
             }
             Ok((Endpoint::Tcp { host: host.clone(), port: *port, tls }, config))
@@ -61,11 +62,11 @@ pub fn is_this_host(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What profiles and earlier transfers say of a link and a query. What can't be read, or is in doubt, counts as
-/// unknown: the transfer measures it.
+/// What the profile and earlier transfers say about a link and a query. Unreadable records
+/// and outdated or foreign profiles are ignored; the transfer then measures the link itself.
 pub fn known(name: &str, sql: &str, carrier: &str) -> Known {
     let Ok(profiles) = Profiles::of_user() else { return Known::default() };
-    let unread = |error| tracing::warn!(%error, "going on without what was known of the link");
+    let unread = |error| tracing::warn!(%error, "continuing without earlier measurements of the link");
     let profile = profiles.find(name).map_err(unread).ok().flatten();
     let profile = profile.filter(|profile| profile.doubts(SystemTime::now()).is_empty());
     let mut facts = profiles.facts(name).map_err(unread).unwrap_or_default();
@@ -73,11 +74,12 @@ pub fn known(name: &str, sql: &str, carrier: &str) -> Known {
     Known::of(profile.as_ref(), &facts, sql)
 }
 
-/// Keeps what a transfer took for the next one; a failure to do so is not one of the transfer.
+/// Records a transfer, so that later ones can be planned from it. A failure to record does not fail the
+/// transfer.
 pub(crate) fn keep(name: &str, fact: Fact) {
     if let Ok(profiles) = Profiles::of_user()
         && let Err(error) = profiles.record(name, fact)
     {
-        tracing::warn!(%error, "what this transfer took is not kept");
+        tracing::warn!(%error, "cannot record this transfer");
     }
 }

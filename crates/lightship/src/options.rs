@@ -14,11 +14,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::{Error, Result};
 
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
-/// The least for each place that is asked.
+/// Minimum for each source.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
-/// How a result is read and carried. `None`, the default of every field, is what suits most results; for how rows
-/// travel it is chosen from measurements, before and during the transfer.
+/// How a result is read and carried. Every field defaults to `None`, which suits most results. For the
+/// fields that control the transfer, `None` chooses the value from measurements before and during the
+/// transfer.
 ///
 /// ```
 /// use lightship::{Codec, Options};
@@ -28,34 +29,34 @@ const MEMORY_BYTES_MIN: u64 = 4 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Memory that rows here may take at once, in bytes: by default 64 MiB, and 1 GiB for a query over files,
-    /// which runs here.
+    /// Maximum memory for rows in this process, in bytes. The default is 64 MiB, or 1 GiB for a query
+    /// over files, which runs in this process.
     pub memory_bytes: Option<u64>,
     /// How rows from a node are encoded.
     #[serde(with = "text")]
     pub codec: Option<Codec>,
-    /// F: rows of a batch. More need more memory, fewer cost round trips.
+    /// F: rows per batch. More rows need more memory; fewer cost more round trips.
     pub batch_rows: Option<u32>,
-    /// M: bytes of a message from a node.
+    /// M: bytes per message from a node.
     pub message_bytes: Option<u32>,
-    /// The largest message from a node, for a row that fits no other.
+    /// The largest message from a node, for a single row larger than M.
     pub message_bytes_max: Option<u32>,
-    /// W: batches on their way from a node at once.
+    /// W: batches in flight from a node.
     pub window_batches: Option<u32>,
     /// Connections to a database or node that carry one result.
     pub streams: Option<NonZeroU32>,
-    /// What PostgreSQL's numbers of no stated precision become.
+    /// The type for PostgreSQL's `numeric` without a declared precision.
     #[serde(with = "text")]
     pub numeric: Option<NumericRule>,
-    /// What becomes of PostgreSQL's infinite dates, timestamps, intervals and decimals.
+    /// How to handle PostgreSQL's infinite dates, timestamps, intervals and decimals.
     #[serde(with = "text")]
     pub infinite: Option<InfiniteRule>,
-    /// What becomes of a second column of one name.
+    /// How to handle columns with the same name.
     #[serde(with = "text")]
     pub duplicate_columns: Option<DuplicateColumns>,
 }
 
-/// What the options come to for one of several places.
+/// The options for one source, with its share of the memory.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaceOptions {
     pub(crate) transfer: lightship_session::Options,
@@ -65,17 +66,18 @@ pub(crate) struct PlaceOptions {
 }
 
 impl Options {
-    /// Memory for the rows of all places together.
+    /// Memory for the rows of all sources together.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.unwrap_or(MEMORY_BYTES_DEFAULT)
     }
 
-    /// Whether no rule for the values of a database was given.
+    /// Whether the options leave all rules for database values at their defaults.
     pub(crate) fn has_default_values(&self) -> bool {
         self.numeric.is_none() && self.infinite.is_none()
     }
 
-    /// The rule for values of a database. `numeric` is the one for numbers of no stated precision if none was given.
+    /// The rules for database values. `numeric` applies if the options have no rule for `numeric`
+    /// without a declared precision.
     pub fn read_options(&self, numeric: NumericRule) -> ReadOptions {
         ReadOptions {
             numeric: self.numeric.unwrap_or(numeric),
@@ -84,31 +86,32 @@ impl Options {
         }
     }
 
-    /// The options for each of this many places, with its share of the memory.
+    /// The options for each of `places` sources, with its share of the memory.
     pub(crate) fn of_place(&self, places: usize) -> Result<PlaceOptions> {
         let memory = self.memory_bytes() / places.max(1) as u64;
         if memory < MEMORY_BYTES_MIN {
             return Err(match places {
-                ..=1 => Error::usage("--memory: less than 4MiB is too little for anything"),
+                ..=1 => Error::usage("--memory must be at least 4MiB"),
                 _ => Error::usage(format!(
-                    "--memory: {} bytes are too little for {places} places, each of which needs 4MiB",
+                    "--memory must be at least 4MiB for each of the {places} sources, but is {} bytes in all",
                     self.memory_bytes()
                 ))
-                .hint(format!("--memory {}MiB, or fewer places", 4 * places)),
+                .hint(format!("use --memory {}MiB, or fewer sources", 4 * places)),
             });
         }
         let mut read = self.read_options(NumericRule::RESULT);
-        // Places that are read at once keep the processors busy between them.
+        // Sources are read in parallel, so together they keep the processors busy.
         let streams = NonZeroUsize::new(read.streams.get() / places.max(1)).unwrap_or(NonZeroUsize::MIN);
         let given = self.streams.and_then(|streams| NonZeroUsize::try_from(streams).ok());
         read.streams = given.unwrap_or(streams);
         if let Some(rows) = self.batch_rows {
             read.batch_rows = (rows as usize).max(1);
         }
-        // Each stream has a batch in the making and one waiting, the writer more.
+        // Each stream fills one batch and has one waiting; the writer holds more.
         let batches = 2 * read.streams.get() as u64 + writers::batches_at_once(Format::Csv) as u64;
         read.batch_bytes = read.batch_bytes.min(usize::try_from(memory / 2 / batches).unwrap_or(usize::MAX));
-        // While it arrives and is put into its column each of both has up to twice its bytes.
+        // While a row arrives and is appended to its column, its buffer and the column can each take
+        // twice its bytes.
         read.row_bytes_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
         Ok(PlaceOptions {
             transfer: lightship_session::Options {
@@ -131,7 +134,7 @@ impl Options {
     }
 }
 
-/// Values that are written as a text, `auto` for none.
+/// Serialises values as text, and reads `auto` as `None`.
 mod text {
     use super::{Deserialize, Deserializer, Display, FromStr, Serializer};
 
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_written_and_read() {
+    fn options_survive_a_round_trip_through_json() {
         let options = Options {
             memory_bytes: Some(1 << 20),
             codec: Some(Codec::LightZstd),
@@ -189,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn places_share_the_memory() {
+    fn sources_share_the_memory() {
         let of = |memory_bytes, places| Options { memory_bytes, ..Options::default() }.of_place(places);
         assert_eq!(of(None, 1).unwrap().transfer.memory, Memory(32 << 20));
         assert_eq!(of(Some(64 << 20), 4).unwrap().read.row_bytes_max, 4 << 20);
         let error = of(Some(8 << 20), 3).unwrap_err();
-        assert!(error.message.contains("3 places") && error.hint.is_some_and(|hint| hint.contains("12MiB")));
+        assert!(error.message.contains("3 sources") && error.hint.is_some_and(|hint| hint.contains("12MiB")));
     }
 }

@@ -1,4 +1,4 @@
-//! A place that has been opened, and its result.
+//! An opened source, and its result.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,9 +17,9 @@ use crate::options::PlaceOptions;
 use crate::report::Delivery;
 use crate::{Error, ErrorKind, Result, columns, node};
 
-/// A place that has been opened.
+/// An opened source.
 pub(crate) struct Origin {
-    /// As the user and profiles name it, without password.
+    /// As it appears in profiles and messages, without the password.
     uri: String,
     opened: Opened,
 }
@@ -52,7 +52,7 @@ impl Origin {
         &self.uri
     }
 
-    /// Runs a query. `number` is that of the place, in the order in which they were named.
+    /// Runs a query. `number` is the position of this source among those given, from 0.
     pub(crate) async fn query(
         &mut self,
         number: usize,
@@ -85,13 +85,13 @@ impl Origin {
     }
 }
 
-/// The result of a query at one place, while it arrives.
+/// The result of a query at one source, while it arrives.
 pub(crate) struct OriginResult<'a> {
     rows: Rows<'a>,
-    /// The rest of the latest batch.
+    /// The part of the latest batch that was not yet returned.
     waiting: Option<Slices>,
     row_bytes_max: u64,
-    /// The columns of all places together, where they are not those of this one.
+    /// The common columns of all sources, if they differ from those of this one.
     cast_to: Option<SchemaRef>,
     began: Instant,
     delivery: Delivery,
@@ -120,15 +120,15 @@ impl OriginResult<'_> {
         }
     }
 
-    /// From now on batches have these columns.
+    /// Casts all later batches to these columns.
     pub(crate) fn cast_to(&mut self, schema: &SchemaRef) {
         self.cast_to = Some(schema.clone()).filter(|schema| *schema != self.schema());
     }
 
-    /// The offer of the source to leave the rows undecoded.
+    /// Takes the source's offer to pass rows on undecoded.
     pub(crate) fn tuples(&mut self) -> Option<Tuples> {
         match &mut self.rows {
-            // What is cast has to be decoded.
+            // Rows must be decoded to be cast.
             Rows::Database(rows) if self.cast_to.is_none() => rows.tuples.take(),
             _ => None,
         }
@@ -172,7 +172,7 @@ impl OriginResult<'_> {
 }
 
 impl Input for OriginResult<'_> {
-    /// A batch, and its bytes as they came.
+    /// A batch, and its bytes before it was cast.
     type Item = (RecordBatch, u64);
     type Error = Error;
 
@@ -181,20 +181,20 @@ impl Input for OriginResult<'_> {
     }
 }
 
-/// Opens a database, with no more connections to its server than the limits allow.
+/// Opens a database with no more connections to its server than the limits allow.
 ///
 /// # Errors
-/// For a location that is no database, and when it can't be opened.
+/// If the location is not a database, or can't be opened.
 pub async fn open_database(location: &Location, limits: &ConnectionLimits) -> Result<Box<dyn Source>> {
     lightship_sources::open(location, limits).await.map_err(|error| match location {
-        // A file that can't be opened has nothing to do with the network.
+        // A file that can't be opened is not a network error.
         Location::Sqlite(_) => Error { kind: ErrorKind::Source, ..Error::from(error) },
         _ => error.into(),
     })
 }
 
-/// The name under which SQL finds a file or folder: its own, without extension,
-/// in lower case, what SQL has no letters for replaced.
+/// The table name of a file or folder in SQL: its file name without the extension, in lower case, with
+/// `_` in place of characters that are neither letters nor digits.
 pub fn table_name(path: &Path) -> String {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let stem = full.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a result came to.
+//! The report of a query or copy.
 
 use lightship_session::{CodecReport, PlanReport, Report as Transferred, Retune, Stages};
 use serde::Serialize;
@@ -8,86 +8,86 @@ use serde::Serialize;
 pub struct Report {
     /// Rows that arrived.
     pub rows: u64,
-    /// Their bytes as Arrow buffers.
+    /// Bytes of the rows as Arrow buffers.
     pub bytes_arrow: u64,
-    /// Bytes on the wire from nodes; `None` where no node was asked.
+    /// Bytes on the wire from nodes; `None` if no source is a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_wire: Option<u64>,
     /// Bytes that the destination wrote.
     pub bytes_written: u64,
-    /// From the query to the last row.
+    /// Time from the query to the last row; of a copy, to the end of the destination's work.
     pub seconds: f64,
-    /// Rows by these seconds.
+    /// `rows` divided by `seconds`.
     pub rows_per_second: f64,
     /// The plan of the transfer from a single node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
-    /// What carried the rows from nodes, if it was the same for all: `tcp`, `unix` or `shared memory`.
+    /// The carrier of the rows from nodes, if it was the same for all: `tcp`, `unix` or `shared memory`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
     /// Messages from nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
-    /// Messages that came over connections beside the first.
+    /// Messages from nodes over additional connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_joined: Option<u64>,
-    /// Where the time went; stages of several nodes are added up.
+    /// Time spent in each stage, summed over all nodes.
     pub stages: Stages,
-    /// What travelled in which codec.
+    /// Messages and bytes for each codec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub codecs: Vec<CodecReport>,
     /// Changes of the plan during the transfer from a single node.
     pub retunes: Vec<Retune>,
-    /// The places that were asked, in their order.
+    /// The sources, in the order given.
     pub sources: Vec<SourceReport>,
-    /// The most memory this process has had resident.
+    /// Peak resident memory of this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// What one place delivered.
+/// What one source delivered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SourceReport {
-    /// Without password or token.
+    /// The source, without password or token.
     pub uri: String,
-    /// Its rows.
+    /// Rows that arrived from it.
     pub rows: u64,
-    /// As they came, before they were cast to the columns of all places.
+    /// Bytes of the rows as Arrow buffers, before they were cast to the common columns.
     pub bytes_arrow: u64,
     /// Bytes on the wire from a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_wire: Option<u64>,
-    /// From the query to its last row.
+    /// Time from the query to its last row.
     pub seconds: f64,
-    /// What carried the rows from a node.
+    /// The carrier of the rows from a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// The plan of one node among others; of a single one it is in [`Report::plan`].
+    /// The plan for this node, if there are several sources. For a single source it is in [`Report::plan`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
-    /// Its changes, likewise.
+    /// Changes of that plan during the transfer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub retunes: Vec<Retune>,
 }
 
-/// What one place delivered, as it is counted.
+/// Running totals for one source.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
-    /// Of the place, in the order in which they were named.
+    /// Position among the sources given, from 0.
     pub(crate) number: usize,
-    /// The place.
+    /// The source, without password or token.
     pub(crate) uri: String,
     pub(crate) rows: u64,
-    /// As the rows came, before they were cast to the columns of all places.
+    /// Bytes of the rows as Arrow buffers, before they were cast to the common columns.
     pub(crate) bytes_arrow: u64,
-    /// From the query to the last row.
+    /// Time from the query to the last row.
     pub(crate) seconds: f64,
-    /// What a node's transfer has to say beyond that.
+    /// The report of a node's transfer, once it has ended.
     pub(crate) node: Option<Transferred>,
 }
 
 impl Report {
-    /// Of `places`, as far as they have delivered, in their order.
+    /// A report on `places` sources. `deliveries` holds those that have finished, in the order given.
     pub(crate) fn new(
         deliveries: &[Delivery],
         places: usize,
@@ -99,7 +99,7 @@ impl Report {
         let sum = |of: fn(&Transferred) -> u64| nodes().map(of).reduce(|all, one| all + one);
         let rows = deliveries.iter().map(|delivery| delivery.rows).sum();
         let carrier = nodes().next().map(|node| node.carrier);
-        // Of several plans none is that of the whole.
+        // Several nodes have several plans; no single one describes the whole transfer.
         let only = if places == 1 { nodes().next() } else { None };
         Self {
             rows,
@@ -128,7 +128,7 @@ impl Report {
 }
 
 impl SourceReport {
-    /// `planned`: with its plan, where that is not said of the whole.
+    /// `planned`: include the plan, because the [`Report`] as a whole has none.
     fn new(delivery: &Delivery, planned: bool) -> Self {
         let node = delivery.node.as_ref();
         let of_plan = node.filter(|_| planned);
@@ -160,7 +160,7 @@ fn sum_by_codec<'a>(reports: impl Iterator<Item = &'a CodecReport>) -> Vec<Codec
     all
 }
 
-/// The most memory this process has had resident, in bytes; `None` where the system doesn't say.
+/// Peak resident memory of this process in bytes; `None` if the system does not report it.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

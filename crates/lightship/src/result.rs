@@ -1,4 +1,4 @@
-//! Opened places, and their results as one: UNION ALL.
+//! Opened sources, and their results combined into one (UNION ALL).
 
 use std::time::{Duration, Instant};
 
@@ -15,35 +15,35 @@ use crate::origin::{Origin, OriginResult};
 use crate::report::{Delivery, Report};
 use crate::{Error, Result, columns, node};
 
-/// Opens a place: a node, a database, a file or a folder.
+/// Opens a source: a node, a database, a file or a folder.
 ///
 /// # Errors
-/// When it can't be reached, refuses the login, or holds nothing that can be read.
+/// If it can't be reached, refuses the login, or contains nothing readable.
 pub async fn connect(location: &Location, options: &Options) -> Result<Connection> {
     connect_all(std::slice::from_ref(location), options).await
 }
 
-/// Opens several places at once, which answer as one.
+/// Opens several sources at once, whose rows are combined into one result.
 ///
 /// # Errors
-/// As [`connect`], with the place in [`Error::place`]; when there is no place.
+/// As [`connect`], with the source in [`Error::place`]; also if `locations` is empty.
 pub async fn connect_all(locations: &[Location], options: &Options) -> Result<Connection> {
     Connection::open(locations, options, false).await
 }
 
-/// One or several places that have been opened.
+/// One or several opened sources.
 pub struct Connection {
-    /// In the order in which they were named.
+    /// In the order given.
     origins: Vec<Origin>,
     options: Options,
     place_options: PlaceOptions,
 }
 
 impl Connection {
-    /// `tuples`: whether rows may stay undecoded.
+    /// `tuples`: whether rows may be passed on undecoded.
     pub(crate) async fn open(locations: &[Location], options: &Options, tuples: bool) -> Result<Self> {
         if locations.is_empty() {
-            return Err(Error::usage("no place was given"));
+            return Err(Error::usage("no source was given"));
         }
         let mut place_options = options.of_place(locations.len())?;
         place_options.read.tuples = tuples;
@@ -55,14 +55,14 @@ impl Connection {
         Ok(Self { origins, options: *options, place_options })
     }
 
-    /// Runs a query at all places at once. Each has to return columns of the same names, and of types that one
-    /// type can hold without loss.
+    /// Runs a query at all sources at once. All must return columns with the same names, and with types
+    /// that have a common type that holds all values without loss.
     ///
-    /// Rows of one place keep their order; rows of different places are interleaved as they arrive. Dropping the result
-    /// cancels the query at all places.
+    /// Rows interleave as they arrive; order is kept only within one source. Dropping the result
+    /// cancels the query at all sources.
     ///
     /// # Errors
-    /// When a place refuses the query or is lost, or the columns don't fit.
+    /// If a source refuses the query or is lost, or the columns differ too much.
     pub async fn query(&mut self, sql: &str) -> Result<QueryResult<'_>> {
         let began = Instant::now();
         let places = self.origins.len();
@@ -77,7 +77,7 @@ impl Connection {
         let schema = columns::unite(&schemas)?;
         let schema = self.options.duplicate_columns.unwrap_or_default().apply(&schema);
         results.iter_mut().for_each(|result| result.cast_to(&schema));
-        // Where one place can't say, nobody can.
+        // The total is known only if every source has an estimate.
         let estimates = results.iter().map(OriginResult::rows_estimate);
         let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
         let tuples = if let [only] = &mut results[..] { only.tuples() } else { None };
@@ -107,7 +107,7 @@ pub struct QueryResult<'a> {
     rows_estimate: Option<u64>,
     tuples: Option<Tuples>,
     inputs: Interleave<'a, OriginResult<'a>>,
-    /// The error that it ended with.
+    /// The error that ended the result.
     failed: Option<Error>,
     places: usize,
     began: Instant,
@@ -123,26 +123,26 @@ impl<'a> QueryResult<'a> {
         &self.schema
     }
 
-    /// The number of rows that the places expect, where all of them can say.
+    /// The estimated number of rows, if every source has an estimate.
     pub fn rows_estimate(&self) -> Option<u64> {
         self.rows_estimate
     }
 
-    /// The offer to leave the rows undecoded.
+    /// Takes the source's offer to pass rows on undecoded.
     pub(crate) fn take_tuples(&mut self) -> Option<Tuples> {
         self.tuples.take()
     }
 
-    /// The next batch; `None` once all rows of all places have arrived.
+    /// The next batch; `None` once all rows of all sources have arrived.
     ///
     /// # Errors
-    /// The first error of a place, which cancels the query at the others and is returned by every call after it:
-    /// never a short result.
+    /// The first error of a source. It cancels the query at the others, and every later call returns it
+    /// again, so a result is never silently short.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         Ok(self.next_counted().await?.map(|(batch, _)| batch))
     }
 
-    /// The next batch, and its bytes as they arrived.
+    /// The next batch, and its bytes before it was cast.
     pub(crate) async fn next_counted(&mut self) -> Result<Option<(RecordBatch, u64)>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -170,7 +170,7 @@ impl<'a> QueryResult<'a> {
                 Err(error) => {
                     let error = placed(error, input.uri(), self.places).after(self.rows);
                     drop(input);
-                    // The queries of other places are cancelled.
+                    // Dropping the other inputs cancels their queries.
                     self.inputs = Interleave::new([]);
                     return Err(self.failed.insert(error).clone());
                 }
@@ -183,25 +183,25 @@ impl<'a> QueryResult<'a> {
         stream::try_unfold(self, async |mut this| Ok(this.next().await?.map(|batch| (batch, this))))
     }
 
-    /// Keeps what the transfers from nodes took, for the plans of those to come.
+    /// Records the transfers from nodes, so that later ones can be planned from them.
     fn end(&mut self) {
         self.ended = Some(self.began.elapsed());
         for Delivery { uri, node, .. } in &self.deliveries {
             if let Some(transferred) = node {
                 let fact = Fact::of(&self.sql, &self.transfer, transferred);
-                // How fast one among others was says little of its link.
+                // The speed of one source among several says little about its link.
                 node::keep(uri, Fact { ours: fact.ours && self.places == 1, ..fact });
             }
         }
     }
 
-    /// What was planned and what happened. A place is counted once all of its rows have arrived, so the report is
-    /// complete when [`Self::next`] has returned `None`.
+    /// What was planned and what happened. A source is included once all of its rows have arrived, so
+    /// the report is complete once [`Self::next`] has returned `None`.
     pub fn report(&self) -> Report {
         self.report_of(self.ended.unwrap_or_else(|| self.began.elapsed()), 0)
     }
 
-    /// With what the destination wrote, until now.
+    /// The report up to now, with the bytes that the destination wrote.
     pub(crate) fn report_written(&self, bytes_written: u64) -> Report {
         self.report_of(self.began.elapsed(), bytes_written)
     }
@@ -212,7 +212,7 @@ impl<'a> QueryResult<'a> {
     }
 }
 
-/// The place of an error, where there are several.
+/// Adds the source to an error, if there are several.
 fn placed(error: Error, place: &str, places: usize) -> Error {
     if places > 1 { error.at(place) } else { error }
 }

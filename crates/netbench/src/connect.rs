@@ -1,4 +1,4 @@
-//! Connections of a client: made, a message there and back, bytes without end.
+//! Connections of a client, for pings (one message at a time, echoed) and floods (messages without answers).
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,23 +13,23 @@ use crate::connection::{BUFFER_BYTES, buffer};
 use crate::error::Fault;
 use crate::wire::{ANSWER_BYTES, Header, Mode, READING_BYTES, Reading, TALLY_BYTES, Tally, parse_answer};
 
-/// A connection that is not made by then is not made.
+/// Timeout for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A message that is not answered by then is lost. Long: thousands of large ones share a link.
+/// Timeout for an answer. Long, because thousands of large messages may share a link.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Connections that are being made at once: more than fit a server's backlog would wait for the
-/// system to try again.
+/// Connections opened concurrently. More than fit into a server's backlog would have to wait for the
+/// system to retry.
 const AT_ONCE: usize = 64;
 
-/// A connection that the server has taken.
+/// A connection that the server has accepted.
 #[derive(Debug)]
 pub(crate) struct Opened {
     stream: TcpStream,
-    /// Of a control connection.
+    /// The run that a control connection has started.
     pub(crate) run: u64,
 }
 
-/// Waits, and gives up.
+/// Waits for `work`, at most [`PATIENCE`].
 async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, Fault> {
     match timeout(PATIENCE, work).await {
         Ok(done) => done.map_err(Fault::Broke),
@@ -38,7 +38,7 @@ async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, Faul
 }
 
 impl Opened {
-    /// Connects, and waits until the server agrees.
+    /// Connects, and waits until the server accepts the header.
     pub(crate) async fn to(
         address: SocketAddr,
         mode: Mode,
@@ -62,7 +62,8 @@ impl Opened {
         timeout(CONNECT_TIMEOUT, agreed).await.unwrap_or(Err(Fault::NoAnswer(CONNECT_TIMEOUT)))
     }
 
-    /// Makes many, each for a run, some at a time; each answer stands in its place.
+    /// Opens many connections, each to an address for a run, [`AT_ONCE`] at a time. The results are in
+    /// the order of `wanted`.
     pub(crate) async fn all(
         wanted: Vec<(SocketAddr, u64)>,
         mode: Mode,
@@ -73,22 +74,23 @@ impl Opened {
         stream::iter(wanted).map(open).buffered(AT_ONCE).collect().await
     }
 
-    /// As one over which messages go there and back.
+    /// Turns it into a connection for pings.
     pub(crate) fn pinging(self, message_bytes: u32) -> Pinging {
         Pinging { stream: self.stream, buffer: buffer(message_bytes), message_bytes, number: 0 }
     }
 
-    /// As one over which messages go without end.
+    /// Turns it into a connection for a flood of messages.
     pub(crate) fn flooding(self, message_bytes: u32) -> Flooding {
         Flooding { stream: self.stream, buffer: buffer(message_bytes), message_bytes, sent: 0 }
     }
 
-    /// Closes it, and waits until the server has let go of it: the next ones have its place.
+    /// Closes it, and waits until the server has closed it too, so that the next connection can take
+    /// its place.
     pub(crate) async fn close(mut self) {
         close(&mut self.stream).await;
     }
 
-    /// Asks how far a run has come.
+    /// Asks the server for the progress of a run.
     pub(crate) async fn reading(&mut self, asked: u8) -> Result<Reading, Fault> {
         patient(async {
             self.stream.write_all(&[asked]).await?;
@@ -107,11 +109,11 @@ async fn close(stream: &mut TcpStream) {
         while stream.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // Whether it ends well is no matter any more.
+    // Errors don't matter any more.
     let _ = timeout(CONNECT_TIMEOUT, closed).await;
 }
 
-/// One message at a time.
+/// A connection with one message at a time, which the server echoes.
 pub(crate) struct Pinging {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -125,11 +127,11 @@ impl Pinging {
         close(&mut self.stream).await;
     }
 
-    /// Sends a message, and waits until all of the answer is there.
+    /// Sends a message, and waits for the whole answer.
     pub(crate) async fn ping(&mut self) -> Result<(), Fault> {
         self.number += 1;
         let number = self.number.to_le_bytes();
-        // Of a message that is smaller, as much as it holds.
+        // A message smaller than the number is marked with as many bytes as it has.
         let marked = number.len().min(self.buffer.len());
         self.buffer[..marked].copy_from_slice(&number[..marked]);
         let (size, buffer, stream) = (self.message_bytes as usize, &mut self.buffer, &mut self.stream);
@@ -156,12 +158,12 @@ impl Pinging {
     }
 }
 
-/// Messages without an answer.
+/// A connection with messages that get no answer.
 pub(crate) struct Flooding {
     stream: TcpStream,
     buffer: Vec<u8>,
     message_bytes: u32,
-    /// Bytes.
+    /// Bytes sent.
     sent: u64,
 }
 
@@ -190,7 +192,7 @@ impl Flooding {
         }
     }
 
-    /// Ends, and compares what arrived with what was sent. Answers what arrived.
+    /// Ends the flood, and checks that the server received as much as was sent. Returns what it received.
     pub(crate) async fn settle(mut self) -> Result<Tally, Fault> {
         let tally = patient(async {
             self.stream.shutdown().await?;

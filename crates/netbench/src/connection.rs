@@ -1,4 +1,4 @@
-//! One connection of a server, from its header to its end.
+//! Serves one connection, from its header to its end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,22 +15,22 @@ use crate::wire::{
     Answer, BEGIN, END, HEADER_BYTES, Header, HeaderError, Mode, Reading, Refusal, Tally, answer_to_bytes,
 };
 
-/// Of a connection, at both ends: what is read or written at once, at most. After so many bytes the
-/// others have their turn: among thousands of connections one would wait for seconds otherwise.
+/// The most bytes that either end reads or writes at once. After this many bytes a task yields to the
+/// others; otherwise one of thousands of connections could wait for seconds.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
-/// A run is quiet while it is measured: longer than any measurement.
+/// The idle timeout of a control connection. It is silent during a measurement, so this is longer than any.
 const RUN_IDLE: Duration = Duration::from_secs(1200);
-/// A peer that vanished is noticed by these.
+/// The interval of TCP keep-alive probes, which detect a vanished peer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Why a connection ended before its time.
+/// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    #[error("what came is no header of ours")]
+    #[error("not a netbench header")]
     Foreign,
     #[error("refused: {0}")]
     Refused(Refusal),
-    #[error("nothing came or went for too long")]
+    #[error("idle timeout")]
     Idle,
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -42,12 +42,12 @@ impl From<tokio::time::error::Elapsed> for Ended {
     }
 }
 
-/// A buffer for messages of a size.
+/// A buffer for messages of the given size.
 pub(crate) fn buffer(message_bytes: u32) -> Vec<u8> {
     vec![0; BUFFER_BYTES.min(message_bytes as usize)]
 }
 
-/// Serves a connection to its end; tells one that is not admitted that there are too many.
+/// Serves a connection to its end. A connection that is not admitted is refused as [`Refusal::Full`].
 pub(crate) async fn serve(stream: &mut TcpStream, shared: &Shared, is_admitted: bool) -> Result<(), Ended> {
     let header = match header(stream, shared).await {
         Ok(_) if !is_admitted => Err(Ended::Refused(Refusal::Full)),
@@ -100,13 +100,13 @@ async fn dispatch(stream: &mut TcpStream, shared: &Shared, header: Header) -> Re
     }
 }
 
-/// Answers each message, once it is there, with one as large that begins as it did.
+/// Answers each whole message with one of the same size and the same beginning.
 async fn echo(stream: &mut TcpStream, shared: &Shared, message_bytes: u32) -> Result<(), Ended> {
     let (mut buffer, size, idle) = (buffer(message_bytes), message_bytes as usize, shared.config.idle);
     loop {
         let mut read = 0;
         while read < size {
-            // What does not fit goes over what came before, but for the beginning.
+            // Bytes that don't fit into the buffer overwrite its second half; the beginning stays.
             let from = if read < buffer.len() { read } else { buffer.len() / 2 };
             let most = (size - read).min(buffer.len() - from);
             let count = timeout(idle, stream.read(&mut buffer[from..from + most])).await??;
@@ -126,14 +126,14 @@ async fn echo(stream: &mut TcpStream, shared: &Shared, message_bytes: u32) -> Re
     }
 }
 
-/// Takes messages until there are no more, and says what came.
+/// Receives messages until the client shuts down, then answers with a tally.
 async fn swallow(
     stream: &mut TcpStream,
     shared: &Shared,
     message_bytes: u32,
     run_bytes: &AtomicU64,
 ) -> Result<(), Ended> {
-    // However small messages are, many are read at once: it is the sender that writes each.
+    // Small messages are read many at a time; only the sender handles each one separately.
     let mut buffer = vec![0; BUFFER_BYTES];
     let (mut bytes, mut turn) = (0, 0);
     loop {
@@ -155,7 +155,7 @@ async fn swallow(
     Ok(())
 }
 
-/// Says how far a run has come when it is asked, and how busy this host is in between.
+/// Answers requests for the progress of a run, and samples processor use between them.
 async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     SockRef::from(&*stream).set_tcp_keepalive(&keepalive)?;

@@ -1,4 +1,4 @@
-//! How busy the processors are: of this process, and of the whole host.
+//! Processor use of this process and of the whole host.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,39 +11,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::median;
 
-/// Between two samples.
+/// The interval between two samples.
 pub(crate) const EVERY: Duration = Duration::from_millis(100);
-/// A percentage spans so many samples: the kernel counts in ticks of 10 ms, which would be a
-/// tenth of one.
+/// The number of intervals that a percentage spans. The kernel counts in ticks of 10 ms, a tenth of a single
+/// interval.
 const SPAN: usize = 5;
-/// `USER_HZ`, in which Linux counts for programs whatever the kernel's own tick is.
+/// `USER_HZ`, the unit in which Linux reports times to programs, whatever the kernel's own tick is.
 const TICKS_PER_SECOND: u64 = 100;
-/// Of a host with thousands of processors and interrupts.
+/// Enough for a host with thousands of processors and interrupts.
 const TEXT_MAX: usize = 4 << 20;
-/// Samples are not kept without end; so many are more than the longest phase has.
+/// The maximum number of samples, more than the longest phase has.
 const SAMPLES_MAX: usize = 10_000;
 
-/// Medians over what was sampled while bytes flowed.
+/// Medians of the samples taken during a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Of the process, in percent of one core: 200 where it keeps two busy. Nothing where the
-    /// system doesn't say.
+    /// Use by the process, in percent of one core: 200 if it keeps two cores busy. `None` if the
+    /// system does not report it.
     pub process_percent: Option<f64>,
-    /// Of the host, in percent of all its cores, from 0 to 100.
+    /// Use of the host, in percent of all its cores, from 0 to 100.
     pub system_percent: Option<f64>,
 }
 
-/// What has been used so far.
+/// Processor time used so far.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     at: Instant,
     process_ticks: Option<u64>,
-    /// Busy, and all, of all cores.
+    /// Busy and total ticks of all cores.
     system_ticks: Option<(u64, u64)>,
 }
 
-/// Where the system says how busy it is. Opened early: later, connections may have taken the last
-/// file that this process may open.
+/// The files in which the system reports processor time. Open them early: later, connections may have used
+/// up the limit of open files.
 #[derive(Debug)]
 pub(crate) struct Meter {
     process: Option<File>,
@@ -79,7 +79,7 @@ impl Meter {
     }
 }
 
-/// All of a file of the system, from its beginning; several may read it at once.
+/// Reads a system file from its beginning. Several threads may do so at once.
 fn text(file: &File) -> Option<Vec<u8>> {
     let mut text = vec![0; 16 << 10];
     let mut read = 0;
@@ -96,7 +96,7 @@ fn text(file: &File) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Samples taken while something is measured.
+/// Samples taken during a measurement.
 #[derive(Debug)]
 pub(crate) struct Sampler<'a> {
     meter: &'a Meter,
@@ -104,19 +104,19 @@ pub(crate) struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    /// Begins with a first sample.
+    /// Takes the first sample.
     pub(crate) fn start(meter: &'a Meter) -> Self {
         Self { meter, samples: vec![meter.used()] }
     }
 
-    /// Takes one more.
+    /// Takes another sample.
     pub(crate) fn sample(&mut self) {
         if self.samples.len() < SAMPLES_MAX {
             self.samples.push(self.meter.used());
         }
     }
 
-    /// The medians, with a last sample.
+    /// Takes the last sample and returns the medians.
     pub(crate) fn finish(mut self) -> Cpu {
         self.sample();
         summarise(&self.samples)
@@ -140,15 +140,15 @@ fn process(from: &Used, to: &Used) -> Option<f64> {
 
 fn system(from: &Used, to: &Used) -> Option<f64> {
     let ((busy_from, all_from), (busy_to, all_to)) = (from.system_ticks?, to.system_ticks?);
-    // Idle time that the kernel corrects may run backwards.
+    // The kernel may correct idle time downwards.
     let (busy, all) = (busy_to.saturating_sub(busy_from), all_to.checked_sub(all_from)?);
     (all > 0).then(|| (busy as f64 / all as f64 * 100.0).min(100.0))
 }
 
-/// Files that this process may have open, sockets among them; nothing where there is no limit, or
-/// the system doesn't say.
+/// The number of files, including sockets, that this process may have open. `None` if there is no limit
+/// or it is unknown.
 pub fn open_files_max() -> Option<u64> {
-    // Asked once: of a process that has them all open, it can't be asked any more.
+    // Read once, because a process that has reached the limit can't read it any more.
     static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
     *LIMIT.get_or_init(|| parse_limit(&std::fs::read("/proc/self/limits").ok()?))
 }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn percentages_are_of_one_core_and_of_all() {
         let began = Instant::now();
-        // One and a half cores of two, then nothing.
+        // The process uses one and a half cores.
         let busy = [used(began, 0, 100, (0, 0)), used(began, 1000, 250, (160, 200))];
         assert_eq!(summarise(&busy), Cpu { process_percent: Some(150.0), system_percent: Some(80.0) });
         assert_eq!(summarise(&busy[..1]), Cpu::default());
@@ -180,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_more_or_less_does_not_show() {
+    fn percentages_tolerate_late_ticks() {
         let began = Instant::now();
-        // Half a core, in ticks that come late by turns.
+        // Half a core; every other sample is a tick ahead.
         let samples: Vec<_> =
             (0..20).map(|n| used(began, n * 100, n * 5 + n % 2, (n * 10, n * 20))).collect();
         let cpu = summarise(&samples);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_says_what_it_uses() {
+    fn this_host_reports_its_use() {
         let meter = Meter::open();
         let mut sampler = Sampler::start(&meter);
         sampler.sample();

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the benchmark.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,83 +7,83 @@ use std::time::Duration;
 use crate::cpu::open_files_max;
 use crate::wire::Refusal;
 
-/// Values of a grid that can't be read.
+/// Why the values of a grid are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GridError {
-    /// There is none.
-    #[error("no value in it")]
+    /// There is no value.
+    #[error("expected at least one value")]
     Empty,
-    /// One is no value.
+    /// A value can't be parsed.
     #[error("`{text}`: {why}")]
     Value {
-        /// What was written.
+        /// The text of the value.
         text: String,
         /// What is wrong with it.
         why: String,
     },
-    /// One is too small or too large.
-    #[error("`{text}`: from 1 to {most}")]
+    /// A value is too small or too large.
+    #[error("`{text}`: expected 1 to {most}")]
     Outside {
-        /// What was written.
+        /// The text of the value.
         text: String,
-        /// Largest value.
+        /// The maximum.
         most: u32,
     },
     /// A range ends before it begins.
-    #[error("`{text}`: the smaller one goes first")]
+    #[error("`{text}`: the smaller value must come first")]
     Backwards {
-        /// What was written.
+        /// The text of the range.
         text: String,
     },
-    /// More than anyone waits for.
+    /// There are too many values.
     #[error("more than {most} values")]
     TooMany {
-        /// So many are taken.
+        /// The maximum.
         most: usize,
     },
 }
 
-/// A host that can't be read.
+/// An invalid host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no HOST[:PORT]")]
+#[error("`{text}`: expected HOST[:PORT]")]
 pub struct HostError {
-    /// What was written.
+    /// The text of the host.
     pub(crate) text: String,
 }
 
-/// What became of a connection that failed.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The name of the host has no address.
     #[error("no such host: {0}")]
     Resolve(#[source] io::Error),
-    /// It could not be made.
+    /// It could not be opened.
     #[error("can't connect: {}", said(.0))]
     Connect(#[source] io::Error),
-    /// Nobody answered.
+    /// The server did not answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     NoAnswer(Duration),
-    /// Something answered that is no server of this kind.
-    #[error("what answers there is no netbench server")]
+    /// The other end is not a netbench server.
+    #[error("the other end is not a netbench server")]
     Foreign,
-    /// It was closed before anything was said.
-    #[error("it hung up: no netbench server, or one with far too many connections")]
+    /// The other end closed it without an answer.
+    #[error("closed without an answer: not a netbench server, or one far beyond its connection limit")]
     HungUp,
-    /// The server does not take it.
+    /// The server refused it.
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
-    /// It broke while it was used.
-    #[error("it broke: {}", said(.0))]
+    /// It failed while in use.
+    #[error("the connection failed: {}", said(.0))]
     Broke(#[source] io::Error),
-    /// An answer came to something else than what was sent.
-    #[error("the answer is to another message")]
+    /// The answer does not match the message.
+    #[error("the answer belongs to another message")]
     Mixed,
-    /// Less arrived than was sent, or more.
-    #[error("{arrived} bytes arrived of {sent}")]
+    /// The server did not receive as many bytes as were sent.
+    #[error("{arrived} of {sent} bytes arrived")]
     Short {
-        /// Bytes that were sent.
+        /// Bytes sent.
         sent: u64,
         /// Bytes that the server counted.
         arrived: u64,
@@ -91,14 +91,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether this process has as many files open as it may.
+    /// Whether the limit of open files was reached.
     pub fn is_too_many_files(&self) -> bool {
         matches!(self, Self::Connect(source) | Self::Broke(source) | Self::Resolve(source)
             if is_too_many_files(source))
     }
 }
 
-/// What the system says, and of too many files how many that is.
+/// The system's message; for too many open files, with the limit.
 fn said(error: &io::Error) -> String {
     match open_files_max() {
         Some(limit) if is_too_many_files(error) => format!("{error}: the limit is {limit} (ulimit -n)"),
@@ -111,20 +111,20 @@ pub(crate) fn is_too_many_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// What stops a benchmark before it has begun, or keeps its results from being written.
+/// An error that prevents a benchmark from starting or its results from being read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetbenchError {
     /// The server can't listen.
     #[error("can't listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A host where nothing can be measured.
+    /// A host that can't be measured.
     #[error("{host}: {fault}")]
     Host {
         /// Its name and port.
@@ -138,11 +138,11 @@ pub enum NetbenchError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A file that is not what it is taken for.
+    /// A file with unexpected contents.
     #[error("{}: {why}", .path.display())]
     Damaged {
         /// The file.

@@ -1,4 +1,4 @@
-//! The figures of a sweep: what chapter 3 of the thesis shows, and latency under load beside it.
+//! The figures of a sweep: those of chapter 3 of the thesis, and latency under load.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use lightship_plot::{Axis, Heat, HeatCell, Lines, LinesPanel, PlotError, Series,
 use crate::row::{Cell, Row};
 use crate::stats::Latency;
 
-/// A picture and the name of its file, without the folder.
+/// A picture and its file name.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// With the ending `.svg`.
+    /// The file name, without a folder and with the extension `.svg`.
     pub file: String,
     /// The picture.
     pub svg: String,
 }
 
-/// One panel: its title, its axis, what it shows of a row.
+/// A panel: its title, its axis, and the value it shows for a row.
 struct Panel {
     title: &'static str,
     axis: Axis,
@@ -31,7 +31,7 @@ impl Panel {
     }
 }
 
-/// One of the two quantities that cells differ in.
+/// One of the two quantities that define a cell.
 #[derive(Clone, Copy)]
 enum Quantity {
     Connections,
@@ -53,7 +53,7 @@ impl Quantity {
     fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
-            Self::MessageBytes => "bytes of a message",
+            Self::MessageBytes => "message size",
         }
     }
 
@@ -79,7 +79,7 @@ impl Quantity {
         }
     }
 
-    /// In a legend.
+    /// The label of a value in a legend.
     fn label(self, value: u32) -> String {
         match (self, value) {
             (Self::Connections, 1) => "1 connection".into(),
@@ -89,8 +89,8 @@ impl Quantity {
     }
 }
 
-/// All of them, of the rows of one sweep. Lines are drawn over message sizes, with one for each
-/// number of connections, and over connections, with one for each message size.
+/// Draws all figures for the rows of one sweep. Each line plot is drawn twice: over message sizes, with
+/// a line for each number of connections, and over connections, with a line for each message size.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -117,43 +117,43 @@ pub fn figures(rows: &[Row]) -> Result<Vec<Figure>, PlotError> {
         0 => HeatCell { value: f64::NAN, text: "0".into() },
         failed => HeatCell { value: row.failed_part(), text: failed.to_string() },
     };
-    let svg = heat(rows, "throughput where it arrives, MB/s", rate)?;
+    let svg = heat(rows, "throughput at the receiver, MB/s", rate)?;
     figures.push(Figure { file: "throughput-heat.svg".into(), svg });
-    let svg = heat(rows, "connections that failed (coloured by their part)", failures)?;
+    let svg = heat(rows, "failed connections (coloured by share)", failures)?;
     figures.push(Figure { file: "failures-heat.svg".into(), svg });
     Ok(figures)
 }
 
 fn throughput() -> Vec<Panel> {
-    let rate = Axis::log("bytes a second").bytes();
+    let rate = Axis::log("bytes per second").bytes();
     vec![
-        Panel::new("throughput where it arrives", rate, |row| row.throughput_bytes_per_second),
-        Panel::new("messages", Axis::log("messages a second").thousands(), |row| row.messages_per_second),
+        Panel::new("throughput at the receiver", rate, |row| row.throughput_bytes_per_second),
+        Panel::new("messages", Axis::log("messages per second").thousands(), |row| row.messages_per_second),
     ]
 }
 
 fn latency(of: fn(&Row) -> Option<Latency>) -> Vec<Panel> {
     let panel = |title, us: fn(&Latency) -> f64| {
         let seconds = move |row: &Row| of(row).map(|latency| us(&latency) / 1e6);
-        Panel::new(title, Axis::log("there and back").seconds(), seconds)
+        Panel::new(title, Axis::log("round trip").seconds(), seconds)
     };
     vec![
         panel("median", |l| l.p50_us),
-        panel("1 % are shorter", |l| l.p1_us),
-        panel("25 % are shorter", |l| l.p25_us),
-        panel("25 % are longer", |l| l.p75_us),
-        panel("1 % are longer", |l| l.p99_us),
-        panel("0.1 % are longer", |l| l.p999_us),
+        panel("p1", |l| l.p1_us),
+        panel("p25", |l| l.p25_us),
+        panel("p75", |l| l.p75_us),
+        panel("p99", |l| l.p99_us),
+        panel("p99.9", |l| l.p999_us),
     ]
 }
 
 fn cpu() -> Vec<Panel> {
     let (one, all) = (|| Axis::linear("% of one core"), || Axis::linear("% of all cores"));
     vec![
-        Panel::new("client, its process", one(), |row| row.client_cpu.process_percent),
-        Panel::new("client, the host", all(), |row| row.client_cpu.system_percent),
-        Panel::new("server, its process", one(), |row| row.server_cpu.process_percent),
-        Panel::new("server, the host", all(), |row| row.server_cpu.system_percent),
+        Panel::new("client process", one(), |row| row.client_cpu.process_percent),
+        Panel::new("client host", all(), |row| row.client_cpu.system_percent),
+        Panel::new("server process", one(), |row| row.server_cpu.process_percent),
+        Panel::new("server host", all(), |row| row.server_cpu.system_percent),
     ]
 }
 
@@ -191,7 +191,7 @@ fn heat(rows: &[Row], title: &str, cell: impl Fn(&Row) -> HeatCell) -> Result<St
     .svg()
 }
 
-/// As few digits as tell cells apart.
+/// About three significant digits, with at most two decimals.
 fn three_digits(value: f64) -> String {
     let decimals = match value {
         v if v >= 99.95 => 0,
@@ -207,7 +207,7 @@ mod tests {
     use crate::table::tests::some_row;
 
     #[test]
-    fn a_line_for_each_and_a_cell_for_each() {
+    fn figures_have_a_line_per_series_and_a_cell_per_pair() {
         let mut rows: Vec<_> = [2, 4, 8]
             .into_iter()
             .flat_map(|c| [256, 1024].map(|s| some_row(c, s, f64::from(c * s) * 1e4)))
@@ -220,13 +220,13 @@ mod tests {
             figure.map(|figure| figure.svg.as_str()).expect(file)
         };
         let by_size = svg("throughput-by-message-size.svg");
-        // Two panels of three lines with two marks, the failed cell without; and the legend.
+        // Two panels of three lines with two markers, none for the failed cell; and the legend.
         assert_eq!(by_size.matches("<polygon").count(), 2 * 5 + 3);
         assert!(by_size.contains("8 connections") && by_size.contains("1 KiB"), "{by_size}");
         assert_eq!(svg("latency-by-connections.svg").matches("<polygon").count(), 6 * 6 + 2);
         assert_eq!(svg("cpu-by-connections.svg").matches("<polygon").count(), 2 * 6 + 2);
         assert!(svg("throughput-heat.svg").contains("failed"));
-        assert!(svg("failures-heat.svg").contains("connections that failed"));
+        assert!(svg("failures-heat.svg").contains("failed connections"));
         assert_eq!(figures.len(), 10);
         assert_eq!(super::figures(&[]).expect("drawn").len(), 10);
     }

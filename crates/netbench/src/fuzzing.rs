@@ -1,8 +1,8 @@
-//! What the fuzz targets reach of this crate; no part of its interface.
+//! Entry points for the fuzz targets; not part of the public interface.
 
 use crate::wire::{Header, Reading, Tally, parse_answer};
 
-/// Bytes that either end may get: headers that are accepted are written as they were read.
+/// Parses bytes that either end may receive. An accepted header must serialise to the same bytes.
 pub fn wire(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk()
         && let Ok(header) = Header::parse(bytes)
@@ -20,7 +20,7 @@ pub fn wire(bytes: &[u8]) {
     }
 }
 
-/// What is kept of a host, as a file.
+/// Parses the outcome file of a host.
 pub fn outcome(bytes: &[u8]) {
     let _ = serde_json::from_slice::<crate::Outcome>(bytes);
 }

@@ -1,23 +1,24 @@
-//! Which cells a sweep has: numbers of connections, sizes of messages.
+//! The grid of a sweep: numbers of connections and message sizes.
 
 use crate::error::GridError;
 
-/// Values that are more are not worth measuring, or a slip of the hand.
+/// More values are not worth measuring, or a typing error.
 const VALUES_MAX: usize = 64;
 
-/// Most connections of a cell.
+/// The maximum number of connections of a cell.
 pub const CONNECTIONS_MAX: u32 = 16_384;
 
-/// Connections where nothing else is said: 2 to 2048, doubling.
+/// Default numbers of connections: 2 to 2048, doubling.
 pub const CONNECTIONS: &str = "2..2048";
-/// Message sizes where nothing else is said: 256 bytes to 1 MiB, doubling.
+/// Default message sizes: 256 bytes to 1 MiB, doubling.
 pub const MESSAGE_BYTES: &str = "256..1MiB";
 
-/// Reads `2,4,8`, `2..2048` (doubling) or a mix of both, with a reader of single values. The
-/// answer rises, each value once.
+/// Parses `2,4,8`, `2..2048` (doubling) or a mix of both; `value` parses a single value. Returns the
+/// values sorted and without duplicates.
 ///
 /// # Errors
-/// [`GridError`] for what is no list, has a value outside of 1 to `most`, or more than 64 values.
+/// [`GridError`] if `text` is not such a list, a value is not between 1 and `most`, or there are more
+/// than 64 values.
 pub fn parse_values(
     text: &str,
     most: u32,
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_ranges_and_both() {
+    fn lists_and_ranges_are_parsed() {
         check("2,4,8", &[2, 4, 8]);
         check("2..16", &[2, 4, 8, 16]);
         check("3..20", &[3, 6, 12]);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list() {
+    fn invalid_lists_are_errors() {
         let error = |text: &str| parse_values(text, 100, number).expect_err(text);
         assert!(matches!(error("x"), GridError::Value { .. }));
         assert!(matches!(error("1..x"), GridError::Value { .. }));
@@ -90,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_values_in_order_or_an_error(text in "[0-9,. x]{0,40}") {
+        fn any_text_gives_sorted_values_or_an_error(text in "[0-9,. x]{0,40}") {
             if let Ok(values) = parse_values(&text, 1000, number) {
                 prop_assert!(values.is_sorted_by(|a, b| a < b));
                 prop_assert!(values.iter().all(|value| (1..=1000).contains(value)));

@@ -1,4 +1,4 @@
-//! Servers by name.
+//! Host names of servers, and their addresses.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use crate::connect::Opened;
 use crate::error::{Fault, HostError, NetbenchError};
 use crate::wire::Mode;
 
-/// Where a server listens unless it is said otherwise.
+/// The default port of a server.
 pub const PORT: u16 = 4271;
 
-/// A server by its name and port, as `db.example`, `10.2.1.1:4271` or `[::1]:4271`.
+/// The name and port of a server, such as `db.example`, `10.2.1.1:4271` or `[::1]:4271`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
     name: String,
@@ -58,14 +58,14 @@ impl fmt::Display for Host {
 /// A host with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// As it was named.
+    /// The host as given.
     pub host: Host,
-    /// As it was found.
+    /// The resolved address.
     pub address: SocketAddr,
 }
 
 impl Target {
-    /// Finds the host, and sees whether a server answers there.
+    /// Resolves the host to the first address at which a server answers.
     ///
     /// # Errors
     /// [`NetbenchError::Host`].
@@ -74,7 +74,7 @@ impl Target {
         let found =
             lookup_host((host.name.as_str(), host.port)).await.map_err(|e| fail(Fault::Resolve(e)))?;
         let mut failed = None;
-        // A name may have an address that nobody listens on, as localhost has ::1.
+        // A name may have an address without a listener, as localhost often has ::1.
         for address in found {
             match Opened::to(address, Mode::Control, 0, 0, true).await {
                 Ok(opened) => {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_as_they_are_written() {
+    fn hosts_are_parsed_with_and_without_a_port() {
         for (text, shown) in [
             ("db.example", "db.example:4271"),
             ("10.2.1.1:99", "10.2.1.1:99"),

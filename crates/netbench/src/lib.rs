@@ -1,20 +1,20 @@
-//! A network measured by itself: how fast messages of a size go over so many connections.
+//! Measures a network by itself: how fast messages of a given size travel over a number of connections.
 //!
-//! - [`Server`]: swallows what comes or sends it back, a task a connection.
-//! - [`measure`]: one cell of the grid connections x message size, as a [`Row`]: latency with one
-//!   message at a time on each connection; then throughput with all of them full, counted where it
-//!   arrives, latency beside it, and how busy both ends are.
-//! - [`Sweep`]: a whole grid, into a [`Table`] that is a CSV file and can be gone on with.
-//! - [`figures`]: its plots. [`Plateau`], [`Outcome`]: what it says, kept for each host. [`Limits`]: what a
-//!   node of a cluster makes of it.
+//! - [`Server`]: discards messages or echoes them, with one task per connection.
+//! - [`measure`]: measures one cell of the grid connections x message size, as a [`Row`]. First latency,
+//!   with one message at a time on each connection; then throughput with all connections saturated,
+//!   counted at the receiver, together with loaded latency and the processor use of both ends.
+//! - [`Sweep`]: measures a whole grid into a [`Table`], a CSV file that a later sweep can continue.
+//! - [`figures`]: plots of a sweep. [`Plateau`], [`Outcome`]: its result, saved for each host. [`Limits`]:
+//!   the limits that a node of a cluster derives from it.
 //!
 //! This is the benchmark of S. Samson, "Improving Data-Shuffle Performance in Data-Parallel
-//! Distributed Systems", MSc thesis, Illinois Institute of Technology, 2018, chapter 3, but for what
-//! was wrong with it: there a connection had many pings under way, so that latency was mostly
-//! waiting behind one's own; the clock had milliseconds; throughput was counted where it was sent.
+//! Distributed Systems", MSc thesis, Illinois Institute of Technology, 2018, chapter 3, without its
+//! flaws: there, a connection had many pings in flight, so that latency was mostly queueing behind the
+//! sender's own messages; the clock had a resolution of milliseconds; throughput was counted at the sender.
 //!
-//! It speaks TCP of its own and nothing of Lightship's protocol, so that it measures the network
-//! and not us. It does not authenticate: whoever reaches a server can send to it.
+//! It uses plain TCP and not Lightship's protocol, so that it measures only the network. It does not
+//! authenticate: anyone who can reach a server can send to it.
 //!
 //! ```no_run
 //! use lightship_netbench::{Cell, Settings, Target, measure};
@@ -23,7 +23,7 @@
 //! let target = Target::find(&"db.example".parse()?).await?;
 //! let cell = Cell { connections: 16, message_bytes: 8192 };
 //! let row = measure(&[target], &Settings::default(), cell).await;
-//! println!("{:?} bytes a second", row.throughput_bytes_per_second);
+//! println!("{:?} bytes per second", row.throughput_bytes_per_second);
 //! # Ok(())
 //! # }
 //! ```

@@ -1,35 +1,35 @@
-//! What a node of a cluster keeps to: from what was measured of the hosts it talks to.
+//! Derives the limits of a node of a cluster from measurements of the hosts it talks to.
 
 use crate::outcome::Outcome;
 
-/// What a node may use at all, whatever was measured.
+/// Bounds that apply to a node regardless of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Other nodes, each of which it needs a connection to.
+    /// Number of other nodes. Each needs at least one connection.
     pub peers: u32,
-    /// Connections to all of them together.
+    /// Maximum connections to all peers together.
     pub connections_max: u32,
-    /// Smallest message.
+    /// Minimum message size.
     pub message_bytes_min: u32,
-    /// Largest message.
+    /// Maximum message size.
     pub message_bytes_max: u32,
 }
 
-/// What it is to use.
+/// The limits of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections to each peer, at least one. More are no faster when all peers are busy.
     pub connections_per_peer: u32,
-    /// Bytes of a message. Larger ones are no faster over as many connections.
+    /// Message size. Larger messages are no faster over this many connections.
     pub message_bytes: u32,
 }
 
 impl Limits {
-    /// By the outcomes that were kept of the peers' hosts; nothing where there are none.
+    /// Derives the limits from the outcomes saved for the peers' hosts; `None` if there are no outcomes.
     ///
-    /// A node's connections to all peers are as many as the most demanding host took to be as fast as it gets, and
-    /// messages as large. With more peers than that each has one connection: that is more than pays, and
-    /// where an overlay is worth a look.
+    /// Connections to all peers together and the message size are those at which the most demanding
+    /// host reached its plateau. With more peers than such connections, each peer gets one connection. That
+    /// is more than pays off, and an overlay is worth considering.
     pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>, bounds: &Bounds) -> Option<Self> {
         let plateaus = outcomes.into_iter().map(|outcome| outcome.plateau);
         let most = plateaus
@@ -75,7 +75,7 @@ mod tests {
         check(&[(4, 8192)], Bounds { peers: 1, ..BOUNDS }, (4, 8192));
         check(&[(4, 8192)], BOUNDS, (2, 8192));
         check(&[(4, 8192)], Bounds { peers: 50, ..BOUNDS }, (1, 8192));
-        // A node alone needs none; that is no reason to divide by it.
+        // Without peers there must be no division by zero.
         check(&[(4, 8192)], Bounds { peers: 0, ..BOUNDS }, (4, 8192));
     }
 
@@ -85,17 +85,17 @@ mod tests {
     }
 
     #[test]
-    fn inside_the_bounds() {
+    fn limits_stay_inside_the_bounds() {
         check(&[(2048, 256)], BOUNDS, (21, 4096));
         check(&[(2048, u32::MAX)], BOUNDS, (21, 1 << 20));
-        // A peer without a connection would be none.
+        // Every peer gets at least one connection.
         check(&[(8, 8192)], Bounds { connections_max: 2, ..BOUNDS }, (1, 8192));
-        // Contradictory bounds: the upper one, which is what there is memory for.
+        // With contradictory bounds the upper one wins, because it limits memory.
         check(&[(8, 8192)], Bounds { message_bytes_max: 1024, ..BOUNDS }, (3, 1024));
     }
 
     #[test]
-    fn nothing_from_nothing() {
+    fn no_outcomes_give_no_limits() {
         assert_eq!(Limits::of([], &BOUNDS), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What a sweep says about a network, in three numbers; kept on disk for whoever plans with it.
+//! The result of a sweep in a few numbers, saved on disk for planning.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,28 +12,27 @@ use crate::host::Host;
 use crate::row::{Row, Settings};
 use crate::whole;
 
-/// Of the file. Another one is not read.
+/// The version of the file. Other versions are refused.
 const VERSION: u32 = 1;
-/// So much of the best throughput is as good as the best: runs differ by as much.
+/// The share of the best throughput that counts as equally good: runs differ by as much.
 pub const NEARLY: f64 = 0.95;
 
-/// The least that is nearly as fast as anything: on a plateau, where it begins.
+/// Where the plateau of throughput begins: the cheapest cell that is nearly as fast as the best.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plateau {
-    /// Fewest connections.
+    /// The fewest connections.
     pub connections: u32,
-    /// Smallest message over so few connections.
+    /// The smallest message with that number of connections.
     pub message_bytes: u32,
-    /// Throughput there.
+    /// Throughput of this cell.
     pub bytes_per_second: f64,
     /// Throughput of the best cell.
     pub best_bytes_per_second: f64,
 }
 
 impl Plateau {
-    /// Fewest connections, and then the smallest message, within 5 % of the best throughput.
-    /// Cells in which connections failed don't count: nobody can rely on them. Nothing where none
-    /// is left.
+    /// Finds the fewest connections, and then the smallest message, within 5 % of the best throughput.
+    /// Cells in which connections failed are not reliable and don't count. `None` if no cell is left.
     pub fn of(rows: &[Row]) -> Option<Self> {
         let known = || {
             let whole = rows.iter().filter(|row| row.is_whole());
@@ -51,27 +50,27 @@ impl Plateau {
     }
 }
 
-/// What was found of a host, by a sweep in which it took part.
+/// The result for a host of a sweep that included it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     version: u32,
     /// The server.
     pub host: String,
-    /// All servers of the sweep, with a blank between them; throughput is that of all.
+    /// All servers of the sweep, separated by spaces. Throughput is that of all together.
     pub hosts: String,
-    /// Seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub measured_at: u64,
-    /// Cells that were measured.
+    /// Number of cells measured.
     pub cells: usize,
-    /// How.
+    /// Settings of the sweep.
     pub settings: Settings,
-    /// What was found.
+    /// The result.
     #[serde(flatten)]
     pub plateau: Plateau,
 }
 
 impl Outcome {
-    /// Of the rows of a sweep. Nothing where there is no [`Plateau`].
+    /// The outcome of a sweep's rows; `None` if there is no [`Plateau`].
     pub fn of(host: &Host, settings: &Settings, rows: &[Row], now: SystemTime) -> Option<Self> {
         let plateau = Plateau::of(rows)?;
         Some(Self {
@@ -85,17 +84,17 @@ impl Outcome {
         })
     }
 
-    /// Where the outcome of a host is, in a folder that link profiles are kept in too.
+    /// The path of a host's outcome in `folder`, which also contains link profiles.
     pub fn path(folder: &Path, host: &str) -> PathBuf {
         let letter = |c: char| match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
             c => format!("_{:x}_", u32::from(c)),
         };
-        // No link profile has this name: theirs are URIs.
+        // No link profile has such a name: their names are derived from URIs.
         folder.join(format!("netbench_{}.json", host.chars().map(letter).collect::<String>()))
     }
 
-    /// Keeps it in the place of an earlier one. Answers where.
+    /// Saves the outcome, replaces an earlier one, and returns its path.
     ///
     /// # Errors
     /// [`NetbenchError::Io`].
@@ -107,10 +106,10 @@ impl Outcome {
         Ok(path)
     }
 
-    /// What was kept of a host, where there is something.
+    /// Reads the outcome saved for a host, if any.
     ///
     /// # Errors
-    /// [`NetbenchError`] when there is something that can't be read.
+    /// [`NetbenchError`] if the file exists but can't be read.
     pub fn find(folder: &Path, host: &Host) -> Result<Option<Self>, NetbenchError> {
         let path = Self::path(folder, &host.to_string());
         let damaged = |why| NetbenchError::Damaged { path: path.clone(), why };
@@ -123,13 +122,13 @@ impl Outcome {
         let Plateau { connections, message_bytes, bytes_per_second, best_bytes_per_second } = outcome.plateau;
         let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
         if outcome.version != VERSION {
-            Err(damaged(format!("it is of version {}, and {VERSION} is read", outcome.version)))
+            Err(damaged(format!("unsupported version {}, expected {VERSION}", outcome.version)))
         } else if connections == 0
             || message_bytes == 0
             || !is_rate(bytes_per_second)
             || !is_rate(best_bytes_per_second)
         {
-            Err(damaged("its numbers make no sense".into()))
+            Err(damaged("its numbers are out of range".into()))
         } else {
             Ok(Some(outcome))
         }
@@ -152,7 +151,7 @@ mod tests {
             some_row(4, 8192, 95e6),
             some_row(4, 65_536, 97e6),
             some_row(8, 4096, 100e6),
-            // Fast, but not with all of its connections.
+            // Fast, but a connection failed.
             Row { flood_failures: 1, ..some_row(16, 65_536, 900e6) },
             Row { throughput_bytes_per_second: None, ..some_row(1, 65_536, 0.0) },
         ];
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_found_as_they_were_kept() {
+    fn a_saved_outcome_is_found_and_a_damaged_one_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("not/there/yet");
         let host: Host = "[::1]:99".parse().expect("a host");
@@ -193,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_cell_with_fewer_connections_is_nearly_as_fast(
+        fn no_cheaper_cell_is_nearly_as_fast_as_the_plateau(
             cells in prop::collection::vec((1u32..20, 1u32..20, 1.0f64..100.0), 1..40)
         ) {
             let rows: Vec<_> = cells.iter().map(|(c, s, rate)| some_row(*c, *s, *rate)).collect();

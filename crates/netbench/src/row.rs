@@ -1,4 +1,4 @@
-//! What is asked of a cell, and what came of it: a row of the results.
+//! The parameters of a cell, and its results: a row of the table.
 
 use std::time::Duration;
 
@@ -8,21 +8,20 @@ use crate::cpu::Cpu;
 use crate::host::Target;
 use crate::stats::Latency;
 
-/// Longest phase, in seconds.
+/// The longest phase, in seconds.
 pub const SECONDS_MAX: f64 = 600.0;
-/// Longest pause after a message, in milliseconds.
+/// The longest pause after a message, in milliseconds.
 pub const DELAY_MS_MAX: f64 = 10_000.0;
 
-/// What all cells of a sweep have in common.
+/// Settings that all cells of a sweep share.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// How long each of the two phases is measured; above 0, at most [`SECONDS_MAX`].
     pub seconds: f64,
-    /// Pause after each message, at most [`DELAY_MS_MAX`]. The clock that ends it has ticks of a
-    /// millisecond.
+    /// Pause after each message, at most [`DELAY_MS_MAX`]. Its resolution is a millisecond.
     pub delay_ms: f64,
-    /// `TCP_NODELAY`: small messages do not wait for others. Without it Nagle's algorithm holds
-    /// them back until what was sent before is acknowledged.
+    /// `TCP_NODELAY`: small messages are sent at once. Without it, Nagle's algorithm holds them back
+    /// until earlier data is acknowledged.
     pub nodelay: bool,
 }
 
@@ -33,66 +32,67 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Of a phase, without its warm-up.
+    /// The length of a phase, without its warm-up.
     pub fn length(&self) -> Duration {
         bounded(self.seconds, SECONDS_MAX)
     }
 
-    /// After a message.
+    /// The pause after a message.
     pub fn delay(&self) -> Duration {
         bounded(self.delay_ms / 1e3, DELAY_MS_MAX / 1e3)
     }
 }
 
-/// Anything else than a time is none.
+/// At most `most`; zero if `seconds` is not a valid duration.
 fn bounded(seconds: f64, most: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.min(most)).unwrap_or_default()
 }
 
-/// What one cell is about.
+/// The parameters of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
-    /// At once, dealt round robin over the hosts.
+    /// Concurrent connections, distributed round robin over the hosts.
     pub connections: u32,
-    /// Of each message, from 1 to [`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX).
+    /// Size of each message, from 1 to [`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX).
     pub message_bytes: u32,
 }
 
-/// What came of a cell.
+/// The results of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Servers, with a blank between them.
+    /// Servers, separated by spaces.
     pub hosts: String,
-    /// What was asked.
+    /// The settings of the sweep.
     #[serde(flatten)]
     pub settings: Settings,
-    /// What was asked.
+    /// The parameters of the cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Connections that failed while messages went there and back.
+    /// Connections that failed in the latency phase.
     pub latency_failures: u32,
-    /// Connections that failed while messages went without end.
+    /// Connections that failed in the throughput phase.
     pub flood_failures: u32,
-    /// Why the first of them did.
+    /// Why the first of them failed.
     pub failure: Option<String>,
-    /// As it arrived, while all connections were full. Nothing where all of them failed.
+    /// Throughput at the receiver with all connections saturated. `None` if all of them failed.
     pub throughput_bytes_per_second: Option<f64>,
-    /// The same in messages.
+    /// Throughput in messages.
     pub messages_per_second: Option<f64>,
-    /// All that arrived, before and after what is measured too, over connections that did not fail.
+    /// All bytes received over connections that did not fail, including those before and after the
+    /// measurement.
     pub bytes_arrived: u64,
-    /// With one message at a time on each connection, and nothing else.
+    /// Latency with one message at a time on each connection, without other traffic.
     pub latency: Option<Latency>,
-    /// With one message at a time on one more connection a host, while all others are full.
+    /// Latency with one message at a time on one extra connection per host, while all others are saturated.
     pub loaded_latency: Option<Latency>,
-    /// Of this host, while connections were full.
+    /// Processor use of this host while connections were saturated.
     pub client_cpu: Cpu,
-    /// Of the busiest server, while connections were full.
+    /// Processor use of the busiest server while connections were saturated.
     pub server_cpu: Cpu,
 }
 
 impl Row {
-    /// Nothing yet.
+    /// A row without results.
     pub(crate) fn new(targets: &[Target], settings: &Settings, cell: Cell) -> Self {
         Self {
             hosts: hosts_text(targets),
@@ -111,18 +111,18 @@ impl Row {
         }
     }
 
-    /// Whether all of it could be measured.
+    /// Whether no connection failed.
     pub fn is_whole(&self) -> bool {
         self.latency_failures == 0 && self.flood_failures == 0
     }
 
-    /// Part of the connections that failed in the phase with more failures, from 0 to 1.
+    /// The share of connections that failed, in the phase with more failures, from 0 to 1.
     pub fn failed_part(&self) -> f64 {
         f64::from(self.latency_failures.max(self.flood_failures)) / f64::from(self.cell.connections.max(1))
     }
 }
 
-/// Names of servers, with a blank between them.
+/// Names of servers, separated by spaces.
 pub fn hosts_text(targets: &[Target]) -> String {
     let names: Vec<_> = targets.iter().map(|target| target.host.to_string()).collect();
     names.join(" ")
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_bounded_whatever_is_asked() {
+    fn durations_are_bounded_for_any_settings() {
         let settings = |seconds, delay_ms| Settings { seconds, delay_ms, nodelay: true };
         assert_eq!(settings(1.5, 2.0).length(), Duration::from_millis(1500));
         assert_eq!(settings(1.5, 2.0).delay(), Duration::from_millis(2));

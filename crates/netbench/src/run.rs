@@ -1,4 +1,4 @@
-//! One cell: so many connections, messages of such a size.
+//! Measures one cell: a number of connections and a message size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::row::{Cell, Row, Settings};
 use crate::stats::{Latency, Recorder};
 use crate::wire::{BEGIN, END, Mode, Reading, Tally};
 
-/// Of a phase, before what counts: connections open their windows, and buffers fill.
+/// The warm-up before the measurement, as a share of the phase: TCP windows open and buffers fill.
 const WARM_UP: f64 = 0.2;
 
-/// Connections that failed, and why the first did.
+/// Connections that failed, and why the first one did.
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
@@ -33,17 +33,17 @@ impl Failures {
     }
 }
 
-/// Measures a cell: first the latency of messages there and back, one at a time on each
-/// connection; then throughput, with all connections full, and latency beside it. Each takes
+/// Measures a cell in two phases: first latency, with one message at a time on each connection; then
+/// throughput and loaded latency, with all connections saturated. Each phase takes
 /// [`Settings::seconds`] and a fifth more.
 ///
-/// Whatever fails is in the row. Dropped, it closes its connections.
+/// Failures are recorded in the row. Dropping the future closes its connections.
 pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row {
     let mut row = Row::new(targets, settings, cell);
     if targets.is_empty() {
         return row;
     }
-    // Both while there are still files to open.
+    // Open these files first, before connections use up the limit.
     let (meter, _) = (Meter::open(), open_files_max());
     let ping = pings(targets, settings, cell).await;
     row.latency = ping.0;
@@ -51,7 +51,7 @@ pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row
     let flood = flood(targets, settings, cell, &meter).await;
     row.flood_failures = flood.failures.count;
     row.loaded_latency = flood.latency;
-    // Of connections that all failed, the little that arrived is no throughput.
+    // If all connections failed, the few bytes that arrived are not a throughput.
     let rate = flood.bytes_per_second.filter(|_| flood.failures.count < cell.connections);
     row.throughput_bytes_per_second = rate;
     row.messages_per_second = rate.map(|rate| rate / f64::from(cell.message_bytes));
@@ -62,7 +62,7 @@ pub async fn measure(targets: &[Target], settings: &Settings, cell: Cell) -> Row
     row
 }
 
-/// When a phase is measured.
+/// The time span of a measurement.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: Instant,
@@ -76,9 +76,9 @@ impl Span {
     }
 }
 
-/// Sends one message after the other, each once the last came back, and times those that begin
-/// within the span, one at least; their answers may come later. Where the network is so slow that
-/// the first one takes longer than the span, the second is the one.
+/// Sends one message after the other, each after the echo of the last, and times those sent within the
+/// span, at least one; their echoes may arrive later. If the network is so slow that the first message
+/// takes longer than the span, the second one is timed.
 async fn ping(
     mut connection: Pinging,
     delay: Duration,
@@ -105,7 +105,7 @@ async fn ping(
     Ok(())
 }
 
-/// What came of the tasks of a phase.
+/// The results of the tasks of a phase.
 struct Ended<T> {
     values: Vec<T>,
     failures: Failures,
@@ -116,7 +116,7 @@ impl<T: 'static> Ended<T> {
         Self { values: Vec::new(), failures: Failures::default() }
     }
 
-    /// Waits until all have ended. Dropped, it loses nothing.
+    /// Waits until all tasks have ended. Dropping the future loses no results.
     async fn all(&mut self, tasks: &mut JoinSet<Result<T, Fault>>) {
         while let Some(ended) = tasks.join_next().await {
             match ended {
@@ -159,14 +159,14 @@ struct Flood {
     failures: Failures,
 }
 
-/// Sends until it is told to stop, and sees what arrived.
+/// Sends until stopped, then returns what the server received.
 async fn pour(
     mut connection: Flooding,
     delay: Duration,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Tally, Fault> {
     tokio::select! {
-        // First: the flood itself may always have something to do.
+        // Check this first, because the flood may always be ready to send.
         biased;
         _ = stop.wait_for(|&stop| stop) => {}
         fault = connection.flood(delay) => return Err(fault),
@@ -180,7 +180,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
     let mut controls = Opened::all(each.clone(), Mode::Control, 0, true).await;
     let probes = Opened::all(each, Mode::Echo, cell.message_bytes, settings.nodelay).await;
 
-    // Where no run has begun nothing would be counted: its connections count as failed.
+    // Without a run, a host counts no bytes: its connections count as failed.
     let mut ended = Ended::none();
     if let Some(fault) = controls.iter().find_map(|control| control.as_ref().err()) {
         ended.failures.first = Some(fault.to_string());
@@ -202,7 +202,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
             Err(fault) => ended.failures.add(&fault),
         }
     }
-    // Where all connections have failed, there is nothing to wait for.
+    // If all connections have failed, there is nothing to wait for.
     tokio::select! {
         () = ended.all(&mut tasks) => {}
         () = tokio::time::sleep(settings.length().mul_f64(WARM_UP)) => {}
@@ -212,7 +212,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
     let before = readings(&mut controls, BEGIN).await;
     let span = Span::after(Duration::ZERO, settings.length());
     let mut probing = JoinSet::new();
-    // A probe that fails leaves the loaded latency unknown, but is none of the connections.
+    // A failed probe leaves the loaded latency unknown. It does not count as a failed connection.
     for probe in probes.into_iter().flatten() {
         probing.spawn(ping(probe.pinging(cell.message_bytes), settings.delay(), span, recorder.clone()));
     }
@@ -221,16 +221,16 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
         cpu = sampled(meter, span.to) => flood.client_cpu = cpu,
     }
     let after = readings(&mut controls, END).await;
-    // The last probes come back under load, as they went.
+    // Keep the load on until the last probes have returned.
     let mut probed = Ended::none();
     tokio::select! {
         () = ended.all(&mut tasks) => {}
         () = probed.all(&mut probing) => {}
     }
-    // All of the receivers are in the tasks; whether there are any is no matter.
+    // This fails if no task is left to stop, which is fine.
     let _ = stop.send(true);
     ended.all(&mut tasks).await;
-    // Without connections a probe has nothing to see.
+    // If all connections have failed, probes may still be running.
     probing.shutdown().await;
     join_all(controls.into_iter().flatten().map(Opened::close)).await;
 
@@ -241,14 +241,14 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
     flood
 }
 
-/// How busy this host is until then.
+/// Samples the processor use of this host until `to`.
 async fn sampled(meter: &Meter, to: Instant) -> Cpu {
     let mut sampler = Sampler::start(meter);
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let end = tokio::time::sleep_until(to.into());
     tokio::pin!(end);
-    // The first one is there at once, and the sampler has it.
+    // The first tick completes at once; the sampler has taken its first sample already.
     ticks.tick().await;
     loop {
         tokio::select! {
@@ -267,8 +267,7 @@ async fn reading(control: &mut Result<Opened, Fault>, asked: u8) -> Option<Readi
     control.as_mut().ok()?.reading(asked).await.ok()
 }
 
-/// Bytes a second that arrived at all hosts, each by its own clock; and the processors of the
-/// busiest.
+/// Bytes per second received by all hosts, each by its own clock, and the processor use of the busiest.
 fn rates(before: &[Option<Reading>], after: &[Option<Reading>]) -> (Option<f64>, Cpu) {
     let rate = |before: &Reading, after: &Reading| {
         let nanoseconds = after.nanoseconds.checked_sub(before.nanoseconds).filter(|ns| *ns > 0)?;
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_added_up_by_the_clock_of_each() {
+    fn rates_use_each_hosts_clock_and_are_summed() {
         let reading = |nanoseconds, bytes, percent: f64| {
             Some(Reading { nanoseconds, bytes, process_percent: Some(percent), system_percent: None })
         };
@@ -298,7 +297,7 @@ mod tests {
         let (rate, cpu) = rates(&before, &after);
         assert_eq!(rate, Some(150.0));
         assert_eq!(cpu, Cpu { process_percent: Some(90.0), system_percent: None });
-        // A server whose clock or count runs backwards says nothing.
+        // A server whose clock or counter runs backwards is ignored.
         assert_eq!(rates(&after, &before).0, None);
         assert_eq!(rates(&[], &[]), (None, Cpu::default()));
     }

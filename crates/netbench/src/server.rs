@@ -1,4 +1,4 @@
-//! The side that answers: a listener, and a task a connection.
+//! The server: a listener, and one task per connection.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -18,22 +18,22 @@ use crate::connection::serve;
 use crate::cpu::Meter;
 use crate::error::NetbenchError;
 
-/// So many connections beyond the limit are told that it is reached; any more are just closed.
+/// This many connections beyond the limit get a refusal; any more are closed without an answer.
 const REFUSALS_MAX: usize = 64;
-/// Connections that wait until they are accepted. Clients make many at once.
+/// Connections that may wait to be accepted. Clients open many at once.
 const BACKLOG: u32 = 1024;
-/// Until connections are taken again, after the system had no file left for one.
+/// The pause after accepting a connection has failed, usually because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How a server behaves.
+/// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Connections at once, each with a buffer of at most 64 KiB. One more is told that there are
-    /// too many.
+    /// The maximum number of concurrent connections, each with a buffer of at most 64 KiB. Further ones
+    /// are refused.
     pub connections_max: usize,
-    /// A connection over which nothing comes or goes for so long is closed.
+    /// A connection without traffic for this long is closed.
     pub idle: Duration,
-    /// A header that is not there by then does not come.
+    /// The time within which a client must send its header.
     pub header_timeout: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// What a server has seen, as it goes.
+/// Counters of a running server.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub(crate) connections: AtomicU64,
@@ -56,36 +56,36 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Connections that were taken.
+    /// Connections that were accepted.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Connections that were not: hostile, too many, too late.
+    /// Connections that were refused: invalid headers, unknown runs, or too many connections.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Bytes of messages that arrived.
+    /// Bytes of messages received.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) began: Instant,
     pub(crate) config: ServerConfig,
     pub(crate) counters: Arc<Counters>,
     pub(crate) meter: Meter,
-    /// Bytes that arrived for each run under way. As many as there are control connections.
+    /// Bytes received for each active run. Each control connection has one run.
     runs: Mutex<HashMap<u64, Arc<AtomicU64>>>,
-    /// Runs get numbers that others don't guess, so as not to count for a run of theirs.
+    /// The source of run numbers. They are hard to guess, so that no client adds to another client's run.
     numbers: (RandomState, AtomicU64),
 }
 
-/// A run under way, until this is dropped.
+/// An active run. It ends when this is dropped.
 pub(crate) struct Run<'a> {
     shared: &'a Shared,
     pub(crate) number: u64,
@@ -117,7 +117,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -125,7 +125,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `HOST:PORT`; port 0 is one that is free.
+    /// Listens on `HOST:PORT`; port 0 picks a free port.
     ///
     /// # Errors
     /// [`NetbenchError::Listen`].
@@ -151,27 +151,27 @@ impl Server {
         Err(fail(failed))
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Errors
-    /// When the system doesn't say.
+    /// If the system call fails.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What it has seen; stays readable while it runs.
+    /// The counters, which can be read while the server runs.
     pub fn counters(&self) -> Arc<Counters> {
         self.shared.counters.clone()
     }
 
-    /// Serves until `stop` is there; then all connections are closed.
+    /// Serves until `stop` completes, then closes all connections.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         let mut tasks = JoinSet::new();
         tokio::select! {
             () = self.accept(&mut tasks) => {}
             () = stop => {}
         }
-        // Aborts them, and waits until they are gone.
+        // Abort the tasks and wait until they have ended.
         tasks.shutdown().await;
     }
 
@@ -186,9 +186,9 @@ impl Server {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Too many files are open, or the peer is gone already: neither is a reason
-                    // to end, and the first one none to run in circles.
-                    tracing::warn!(%error, "a connection was not accepted");
+                    // Too many open files, or the peer has already disconnected. Neither is a reason to
+                    // end; the pause avoids a busy loop in the first case.
+                    tracing::warn!(%error, "can't accept a connection");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -204,7 +204,7 @@ impl Server {
             tasks.spawn(async move {
                 let mut stream = stream;
                 connection(&mut stream, peer, &shared, is_admitted).await;
-                // In this order: a client that sees the end may come again at once.
+                // In this order: a client that sees the close may connect again at once.
                 drop(permit);
                 drop(stream);
             });
@@ -221,7 +221,7 @@ async fn connection(stream: &mut TcpStream, peer: SocketAddr, shared: &Shared, i
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // The port of a server that has just ended is free at once.
+    // Makes the port of a server that has just ended available at once.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)

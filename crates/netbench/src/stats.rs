@@ -1,4 +1,4 @@
-//! Statistics of what was timed.
+//! Statistics of measured times.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The middle of the values, or between the two in the middle. Nothing of none.
+/// The median; `None` if there are no values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -14,34 +14,34 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some((sorted[last / 2] + sorted[last.div_ceil(2)]) / 2.0)
 }
 
-/// Times from sending a message until one as large had come back, in microseconds. Each is right
-/// to a thousandth.
+/// Times from sending a message until its echo of the same size has arrived, in microseconds, with
+/// a relative error of at most 1/1000.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were timed.
+    /// Number of measured times.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_us: f64,
-    /// The mean.
+    /// Mean.
     pub avg_us: f64,
-    /// One in a hundred is no longer.
+    /// 1st percentile.
     pub p1_us: f64,
-    /// A quarter are no longer.
+    /// 25th percentile.
     pub p25_us: f64,
-    /// Half are no longer: the median.
+    /// Median.
     pub p50_us: f64,
-    /// Three quarters are no longer.
+    /// 75th percentile.
     pub p75_us: f64,
-    /// All but one in a hundred are no longer.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// All but one in a thousand are no longer.
+    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
 impl Latency {
-    /// Nothing where nothing was timed.
+    /// `None` if nothing was measured.
     fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let us = |ns: u64| ns as f64 / 1e3;
         let at = |quantile| us(histogram.value_at_quantile(quantile).min(histogram.max()));
@@ -60,31 +60,31 @@ impl Latency {
     }
 }
 
-/// Digits that are kept of a time.
+/// Significant digits of a recorded time.
 const DIGITS: u8 = 3;
-/// Longer ones count as this; a peer is given up long before.
+/// Longer times count as this one. A ping times out long before.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Times that a connection keeps to itself before it takes the lock.
+/// Times that a connection buffers before it takes the lock.
 const OWN_TIMES: usize = 128;
 
-/// Times of all connections of a phase.
+/// The times of all connections of a phase.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    // One for all: thousands of histograms would be hundreds of megabytes.
+    // Shared by all connections: thousands of histograms would take hundreds of megabytes.
     histogram: Mutex<Histogram<u64>>,
 }
 
 impl Recorder {
     pub(crate) fn new() -> Self {
         let longest_ns = LONGEST.as_nanos() as u64;
-        // These bounds are valid; a histogram that grows by itself is the next best thing.
+        // These bounds are valid. The fallback is a histogram that resizes itself.
         let histogram = Histogram::new_with_bounds(1, longest_ns, DIGITS)
             .or_else(|_| Histogram::new(DIGITS))
             .unwrap_or_else(|_| unreachable!("three digits are valid"));
         Self { histogram: Mutex::new(histogram) }
     }
 
-    /// For one connection.
+    /// A recorder for one connection.
     pub(crate) fn times(&self) -> Times<'_> {
         Times { recorder: self, own: Vec::with_capacity(OWN_TIMES) }
     }
@@ -94,7 +94,7 @@ impl Recorder {
     }
 }
 
-/// Times of one connection; they are in the histogram once this is dropped.
+/// The times of one connection. Dropping this adds them to the histogram.
 pub(crate) struct Times<'a> {
     recorder: &'a Recorder,
     own: Vec<u64>,
@@ -127,14 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn the_median_is_the_middle_value_or_the_mean_of_two() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
         assert_eq!(median(std::iter::empty()), None);
     }
 
     #[test]
-    fn times_of_all_connections_are_summed_up() {
+    fn latency_combines_the_times_of_all_connections() {
         let recorder = Recorder::new();
         assert_eq!(recorder.latency(), None);
         let (mut one, mut other) = (recorder.times(), recorder.times());
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_rise(times in prop::collection::vec(0..=u64::MAX, 1..300)) {
+        fn percentiles_are_sorted(times in prop::collection::vec(0..=u64::MAX, 1..300)) {
             let recorder = Recorder::new();
             let mut own = recorder.times();
             times.iter().for_each(|ns| own.record(Duration::from_nanos(*ns)));

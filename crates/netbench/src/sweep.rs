@@ -1,4 +1,4 @@
-//! All cells of a grid, one after the other.
+//! Measures all cells of a grid, one after the other.
 
 use std::ops::ControlFlow;
 
@@ -8,23 +8,23 @@ use crate::row::{Cell, Row, Settings, hosts_text};
 use crate::run::measure;
 use crate::table::Table;
 
-/// What is swept.
+/// The parameters of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// Servers; one at least.
+    /// Servers; at least one.
     pub targets: Vec<Target>,
-    /// Of every cell.
+    /// Settings of every cell.
     pub settings: Settings,
     /// Numbers of connections.
     pub connections: Vec<u32>,
-    /// Sizes of messages.
+    /// Message sizes.
     pub message_bytes: Vec<u32>,
-    /// Cells in which connections failed are measured again, though they are in the table.
+    /// Whether cells in the table in which connections failed are measured again.
     pub retry: bool,
 }
 
 impl Sweep {
-    /// Every cell, by connections and then by message size.
+    /// All cells, ordered by connections and then by message size.
     pub fn cells(&self) -> impl Iterator<Item = Cell> {
         let sizes = |connections: u32| {
             self.message_bytes.iter().map(move |size| Cell { connections, message_bytes: *size })
@@ -32,7 +32,7 @@ impl Sweep {
         self.connections.iter().flat_map(move |connections| sizes(*connections))
     }
 
-    /// Cells that are not in the table yet.
+    /// Cells that must still be measured.
     pub fn missing(&self, table: &Table) -> Vec<Cell> {
         let hosts = hosts_text(&self.targets);
         let is_there = |cell: &Cell| {
@@ -42,18 +42,18 @@ impl Sweep {
         self.cells().filter(|cell| !is_there(cell)).collect()
     }
 
-    /// The rows of the table that belong to it.
+    /// The rows of the table that belong to this sweep.
     pub fn rows(&self, table: &Table) -> Vec<Row> {
         let hosts = hosts_text(&self.targets);
         self.cells().filter_map(|cell| table.find(&hosts, &self.settings, cell).cloned()).collect()
     }
 
-    /// Measures what is missing, and writes the table after each cell, so that nothing is lost
-    /// when it is interrupted. `told` gets each new row, once it is written, and may end it.
+    /// Measures the missing cells. Writes the table after each cell, so that an interruption loses
+    /// nothing. Calls `told` with each new row once it is written; `told` may end the sweep.
     ///
     /// # Errors
-    /// [`NetbenchError::Io`] when the table can't be written. What fails while it is measured is
-    /// in the rows.
+    /// [`NetbenchError::Io`] if the table can't be written. Failures of measurements are recorded in
+    /// the rows.
     pub async fn run(
         &self,
         table: &mut Table,
@@ -76,7 +76,7 @@ mod tests {
     use crate::table::tests::some_row;
 
     #[test]
-    fn cells_that_are_there_are_not_missing() {
+    fn only_unmeasured_or_retried_cells_are_missing() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut table = Table::open(folder.path().join("results.csv")).expect("none");
         let hosts = ["a:1"]

@@ -1,4 +1,4 @@
-//! Rows of cells in a CSV file.
+//! A table of rows in a CSV file.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ const COLUMNS: [&str; 16] = [
     "server_process_percent",
     "server_system_percent",
 ];
-/// Of each latency, behind its name.
+/// Columns of each latency, prefixed by its name.
 const TIMES: [&str; 10] =
     ["count", "min_us", "avg_us", "p1_us", "p25_us", "p50_us", "p75_us", "p99_us", "p999_us", "max_us"];
 const LATENCIES: [&str; 2] = ["latency", "loaded_latency"];
@@ -41,7 +41,7 @@ fn columns() -> Vec<String> {
     COLUMNS.map(str::to_owned).into_iter().chain(LATENCIES.into_iter().flat_map(times)).collect()
 }
 
-/// Results of one or more sweeps, of this call and of earlier ones.
+/// Results of one or more sweeps, including earlier ones.
 #[derive(Debug)]
 pub struct Table {
     path: PathBuf,
@@ -49,11 +49,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// What the file holds; nothing where there is none.
+    /// Reads the file; the table is empty if it does not exist.
     ///
     /// # Errors
-    /// [`NetbenchError::Io`]; [`NetbenchError::Damaged`] for a file that is no such table: it is
-    /// not written over.
+    /// [`NetbenchError::Io`]; [`NetbenchError::Damaged`] if the file is not such a table. It is not
+    /// overwritten.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, NetbenchError> {
         let path = path.into();
         let text = match fs::read(&path) {
@@ -65,12 +65,12 @@ impl Table {
         Ok(Self { path, rows })
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All rows measured at these hosts with these settings, by connections and message size.
+    /// All rows for these hosts and settings, ordered by connections and message size.
     pub fn rows(&self, hosts: &str, settings: &Settings) -> Vec<Row> {
         let mut rows: Vec<_> = self.rows.iter().filter(|row| is_of(row, hosts, settings)).cloned().collect();
         rows.sort_by_key(|row| row.cell);
@@ -82,7 +82,7 @@ impl Table {
         self.rows.iter().find(|row| row.cell == cell && is_of(row, hosts, settings))
     }
 
-    /// Takes a row in the place of an earlier one of the same cell, and writes the file.
+    /// Adds a row, or replaces an earlier one for the same cell, and writes the file.
     ///
     /// # Errors
     /// [`NetbenchError::Io`].
@@ -107,7 +107,7 @@ fn is_of(row: &Row, hosts: &str, settings: &Settings) -> bool {
     row.hosts == hosts && row.settings == *settings
 }
 
-/// Fields in the order of the columns. An unknown number is an empty field.
+/// The fields of a row in the order of the columns. An unknown number is an empty field.
 fn record(row: &Row) -> Vec<String> {
     fn known<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())
@@ -145,17 +145,17 @@ fn read(text: &[u8]) -> Result<Vec<Row>, String> {
     let mut reader = csv::Reader::from_reader(text);
     let header = reader.headers().map_err(|e| e.to_string())?;
     if !header.iter().eq(columns()) {
-        return Err("it has other columns than the results of a sweep".into());
+        return Err("it has other columns than the table of a sweep".into());
     }
     let numbered = reader.records().zip(2..);
     let row = |(record, line): (csv::Result<StringRecord>, u64)| {
         let record = record.map_err(|e| e.to_string())?;
-        row(&record).map_err(|column| format!("line {line}: {column} is no value"))
+        row(&record).map_err(|column| format!("line {line}: {column} has an invalid value"))
     };
     numbered.map(row).collect()
 }
 
-/// The row of a record, or the column that is wrong.
+/// Parses a row. The error is the name of the invalid column.
 fn row(record: &StringRecord) -> Result<Row, String> {
     struct Fields<'a>(&'a StringRecord, usize);
     impl Fields<'_> {
@@ -246,7 +246,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rows_stay_and_cells_are_there_once() {
+    fn rows_are_saved_and_each_cell_has_one_row() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("not/there/yet.csv");
         let mut table = Table::open(&path).expect("none yet");
@@ -273,7 +273,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_said_to_be_none() {
+    fn a_damaged_table_is_an_error_that_names_the_fault() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.csv");
         Table::open(&path).expect("none").put(some_row(2, 256, 1.0)).expect("written");
@@ -296,7 +296,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_read_as_they_were_written(
+        fn rows_survive_a_round_trip(
             seconds in 0.001f64..600.0,
             rate in prop::option::of(0.0f64..1e12),
             percent in prop::option::of(0.0f64..6400.0),

@@ -1,11 +1,11 @@
-//! Files that are there whole or not at all: another process may be reading.
+//! Replaces files atomically, because another process may be reading them.
 
 use std::fs;
 use std::path::Path;
 
 use crate::error::NetbenchError;
 
-/// Writes a file in the place of an earlier one, and makes its folder.
+/// Writes a file, replaces an earlier one, and creates its folder if necessary.
 ///
 /// # Errors
 /// [`NetbenchError::Io`].
@@ -17,7 +17,7 @@ pub fn write(path: &Path, text: &[u8]) -> Result<(), NetbenchError> {
     let unfinished = path.with_extension(format!("{}.part", std::process::id()));
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     written.map_err(|source| {
-        // On a full disk it is in the way; where it is not there, nothing is.
+        // The unfinished file would take space on a full disk. It may not exist.
         let _ = fs::remove_file(&unfinished);
         fail(path, source)
     })

@@ -1,42 +1,43 @@
-//! What both ends say to each other besides messages. Bytes in, values out: no I/O.
+//! The protocol of a benchmark connection, except for the messages themselves. Converts values to bytes
+//! and back; no I/O.
 //!
-//! A connection begins with a header of the client, which the server answers:
+//! A connection begins with a header from the client, which the server answers:
 //!
 //! | offset | header | offset | answer |
 //! |---|---|---|---|
 //! | 0 | `LSNB` | 0 | `LSNB` |
 //! | 4 | version | 4 | version |
-//! | 5 | mode: 0 control, 1 swallow, 2 echo | 5 | 0 taken, else why it is refused |
+//! | 5 | mode: 0 control, 1 swallow, 2 echo | 5 | 0 accepted, else the reason of the refusal |
 //! | 6 | 1: Nagle's algorithm stays on | 6 | zeros |
-//! | 7 | 0 | 8 | the run (u64), of a control connection |
-//! | 8 | the run that bytes are counted for (u64) | | |
-//! | 16 | bytes of a message (u32) | | |
+//! | 7 | 0 | 8 | the run (u64) of a control connection |
+//! | 8 | the run for which bytes are counted (u64) | | |
+//! | 16 | message size in bytes (u32) | | |
 //! | 20 | zeros | | |
 //!
-//! Numbers are little-endian. Then, by mode:
+//! Numbers are little-endian. What follows depends on the mode:
 //!
-//! - *echo*: messages of that size; each is answered with one as large, once all of it has arrived,
-//!   that begins as it did.
+//! - *echo*: messages of that size. Once a whole message has arrived, the server answers with one of the
+//!   same size and the same beginning.
 //! - *swallow*: messages until the client shuts down its side, then a [`Tally`] from the server.
-//! - *control*: a byte from the client, 1 when it begins to measure and 2 when it ends; each is
-//!   answered with a [`Reading`].
+//! - *control*: a byte from the client, 1 when a measurement begins and 2 when it ends. The server answers
+//!   each with a [`Reading`].
 
-/// The first bytes of both.
+/// The first bytes of header and answer.
 const MAGIC: [u8; 4] = *b"LSNB";
 const VERSION: u8 = 1;
 const NAGLE: u8 = 1;
 
-/// As many as a frame of Lightship's protocol begins with: a node that gets one sees at once that
-/// it is none.
+/// The length of a frame header of Lightship's protocol, so that a node that receives one can reject it
+/// at once.
 pub(crate) const HEADER_BYTES: usize = 32;
 pub(crate) const ANSWER_BYTES: usize = 16;
 pub(crate) const TALLY_BYTES: usize = 16;
 pub(crate) const READING_BYTES: usize = 32;
 
-/// Largest message that is sent and taken.
+/// The maximum message size.
 pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Control,
@@ -44,34 +45,34 @@ pub(crate) enum Mode {
     Echo,
 }
 
-/// How a connection begins.
+/// The header of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) mode: Mode,
-    /// Without `TCP_NODELAY`, at both ends.
+    /// Leaves `TCP_NODELAY` off at both ends.
     pub(crate) nagle: bool,
-    /// Of a control connection's answer; 0 where nothing is counted.
+    /// The run from a control connection's answer; 0 if nothing is counted.
     pub(crate) run: u64,
     pub(crate) message_bytes: u32,
 }
 
-/// Why a connection is not taken.
+/// Why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Another version of this protocol.
+    /// The protocol versions differ.
     #[error("the server speaks another version")]
     Version,
-    /// As many connections as it takes at once.
-    #[error("the server has as many connections as it takes (--connections-max)")]
+    /// The server has its maximum number of connections.
+    #[error("the server has reached its connection limit (--connections-max)")]
     Full,
-    /// No message, or one larger than [`MESSAGE_BYTES_MAX`].
-    #[error("the server takes messages of 1 byte to 64 MiB")]
+    /// The message size is 0 or larger than [`MESSAGE_BYTES_MAX`].
+    #[error("the server accepts messages of 1 byte to 64 MiB")]
     Size,
-    /// The run is not, or no longer, under way.
+    /// The run does not exist or has ended.
     #[error("the server does not know the run")]
     Run,
-    /// The header makes no sense.
+    /// The header is invalid.
     #[error("the server does not understand the header")]
     Malformed,
 }
@@ -79,10 +80,10 @@ pub enum Refusal {
 const REFUSALS: [Refusal; 5] =
     [Refusal::Version, Refusal::Full, Refusal::Size, Refusal::Run, Refusal::Malformed];
 
-/// What came is no header of ours, or one that is not taken.
+/// Why a header is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// Whoever sent it speaks something else: it gets no answer.
+    /// It belongs to another protocol: it gets no answer.
     Foreign,
     Refused(Refusal),
 }
@@ -129,7 +130,7 @@ impl Header {
     }
 }
 
-/// What a server says to a header: the run of a control connection, or why not.
+/// A server's answer to a header: the run of a control connection, or why it is refused.
 pub(crate) type Answer = Result<u64, Refusal>;
 
 pub(crate) fn answer_to_bytes(answer: Answer) -> [u8; ANSWER_BYTES] {
@@ -146,7 +147,7 @@ pub(crate) fn answer_to_bytes(answer: Answer) -> [u8; ANSWER_BYTES] {
     bytes
 }
 
-/// Nothing where it is no answer of ours.
+/// `None` if the bytes belong to another protocol.
 pub(crate) fn parse_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
     if bytes[..4] != MAGIC {
         return None;
@@ -158,11 +159,11 @@ pub(crate) fn parse_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
     })
 }
 
-/// What arrived over one connection.
+/// What the server received over one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) bytes: u64,
-    /// Whole ones.
+    /// Complete messages.
     pub(crate) messages: u64,
 }
 
@@ -179,20 +180,20 @@ impl Tally {
     }
 }
 
-/// What a client asks over a control connection.
+/// Requests of a client over a control connection.
 pub(crate) const BEGIN: u8 = 1;
 pub(crate) const END: u8 = 2;
 
-/// How far a run has come, by the server's clock.
+/// The progress of a run, by the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reading {
-    /// Since the server began.
+    /// Time since the server started.
     pub(crate) nanoseconds: u64,
-    /// That arrived for the run, over all its connections.
+    /// Bytes received for the run over all its connections.
     pub(crate) bytes: u64,
-    /// Of one core, since [`BEGIN`].
+    /// Percent of one core since [`BEGIN`].
     pub(crate) process_percent: Option<f64>,
-    /// Of all cores, since [`BEGIN`].
+    /// Percent of all cores since [`BEGIN`].
     pub(crate) system_percent: Option<f64>,
 }
 
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_wrong_are_refused() {
+    fn invalid_headers_are_refused() {
         let check = |at: usize, byte: u8, error: HeaderError| {
             let mut bytes = header(Mode::Echo).to_bytes();
             bytes[at] = byte;
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_as_they_were_written() {
+    fn answers_survive_a_round_trip() {
         for answer in REFUSALS.map(Err).into_iter().chain([Ok(0), Ok(u64::MAX)]) {
             assert_eq!(parse_answer(&answer_to_bytes(answer)), Some(answer));
         }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_of_a_hostile_server_has_no_odd_numbers() {
+    fn invalid_percentages_of_a_hostile_server_are_dropped() {
         let reading = Reading {
             nanoseconds: 5,
             bytes: 6,
@@ -283,14 +284,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_is_read_as_it_was_written(mode in 0..3, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
+        fn headers_survive_a_round_trip(mode in 0..3, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
             let mode = [Mode::Control, Mode::Swallow, Mode::Echo][mode as usize];
             let header = Header { mode, nagle, run, message_bytes: size };
             prop_assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
         }
 
         #[test]
-        fn any_bytes_are_a_header_or_an_error(mut bytes: [u8; HEADER_BYTES], ours: bool) {
+        fn any_accepted_header_serialises_to_the_same_bytes(mut bytes: [u8; HEADER_BYTES], ours: bool) {
             if ours {
                 bytes[..5].copy_from_slice(b"LSNB\x01");
             }

@@ -1,9 +1,10 @@
-//! Shuffles of many seeds with queues of one message: whether any stops, and whether what was sent arrived.
+//! Simulates shuffles from many seeds with queues of one message, and checks that none deadlocks and that
+//! every message arrives.
 //!
-//! Each seed draws its own circulant, skew, pool of direct connections and windows. A simulation that comes to a
-//! standstill is an error; what every node received is compared with what was drawn for it.
+//! Each seed draws its own circulant, skew, pool of direct connections and windows. A deadlock is an error;
+//! the messages that each node received are compared with those drawn for it.
 //!
-//!     cargo run --release -p lightship-overlay --example seeds -- 4096 1000 8     nodes, seeds, messages of a node
+//!     cargo run --release -p lightship-overlay --example seeds -- 4096 1000 8     nodes, seeds, messages per node
 
 use std::io::Write;
 use std::time::Instant;
@@ -11,9 +12,9 @@ use std::time::Instant;
 use fastrand::Rng;
 use lightship_overlay::{Knowledge, Pool, Simulation, Through, Traffic, circulant};
 
-/// Sets of offsets that are tried for each seed.
+/// Sets of offsets tried for each seed.
 const TRIES: usize = 8;
-/// Seeds between two lines on what has been done so far.
+/// Seeds between two progress lines.
 const SHOWN_SEEDS: u64 = 100;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -21,7 +22,7 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 fn main() -> Result<()> {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
     let [nodes, seeds, messages] = arguments[..] else {
-        return Err("nodes, seeds, messages of a node".into());
+        return Err("expected three numbers: nodes, seeds, messages per node".into());
     };
     let (began, mut done) = (Instant::now(), Done::default());
     for seed in 1..=seeds {
@@ -56,7 +57,7 @@ fn drawn(nodes: usize, messages_per_node: u64, seed: u64) -> Result<Simulation> 
     })
 }
 
-/// What all simulations came to.
+/// Totals over all simulations.
 #[derive(Default)]
 struct Done {
     messages: u64,
@@ -67,7 +68,7 @@ struct Done {
 
 impl Done {
     fn add(&mut self, simulation: &Simulation) -> Result<()> {
-        // Here a standstill is an error.
+        // A deadlock is an error here.
         let report = simulation.run(None)?;
         let Simulation { traffic, nodes, seed, .. } = simulation;
         let mut expected = vec![0; *nodes];
@@ -92,7 +93,7 @@ impl std::fmt::Display for Done {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} messages arrived, none lost or doubled, {} forwards, {} reconnections, at most {:.1} hops on the mean",
+            "{} messages arrived, none lost or duplicated, {} forwards, {} reconnections, at most {:.1} mean hops",
             self.messages, self.forwards, self.reconnections, self.hops_max
         )
     }

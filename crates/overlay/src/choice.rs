@@ -1,66 +1,66 @@
-//! Direct, or over the overlay: chosen for each stream of a node.
+//! Chooses for each stream of a node whether it goes direct or over the overlay.
 //!
-//! What is forwarded crosses the network once more, so direct is the choice wherever there are connections for it:
-//! always where a node may have one to each of its peers, and beyond that for streams of large messages, as
-//! long as some are left. MPI libraries, too, go direct for large messages, and beyond 32 KiB wait for no buffers
-//! on the way.
+//! A forwarded message crosses the network more than once, so streams go direct as long as there are
+//! connections: always if a node may have one to each of its peers; otherwise for streams of large messages
+//! while some connections are left. MPI libraries also send large messages direct: beyond 32 KiB they don't
+//! wait for intermediate buffers.
 
 use serde::{Deserialize, Serialize};
 
-/// Messages from this size on are worth a direct connection, in bytes.
+/// Messages of at least this many bytes are worth a direct connection.
 pub const LARGE_MESSAGE_BYTES: u64 = 32 << 10;
-/// Fewer connections than a ring has connect no nodes.
+/// The minimum number of connections per node of an overlay: those of a ring.
 pub const CONNECTIONS_MIN: usize = 2;
 
-/// By which way a stream goes.
+/// The route of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// Over a connection to the peer itself.
     Direct,
-    /// Over connections that there are anyway, by others where need be.
+    /// Over the connections of the overlay, forwarded by other nodes if necessary.
     Overlay,
 }
 
-/// How a node with more peers than connections divides these:
+/// How a node with more peers than connections divides its connections:
 ///
 /// ```text
 /// topology + opened + accepted + direct <= connections_max
 /// ```
 ///
-/// Half of them, at least two, are the topology's; of the rest one half is the overlay's own pool of direct
-/// connections, an even number, as many to be opened as to be accepted; what is then left is for streams that
-/// go direct. With an odd number of nodes the topology's are even.
+/// Half of them, at least two, belong to the topology. Half of the rest, an even number, belong to the
+/// overlay's pool of direct connections: the node opens as many as it accepts. What is then left is for
+/// streams that go direct. With an odd number of nodes, the topology's share is even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Division {
     /// Sockets of the topology.
     pub topology: usize,
     /// Direct connections of the overlay's pool ([`Pool`](crate::Pool)) that the node opens.
     pub opened: usize,
-    /// Those of others' pools that it accepts.
+    /// Direct connections of other nodes' pools that it accepts.
     pub accepted: usize,
-    /// Peers that streams may go to directly, at a time.
+    /// Peers to which streams may go direct at the same time.
     pub direct: usize,
 }
 
 impl Division {
-    /// Of a cluster with so many nodes, this one included. Nothing where all peers may have connections, and direct
-    /// is the choice for all; nor where there are fewer than [`CONNECTIONS_MIN`], with which there is no overlay.
+    /// The division for a cluster of `nodes` nodes, including this one. `None` if there are enough connections
+    /// for all peers, so that all streams go direct, or fewer than [`CONNECTIONS_MIN`], too few for an overlay.
     pub fn of(nodes: usize, connections_max: usize) -> Option<Self> {
         let peers = nodes.saturating_sub(1);
         if peers <= connections_max || connections_max < CONNECTIONS_MIN {
             return None;
         }
         let half = (connections_max / 2).max(CONNECTIONS_MIN);
-        // There is no circulant of an odd number of both.
+        // A circulant can't have an odd number of both nodes and sockets.
         let topology = if nodes % 2 == 1 { half - half % 2 } else { half };
         let rest = connections_max - topology;
         let pool = (rest / 2).next_multiple_of(2).min(rest - rest % 2);
         Some(Self { topology, opened: pool / 2, accepted: pool / 2, direct: rest - pool })
     }
 
-    /// The way of a stream with messages of so many bytes, when streams go directly to `direct_now` peers, among
-    /// them, or not (`is_direct`), the one that this stream is to.
+    /// The route of a stream with messages of `message_bytes`. Streams currently go direct to `direct_now`
+    /// peers; `is_direct` says whether this stream's peer is one of them.
     pub fn way(&self, direct_now: usize, is_direct: bool, message_bytes: u64) -> Way {
         let has_room = is_direct || direct_now < self.direct;
         if message_bytes >= LARGE_MESSAGE_BYTES && has_room { Way::Direct } else { Way::Overlay }
@@ -73,11 +73,11 @@ mod tests {
     use crate::{Routes, Topology, circulant};
 
     #[test]
-    fn direct_where_it_fits() {
+    fn no_division_without_need_or_enough_connections() {
         for (nodes, connections_max) in [(0, 0), (1, 0), (3, 4), (5, 4), (65, 64)] {
             assert_eq!(Division::of(nodes, connections_max), None, "{nodes} {connections_max}");
         }
-        // One connection makes no topology.
+        // One connection is too few for a topology.
         assert_eq!(Division::of(60, 1), None);
         assert!(Division::of(6, 4).is_some());
     }
@@ -113,9 +113,9 @@ mod tests {
         assert_eq!(division.way(0, false, large), Way::Direct);
         assert_eq!(division.way(1, false, large), Way::Direct);
         assert_eq!(division.way(2, false, large), Way::Overlay);
-        // One more to a peer that has some takes no place.
+        // Another stream to a peer that is already direct takes no place.
         assert_eq!(division.way(2, true, large), Way::Direct);
-        // Small ones leave the places to others.
+        // Small messages leave the places to others.
         assert_eq!(division.way(0, false, small), Way::Overlay);
         assert_eq!(division.way(2, true, small), Way::Overlay);
         let none = Division { direct: 0, ..division };

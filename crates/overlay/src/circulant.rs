@@ -1,8 +1,7 @@
-//! Circulants: offsets of few hops, found by a seeded search.
+//! Circulants: a seeded search for offsets with few hops.
 //!
-//! There is no formula for the best offsets. Sets drawn at random are good, and better ones are found by
-//! changing one offset at a time; at the sizes of a cluster the search often ends at the Moore
-//! bound, which no graph can beat.
+//! No formula gives the best offsets. Random sets are good, and changing one offset at a time improves
+//! them. At cluster sizes the search often reaches the Moore bound, which no graph can beat.
 
 use fastrand::Rng;
 
@@ -10,20 +9,21 @@ use crate::error::{OverlayError, Result, count_within};
 use crate::figures::moore_hops;
 use crate::topology::{NODES_MAX, Shape, divisor};
 
-/// Sets are drawn in this part of the tries, the best of them is improved in the rest.
+/// `1 / DRAWN_SHARE` of the tries draw random sets; the rest improve the best of them.
 const DRAWN_SHARE: usize = 2;
-/// Changes without a gain, for each offset, after which the search sets out again.
+/// Changes without a gain, per offset, after which the search restarts.
 const PATIENCE: usize = 60;
-/// The busiest link has as much to carry as the mean, and no more than this.
+/// With the fewest possible hops, the search stops once the busiest link carries at most this percentage
+/// of the mean load.
 const EVEN_PERCENT: usize = 103;
 
-/// The circulant of `sockets` sockets a node with the least mean hops that `tries` tries from a seed find; of
-/// those the least diameter, and then the least load of the busiest link under uniform traffic. A
-/// try takes about `3 x nodes x sockets` steps.
+/// Searches for the circulant with `sockets` sockets per node that has the fewest mean hops, then the
+/// smallest diameter, then the least load on the busiest link under uniform traffic. The search makes
+/// `tries` tries from `seed`; a try takes about `3 x nodes x sockets` steps.
 ///
 /// # Errors
-/// [`OverlayError::OutOfRange`] for sockets that are not between 2 (1 for two nodes) and nodes - 1,
-/// [`OverlayError::OddSockets`] when neither they nor the nodes are even.
+/// [`OverlayError::OutOfRange`] if `sockets` is not between 2 (1 for two nodes) and `nodes - 1`;
+/// [`OverlayError::OddSockets`] if both `sockets` and `nodes` are odd.
 pub fn circulant(nodes: usize, sockets: usize, tries: usize, seed: u64) -> Result<Shape> {
     count_within("number of nodes", nodes, 2, NODES_MAX)?;
     count_within("number of sockets of a circulant", sockets, nodes.min(3) - 1, nodes - 1)?;
@@ -33,7 +33,7 @@ pub fn circulant(nodes: usize, sockets: usize, tries: usize, seed: u64) -> Resul
     let bound = moore_hops(nodes, sockets, true);
     let search = Search {
         nodes,
-        // Of these, as many as there are pairs of sockets; the link half way round is a socket alone.
+        // Each of these offsets takes two sockets; the link half way round takes one.
         choice: (1..nodes.div_ceil(2)).collect(),
         half: (sockets % 2 == 1).then_some(nodes / 2),
         bound,
@@ -50,15 +50,15 @@ struct Search {
     nodes: usize,
     choice: Vec<usize>,
     half: Option<usize>,
-    /// No sum of hops is less.
+    /// The least possible sum of hops.
     bound: usize,
-    /// Nor the load of the busiest link, if the sum is that, but by this little.
+    /// The load of the busiest link at which the search stops when the sum of hops is `bound`.
     even: usize,
 }
 
 impl Search {
     fn run(&self, count: usize, tries: usize, rng: &mut Rng) -> Vec<usize> {
-        // Consecutive offsets connect whatever the number of nodes.
+        // Consecutive offsets connect any number of nodes.
         let mut best = self.choice[..count].to_vec();
         let mut best_cost = self.cost(&best);
         let drawn = (tries / DRAWN_SHARE).max(1);
@@ -86,7 +86,7 @@ impl Search {
         best
     }
 
-    /// With another offset for one of them.
+    /// Replaces one of the offsets by a random one.
     fn changed(&self, offsets: &[usize], rng: &mut Rng) -> Vec<usize> {
         let mut changed = offsets.to_vec();
         loop {
@@ -128,9 +128,9 @@ impl Search {
         if node >= self.nodes { node - self.nodes } else { node }
     }
 
-    /// Messages on the busiest link when each node sends one to each other: messages to node 0 followed
-    /// back from the farthest, evenly over all shortest ways. Symmetry makes a link of each step stand
-    /// for all. In thousandths.
+    /// Thousandths of messages on the busiest link when each node sends one message to every other node.
+    /// Follows the messages to node 0 from the farthest node, divided evenly over all shortest paths. By
+    /// symmetry, one link per step represents all.
     fn busiest(&self, steps: &[usize], hops: &[u16], order: &[usize]) -> usize {
         let mut passing = vec![1.0; self.nodes];
         let mut load = vec![0.0; steps.len()];
@@ -152,7 +152,7 @@ impl Search {
     }
 }
 
-/// What is to be least, the first first.
+/// What the search minimises, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Cost {
     /// Sum of the hops from a node to all others.
@@ -167,7 +167,7 @@ mod tests {
     use crate::{Figures, Routes, Topology};
 
     #[test]
-    fn as_many_sockets_as_asked_for() -> Result<()> {
+    fn a_circulant_has_the_requested_sockets() -> Result<()> {
         for (nodes, sockets) in
             [(2, 1), (3, 2), (4, 3), (5, 4), (16, 2), (16, 5), (17, 6), (60, 11), (60, 59)]
         {
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn found_again_from_the_seed() -> Result<()> {
+    fn the_same_seed_finds_the_same_circulant() -> Result<()> {
         assert_eq!(circulant(100, 8, 200, 5)?, circulant(100, 8, 200, 5)?);
         Ok(())
     }
 
     #[test]
-    fn what_there_is_not() {
+    fn impossible_circulants_are_errors() {
         assert_eq!(circulant(61, 5, 10, 1), Err(OverlayError::OddSockets { nodes: 61, sockets: 5 }));
         for (nodes, sockets) in [(60, 0), (60, 1), (60, 60), (1, 1), (NODES_MAX + 1, 4)] {
             assert!(circulant(nodes, sockets, 10, 1).is_err(), "{nodes} {sockets}");

@@ -1,13 +1,13 @@
-//! How much must fail before a topology falls apart: ways without common links, or common nodes,
-//! counted as flows (Menger's theorem).
+//! How many links or nodes must fail before a topology is disconnected. Paths without common links or
+//! nodes are counted as flows (Menger's theorem).
 
 use crate::topology::{Symmetry, Topology};
 
-/// Links that must fail before some node can't reach some other. Exact.
+/// Links that must fail before some node can't reach another. Exact.
 pub(crate) fn edge_connectivity(topology: &Topology) -> usize {
     let nodes = topology.nodes();
     let mut least = topology.links(0).len();
-    // Node 0 is on one of both sides of every cut.
+    // Every cut has node 0 on one of its sides.
     for other in 1..nodes {
         let mut flow = Flow::of_links(topology);
         least = least.min(flow.paths(0, other, least));
@@ -19,21 +19,20 @@ pub(crate) fn edge_connectivity(topology: &Topology) -> usize {
     least
 }
 
-/// Nodes that must fail before some other can't reach some other; one less than there are when all are
-/// connected to all. Exact.
+/// Nodes that must fail before some other node can't reach another; `nodes - 1` for a full mesh. Exact.
 pub(crate) fn vertex_connectivity(topology: &Topology) -> usize {
     let nodes = topology.nodes();
     let symmetric = *topology.symmetry() != Symmetry::None;
     let mut least = nodes - 1;
     let mut from = 0;
-    // Of any `least + 1` nodes one is not in a smallest cut, and some other is cut off from it. Where
-    // all look the same, it may be node 0.
+    // Among any `least + 1` nodes, at least one is not in a smallest cut and is separated from some other
+    // node. With symmetry, that node can be node 0.
     while from < nodes && from <= if symmetric { 0 } else { least } {
         for other in (0..nodes).filter(|other| *other != from) {
             for (a, b) in [(from, other), (other, from)] {
                 if !topology.links(a).contains(&(b as u32)) {
                     let mut flow = Flow::of_nodes(topology);
-                    // From where a is left to where b is entered.
+                    // From the exit of `a` to the entry of `b`.
                     least = least.min(flow.paths(2 * a + 1, 2 * b, least));
                 }
             }
@@ -46,7 +45,7 @@ pub(crate) fn vertex_connectivity(topology: &Topology) -> usize {
 /// A graph whose arcs carry one unit each.
 struct Flow {
     arcs: Vec<Arc>,
-    /// Arcs by where they begin. Arc `i ^ 1` is the reverse of arc i.
+    /// Arcs by start node. Arc `i ^ 1` is the reverse of arc `i`.
     from: Vec<Vec<usize>>,
 }
 
@@ -68,7 +67,7 @@ impl Flow {
         flow
     }
 
-    /// Every node is two, joined by an arc, so that one way at most leads through it.
+    /// Splits every node into an entry and an exit joined by one arc, so that at most one path uses it.
     fn of_nodes(topology: &Topology) -> Self {
         let mut flow = Self::new(2 * topology.nodes());
         for from in 0..topology.nodes() {
@@ -85,7 +84,7 @@ impl Flow {
         self.arcs.push(Arc { to: from, room: false });
     }
 
-    /// Ways from one node to another without common arcs; counts no further than `enough`.
+    /// The number of paths from one node to another without common arcs, counted up to `enough`.
     fn paths(&mut self, from: usize, to: usize, enough: usize) -> usize {
         (0..enough).take_while(|_| self.augment(from, to)).count()
     }

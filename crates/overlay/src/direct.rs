@@ -1,15 +1,15 @@
-//! The pool of direct connections: where hops are saved, by how much, and who gets a place.
+//! The pool of direct connections: decides which node pairs get one.
 //!
-//! Samson's hybrid keeps some of a node's connections for direct ones, and gives them every period to
-//! the destinations with the highest score, `(hops - 1) x bytes` sent since the last time: the
-//! bytes that others would have to forward. Hops are those of the topology, so that a destination
-//! that has a direct connection keeps its score. Beyond the thesis:
+//! Samson's hybrid reserves some of a node's connections for direct ones. Every period it assigns them to
+//! the destinations with the highest score, `(hops - 1) x bytes` sent in the last period: the bytes that
+//! other nodes would have to forward. Hops are those of the topology, so that a destination with a direct
+//! connection keeps its score. Beyond the thesis:
 //!
-//! - a place is kept until another destination is better by a margin, and earlier periods count
-//!   in part: with uniform traffic nothing is reconnected for what is only chance;
-//! - a receiver accepts a limited number, and refuses more;
-//! - connections are used both ways, and score for what goes either way;
-//! - places may be given out knowing what all nodes send, best scores first.
+//! - A destination keeps its place until another one is better by a margin, and earlier periods count in
+//!   part. So uniform traffic does not cause reconnections by chance.
+//! - A receiver accepts a limited number of direct connections and refuses more.
+//! - Connections are used both ways, and traffic in either direction adds to the score.
+//! - Places may be assigned with knowledge of all nodes' traffic, best scores first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,16 +21,16 @@ use crate::routes::Routes;
 use crate::topology::NODES_MAX;
 use crate::traffic::Demand;
 
-/// Direct connections: who opened it, and to whom.
+/// Direct connections: the node that opened it, and the node it leads to.
 pub type Direct = BTreeSet<(u32, u32)>;
 
-/// What those who give out places know.
+/// What is known when places are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
-    /// Every node knows what it sends itself, as in the thesis. Receivers accept who comes first.
+    /// Every node knows only its own traffic, as in the thesis. Receivers accept in order of arrival.
     Local,
-    /// All is known of all: the best scores come first.
+    /// The traffic of all nodes is known: the best scores come first.
     Global,
 }
 
@@ -39,43 +39,43 @@ pub enum Knowledge {
 pub struct Pool {
     /// Direct connections that a node may open.
     pub opened_max: usize,
-    /// Direct connections that a node accepts, beside those it opens; no limit in the thesis.
+    /// Direct connections that a node accepts in addition to those it opens. No limit in the thesis.
     pub accepted_max: Option<usize>,
-    /// Whether both ends send on them. In the thesis only who opened them does.
+    /// Whether both ends send on a direct connection. In the thesis, only the end that opened it does.
     pub both_ways: bool,
-    /// What is known.
+    /// What is known when places are assigned.
     pub knowledge: Knowledge,
-    /// By how much, as a part, another destination must be better than the one that has the place. 0 in
-    /// the thesis.
+    /// The relative margin by which another destination must be better to take over a place. 0 in the
+    /// thesis.
     pub margin: f64,
-    /// The part of a period's bytes that still counts in the next one. 0 in the thesis.
+    /// The share of a period's bytes that still counts in the next period. 0 in the thesis.
     pub memory: f64,
 }
 
 impl Pool {
-    /// The thesis' rules for so many direct connections a node.
+    /// The rules of the thesis, with `opened_max` direct connections per node.
     pub fn thesis(opened_max: usize) -> Self {
         let knowledge = Knowledge::Local;
         Self { opened_max, accepted_max: None, both_ways: false, knowledge, margin: 0.0, memory: 0.0 }
     }
 
-    /// Ours.
+    /// The rules of Lightship.
     pub fn new(opened_max: usize, accepted_max: Option<usize>) -> Self {
         let knowledge = Knowledge::Global;
         Self { opened_max, accepted_max, both_ways: true, knowledge, margin: 0.25, memory: 0.9 }
     }
 
     /// # Errors
-    /// [`OverlayError::OutOfRange`](crate::OverlayError::OutOfRange) for counts above 4096, a margin
-    /// that is not between 0 and 100, and a memory that is not from 0 to below 1.
+    /// [`OverlayError::OutOfRange`](crate::OverlayError::OutOfRange) if a count is above 4096, the margin is
+    /// not between 0 and 100, or the memory is not between 0 and 0.999.
     pub fn check(&self) -> Result<()> {
-        count_within("number of direct connections of a node", self.opened_max, 0, NODES_MAX)?;
+        count_within("number of direct connections per node", self.opened_max, 0, NODES_MAX)?;
         count_within("number of direct connections accepted", self.accepted_max.unwrap_or(0), 0, NODES_MAX)?;
         within("margin", self.margin, 0.0, 100.0)?;
         within("memory", self.memory, 0.0, 0.999)
     }
 
-    /// Who gets the places, after traffic like `demand`, when these are the ones of `now`.
+    /// Assigns the direct connections for traffic like `demand`, given the current ones, `now`.
     pub fn assign(&self, routes: &Routes, demand: &Demand, now: &Direct, rng: &mut Rng) -> Direct {
         if self.opened_max == 0 {
             return Direct::new();
@@ -87,7 +87,7 @@ impl Pool {
         self.give_out(&candidates, routes.topology().nodes())
     }
 
-    /// Connections that would save hops, from and to, best first.
+    /// Connections that would save hops, as (from, to), best first.
     pub(crate) fn ranked(
         &self,
         routes: &Routes,
@@ -101,7 +101,7 @@ impl Pool {
 
     fn best_first(&self, routes: &Routes, demand: &Demand, now: &Direct, rng: &mut Rng) -> Vec<Candidate> {
         let mut candidates = self.candidates(routes, demand, now);
-        // Equals in random order.
+        // Equal scores end up in random order.
         rng.shuffle(&mut candidates);
         candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
         candidates
@@ -129,8 +129,8 @@ impl Pool {
         scores.into_iter().map(candidate).collect()
     }
 
-    /// Puts candidates, best first, in the order in which they come to the receivers: first what nodes
-    /// have and would keep, then node by node at random.
+    /// Sorts candidates, given best first, into the order in which they reach the receivers: first the
+    /// connections that nodes have and would keep, then the others, node by node in random order.
     fn by_node(&self, candidates: &mut [Candidate], nodes: usize, rng: &mut Rng) {
         let mut order: Vec<_> = (0..nodes).collect();
         rng.shuffle(&mut order);
@@ -143,7 +143,7 @@ impl Pool {
         candidates.sort_by_key(|candidate| candidate.turn);
     }
 
-    /// Gives places to candidates in order, until neither end has one left.
+    /// Gives places to candidates in order, as long as both ends have one left.
     fn give_out(&self, candidates: &[Candidate], nodes: usize) -> Direct {
         let (mut opened, mut accepted) = (vec![0; nodes], vec![0; nodes]);
         let mut direct = Direct::new();
@@ -166,7 +166,7 @@ struct Candidate {
     from: u32,
     to: u32,
     kept: bool,
-    /// Whether it comes after those that are kept; among them, when.
+    /// Whether it comes after the kept ones, and the random position of its node.
     turn: (bool, usize),
     score: f64,
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_saved_times_bytes() -> Result<()> {
+    fn the_score_is_hops_saved_times_bytes() -> Result<()> {
         let pool = Pool::thesis(1);
         // 1 hop away, 2 and 6: scores 0, 100 and 150.
         assigned(&pool, &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 6)])?;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_kept_until_another_is_better_by_the_margin() -> Result<()> {
+    fn a_place_is_kept_until_another_destination_is_better_by_the_margin() -> Result<()> {
         let pool = Pool { margin: 0.25, ..Pool::thesis(1) };
         assigned(&pool, &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 5)])?;
         assigned(&pool, &[(0, 5, 100.0), (0, 7, 130.0)], &[(0, 5)], &[(0, 7)])?;
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn a_receiver_refuses_more_than_it_accepts() -> Result<()> {
         let pairs = [(0, 6, 100.0), (1, 6, 100.0), (2, 6, 500.0), (2, 7, 10.0)];
-        // Knowing all, the best comes first; refused, nodes ask elsewhere.
+        // With global knowledge the best score wins.
         let pool = Pool { both_ways: false, ..Pool::new(1, Some(1)) };
         assigned(&pool, &pairs, &[], &[(2, 6)])?;
         let local = Pool { knowledge: Knowledge::Local, ..pool };
-        // What is there stays, and the others are refused.
+        // With local knowledge the existing connection stays, and a refused node opens another.
         assigned(&local, &pairs, &[(0, 6)], &[(0, 6), (2, 7)])
     }
 
@@ -238,14 +238,14 @@ mod tests {
             &Direct::new(),
             &mut Rng::with_seed(1),
         );
-        // Node 6 and node 0 have theirs in common, so one of them has a place left.
+        // Nodes 6 and 0 share one connection, so one of them has a place left.
         assert!(direct.contains(&(0, 6)) != direct.contains(&(6, 0)), "{direct:?}");
         assert!(direct.iter().any(|pair| [(6, 1), (1, 6)].contains(pair)), "{direct:?}");
         Ok(())
     }
 
     #[test]
-    fn what_makes_no_sense() {
+    fn invalid_pools_are_errors() {
         for pool in [
             Pool { margin: f64::NAN, ..Pool::new(1, None) },
             Pool { memory: 1.0, ..Pool::new(1, None) },

@@ -1,4 +1,4 @@
-//! A topology as a picture.
+//! Draws a topology.
 
 use std::f64::consts::TAU;
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use crate::topology::Topology;
 /// Width and height.
 const SIZE: f64 = 640.0;
 const RADIUS: f64 = 290.0;
-/// Above so many nodes their numbers don't fit.
+/// Above this many nodes, their numbers don't fit.
 const NUMBERED_MAX: usize = 128;
 
-/// An SVG: nodes on a circle, links as lines, direct connections dashed.
+/// Draws an SVG: nodes on a circle, links as lines, direct connections dashed.
 pub fn draw(topology: &Topology, direct: &Direct) -> String {
     let nodes = topology.nodes();
     let at = |node: usize, radius: f64| {
@@ -32,7 +32,7 @@ pub fn draw(topology: &Topology, direct: &Direct) -> String {
         }
         svg += "</g>\n";
     };
-    // Of two directions one line.
+    // One line for both directions.
     let is_drawn = |from: usize, to: usize| from < to || !topology.links(to).contains(&(from as u32));
     let links = (0..nodes).flat_map(|from| topology.links(from).iter().map(move |to| (from, *to as usize)));
     lines(&mut links.filter(|(from, to)| is_drawn(*from, *to)), "stroke=\"#456\" stroke-width=\"0.6\"");
@@ -57,7 +57,7 @@ mod tests {
     use crate::{Result, Shape};
 
     #[test]
-    fn one_line_a_link() -> Result<()> {
+    fn each_link_is_drawn_as_one_line() -> Result<()> {
         let count = |shape, direct: &[(u32, u32)]| -> Result<_> {
             let svg = draw(&Topology::new(shape, 12)?, &direct.iter().copied().collect());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));

@@ -1,65 +1,68 @@
-//! What can be wrong with a topology, and with the parameters of a simulation.
+//! Errors of topologies and simulations.
 
-/// Result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = OverlayError> = std::result::Result<T, E>;
 
-/// Inputs that no overlay can be made of, and a simulation that came to a standstill.
+/// Invalid inputs, and simulations that did not finish.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverlayError {
-    /// A number that makes no sense here.
-    #[error("the {what} is {value}, and not between {min} and {max}")]
+    /// A number out of its valid range.
+    #[error("the {what} must be between {min} and {max}, not {value}")]
     OutOfRange {
         /// Which number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
-        /// The least that fits.
+        /// The minimum.
         min: f64,
-        /// The most that fits.
+        /// The maximum.
         max: f64,
     },
-    /// A topology that does not exist with so many nodes.
+    /// A topology that does not exist for this number of nodes.
     #[error("there is no {topology} of {nodes} nodes; {}", fits(*.below, *.above))]
     Nodes {
         /// Which topology.
         topology: &'static str,
-        /// How many nodes it was to have.
+        /// The requested number of nodes.
         nodes: usize,
-        /// The next smaller number that fits, if any does.
+        /// The next smaller number that works, if any.
         below: Option<usize>,
-        /// The next larger number that fits, if any does.
+        /// The next larger number that works, if any.
         above: Option<usize>,
     },
-    /// An odd number of sockets in a circulant of an odd number of nodes: the link that needs only one
-    /// leads half way round, and there is no such node.
-    #[error("{nodes} nodes can't have {sockets} sockets each: one of both must be even; {} would do", .sockets - 1)]
+    /// An odd number of sockets in a circulant with an odd number of nodes. A link that takes only one
+    /// socket leads half way round, where an odd circle has no node.
+    #[error(
+        "{nodes} nodes can't have {sockets} sockets each: one of the two numbers must be even; try {} sockets",
+        .sockets - 1
+    )]
     OddSockets {
-        /// How many nodes.
+        /// The number of nodes.
         nodes: usize,
-        /// How many sockets each was to have.
+        /// The requested number of sockets per node.
         sockets: usize,
     },
     /// Offsets that share a divisor with the number of nodes: some nodes are never reached.
     #[error(
-        "with these offsets one node in {step} is reached: all offsets and the number of nodes can be divided by {step}"
+        "these offsets reach only one node in {step}: {step} divides all of them and the number of nodes"
     )]
     Unconnected {
         /// The greatest common divisor.
         step: usize,
     },
-    /// Whoever watched a simulation had it stopped.
+    /// The watch callback stopped a simulation.
     #[error("stopped when {delivered} of {messages} messages had arrived")]
     Stopped {
         /// Messages that had arrived.
         delivered: u64,
-        /// All that were to.
+        /// All messages of the simulation.
         messages: u64,
     },
-    /// Messages wait for each other in a circle. With classes by hops it does not happen.
-    #[error("{undelivered} messages wait for each other since {seconds} s")]
+    /// Messages wait for each other in a cycle. This can't happen with classes by hop count.
+    #[error("deadlock: {undelivered} messages have waited for each other since {seconds} s")]
     Deadlock {
-        /// Messages not delivered, those not yet made included.
+        /// Messages not delivered, including those not yet created.
         undelivered: u64,
         /// Virtual time of the last event.
         seconds: f64,
@@ -76,7 +79,7 @@ fn fits(below: Option<usize>, above: Option<usize>) -> String {
 
 /// Checks that a number is within `min..=max`.
 pub(crate) fn within(what: &'static str, value: f64, min: f64, max: f64) -> Result<()> {
-    // Written so that NaN is outside.
+    // Written so that NaN is out of range.
     if value >= min && value <= max {
         Ok(())
     } else {
@@ -84,7 +87,7 @@ pub(crate) fn within(what: &'static str, value: f64, min: f64, max: f64) -> Resu
     }
 }
 
-/// The same for counts.
+/// [`within`] for counts.
 pub(crate) fn count_within(what: &'static str, value: usize, min: usize, max: usize) -> Result<()> {
     within(what, value as f64, min as f64, max as f64)
 }

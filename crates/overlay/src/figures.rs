@@ -1,4 +1,4 @@
-//! What a topology is worth, in numbers.
+//! Properties of a topology in numbers.
 
 use serde::Serialize;
 
@@ -6,15 +6,15 @@ use crate::connectivity::{edge_connectivity, vertex_connectivity};
 use crate::routes::Routes;
 use crate::topology::{Symmetry, Topology};
 
-/// Up to here connectivity is computed; above, what theorems say of it.
+/// Up to this many nodes, connectivity is computed; above, it is derived from theorems.
 const NODES_COMPUTED: usize = 128;
 
-/// A number that is known, or one that is known not to be less.
+/// An exact number or a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Least {
     /// The number.
     pub at_least: usize,
-    /// Whether it is not more either.
+    /// Whether the number is exact.
     pub exact: bool,
 }
 
@@ -23,15 +23,15 @@ pub struct Least {
 pub struct Figures {
     /// Nodes.
     pub nodes: usize,
-    /// Sockets of the node that has most, those that others opened included.
+    /// The most sockets of any node, including those opened by others.
     pub sockets_max: usize,
-    /// Sockets of a node, on the mean.
+    /// Mean sockets per node.
     pub sockets_mean: f64,
-    /// Most hops between any two nodes.
+    /// The most hops between any two nodes.
     pub diameter: usize,
-    /// Mean hops from a node to another.
+    /// Mean hops from one node to another.
     pub mean_hops: f64,
-    /// What mean hops can't be below with as many links of a node to send on.
+    /// The lower bound of mean hops for this number of outgoing links per node.
     pub moore_mean_hops: f64,
     /// Links that must fail before some node can't reach another.
     pub edge_connectivity: Least,
@@ -40,9 +40,10 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Computes them. Up to 128 nodes connectivity is exact; above, of topologies that look the same from
-    /// every node and use links both ways, it is what Mader and Watkins proved (as many links as a node
-    /// has; two thirds as many nodes, and one), and of others that they are connected.
+    /// Computes the figures. Up to 128 nodes, connectivity is exact. Above, a topology that looks the same
+    /// from every node and uses links both ways has the connectivity that Mader and Watkins proved: with
+    /// `d` links per node, edge connectivity `d` and vertex connectivity at least `2 (d + 1) / 3`. For other
+    /// topologies the only bound is 1: they are connected.
     pub fn of(routes: &Routes) -> Self {
         let topology = routes.topology();
         let sockets = topology.sockets();
@@ -77,13 +78,13 @@ fn connectivity(topology: &Topology) -> (Least, Least) {
     (connected, connected)
 }
 
-/// Mean hops that no topology can be below: from a node with `degree` links there are at most `degree`
-/// nodes at one hop, and at each hop more at most `degree` (both ways: `degree - 1`) times as many.
+/// The lower bound of mean hops for any topology. A node with `degree` links reaches at most `degree` nodes
+/// in one hop, and with each further hop at most `degree` (both ways: `degree - 1`) times as many.
 pub fn moore_mean_hops(nodes: usize, degree: usize, both_ways: bool) -> f64 {
     moore_hops(nodes, degree, both_ways) as f64 / nodes.saturating_sub(1).max(1) as f64
 }
 
-/// The same as a sum over all nodes.
+/// [`moore_mean_hops`] as a sum over all nodes.
 pub(crate) fn moore_hops(nodes: usize, degree: usize, both_ways: bool) -> usize {
     let (mut left, mut ring, mut hops, mut sum) = (nodes.saturating_sub(1), degree, 1, 0);
     while left > 0 && ring > 0 {

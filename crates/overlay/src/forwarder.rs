@@ -1,13 +1,13 @@
 //! A node that sends, receives and forwards: a state machine without sockets.
 //!
-//! Whoever has the sockets asks [`Forwarder::next_frame`] what goes out on a connection, and says what
-//! came in. Rules are those of [`forwarding`](crate::forwarding): a queue for each connection and
-//! class of hops at the receiving end, of a bounded number of messages; a message goes out when
-//! the next node has room in the class it will be in; its place is given back when it has left.
+//! The owner of the sockets calls [`Forwarder::next_frame`] for the next frame to send on a connection,
+//! and reports the frames it receives. The rules are those of [`forwarding`](crate::forwarding): the
+//! receiving end keeps a bounded queue for each connection and hop class; a message is sent when the next
+//! node has room in the message's next class; its place is returned as credit once the message has left.
 //!
-//! Connections of the topology are known from the beginning and stay; direct ones come and go. A
-//! connection is closed by both ends: each says that nothing follows, having found other ways for what
-//! waited for it. Messages that came over it keep their places until they have left.
+//! Connections of the topology are known from the start and stay; direct connections come and go. Both
+//! ends close a connection: each reroutes the messages that wait for it and sends [`Frame::Close`].
+//! Messages received over it keep their places until they have left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::routes::Routes;
 use crate::traffic::Demand;
 use crate::ways::Through;
 
-/// A connection, by a number that the node doesn't use twice.
+/// The number of a connection. A node does not reuse numbers.
 pub type ConnectionId = u64;
 
 /// A connection of the topology, as one of its ends sees it.
@@ -32,16 +32,16 @@ pub struct TopologyLink {
     pub peer: u32,
     /// Whether this end opens it.
     pub opens: bool,
-    /// Whether messages go out on it.
+    /// Whether this end sends messages on it.
     pub sends: bool,
-    /// Whether they come in.
+    /// Whether this end receives messages on it.
     pub receives: bool,
 }
 
-/// What goes over a connection.
+/// A frame on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<T> {
-    /// A message, on its way.
+    /// A message in transit.
     Message(Packet<T>),
     /// Places of a class that are free again.
     Credit {
@@ -54,65 +54,67 @@ pub enum Frame<T> {
     Close,
 }
 
-/// A message on its way.
+/// A message in transit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet<T> {
-    /// The node that made it.
+    /// The sender.
     pub from: u32,
-    /// The node it is for.
+    /// The destination.
     pub to: u32,
-    /// Its number among those of the node that made it.
+    /// The sender's number for the message.
     pub id: u64,
-    /// Links it has crossed, the one it is sent on included.
+    /// Links it has crossed, including the one it is sent on.
     pub hops: usize,
     /// The message itself.
     pub body: T,
-    /// Where it is held until it has left; none where it was made.
+    /// The queue place that holds it until it has left; none at its sender.
     pub place: Option<Place>,
 }
 
-/// A place in a queue: to be given back by [`Forwarder::left`].
+/// A place in a queue. [`Forwarder::left`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     connection: ConnectionId,
     class: usize,
 }
 
-/// What a peer did that it may not, or a way that is no more.
+/// A violation of the protocol by a peer, or a destination that can't be reached any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A message to or from nobody, with hops that it can't have made or will have too many of.
-    #[error("a message from {from} to {to} after {hops} hops has no business here")]
+    /// A message whose sender or destination does not exist, or whose hop count is impossible or would
+    /// exceed the limit.
+    #[error("misrouted message from {from} to {to} after {hops} hops")]
     Astray {
-        /// Who is said to have made it.
+        /// The sender in its header.
         from: u32,
-        /// Who it is said to be for.
+        /// The destination in its header.
         to: u32,
-        /// Hops it is said to have made.
+        /// The hops in its header.
         hops: usize,
     },
     /// A message for which there was no room.
-    #[error("a message without a place for it in class {class}")]
+    #[error("received a message without credit for class {class}")]
     NoRoom {
         /// The class it would be in.
         class: usize,
     },
-    /// More credit than was taken, or of no class.
-    #[error("{count} credits of class {class} that were not taken")]
+    /// More credit than was taken, or credit for a class that does not exist.
+    #[error("received {count} credits for class {class}, more than were taken")]
     Credit {
         /// Which class.
         class: usize,
         /// How many.
         count: usize,
     },
-    /// A frame on a connection that its sender had closed, that there is not, or that is not used this way.
-    #[error("a frame on a connection that takes none")]
+    /// A frame on a connection that its sender has closed, that does not exist, or that is not used in
+    /// this direction.
+    #[error("received a frame on a connection that accepts none")]
     Closed,
-    /// All nodes that are nearer to where a message goes have closed their connections.
-    #[error("there is no way to node {to} any more")]
+    /// All neighbours nearer to a message's destination have closed their connections.
+    #[error("no route to node {to} is left")]
     NoWay {
-        /// Where it was to go.
+        /// The destination.
         to: u32,
     },
 }
@@ -120,11 +122,11 @@ pub enum Refusal {
 /// Counts of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Own ones that have left.
+    /// Own messages that have left.
     pub sent: u64,
-    /// Those for this node that have come.
+    /// Messages received for this node.
     pub received: u64,
-    /// Others' for others that have left.
+    /// Messages between other nodes that have left.
     pub forwarded: u64,
 }
 
@@ -134,18 +136,18 @@ struct Connection<T> {
     sends: bool,
     receives: bool,
     direct: bool,
-    /// Of the far end.
+    /// Room in the queues at the far end.
     credits: Credits,
-    /// By the class they will be in at the far end.
+    /// Messages to send, by the class they will have at the far end.
     waiting: Vec<VecDeque<Packet<T>>>,
     waiting_count: usize,
-    /// By class, places taken by what came over it, and those to give back.
+    /// By class: places that received messages hold, and places to return as credit.
     held: Vec<usize>,
     owed: Vec<usize>,
     closing: bool,
     close_sent: bool,
     peer_closed: bool,
-    /// There is no socket any more.
+    /// The socket is closed.
     gone: bool,
 }
 
@@ -163,10 +165,10 @@ pub struct Forwarder<T> {
     classes: Classes,
     queue_messages: usize,
     connections: BTreeMap<ConnectionId, Connection<T>>,
-    /// By peer, connections to send on: that of the topology before direct ones.
+    /// By peer, connections to send on: the topology's before direct ones.
     out: BTreeMap<u32, BTreeSet<ConnectionId>>,
     next_id: ConnectionId,
-    /// Connections that may have something to send since last asked.
+    /// Connections that may have something to send since the last call of `take_ready`.
     ready: BTreeSet<ConnectionId>,
     own_queued: usize,
     forgotten: u64,
@@ -175,14 +177,14 @@ pub struct Forwarder<T> {
 }
 
 impl<T> Forwarder<T> {
-    /// A node with the connections of the topology, none of which need be there yet; queues of
-    /// `queue_messages`; ties of queues of the same length broken from `seed`.
+    /// A node with the connections of the topology, which need not be open yet. Each queue holds
+    /// `queue_messages` messages. `seed` breaks ties between queues of the same length.
     ///
     /// # Panics
-    /// When the topology has no such node.
+    /// If the topology has no such node.
     pub fn new(routes: Arc<Routes>, node: u32, queue_messages: usize, seed: u64) -> Self {
         let nodes = routes.topology().nodes();
-        assert!((node as usize) < nodes, "{nodes} nodes, and none that is {node}");
+        assert!((node as usize) < nodes, "no node {node}: the topology has {nodes} nodes");
         let classes = Classes::for_shortest(routes.diameter(), Through::Own);
         let mut this = Self {
             node,
@@ -204,8 +206,8 @@ impl<T> Forwarder<T> {
         this
     }
 
-    /// The connections of the topology that a node has: of links used both ways the node with the lower
-    /// number opens them.
+    /// The connections of the topology that a node has. The node with the lower number opens a link that
+    /// is used both ways.
     pub fn topology_links(routes: &Routes, node: u32) -> Vec<TopologyLink> {
         let topology = routes.topology();
         let (mine, nodes) = (topology.links(node as usize), topology.nodes());
@@ -230,13 +232,13 @@ impl<T> Forwarder<T> {
         links
     }
 
-    /// Classes that a message can be in when it comes: a node's memory is at most the connections it receives
-    /// on x these x messages of a queue, and its own messages.
+    /// The number of classes that a received message can have. A node holds at most `receiving connections
+    /// x this x messages per queue` messages, plus its own.
     pub fn classes_received(&self) -> usize {
         self.classes.count() - 1
     }
 
-    /// Takes a direct connection into use. `sends` and `receives` as in [`TopologyLink`].
+    /// Adds a direct connection. `sends` and `receives` as in [`TopologyLink`].
     pub fn add_direct(&mut self, peer: u32, sends: bool, receives: bool) -> ConnectionId {
         let id = self.next_id;
         self.next_id += 1;
@@ -272,20 +274,20 @@ impl<T> Forwarder<T> {
         self.own_queued
     }
 
-    /// What has been done.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Connections that may have something to send since this was asked last.
+    /// Connections that may have something to send since the last call.
     pub fn take_ready(&mut self) -> BTreeSet<ConnectionId> {
         std::mem::take(&mut self.ready)
     }
 
-    /// A message of this node. How many may be queued is for the caller to limit.
+    /// Queues a message of this node. The caller limits how many are queued.
     ///
     /// # Errors
-    /// [`Refusal::Astray`] for nobody, and for itself; [`Refusal::NoWay`].
+    /// [`Refusal::Astray`] if `to` is this node or does not exist; [`Refusal::NoWay`].
     pub fn submit(&mut self, to: u32, id: u64, body: T) -> Result<(), Refusal> {
         let from = self.node;
         if to == from || to as usize >= self.routes.topology().nodes() {
@@ -296,11 +298,11 @@ impl<T> Forwarder<T> {
         Ok(())
     }
 
-    /// Judges a message by its header, and takes the place that it will have: called before there is
-    /// memory for the rest.
+    /// Checks the header of a message and takes a queue place for it. Call it before allocating memory for
+    /// the body.
     ///
     /// # Errors
-    /// [`Refusal`], when its sender may not send it.
+    /// [`Refusal`] if the peer may not send the message.
     pub fn admit(
         &mut self,
         connection: ConnectionId,
@@ -313,13 +315,12 @@ impl<T> Forwarder<T> {
             return Err(astray);
         }
         let class = self.classes.of(hops).ok_or(astray)?;
-        // From here it still has this far to go.
         let left = self.routes.hops(self.node as usize, to as usize);
         hops.checked_add(left).and_then(|hops| self.classes.of(hops)).ok_or(astray)?;
         let limit = self.queue_messages;
         let link = self.connections.get_mut(&connection);
         let link = link.filter(|link| link.receives && !link.peer_closed).ok_or(Refusal::Closed)?;
-        // Places owed but not yet given back are not the peer's either.
+        // The peer does not yet have the places that are owed to it.
         if link.held[class] + link.owed[class] >= limit {
             return Err(Refusal::NoRoom { class });
         }
@@ -327,8 +328,8 @@ impl<T> Forwarder<T> {
         Ok(Place { connection, class })
     }
 
-    /// A message that has come: one for this node is given back, and is to be consumed, and then
-    /// [`Forwarder::left`]; others are queued.
+    /// Handles a received message. A message for this node is returned: consume it, then call
+    /// [`Forwarder::left`]. Any other message is queued for forwarding.
     ///
     /// # Errors
     /// [`Refusal::NoWay`].
@@ -341,7 +342,7 @@ impl<T> Forwarder<T> {
         Ok(None)
     }
 
-    /// Credit that has come.
+    /// Handles received credit.
     ///
     /// # Errors
     /// [`Refusal::Credit`], [`Refusal::Closed`].
@@ -356,8 +357,8 @@ impl<T> Forwarder<T> {
         Ok(())
     }
 
-    /// What goes out next on a connection: places given back, then the message that has come furthest and
-    /// has room. When it is out, its place is to be given back: [`Forwarder::left`].
+    /// The next frame to send on a connection: credit first, then the message with the most hops that has
+    /// room at the far end. Call [`Forwarder::left`] once a message is sent.
     pub fn next_frame(&mut self, connection: ConnectionId) -> Option<Frame<T>> {
         let link = self.connections.get_mut(&connection)?;
         if link.close_sent || link.gone {
@@ -381,7 +382,7 @@ impl<T> Forwarder<T> {
         None
     }
 
-    /// A message has left: it is out on a connection (`forwarded`), or was consumed here.
+    /// Releases the place of a message that was sent on (`forwarded`) or consumed here.
     pub fn left(&mut self, place: Option<Place>, forwarded: bool) {
         let Some(Place { connection, class }) = place else {
             self.own_queued = self.own_queued.saturating_sub(1);
@@ -399,7 +400,7 @@ impl<T> Forwarder<T> {
         }
     }
 
-    /// Begins to close a connection: what waits for it goes other ways.
+    /// Begins to close a connection and reroutes the messages that wait for it.
     ///
     /// # Errors
     /// [`Refusal::NoWay`].
@@ -418,22 +419,22 @@ impl<T> Forwarder<T> {
         astray.into_iter().try_for_each(|packet| self.queue(packet))
     }
 
-    /// The other end has said that nothing follows; so does this one then.
+    /// Handles [`Frame::Close`] from the other end: this end closes too.
     ///
     /// # Errors
-    /// [`Refusal::NoWay`]; [`Refusal::Closed`] when it had said so before.
+    /// [`Refusal::NoWay`]; [`Refusal::Closed`] if the other end has closed before.
     pub fn peer_closed(&mut self, connection: ConnectionId) -> Result<(), Refusal> {
         let link = self.connections.get_mut(&connection).filter(|link| !link.peer_closed);
         link.ok_or(Refusal::Closed)?.peer_closed = true;
         self.close(connection)
     }
 
-    /// Whether both ends have said that nothing follows.
+    /// Whether both ends have sent [`Frame::Close`].
     pub fn is_over(&self, connection: ConnectionId) -> bool {
         self.connections.get(&connection).is_none_or(|link| link.close_sent && link.peer_closed)
     }
 
-    /// The socket is no more. The connection counts until what came over it has left.
+    /// Handles the end of a socket. The connection counts until the messages received over it have left.
     pub fn gone(&mut self, connection: ConnectionId) {
         let Some(link) = self.connections.get_mut(&connection) else { return };
         link.gone = true;
@@ -451,28 +452,28 @@ impl<T> Forwarder<T> {
         }
     }
 
-    /// Direct connections that still count, and their other ends.
+    /// Direct connections that still count, with the nodes at their other ends.
     pub fn direct(&self) -> impl Iterator<Item = (ConnectionId, u32)> + '_ {
         self.connections.iter().filter(|(_, link)| link.direct).map(|(id, link)| (*id, link.peer))
     }
 
-    /// How many connections have been forgotten: where it grows, there is room for others.
+    /// How many connections have been forgotten. When this grows, there is room for new ones.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Connections that are not closing; the topology's count whether they are there or not.
+    /// Connections that are not closing. Those of the topology are included even before they are opened.
     pub fn open(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.connections.iter().filter(|(_, link)| !link.closing).map(|(id, _)| *id)
     }
 
-    /// Whether messages go to a node without others in between.
+    /// Whether messages reach a node without forwarding.
     pub fn is_connected(&self, peer: u32) -> bool {
         self.out.get(&peer).is_some_and(|out| !out.is_empty())
     }
 
-    /// Puts a message where it waits: for the destination itself, or for the neighbour nearer to it with the
-    /// shortest queue.
+    /// Queues a message for its destination if connected, else for the nearer neighbour with the shortest
+    /// queue.
     fn queue(&mut self, packet: Packet<T>) -> Result<(), Refusal> {
         let (node, to) = (self.node as usize, packet.to);
         let first = |peer: u32| {
@@ -498,8 +499,8 @@ impl<T> Forwarder<T> {
 }
 
 impl Pool {
-    /// Where a node that knows only what it sends itself would like its direct connections to lead, best
-    /// first, when it has those of `now`.
+    /// The destinations, best first, to which a node that knows only its own traffic would open direct
+    /// connections. `now` lists the direct connections it has.
     pub fn preferred(
         &self,
         routes: &Routes,

@@ -1,26 +1,26 @@
-//! Forwarding with bounded queues that can't deadlock: classes by hops.
+//! Deadlock-free forwarding with bounded queues: classes by hop count.
 //!
-//! A node that forwards keeps a message until the next node has room for it. With bounded queues,
-//! messages can come to wait for each other in a circle: each node's queue is full of what the next
-//! one has no room for. Then nothing moves again, whatever the bound.
+//! A forwarding node keeps a message until the next node has room for it. With bounded queues, messages
+//! can wait for each other in a cycle: each node's queue is full of messages for which the next node has
+//! no room. Then nothing moves again, whatever the bound.
 //!
 //! Here every node has a queue for each *class*, and a message that has made h hops is in class h. It
-//! moves on only when the next node has room in class h + 1. So whoever waits, waits for a higher
-//! class, and no circle closes:
+//! moves on only when the next node has room in class h + 1. Every wait is therefore for a higher class,
+//! and no cycle can form:
 //!
-//! - Whatever is in the highest class has arrived, and is consumed. (A consumer may be slow; it may not
-//!   stop, or wait for what it sends itself.)
+//! - A message in the highest class has arrived and is consumed. (A consumer may be slow; it may not
+//!   stop, or wait for messages that it sends itself.)
 //! - A message in class h that has not arrived waits for room in class h + 1 at the next node. If
 //!   all classes above h empty in finite time, so does the queue it waits for, and the message moves.
 //! - By induction from the highest class down, every queue empties in finite time. A message makes
 //!   at most as many hops as there are classes, so it arrives.
 //!
-//! With shortest ways `diameter + 1` classes are enough, of one message each if need be.
+//! With shortest paths, `diameter + 1` classes suffice, with room for as little as one message each.
 //!
-//! Direct connections, which come and go, don't disturb this as long as a message enters one only if it could
-//! still make the rest of its way over the topology, which stays: [`Classes::may_hop`]. Where that
-//! leads straight to where the message goes it always holds. Where it leads to a node from
-//! which another direct connection goes on, one class more than the topology needs allows for it.
+//! Direct connections come and go. The argument still holds if a message enters one only when it could make
+//! the rest of its route over the topology, which stays: [`Classes::may_hop`]. This is always so for a
+//! direct connection to the destination. A direct connection to a node from which another one continues
+//! needs one class more than the topology does.
 //!
 //! The classes are those of structured buffer pools (P. M. Merlin, P. J. Schweitzer, "Deadlock Avoidance
 //! in Store-and-Forward Networks. I: Store-and-Forward Deadlock", 1980).
@@ -29,50 +29,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::ways::Through;
 
-/// How messages are told apart by their hops.
+/// The classes into which hop counts divide messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Classes {
     count: usize,
-    /// All hops in the same class: what these are compared with.
+    /// All messages share one class: the baseline of the tests.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     single: bool,
 }
 
 impl Classes {
-    /// As many as shortest ways need: one more than the diameter of the topology, and another where messages
-    /// may take direct connections that don't lead straight to where they go.
+    /// The classes that shortest paths need: one more than the diameter of the topology, and another one if
+    /// messages may take direct connections that don't lead straight to their destination.
     pub fn for_shortest(diameter: usize, through: Through) -> Self {
         Self { count: diameter + 1 + usize::from(through == Through::All), single: false }
     }
 
-    /// One class for all. This can deadlock.
+    /// One class for all messages. This can deadlock.
     pub fn single() -> Self {
         Self { count: 1, single: true }
     }
 
-    /// How many there are.
+    /// The number of classes.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The class of a message that has made so many hops; none when it may not have made as many.
+    /// The class of a message that has made `hops` hops; `None` if that is more than allowed.
     pub fn of(&self, hops: usize) -> Option<usize> {
         if self.single { Some(0) } else { Some(hops).filter(|hops| *hops < self.count) }
     }
 
-    /// Whether a message that has made `hops` may make one more, to a node from which it is
-    /// `hops_left` over the topology.
+    /// Whether a message that has made `hops` hops may make one more, to a node from which the destination
+    /// is `hops_left` hops away over the topology.
     pub fn may_hop(&self, hops: usize, hops_left: usize) -> bool {
         self.of(hops + 1 + hops_left).is_some()
     }
 }
 
-/// Room in the queues at the far end of a link, as its near end knows it: taken when a message is
-/// sent, given back by the far end when it has left. A queue never holds more than its limit.
+/// The near end's view of the room in the queues at the far end of a link. Sending a message takes a
+/// place; the far end returns it when the message has left. A queue never exceeds its limit.
 #[derive(Debug, Clone)]
 pub struct Credits {
     limit: usize,
-    /// By class.
+    /// Places taken, by class.
     taken: Vec<usize>,
 }
 
@@ -87,7 +87,7 @@ impl Credits {
         self.taken.get(class).is_some_and(|taken| *taken < self.limit)
     }
 
-    /// Takes a place; `false` when there is none.
+    /// Takes a place; returns `false` if there is none.
     #[must_use]
     pub fn take(&mut self, class: usize) -> bool {
         let has_room = self.has_room(class);
@@ -102,7 +102,7 @@ impl Credits {
         self.taken.get(class).copied().unwrap_or_default()
     }
 
-    /// Gives one back.
+    /// Returns a place.
     pub fn give(&mut self, class: usize) {
         if let Some(taken) = self.taken.get_mut(class) {
             *taken = taken.saturating_sub(1);
@@ -116,7 +116,7 @@ mod tests {
     use crate::simulate::{Report, Simulation};
     use crate::{OverlayError, Pool, Result, Routes, Shape, Topology, Traffic};
 
-    /// Queues of one message, nodes that send as fast as they can, and a pool that changes all the time.
+    /// Queues of one message, nodes that send as fast as they can, and a pool that changes constantly.
     fn narrow(shape: Shape, nodes: usize, seed: u64, pool: Pool, through: Through) -> Simulation {
         let traffic =
             Traffic { messages_per_node: 40, weights_percent: vec![30.0, 30.0], ..Traffic::default() };
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Every message that was made arrived, once.
+    /// Checks that every message arrived exactly once.
     fn check(simulation: &Simulation, report: &Report) {
         let expected = simulation.traffic.drawn(simulation.nodes, simulation.seed);
         assert_eq!(report.demand, expected, "{simulation:?}");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn one_class_for_all_does() -> Result<()> {
+    fn a_single_class_can_deadlock() -> Result<()> {
         let routes = Routes::new(Topology::new(Shape::Ring, 9)?);
         let (mut arrived, mut stuck) = (0, 0);
         for seed in 0..30 {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted() {
+    fn credits_count_places_by_class() {
         let mut credits = Credits::new(&Classes::for_shortest(2, Through::Own), 1);
         assert!(credits.take(2) && !credits.take(2) && credits.has_room(1));
         assert!(!credits.take(3));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_that_leave_a_way_home() {
+    fn a_hop_must_leave_enough_classes_to_arrive() {
         let classes = Classes::for_shortest(3, Through::All);
         assert_eq!((classes.count(), classes.of(4), classes.of(5)), (5, Some(4), None));
         assert!(classes.may_hop(0, 3) && !classes.may_hop(1, 3) && classes.may_hop(3, 0));

@@ -1,31 +1,30 @@
-//! Latencies, counted in buckets of 3%.
+//! Latencies, counted in buckets 3% wide.
 
 use serde::Serialize;
 
-/// Buckets of a power of two.
+/// Buckets per power of two.
 const BUCKETS: u64 = 1 << 5;
 
-/// Percentiles in seconds, each at most 3% above what was measured.
+/// Percentiles in seconds, each at most 3% above the measured value.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Latencies {
-    /// 1%.
+    /// 1st percentile.
     pub p1_seconds: f64,
-    /// 25%.
+    /// 25th percentile.
     pub p25_seconds: f64,
-    /// Half of them.
+    /// Median.
     pub p50_seconds: f64,
-    /// 75%.
+    /// 75th percentile.
     pub p75_seconds: f64,
-    /// 99%.
+    /// 99th percentile.
     pub p99_seconds: f64,
-    /// 99.9%.
+    /// 99.9th percentile.
     pub p999_seconds: f64,
-    /// The longest.
+    /// Maximum.
     pub max_seconds: f64,
 }
 
-/// Counts of latencies.
-/// In memory at most 8 KB, whatever is counted.
+/// Counts of latencies. Takes at most 8 KB of memory.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
     counts: Vec<u32>,
@@ -33,7 +32,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Counts one latency.
     pub fn add(&mut self, nanoseconds: u64) {
         let bucket = bucket(nanoseconds);
         if self.counts.len() <= bucket {
@@ -53,7 +52,7 @@ impl Histogram {
         found.map_or(0.0, |bucket| upper(bucket) as f64 * 1e-9)
     }
 
-    /// Percentiles of all that were counted; zeros of none.
+    /// Percentiles of all counted latencies; zeros if there are none.
     pub fn percentiles(&self) -> Latencies {
         Latencies {
             p1_seconds: self.seconds(0.01),
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_hold_what_they_say() {
+    fn bucket_bounds_are_within_3_percent() {
         for value in (0..5000).chain([1 << 20, (1 << 20) + 1, 123_456_789_012]) {
             let upper = upper(bucket(value));
             assert!(upper >= value && upper - value <= value / 32, "{value}: {upper}");
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles() {
+    fn percentiles_are_at_most_3_percent_high() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.percentiles(), Latencies::default());
         (1..=1000).for_each(|i| histogram.add(i * 1000));

@@ -1,28 +1,30 @@
 //! Overlays: shuffles between nodes that are not all connected to each other.
 //!
-//! With a limited number of connections a node, messages between the others are forwarded. Which
-//! connections, by what way, and how that can't deadlock, with a simulation that says what it comes to.
-//! The hybrid of an overlay and direct connections is that of S. Samson, "Improving Data-Shuffle Performance
+//! When the number of connections per node is limited, nodes without a connection to each other
+//! communicate through relays. This crate chooses the connections, routes messages over them and
+//! forwards without deadlock. A simulation computes the resulting forwards and times.
+//! The hybrid of an overlay and direct connections is from S. Samson, "Improving Data-Shuffle Performance
 //! in Data-Parallel Distributed Systems", MSc thesis, Illinois Institute of Technology, 2018.
-//! `docs/overlay.md` has the figures.
+//! `docs/overlay.md` has the results.
 //!
-//! - [`Topology`]: nodes and links, of a [`Shape`]; [`circulant()`] finds offsets of few hops. [`Figures`]: what
-//!   one is worth; [`draw()`]: its picture.
-//! - [`Routes`]: hops and every next hop of the shortest ways.
-//! - [`forwarding`]: classes by hops, with which bounded queues can't deadlock.
+//! - [`Topology`]: nodes and links, built from a [`Shape`]; [`circulant()`] searches for offsets with few
+//!   hops. [`Figures`]: properties of a topology; [`draw()`]: a picture of it.
+//! - [`Routes`]: hop counts and every next hop of the shortest paths.
+//! - [`forwarding`]: classes by hop count, with which bounded queues can't deadlock.
 //! - [`Forwarder`](forwarder::Forwarder): a node that forwards, without its sockets.
-//! - [`Pool`]: who gets direct connections after what [`Traffic`]; [`Reserve`]: how many sockets to keep for
-//!   them.
-//! - [`Division`], [`Way`]: whether a stream goes direct or over the overlay, by peers, connections and message size.
+//! - [`Pool`]: which nodes get direct connections for a given [`Traffic`]; [`Reserve`]: how many sockets
+//!   to reserve for them.
+//! - [`Division`], [`Way`]: whether a stream goes direct or over the overlay, depending on the number of
+//!   peers, the number of connections and the message size.
 //! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report).
 //!
-//! No I/O, no clock, no threads; randomness by seeds. It does not send anything, and does not route
-//! around nodes that fail.
+//! No I/O, no clock, no threads; random choices come from seeds. The crate sends nothing and does not
+//! route around failed nodes.
 //!
 //! ```
 //! use lightship_overlay::{Figures, Routes, Shape, Simulation, Topology, circulant};
 //!
-//! // Twelve sockets a node: one way as in the thesis, and both ways.
+//! // Twelve sockets per node, used one way as in the thesis, and both ways.
 //! let figures = |shape: Shape| Ok(Figures::of(&Routes::new(Topology::new(shape, 60)?)));
 //! let (one_way, both_ways) = (figures(Shape::Original { degree: 6 })?, figures(circulant(60, 12, 1000, 1)?)?);
 //! assert_eq!((one_way.sockets_max, both_ways.sockets_max), (12, 12));

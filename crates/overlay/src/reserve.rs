@@ -1,8 +1,8 @@
-//! How many sockets to give to direct connections: chosen from the traffic.
+//! Chooses from the traffic how many sockets to reserve for direct connections.
 //!
-//! A socket given to the pool is one less for the topology, whose ways grow longer for all. That pays
-//! where traffic is skewed, and seldom where it is uniform; so the split is what the traffic of an
-//! earlier run, or what is known of the next, makes it.
+//! A socket given to the pool is taken from the topology, which lengthens the paths of all messages.
+//! That pays off for skewed traffic and seldom for uniform traffic. The split is therefore computed from
+//! the traffic of an earlier run or from a forecast.
 
 use fastrand::Rng;
 use serde::Serialize;
@@ -17,59 +17,59 @@ use crate::topology::{Shape, Topology};
 use crate::traffic::Demand;
 use crate::ways::{Load, NodeLoad, Through, Ways};
 
-/// A reserve is made only if it saves this part: less may be chance, and would be paid for with reconnecting.
+/// A reserve must save at least this share. A smaller gain may be chance and does not pay for reconnecting.
 const GAIN_MIN: f64 = 0.05;
 
-/// What is given, and how places are given out.
+/// The inputs of the choice.
 #[derive(Debug, Clone)]
 pub struct Reserve<'a> {
-    /// Sockets of a node. Direct connections count where they are opened.
+    /// Sockets per node. A direct connection counts at the node that opens it.
     pub sockets: usize,
-    /// Rules of the pool; its `opened_max` is what is looked for, and counts for nothing.
+    /// Rules of the pool. Its `opened_max` is ignored: it is the result of the choice.
     pub pool: &'a Pool,
     /// Which direct connections a message may take.
     pub through: Through,
-    /// What links and nodes can do.
+    /// Capacities of links and nodes.
     pub network: &'a Network,
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub message_bytes: u64,
 }
 
-/// A circulant and a pool that share a node's sockets.
+/// A division of a node's sockets between a circulant and a pool.
 #[derive(Debug, Clone, Serialize)]
 pub struct Split {
     /// The topology.
     pub shape: Shape,
-    /// Sockets of a node that it takes.
+    /// Sockets per node that the topology takes.
     pub topology_sockets: usize,
     /// Direct connections that a node may open.
     pub direct: usize,
-    /// What is expected of it.
+    /// The estimate for this split.
     pub expected: Expected,
-    /// All that were looked at, by direct connections.
+    /// All splits considered: the number of direct connections and the estimate.
     pub considered: Vec<(usize, Expected)>,
 }
 
-/// What is expected of a split.
+/// The estimate for a split.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Expected {
-    /// Forwards of a message.
+    /// Forwards per message.
     pub forwards_per_message: f64,
-    /// The traffic takes no less: the busiest link's time, `own_seconds`, and the mean node's with all
-    /// that is forwarded, whichever is most.
+    /// A lower bound on the time of the traffic: the maximum of the busiest link's time, `own_seconds`,
+    /// and the mean time of a node including forwards.
     pub seconds: f64,
-    /// What the node that sends or receives most takes for that alone, whatever the split.
+    /// The time that the busiest node needs to send and receive its own messages, whatever the split.
     pub own_seconds: f64,
 }
 
 impl Reserve<'_> {
-    /// The split with the least forwards and the least time, each as a part of what they are without direct
-    /// connections, and both counting alike. It must be expected to save 5% of the forwards and 5% of the
-    /// time, or all of the time that can be saved; if none does, there is no reserve. At least half of
-    /// the sockets stay with the topology, as traffic may change.
+    /// Returns the split that minimises the sum of forwards and time, each relative to its value without
+    /// direct connections. The split must be expected to save 5% of the forwards, and 5% of the time or
+    /// all of the time that can be saved. If no split does, nothing is reserved. The topology keeps at
+    /// least half of the sockets, because traffic may change.
     ///
-    /// `tries` and `seed` are for [`circulant`]. At most half as many splits are looked at as there are
-    /// sockets, each in `pairs with traffic + destinations x nodes x links` steps.
+    /// `tries` and `seed` are passed to [`circulant`]. At most `sockets / 2` splits are considered, each in
+    /// `pairs with traffic + destinations x nodes x links` steps.
     ///
     /// # Errors
     /// As [`circulant`] and [`Pool::check`].
@@ -89,7 +89,7 @@ impl Reserve<'_> {
         let mut least = f64::INFINITY;
         for direct in 1..=self.sockets / 2 {
             let topology_sockets = self.sockets - direct;
-            // With an odd number of nodes, there is a circulant for every other number of sockets.
+            // With an odd number of nodes, a circulant needs an even number of sockets.
             if topology_sockets < 2 || topology_sockets % 2 == 1 && nodes % 2 == 1 {
                 continue;
             }
@@ -98,7 +98,7 @@ impl Reserve<'_> {
             let gains = expected.forwards_per_message < forwards_max && expected.seconds <= seconds_max;
             let cost = expected.forwards_per_message / without.forwards_per_message
                 + expected.seconds / without.seconds;
-            // With nothing sent that is NaN, and no reserve.
+            // Without traffic, this is NaN and nothing is reserved.
             if gains && cost < least {
                 least = cost;
                 best = Split { shape, topology_sockets, direct, expected, ..best };
@@ -127,7 +127,7 @@ impl Reserve<'_> {
             let work = (node.sent + node.received + 2.0 * node.forwarded) * message_seconds_per_byte;
             way.max(work)
         };
-        // What a node sends and receives itself, nobody can do for it; what it forwards, others can.
+        // Forwards can move to other nodes; a node's own messages can't.
         let own = load.nodes.iter().map(|node| seconds(&NodeLoad { forwarded: 0.0, ..*node }));
         let own_seconds = own.fold(0.0, f64::max);
         let mean = load.nodes.iter().map(seconds).sum::<f64>() / load.nodes.len().max(1) as f64;
@@ -161,30 +161,29 @@ mod tests {
     }
 
     #[test]
-    fn as_the_traffic_is() -> Result<()> {
+    fn a_reserve_is_made_for_skewed_traffic_only() -> Result<()> {
         assert_eq!(split(60, 12, &Traffic::default(), None)?.direct, 0);
         let free = split(60, 12, &skewed(), None)?;
         assert!(free.direct >= 3 && free.direct + free.topology_sockets == 12, "{free:?}");
         let limited = split(60, 12, &skewed(), Some(6))?;
         assert!(limited.expected.forwards_per_message > free.expected.forwards_per_message, "{limited:?}");
-        // Everything that was looked at; nothing that is expected to be slower.
+        // All splits considered are listed, and the chosen one is not expected to be slower.
         assert_eq!((free.considered.len(), free.considered[0].0), (7, 0));
         assert!(free.expected.seconds <= free.considered[0].1.seconds);
         Ok(())
     }
 
     #[test]
-    fn an_odd_number_of_nodes() -> Result<()> {
+    fn an_odd_number_of_nodes_keeps_the_topology_sockets_even() -> Result<()> {
         let split = split(61, 12, &skewed(), None)?;
         assert_eq!((split.topology_sockets % 2, split.considered.len()), (0, 4));
         Ok(())
     }
 
     #[test]
-    fn nothing_to_choose_from() -> Result<()> {
+    fn too_few_sockets_or_no_traffic_reserves_nothing() -> Result<()> {
         assert_eq!(split(60, 2, &skewed(), None)?.direct, 0);
         assert!(split(60, 1, &skewed(), None).is_err());
-        // No traffic, no reserve.
         let (pool, network) = (Pool::new(0, None), Network::default());
         let reserve =
             Reserve { sockets: 6, pool: &pool, through: Through::All, network: &network, message_bytes: 1 };

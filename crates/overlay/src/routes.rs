@@ -1,25 +1,25 @@
-//! Routes: the hops between every two nodes, and every first step of a shortest way.
+//! Routes: the hops between every two nodes, and every first step of a shortest path.
 //!
-//! Where a topology looks the same from every node, the hops from one of them say all: N numbers.
-//! Elsewhere they are a table of N x N: 33 MB at 4096 nodes.
+//! If a topology looks the same from every node, the hops from one node suffice: N numbers. Otherwise
+//! the hops are a table of N x N numbers: 33 MB at 4096 nodes.
 
 use fastrand::Rng;
 
 use crate::topology::{Symmetry, Topology};
 
-/// There is no way. Topologies of this crate are connected; graphs under test need not be.
+/// Unreachable. Topologies of this crate are connected; graphs under test need not be.
 pub(crate) const NONE: u16 = u16::MAX;
 
-/// A topology with the shortest ways through it.
+/// A topology with its shortest paths.
 #[derive(Debug, Clone)]
 pub struct Routes {
     topology: Topology,
-    /// By difference where there is symmetry, or else by `to x nodes + from`.
+    /// Indexed by difference if there is symmetry, else by `to x nodes + from`.
     hops: Vec<u16>,
 }
 
 impl Routes {
-    /// Finds them: `nodes x links` steps with symmetry, `nodes^2 x links` without.
+    /// Computes the shortest paths: `nodes x links` steps with symmetry, `nodes^2 x links` without.
     pub fn new(topology: Topology) -> Self {
         let hops = if *topology.symmetry() == Symmetry::None {
             let arrivals = topology.arrivals();
@@ -37,13 +37,13 @@ impl Routes {
         &self.topology
     }
 
-    /// Links that the shortest way crosses.
+    /// The number of links on a shortest path.
     ///
     /// # Panics
-    /// When there is no such node.
+    /// If a node does not exist.
     pub fn hops(&self, from: usize, to: usize) -> usize {
         let nodes = self.topology.nodes();
-        assert!(from < nodes && to < nodes, "{nodes} nodes, and none that is {from} or {to}");
+        assert!(from < nodes && to < nodes, "no node {from} or {to}: the topology has {nodes} nodes");
         usize::from(match self.topology.symmetry() {
             Symmetry::None => self.hops[to * nodes + from],
             symmetry => self.hops[symmetry.difference(nodes, from, to)],
@@ -60,7 +60,7 @@ impl Routes {
         links.filter(move |node| self.hops(*node, to) + 1 == hops)
     }
 
-    /// One of them at random; none when the message is there.
+    /// A random one of [`Routes::next_hops`]; none if `from` is `to`.
     ///
     /// # Panics
     /// As [`Routes::hops`].
@@ -73,7 +73,7 @@ impl Routes {
         self.hops.iter().copied().max().map_or(0, usize::from)
     }
 
-    /// Mean hops from a node to another.
+    /// Mean hops from one node to another.
     pub fn mean_hops(&self) -> f64 {
         let sum: u64 = self.hops.iter().copied().map(u64::from).sum();
         let froms = self.hops.len() / self.topology.nodes();
@@ -81,7 +81,7 @@ impl Routes {
     }
 }
 
-/// Hops from a node to all, breadth first.
+/// Hops from a node to all nodes, by breadth-first search.
 pub(crate) fn hops_from<'a>(from: usize, links: impl Fn(usize) -> &'a [u32], nodes: usize) -> Vec<u16> {
     let mut hops = vec![NONE; nodes];
     hops[from] = 0;
@@ -134,7 +134,7 @@ mod tests {
             let routes = Routes::new(topology.clone());
             let mut rng = Rng::with_seed(seed);
             for from in 0..nodes {
-                // By search from each node, whatever the symmetry.
+                // Search from each node, without using symmetry.
                 let hops = hops_from(from, |node| topology.links(node), nodes);
                 for (to, hops) in hops.into_iter().enumerate() {
                     prop_assert_eq!(routes.hops(from, to), usize::from(hops));

@@ -1,4 +1,4 @@
-//! The figures of the source, ours, and the tables of `docs/overlay.md`, made again.
+//! Reproduces the figures of the thesis, ours, and the tables of `docs/overlay.md`.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::simulate::{Network, Report, Ties};
 const DOCUMENT: &str = include_str!("../../../docs/overlay.md");
 const NODES: usize = 60;
 const TRIES: usize = 1000;
-/// The archived run of the source's hybrid: 10 connections a node and 2 direct ones, under the skew.
+/// The archived run of the thesis' hybrid: 10 connections per node and 2 direct ones, under the skew.
 const HYBRID: f64 = 13.9 / 18.0;
 
 #[track_caller]
@@ -35,14 +35,14 @@ fn original(degree: usize, direct: usize) -> Simulation {
     }
 }
 
-/// Ours with so many sockets, after a run of the same traffic with another seed.
+/// Our configuration, after a run of the same traffic with another seed.
 struct Ours {
     sockets: usize,
     accepted_max: Option<usize>,
     through: Through,
     network: Network,
     traffic: Traffic,
-    /// Of the run before.
+    /// Traffic of the previous run.
     last: Traffic,
 }
 
@@ -91,7 +91,7 @@ fn sockets_max(report: &Report) -> usize {
 }
 
 #[test]
-fn forwards() -> Result<()> {
+fn forwards_match_the_thesis_and_the_document() -> Result<()> {
     let mut table = String::from(
         "| | sockets opened for | of them direct | sockets of a node, at most | forwards a message | of 0.772 | seconds |\n\
          |---|---|---|---|---|---|---|\n",
@@ -107,13 +107,13 @@ fn forwards() -> Result<()> {
         );
     };
     for (degree, direct, expected) in [(12, 0, 1.05), (10, 0, 1.15), (10, 2, HYBRID), (9, 3, 14.4 / 18.0)] {
-        // The source's runs are a hundred times as long: the first period, without direct connections, is
-        // nothing there, and would be a third here.
+        // The runs of the thesis are a hundred times as long. The first period, which has no direct
+        // connections, is negligible there but would be a third of the run here.
         let simulation = original(degree, direct);
         let report = simulation.run(Some(&simulation.traffic.demand(NODES)))?;
         row("original", degree + direct, direct, &report);
         let found = report.forwards_per_message;
-        assert!((found - expected).abs() < 0.04, "{degree} + {direct}: {found}, and not {expected}");
+        assert!((found - expected).abs() < 0.04, "{degree} + {direct}: {found}, expected {expected}");
     }
     for (sockets, most) in [(12, 0.75), (24, 0.55)] {
         let last = Ours::new(sockets, None, skewed()).last()?;
@@ -139,8 +139,8 @@ fn forwards() -> Result<()> {
     Ok(())
 }
 
-/// Where each of the three limits is what all wait for: the nodes' ways in and out, their processors (messages of
-/// 8 KB), and connections of a sixteenth of a node's rate each.
+/// One network for each of three bottlenecks: the nodes' ports, their processors (messages of 8 KB), and
+/// connections with a sixteenth of a node's rate each.
 fn networks() -> [(&'static str, Network, u64); 3] {
     let node = Network::default();
     let connections =
@@ -149,7 +149,7 @@ fn networks() -> [(&'static str, Network, u64); 3] {
 }
 
 #[test]
-fn seconds() -> Result<()> {
+fn times_match_the_document() -> Result<()> {
     let mut table = String::from(
         "| limit | traffic | ties at random | without a pool | with one | accepting 24 | through others' | floor |\n\
          |---|---|---|---|---|---|---|---|\n",
@@ -189,11 +189,11 @@ fn seconds() -> Result<()> {
                 let _ = write!(table, " {:.3} ({change:+.1}%), {} direct |", report.seconds, split.direct);
                 let most = match (name, traffic) {
                     ("connections", "skewed") => -10.0,
-                    // The node that receives most is as busy with a pool as without.
+                    // The busiest receiver is as busy with a pool as without.
                     (_, "skewed") => 3.0,
                     (_, "uniform") if through == Through::Own => 1.0,
                     (_, "uniform") => 3.0,
-                    // A wrong prediction has a price.
+                    // A wrong prediction may cost any time.
                     _ => f64::INFINITY,
                 };
                 assert!(change <= most, "{name}, {traffic}, {accepted_max:?}, {through:?}: {change:+.2}%");
@@ -205,9 +205,9 @@ fn seconds() -> Result<()> {
     Ok(())
 }
 
-/// At 24 sockets a pool pays under uniform traffic as well, where connections are not the limit.
+/// With 24 sockets, a pool also pays off for uniform traffic if connections are not the bottleneck.
 #[test]
-fn uniform_traffic_loses_nothing() -> Result<()> {
+fn a_pool_does_not_slow_down_uniform_traffic() -> Result<()> {
     for (name, network, message_bytes) in networks() {
         for accepted_max in [None, Some(24)] {
             let traffic = Traffic { message_bytes, ..uniform() };
@@ -222,7 +222,7 @@ fn uniform_traffic_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn policies() -> Result<()> {
+fn policies_match_the_document() -> Result<()> {
     let ours = Ours::new(12, None, skewed());
     let last = ours.last()?;
     let (split, with) = ours.run_after(&last)?;
@@ -252,7 +252,7 @@ fn policies() -> Result<()> {
 }
 
 #[test]
-fn topologies() -> Result<()> {
+fn topologies_match_the_document() -> Result<()> {
     let kautz = |both_ways| Shape::Kautz { degree: 6, both_ways };
     let shapes = [
         (Shape::FullMesh, NODES),
@@ -296,16 +296,16 @@ fn topologies() -> Result<()> {
     Ok(())
 }
 
-/// Mean hops as they were computed for the source, at 60 nodes.
+/// Mean hops as computed for the thesis, at 60 nodes.
 #[test]
-fn mean_hops() -> Result<()> {
+fn mean_hops_match_the_thesis() -> Result<()> {
     let check = |shape: Shape, sockets: usize, expected: f64| -> Result<()> {
         let name = shape.name();
         let routes = Routes::new(Topology::new(shape, NODES)?);
         let figures = Figures::of(&routes);
         assert!(
             (figures.mean_hops - expected).abs() < 0.006,
-            "{name}: {}, and not {expected}",
+            "{name}: {}, expected {expected}",
             figures.mean_hops
         );
         assert!(figures.sockets_max <= sockets, "{name}: {}", figures.sockets_max);
@@ -323,7 +323,7 @@ fn mean_hops() -> Result<()> {
 }
 
 #[test]
-fn large_and_sparse() -> Result<()> {
+fn a_large_sparse_simulation_delivers_all_messages() -> Result<()> {
     let shape = circulant(NODES_MAX, 16, 30, 1)?;
     let traffic = Traffic { messages_per_node: 20, ..skewed() };
     let pool = Pool::new(2, Some(16));
@@ -334,7 +334,7 @@ fn large_and_sparse() -> Result<()> {
 }
 
 #[test]
-fn reports_as_json() -> Result<(), Box<dyn std::error::Error>> {
+fn a_report_serialises_and_its_parameters_repeat_the_run() -> Result<(), Box<dyn std::error::Error>> {
     let traffic = Traffic { messages_per_node: 5, ..skewed() };
     let simulation = Simulation { traffic, pool: Pool::new(1, None), ..Simulation::new(Shape::Ring, 8, 7) };
     let json = serde_json::to_value(simulation.run(None)?)?;
@@ -346,7 +346,6 @@ fn reports_as_json() -> Result<(), Box<dyn std::error::Error>> {
     assert!(json["per_node"][3]["latency"]["p99_seconds"].is_f64());
     let again: Simulation = serde_json::from_value(json["parameters"].clone())?;
     assert_eq!(again, simulation);
-    // The same seed, the same run.
     assert_eq!(serde_json::to_value(again.run(None)?)?, json);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who sends how much to whom: what is asked for, and what was seen.
+//! How much each node sends to each other node: as configured and as observed.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::error::{Result, count_within, within};
 /// The skew of the archived runs of Samson's simulation.
 pub const THESIS_WEIGHTS_PERCENT: [f64; 7] = [2.0, 7.0, 10.0, 4.0, 11.0, 6.0, 15.0];
 
-/// Messages from every node to the others.
+/// The messages that every node sends to the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Messages that every node sends.
     pub messages_per_node: u64,
     /// Bytes of each.
     pub message_bytes: u64,
-    /// Skew: the part of every node's messages, in percent, that goes to node 0, to node 1, and so on;
-    /// the rest goes to all nodes alike. Empty is uniform. A node sends itself nothing: what would be
-    /// its own is divided in the same proportions.
+    /// Skew: the percentages of every node's messages that go to node 0, to node 1, and so on. The rest
+    /// is divided evenly among all nodes. Empty means uniform. A node sends nothing to itself: its own
+    /// share is divided among the others in the same proportions.
     pub weights_percent: Vec<f64>,
 }
 
 impl Default for Traffic {
-    /// Uniform, a thousand messages of 64 KB from each.
+    /// Uniform; each node sends 1000 messages of 64 KB.
     fn default() -> Self {
         Self { messages_per_node: 1000, message_bytes: 64 << 10, weights_percent: Vec::new() }
     }
@@ -32,24 +32,24 @@ impl Default for Traffic {
 
 impl Traffic {
     /// # Errors
-    /// [`OverlayError::OutOfRange`](crate::OverlayError::OutOfRange) for messages without bytes or
-    /// over 100 MB, more than a million of them, and weights that are negative, more than there
-    /// are nodes, or over 99% together.
+    /// [`OverlayError::OutOfRange`](crate::OverlayError::OutOfRange) if messages are empty or larger than
+    /// 100 MB, if a node sends none or more than a million, if there are more weights than nodes, or if a
+    /// weight is negative or the weights sum to more than 99%.
     pub fn check(&self, nodes: usize) -> Result<()> {
-        within("bytes of a message", self.message_bytes as f64, 1.0, 1e8)?;
-        within("messages of a node", self.messages_per_node as f64, 1.0, 1e6)?;
+        within("message size in bytes", self.message_bytes as f64, 1.0, 1e8)?;
+        within("number of messages per node", self.messages_per_node as f64, 1.0, 1e6)?;
         count_within("number of weights", self.weights_percent.len(), 0, nodes)?;
         self.weights_percent.iter().try_for_each(|weight| within("weight in percent", *weight, 0.0, 99.0))?;
         within("sum of the weights in percent", self.weights_percent.iter().sum(), 0.0, 99.0)
     }
 
-    /// Where the messages of a node go, in order. The same for the same seed, whatever becomes of them.
+    /// The destinations of a node's messages, in order. They depend on nothing but the seed.
     pub fn destinations(&self, from: usize, nodes: usize, seed: u64) -> Destinations<'_> {
         let rng = Rng::with_seed(seed ^ (from as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Destinations { weights: &self.weights_percent, from, nodes, left: self.messages_per_node, rng }
     }
 
-    /// Bytes between every two nodes, as a seed draws them: what a run from that seed sends.
+    /// The bytes between every two nodes that a run with this seed sends.
     pub fn drawn(&self, nodes: usize, seed: u64) -> Demand {
         let mut demand = Demand::new(nodes);
         for from in 0..nodes {
@@ -59,7 +59,7 @@ impl Traffic {
         demand
     }
 
-    /// What is to be expected of it: bytes between every two nodes.
+    /// The expected bytes between every two nodes.
     pub fn demand(&self, nodes: usize) -> Demand {
         let mut demand = Demand::new(nodes);
         let rest = 100.0 - self.weights_percent.iter().sum::<f64>();
@@ -103,7 +103,7 @@ impl Iterator for Destinations<'_> {
 
     fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
-        // At least 1% goes to all alike, so another node is drawn before long.
+        // At least 1% goes to all nodes evenly, so another node is drawn soon.
         loop {
             let to = self.draw();
             if to != self.from {
@@ -113,37 +113,37 @@ impl Iterator for Destinations<'_> {
     }
 }
 
-/// Bytes from node to node. Pairs that sent nothing take no memory.
+/// Bytes from node to node. Pairs without traffic take no memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
     rows: Vec<BTreeMap<u32, f64>>,
 }
 
 impl Demand {
-    /// Nothing yet, between so many nodes.
+    /// No traffic between `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         Self { rows: vec![BTreeMap::new(); nodes] }
     }
 
-    /// How many nodes.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.rows.len()
     }
 
-    /// Adds what was sent.
+    /// Adds bytes that were sent.
     ///
     /// # Panics
-    /// When there is no such sender.
+    /// If the sender does not exist.
     pub fn add(&mut self, from: usize, to: usize, bytes: f64) {
         *self.rows[from].entry(to as u32).or_default() += bytes;
     }
 
-    /// Bytes from one to another.
+    /// Bytes from one node to another.
     pub fn bytes(&self, from: usize, to: usize) -> f64 {
         self.rows.get(from).and_then(|row| row.get(&(to as u32))).copied().unwrap_or_default()
     }
 
-    /// What one node sent.
+    /// The traffic that one node sent.
     pub fn of(&self, from: usize) -> Self {
         let mut of = Self::new(self.nodes());
         if let (Some(row), Some(sent)) = (of.rows.get_mut(from), self.rows.get(from)) {
@@ -158,12 +158,12 @@ impl Demand {
         rows.flat_map(|(from, row)| row.iter().map(move |(to, bytes)| (from, *to as usize, *bytes)))
     }
 
-    /// Of all pairs together.
+    /// The sum over all pairs.
     pub fn total_bytes(&self) -> f64 {
         self.pairs().map(|(_, _, bytes)| bytes).sum()
     }
 
-    /// Keeps this part of it. What is left of pairs long silent is forgotten below a byte.
+    /// Multiplies all bytes by `part`. Pairs that fall below one byte are removed.
     pub fn fade(&mut self, part: f64) {
         for row in &mut self.rows {
             row.retain(|_, bytes| {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_forgotten() {
+    fn fading_forgets_small_remainders() {
         let mut demand = Demand::new(3);
         demand.add(0, 1, 100.0);
         demand.add(0, 2, 1.5);

@@ -1,4 +1,4 @@
-//! The way of a message when there are direct connections beside the topology.
+//! Routes of messages over a topology with additional direct connections.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::traffic::Demand;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Through {
-    /// One that leads from where it is to where it goes, as in the thesis.
+    /// Only one that leads from the current node to the destination, as in the thesis.
     Own,
-    /// Any on a shortest way; all nodes know of all of them.
+    /// Any on a shortest path. All nodes know all direct connections.
     All,
 }
 
-/// Shortest ways over a topology and direct connections.
+/// Shortest paths over a topology and direct connections.
 #[derive(Debug)]
 pub(crate) struct Ways<'a> {
     pub(crate) routes: &'a Routes,
     through: Through,
-    /// By node, where its direct connections lead, and whence others lead to it.
+    /// By node, the other ends of its outgoing and incoming direct connections.
     out: Vec<Vec<u32>>,
     into: Vec<Vec<u32>>,
-    /// By destination, hops of all nodes to it, of those asked for.
+    /// By destination, the hops from every node to it; computed on demand.
     fields: Vec<Option<Vec<u16>>>,
     arrivals: Vec<Vec<u32>>,
 }
@@ -40,7 +40,7 @@ impl<'a> Ways<'a> {
         Self { routes, through, out: none(), into: none(), fields: vec![None; nodes], arrivals }
     }
 
-    /// Takes other direct connections into account than before.
+    /// Replaces the direct connections.
     pub(crate) fn change(&mut self, direct: &Direct, both_ways: bool) {
         let lists = self.out.iter_mut().chain(&mut self.into);
         lists.for_each(Vec::clear);
@@ -56,7 +56,7 @@ impl<'a> Ways<'a> {
         self.out.iter_mut().for_each(|nodes| nodes.sort_unstable());
     }
 
-    /// All nodes to which a message for `to` may go next from another node, after so many hops.
+    /// Fills `next` with the nodes to which a message for `to` may go next from `from`, after `hops` hops.
     pub(crate) fn next(
         &mut self,
         from: usize,
@@ -96,7 +96,7 @@ impl<'a> Ways<'a> {
         self.fields[to] = Some(hops_from(to, |node| &links[node], links.len()));
     }
 
-    /// What traffic comes to, if ties are broken evenly.
+    /// The load that traffic causes if ties are divided evenly.
     pub(crate) fn load(&mut self, demand: &Demand, classes: &Classes) -> Load {
         let nodes = self.routes.topology().nodes();
         let mut load =
@@ -115,7 +115,7 @@ impl<'a> Ways<'a> {
             if self.through == Through::All {
                 self.field(to);
             }
-            // From the farthest, so that all that passes a node has come to it.
+            // From the farthest node on, so that all traffic through a node has reached it.
             order.sort_unstable_by_key(|node| std::cmp::Reverse(self.hops_left(*node, to)));
             for from in order.iter().copied().filter(|from| *from != to) {
                 if through[from] > 0.0 {
@@ -148,7 +148,7 @@ impl<'a> Ways<'a> {
 pub(crate) struct Load {
     total: f64,
     pub(crate) nodes: Vec<NodeLoad>,
-    /// Of the busiest link.
+    /// Bytes on the busiest link.
     pub(crate) link_most: f64,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct NodeLoad {
 }
 
 impl Load {
-    /// Bytes forwarded for each that is sent.
+    /// Bytes forwarded per byte sent.
     pub(crate) fn forwarded_part(&self) -> f64 {
         self.nodes.iter().map(|node| node.forwarded).sum::<f64>() / self.total.max(f64::MIN_POSITIVE)
     }

@@ -1,4 +1,4 @@
-//! An axis: what it says, how values lie on it, where its ticks are.
+//! An axis: its label, its scale and its ticks.
 
 use std::ops::Range;
 
@@ -9,48 +9,48 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 pub struct Axis {
     pub(crate) label: String,
     log: bool,
-    /// Of a logarithm: ticks are powers of two, not of ten.
+    /// On a logarithmic axis: ticks are powers of two instead of ten.
     by_two: bool,
     shown: fn(f64) -> String,
 }
 
 impl Axis {
-    /// From zero.
+    /// A linear axis that starts at zero.
     pub fn linear(label: &str) -> Self {
         Self { label: label.into(), log: false, by_two: false, shown: plain }
     }
 
-    /// Equal ratios are equal distances.
+    /// A logarithmic axis.
     pub fn log(label: &str) -> Self {
         Self { log: true, ..Self::linear(label) }
     }
 
-    /// Logarithmic, of values that double: ticks are powers of two.
+    /// A logarithmic axis with ticks at powers of two.
     pub fn doubling(label: &str) -> Self {
         Self { by_two: true, ..Self::log(label) }
     }
 
-    /// Ticks as bytes in units of 1024.
+    /// Labels ticks as bytes in units of 1024.
     pub fn binary_bytes(self) -> Self {
         Self { shown: binary_bytes, ..self }
     }
 
-    /// Ticks in thousands and millions: 1k, 1M.
+    /// Labels ticks in thousands and millions: 1k, 1M.
     pub fn thousands(self) -> Self {
         Self { shown: thousands, ..self }
     }
 
-    /// Ticks of seconds with the unit that suits them.
+    /// Labels ticks as seconds, each in a suitable unit: 1 s, 1 ms.
     pub fn seconds(self) -> Self {
         Self { shown: seconds, ..self }
     }
 
-    /// Ticks as bytes with their unit.
+    /// Labels ticks as bytes in units of 1000.
     pub fn bytes(self) -> Self {
         Self { shown: bytes, ..self }
     }
 
-    /// The part of it that holds all values with some room.
+    /// The section of the axis that contains all values, with some room.
     pub(crate) fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
         let known = values.filter(|value| value.is_finite() && (!self.log || *value > 0.0));
         let (low, high) = known.fold((f64::INFINITY, 0f64), |(low, high), v| (low.min(v), high.max(v)));
@@ -64,7 +64,7 @@ impl Axis {
     }
 }
 
-/// A part of an axis with its ticks: a coordinate of a chart.
+/// A section of an axis with its ticks: a coordinate of a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     axis: Axis,
@@ -124,7 +124,7 @@ fn log_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
     (span, ticks)
 }
 
-/// Ticks at every power of two, or every other one, as many as can be read.
+/// Puts ticks at every n-th power of two, with n as small as legible labels allow.
 fn doubling_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
     const TICKS_MAX: i32 = 8;
     let (first, last) = (low.log2().floor() as i32, high.log2().ceil() as i32);
@@ -135,7 +135,7 @@ fn doubling_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
     (span, ticks)
 }
 
-/// As few digits as say it.
+/// Up to three decimals, without trailing zeros.
 fn plain(value: f64) -> String {
     let rounded = format!("{value:.3}");
     rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -147,7 +147,7 @@ fn bytes(value: f64) -> String {
     fitting.map_or(format!("{} B", plain(value)), |(unit, name)| format!("{} {name}", plain(value / unit)))
 }
 
-/// Bytes in units of 1024: 1 KiB.
+/// Formats bytes in units of 1024: 1 KiB.
 pub fn binary_bytes(value: f64) -> String {
     in_units(value, &[(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")])
 }
@@ -160,7 +160,7 @@ fn seconds(value: f64) -> String {
     in_units(value, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")])
 }
 
-/// In the largest of the units that it has one of.
+/// Formats a value in the largest unit that it reaches.
 fn in_units(value: f64, units: &[(f64, &str)]) -> String {
     let fitting = units.iter().find(|(unit, _)| value >= unit * 0.999).or(units.last());
     fitting.map_or(String::new(), |(unit, name)| format!("{} {name}", plain(value / unit)))
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_within() {
+    fn ticks_are_round_and_inside_the_span() {
         let ticks = |axis: Axis, values: &[f64]| {
             let scale = axis.scale(values.iter().copied());
             let pixels = values.iter().map(|value| scale.map(value, (0, 100)));

@@ -1,4 +1,4 @@
-//! Bars of parts upon each other, one for each of many that have a number.
+//! Stacked bars, one for each of many numbered items.
 
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -14,30 +14,30 @@ const MARGIN: i32 = 12;
 const LEFT: i32 = 80;
 const TITLE_HEIGHT: i32 = 30;
 const BARS_HEIGHT: i32 = 210;
-/// Under the bars: their numbers.
+/// Space for the numbers below the bars.
 const AXIS_HEIGHT: i32 = 40;
-/// At most so many numbers.
+/// The most numbers shown.
 const NUMBERS_MAX: usize = 16;
-/// With more bars there is no room between them.
+/// With more bars, there is no gap between them.
 const APART_MAX: usize = 200;
 
-/// Panels below each other, of the same bars.
+/// Panels below each other that share the same bars.
 #[derive(Debug, Clone)]
 pub struct Bars {
-    /// Above all.
+    /// The title above all panels.
     pub title: String,
-    /// What the numbers are.
+    /// What the numbers of the bars stand for.
     pub x: String,
-    /// From the top.
+    /// Panels from the top.
     pub panels: Vec<BarsPanel>,
 }
 
 /// Values of one quantity.
 #[derive(Debug, Clone)]
 pub struct BarsPanel {
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// Parts with their names, from the bottom: a value for each bar. What is not a number is left out.
+    /// Parts from the bottom: a name and a value for each bar. Values that are not a number are left out.
     pub parts: Vec<(String, Vec<f64>)>,
 }
 
@@ -46,7 +46,7 @@ impl BarsPanel {
         self.parts.iter().map(|(_, values)| values.len()).max().unwrap_or(0)
     }
 
-    /// Of a bar, where each part begins and ends.
+    /// Where each part of a bar begins and ends.
     fn parts_of(&self, bar: usize) -> Vec<(f64, f64)> {
         let mut top = 0.0;
         let value = |values: &Vec<f64>| values.get(bar).copied().filter(|value| *value > 0.0).unwrap_or(0.0);
@@ -60,7 +60,7 @@ impl BarsPanel {
 }
 
 impl Bars {
-    /// The picture.
+    /// Draws the bars.
     ///
     /// # Errors
     /// [`PlotError`](crate::PlotError).
@@ -125,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn a_part_for_each_value() {
+    fn each_value_is_drawn_as_a_part() {
         let parts = vec![("sent".into(), vec![1.0, 2.0, 0.0]), ("received".into(), vec![3.0, f64::NAN, 4.0])];
         let svg = bars(vec![BarsPanel { y: Axis::linear("messages"), parts }]);
         for word in ["a &lt;ring", "messages", "sent", "received", "node"] {
             assert!(svg.contains(word), "{word}");
         }
-        // The ground, and four values that are more than nothing.
+        // The background, and four values above 0.
         assert_eq!(svg.matches("<rect ").count(), 1 + 4);
         assert!(!svg.contains("NaN"));
     }
 
     #[test]
-    fn parts_stand_upon_each_other() {
+    fn parts_are_stacked() {
         let parts =
             vec![("a".into(), vec![1.0]), ("b".into(), vec![2.0, 5.0]), ("c".into(), vec![0.5, f64::NAN])];
         let panel = BarsPanel { y: Axis::linear("x"), parts };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_an_empty_picture() {
+    fn no_bars_give_an_empty_picture() {
         let svg = bars(vec![BarsPanel { y: Axis::linear("x"), parts: vec![("a".into(), vec![])] }]);
         assert!(svg.contains("<svg") && !svg.contains("NaN") && !svg.contains("inf"));
         assert!(bars(vec![]).contains("<svg"));

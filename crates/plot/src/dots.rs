@@ -1,4 +1,4 @@
-//! Values beside the names of what has them.
+//! Dot plots: values beside row names.
 
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -12,25 +12,25 @@ use crate::{Result, Summary};
 
 const WIDTH: i32 = 900;
 const MARGIN: i32 = 12;
-/// Above and below the rows of a panel: its title, its ticks and what they are.
+/// Space above and below the rows of a panel, for its title, ticks and axis label.
 const TITLE_HEIGHT: i32 = 26;
 const AXIS_HEIGHT: i32 = 46;
 
-/// Panels below each other, with one axis to all.
+/// Panels below each other with the same kind of axis.
 #[derive(Debug, Clone)]
 pub struct Dots {
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// From the top.
+    /// Panels from the top.
     pub panels: Vec<DotsPanel>,
 }
 
-/// Rows of one place.
+/// A titled group of rows.
 #[derive(Debug, Clone)]
 pub struct DotsPanel {
-    /// Above it.
+    /// The title above the panel.
     pub title: String,
-    /// By name, its values by series. Series may have gaps (not a number).
+    /// Rows: a name, and a value for each series. A value that is not a number is a gap.
     pub rows: Vec<(String, Vec<(String, Summary)>)>,
 }
 
@@ -41,7 +41,7 @@ impl DotsPanel {
 }
 
 impl Dots {
-    /// The picture.
+    /// Draws the dots.
     ///
     /// # Errors
     /// [`PlotError`](crate::PlotError).
@@ -53,7 +53,7 @@ impl Dots {
                 names.push(name.clone());
             }
         }
-        // What stands in one series alone needs no legend.
+        // A single series needs no legend.
         if names.len() == 1 {
             names.clear();
         }

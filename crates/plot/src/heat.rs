@@ -1,4 +1,4 @@
-//! A value for each pair of two quantities, as colours.
+//! Heat maps: a value for each pair of two quantities, as colours.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -8,33 +8,33 @@ use crate::{INK, RULE, Result, TEXT_PIXELS, TITLE_PIXELS, draw, ramp, text, widt
 const CELL: (i32, i32) = (64, 26);
 const MARGIN: i32 = 12;
 const TITLE_HEIGHT: i32 = 30;
-/// Under the cells: names of columns, and what they are.
+/// Space below the cells for column names and the axis label.
 const AXIS_HEIGHT: i32 = 50;
 
-/// A table of colours, from the least value (dark) to the most (light).
+/// A table of colours, from the lowest value (dark) to the highest (light).
 #[derive(Debug, Clone)]
 pub struct Heat {
-    /// Above it: what the values are, with their unit.
+    /// The title above the table: what the values are, with their unit.
     pub title: String,
-    /// What columns differ in, and their names from the left.
+    /// The label of the columns, and their names from the left.
     pub columns: (String, Vec<String>),
-    /// What rows differ in, and their names from the bottom.
+    /// The label of the rows, and their names from the bottom.
     pub rows: (String, Vec<String>),
-    /// By row from the bottom, and column; nothing where nothing was measured.
+    /// Cells by row from the bottom, then by column; `None` if nothing was measured.
     pub cells: Vec<Vec<Option<HeatCell>>>,
 }
 
-/// What one pair has.
+/// The cell of one pair.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeatCell {
-    /// For the colour. Not a number: a cell without one.
+    /// The value that determines the colour. If it is not a number, the cell is grey.
     pub value: f64,
-    /// In the cell.
+    /// The text in the cell.
     pub text: String,
 }
 
 impl Heat {
-    /// The picture.
+    /// Draws the heat map.
     ///
     /// # Errors
     /// [`PlotError`](crate::PlotError).
@@ -84,7 +84,7 @@ impl Heat {
         })
     }
 
-    /// Where a value lies between the least and the most.
+    /// Maps a value to its position between the lowest (0) and the highest (1).
     fn part(&self) -> impl Fn(f64) -> f64 {
         let values =
             || self.cells.iter().flatten().flatten().map(|cell| cell.value).filter(|v| v.is_finite());
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cell_has_its_text_and_gaps_are_empty() {
+    fn every_cell_shows_its_text_and_gaps_are_empty() {
         let cell = |value: f64| Some(HeatCell { value, text: format!("v{value}") });
         let heat = Heat {
             title: "throughput".into(),
@@ -110,7 +110,7 @@ mod tests {
         for word in ["throughput", "message", "connections", "256 B", "v1", "v9", "vNaN"] {
             assert!(svg.contains(word), "{word}");
         }
-        // The page, and three cells.
+        // The background and three cells.
         assert_eq!(svg.matches("<rect").count(), 4);
         assert_eq!([heat.part()(1.0), heat.part()(5.0), heat.part()(9.0)], [0.0, 0.5, 1.0]);
         let none = Heat { columns: ("".into(), vec![]), rows: ("".into(), vec![]), cells: vec![], ..heat };

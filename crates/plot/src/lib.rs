@@ -1,16 +1,15 @@
-//! Measurements as pictures (SVG): data in, text out. No files, no clock.
+//! Plots of measurements (SVG): data in, text out. No files, no clock.
 //!
-//! - [`Lines`]: values over a quantity, a line a series, in panels side by side.
-//! - [`Dots`]: values beside the names of what has them.
+//! - [`Lines`]: values over a quantity, one line per series, in panels side by side.
+//! - [`Dots`]: values beside row names.
 //! - [`Heat`]: a value for each pair of two quantities.
-//! - [`Bars`]: parts upon each other, a bar for each of many.
+//! - [`Bars`]: stacked bars, one for each of many items.
 //! - [`Axis`]: a quantity with its unit, linear or logarithmic.
-//! - [`Summary`]: what is drawn of several measurements: the median, with a bar from
-//!   least to most.
+//! - [`Summary`]: several measurements of one value, drawn as the median with a bar from minimum to maximum.
 //!
-//! Series differ in colour, in shape, and in name; the colours are those of Okabe and
-//! Ito, which stay apart for the colour-blind, or, where series have an order, a ramp
-//! from dark to light. Values that are not a number are gaps.
+//! Series differ in colour and marker shape. The colours are those of Okabe and Ito, which colour-blind
+//! readers can distinguish; series that have an order get a ramp from dark to light. Values that are not a
+//! number are gaps.
 //!
 //! ```
 //! use lightship_plot::{Axis, Lines, LinesPanel, Series, Summary};
@@ -47,19 +46,19 @@ pub struct PlotError(#[from] DrawingAreaErrorKind<std::io::Error>);
 
 type Result<T, E = PlotError> = std::result::Result<T, E>;
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Half are no larger. Not a number where there are no values.
+    /// Median. Not a number if there are no values.
     pub median: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Most.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Summary {
-    /// Of any number of values.
+    /// The summary of any number of values.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
@@ -68,19 +67,19 @@ impl Summary {
         Self { median: (at(last / 2) + at(last.div_ceil(2))) / 2.0, min: at(0), max: at(last) }
     }
 
-    /// Of one value; a gap where it is not a number.
+    /// The summary of one value; a gap if it is not a number.
     pub fn single(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
 }
 
-/// Where all of it is drawn.
+/// The drawing area.
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const FONT: &str = "sans-serif";
 const TEXT_PIXELS: i32 = 13;
 const TITLE_PIXELS: i32 = 15;
-/// A row of the legend, or of names.
+/// Height of a row of the legend or of names.
 const ROW_PIXELS: i32 = 20;
 const MARKER_PIXELS: i32 = 4;
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -95,7 +94,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
 ];
 
-/// From dark to light, without what is too light for a white page.
+/// From dark to light, without colours too light for a white page.
 const RAMP: [RGBColor; 5] = [
     RGBColor(68, 1, 84),
     RGBColor(59, 82, 139),
@@ -107,9 +106,9 @@ const RAMP: [RGBColor; 5] = [
 /// The colours of series.
 #[derive(Debug, Clone, Copy)]
 enum Palette {
-    /// As different as can be.
+    /// As different as possible.
     Distinct,
-    /// In order, for so many.
+    /// A ramp for this number of ordered series.
     Ramp(usize),
 }
 
@@ -122,7 +121,7 @@ impl Palette {
     }
 }
 
-/// The colour at a part of the ramp, from 0 to 1.
+/// The colour at a position on the ramp, from 0 to 1.
 fn ramp(part: f64) -> RGBColor {
     let at = part.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
     let (from, to) = (RAMP[at.floor() as usize], RAMP[at.ceil() as usize]);
@@ -130,7 +129,7 @@ fn ramp(part: f64) -> RGBColor {
     RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
 }
 
-/// The shape of a series' values, around a pixel.
+/// The marker of a series, centred on a pixel.
 fn marker(palette: Palette, series: usize, at: (i32, i32)) -> Polygon<(i32, i32)> {
     const ROUND: [(f64, f64); 8] = [
         (1.0, 0.0),
@@ -160,7 +159,7 @@ fn text(pixels: i32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     (FONT, pixels).into_text_style(&(1, 1)).color(&INK).pos(Pos::new(horizontal, vertical))
 }
 
-/// Draws on a white canvas of this size.
+/// Draws on a white canvas of the given size.
 fn draw(size: (i32, i32), paint: impl FnOnce(&Canvas<'_>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     {
@@ -173,13 +172,13 @@ fn draw(size: (i32, i32), paint: impl FnOnce(&Canvas<'_>) -> Result<()>) -> Resu
     Ok(svg)
 }
 
-/// About as wide as a text is: the canvas knows no fonts.
+/// Estimates the width of a text: the canvas has no font metrics.
 fn width(text: &str, pixels: i32) -> i32 {
     i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 100) * pixels * 11 / 20
 }
 
-/// Names of series with their markers, in rows of at most `width_max`; where each
-/// begins, and how high all are.
+/// Lays out the names and markers of series in rows of at most `width_max`. Returns the position of each
+/// and the total height.
 fn legend(names: &[String], width_max: i32) -> (Vec<(i32, i32)>, i32) {
     let (mut at, mut places) = ((0, 0), Vec::new());
     for name in names {
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_has_all_its_series_axes_and_panels() {
+    fn a_plot_shows_all_its_series_axes_and_panels() {
         let series = |name: &str, factor: f64| Series {
             name: name.into(),
             points: [1.0, 10.0, 100.0].map(|x| (x, value(x * factor))).to_vec(),
@@ -232,12 +231,12 @@ mod tests {
         for word in ["ours", "theirs", "seconds", "round trip, ms", "left", "right"] {
             assert!(svg.contains(word), "{word}");
         }
-        // Marks of both series at all three places of both panels, and in the legend.
+        // Markers of both series at all three points of both panels, and in the legend.
         assert_eq!(svg.matches("<polygon").count(), 2 * 3 * 2 + 2);
     }
 
     #[test]
-    fn dots_stand_beside_their_names_and_gaps_stay_empty() {
+    fn dots_are_drawn_beside_their_names_and_gaps_stay_empty() {
         let panel = DotsPanel {
             title: "over wan".into(),
             rows: vec![
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn series_in_order_have_colours_in_order() {
+    fn ordered_series_get_distinct_colours_of_the_ramp() {
         let series = |n: u32| Series { name: format!("{n}"), points: vec![(1.0, value(f64::from(n)))] };
         let series = (1..=11).map(series).collect();
         let panel = LinesPanel { title: String::new(), y: Axis::log("s"), series };
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn summaries_are_medians_with_their_range() {
+    fn a_summary_is_a_median_with_its_range() {
         let of = |values: &[f64]| Summary::of(values.iter().copied());
         assert_eq!(of(&[3.0, 1.0, 2.0]), Summary { median: 2.0, min: 1.0, max: 3.0 });
         assert_eq!(of(&[4.0, 1.0]), Summary { median: 2.5, min: 1.0, max: 4.0 });
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_an_empty_picture() {
+    fn no_measurements_give_an_empty_picture() {
         let empty = Lines::new(Axis::linear("x"), vec![]);
         assert!(empty.svg().expect("drawn").contains("<svg"));
         assert!(Dots { x: Axis::log("s"), panels: vec![] }.svg().expect("drawn").contains("<svg"));

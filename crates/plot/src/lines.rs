@@ -1,4 +1,4 @@
-//! Values over a quantity, a line a contender.
+//! Line plots: values over a quantity, one line per series.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -13,7 +13,7 @@ const PANEL: (i32, i32) = (430, 330);
 const PANELS_BESIDE: usize = 3;
 const MARGIN: i32 = 12;
 
-/// Panels side by side, with one legend.
+/// Panels side by side with a common legend.
 #[derive(Debug, Clone)]
 pub struct Lines {
     x: Axis,
@@ -24,35 +24,35 @@ pub struct Lines {
 /// One coordinate system.
 #[derive(Debug, Clone)]
 pub struct LinesPanel {
-    /// Above it.
+    /// The title above the panel.
     pub title: String,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// Its lines. Of the same name in several panels they have the same colour.
+    /// The lines. A series with the same name has the same colour in every panel.
     pub series: Vec<Series>,
 }
 
-/// One contender.
+/// One line.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// In the legend.
+    /// The name in the legend.
     pub name: String,
-    /// Values by place on the x axis.
+    /// Points: a position on the x axis and a value.
     pub points: Vec<(f64, Summary)>,
 }
 
 impl Lines {
-    /// Panels over one quantity, whose series have no order.
+    /// Panels over one quantity. The series have no order.
     pub fn new(x: Axis, panels: Vec<LinesPanel>) -> Self {
         Self { x, panels, in_order: false }
     }
 
-    /// The series are in order, of a second quantity: their colours are too.
+    /// Declares that the series are ordered by a second quantity, so that their colours form a ramp.
     pub fn in_order(self) -> Self {
         Self { in_order: true, ..self }
     }
 
-    /// The picture.
+    /// Draws the plot.
     ///
     /// # Errors
     /// [`PlotError`](crate::PlotError).
@@ -70,7 +70,7 @@ impl Lines {
             4 => (2, 2),
             panels => (panels.min(PANELS_BESIDE), panels.div_ceil(PANELS_BESIDE)),
         };
-        // A single panel has the room of a page.
+        // A single panel is as wide as a page.
         let wide = if beside == 1 { PANEL.0 * 3 / 2 } else { PANEL.0 };
         let width = wide * count(beside) + 2 * MARGIN;
         let (places, legend_height) = legend(&names, width - 2 * MARGIN);

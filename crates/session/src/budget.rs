@@ -1,15 +1,15 @@
-//! One bound on the rows that all transfers of a process have on their way.
+//! A common limit for the rows in flight of all transfers of a process.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::plan::MEMORY_BYTES_MIN;
 
-/// The part of the host's memory that all transfers together may have on their way.
+/// All transfers together may use one part in this many of the host's memory.
 const PART_OF_HOST: u64 = 4;
-/// Where the host's memory is not known.
+/// The budget if the host's memory is unknown.
 const BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Bytes that transfers share. Clones are the same budget.
+/// A number of bytes that transfers share. Clones share the same budget.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Shared>);
 
@@ -20,19 +20,19 @@ struct Shared {
 }
 
 impl Budget {
-    /// Of so many bytes.
+    /// A budget of `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(Shared { bytes_max, leased: Mutex::default() }))
     }
 
-    /// The process' own: a quarter of the host's memory. It is that of every client that has no other.
+    /// The default budget of all clients in this process: a quarter of the host's memory.
     pub fn of_process() -> Self {
         static OF_PROCESS: LazyLock<Budget> = LazyLock::new(|| Budget::new(host_bytes() / PART_OF_HOST));
         OF_PROCESS.clone()
     }
 
-    /// As much as is wanted, but no more than half of what is free: others may come. At least a megabyte, whether
-    /// it is there or not: who is let in at all can move.
+    /// Leases `wanted` bytes, but at most half of the free bytes, to leave room for other transfers.
+    /// Leases at least 1 MiB even if the budget is exhausted, so that every transfer makes progress.
     pub(crate) fn lease(&self, wanted: u64) -> Lease {
         let mut leased = self.0.leased.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.0.bytes_max.saturating_sub(*leased);
@@ -42,10 +42,10 @@ impl Budget {
     }
 }
 
-/// What a control group leaves this process, or the host has.
+/// The memory of the host, or the limit of the control group if that is lower.
 fn host_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    // As wide as the system's words.
+    // The width of these fields depends on the platform.
     #[allow(clippy::useless_conversion)]
     let bytes = u64::from(info.totalram).saturating_mul(info.mem_unit.into());
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
@@ -53,7 +53,7 @@ fn host_bytes() -> u64 {
     if bytes > 0 { bytes.min(limit) } else { BYTES_DEFAULT * PART_OF_HOST }
 }
 
-/// A part of a budget, given back when it is dropped.
+/// A leased part of a budget, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
     budget: Budget,
@@ -71,13 +71,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_leased_comes_back() {
+    fn a_dropped_lease_is_returned() {
         let budget = Budget::new(10 << 20);
         let one = budget.lease(8 << 20);
         let two = budget.clone().lease(8 << 20);
         assert_eq!([one.bytes, two.bytes], [5 << 20, 5 << 19]);
         let more: Vec<_> = (0..3).map(|_| budget.lease(2 << 20)).collect();
-        // Nothing is left, and still one more may begin.
+        // The budget is exhausted, but another transfer may begin.
         let last = budget.lease(8 << 20);
         assert_eq!((more[2].bytes, last.bytes), (1 << 20, 1 << 20));
         drop((one, two, more, last));

@@ -1,9 +1,9 @@
-//! Measures a link: what first messages of batches take, and the others, by size.
+//! Measures a link: the time of the first message of a batch, and of the other messages, by size.
 //!
 //! As in the thesis (A. Belghoul, "Optimizing Communication Cost in Distributed Query Processing",
-//! 2017), a query is asked with every pair of a grid of batch and message sizes, with one batch in
-//! flight, and the mean times are kept. Rows of a node travel as they are (codec none), so that a
-//! byte is the link's.
+//! 2017), a query is run with each pair in a grid of batch and message sizes, with one batch in
+//! flight, and the mean times are recorded. Rows from a node are not compressed (codec none), so that
+//! a byte of a row is a byte on the link.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -13,36 +13,39 @@ use lightship_wire::Codec;
 
 use crate::{Client, Memory, Options, Profile, TransportError};
 
-/// A pair is timed for as long, where there is no budget: a link lets a burst pass faster than what follows.
+/// How long each pair is timed if there is no budget. A link lets an initial burst pass faster than
+/// what follows.
 const PAIR_ENOUGH: Duration = Duration::from_millis(150);
-/// Fewer pairs than this tell nothing of two planes,
+/// Minimum number of pairs to fit two planes.
 const PAIRS_MIN: usize = 6;
-/// and fewer than this nothing of one over the size of batches alone.
+/// Minimum number of pairs to fit one plane over the batch size alone.
 const PAIRS_MIN_OF_BATCHES: usize = 4;
-/// The rate is measured in this part of the time,
+/// The rate is measured for the budget divided by this.
 const RATE_SHARE: u32 = 2;
-/// or in so much.
+/// The rate is measured for this long if there is no budget.
 const RATE_WITHIN_MAX: Duration = Duration::from_secs(2);
-/// Half of what may be held is for rows on their way; and a batch is a little more than its rows.
+/// Memory per byte of a batch. Half of the memory is for rows in flight, and a batch is slightly larger
+/// than its rows.
 const MEMORY_PER_BATCH_BYTE: u64 = 4;
 
-/// Which pairs are measured, and for how long.
+/// Which pairs of sizes are measured, and for how long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effort {
-    /// (size of a batch, bytes of a message).
+    /// Pairs of (batch size, message bytes).
     pairs: Vec<(u64, u64)>,
-    /// Whether batches are given in rows, not in bytes.
+    /// Whether batch sizes are in rows instead of bytes.
     in_rows: bool,
-    /// Fewer pairs are not enough.
+    /// Minimum number of pairs.
     pairs_min: usize,
-    /// Batches measured of each pair at least.
+    /// Minimum number of batches measured for each pair.
     batches_min: u32,
-    /// No pair is begun after this, once there are enough.
+    /// No pair is started after this time, once `pairs_min` are measured.
     budget: Option<Duration>,
 }
 
 impl Effort {
-    /// Fourteen pairs of 32 KB to 2 MB and 8 KB to 1 MB, small ones first: as many as there is time for.
+    /// Fourteen pairs of batches of 32 KB to 2 MB and messages of 8 KB to 1 MB, small ones first, as
+    /// many as fit the budget.
     pub fn quick(budget: Duration) -> Self {
         let batches = [32u64, 128, 512, 2048].map(|kib| kib << 10);
         let messages = [8u64, 32, 128, 512, 1024].map(|kib| kib << 10);
@@ -56,16 +59,16 @@ impl Effort {
         }
     }
 
-    /// Batches of 512 bytes to 8 MB, each as one message, for what has no messages of its own. A small one
-    /// shows what a batch costs whatever its size; steps are so large that large ones are reached
-    /// over slow links as well.
+    /// Batches of 512 bytes to 8 MB, each as one message, for sources without messages. The smallest
+    /// shows the fixed cost of a batch. The steps are large, so that large batches are reached over
+    /// slow links too.
     pub fn batches(budget: Duration) -> Self {
         let sizes = [512u64, 8 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20];
         let pairs = sizes.map(|bytes| (bytes, u64::MAX)).into();
         Self { pairs, in_rows: false, pairs_min: PAIRS_MIN_OF_BATCHES, batches_min: 2, budget: Some(budget) }
     }
 
-    /// The thesis' 629 pairs, however long it takes.
+    /// The 629 pairs of the thesis, without a time limit.
     pub fn thorough() -> Self {
         let grid = thesis::grid();
         let of = |rows: u64| grid.message_bytes.iter().map(move |&message| (rows, message));
@@ -73,52 +76,52 @@ impl Effort {
         Self { pairs, in_rows: true, pairs_min: PAIRS_MIN, batches_min: 5, budget: None }
     }
 
-    /// These pairs, of rows of a batch and bytes of a message, at least so many batches of each.
+    /// The given pairs of (rows per batch, bytes per message), with at least `batches_min` batches each.
     pub fn exactly(pairs: Vec<(u64, u64)>, batches_min: u32) -> Self {
         Self { pairs, in_rows: true, pairs_min: PAIRS_MIN, batches_min, budget: None }
     }
 
-    /// How many pairs there are.
+    /// The number of pairs.
     pub fn pairs(&self) -> usize {
         self.pairs.len()
     }
 }
 
-/// What can be asked for batches of a size.
+/// A source that returns batches of a given size, whose link can be measured.
 pub trait Probe {
-    /// What goes wrong there.
+    /// The error of the source.
     type Error: std::error::Error;
 
-    /// Mean bytes of a row, by the first of them; nothing where there are none.
+    /// Mean bytes per row, from the first rows; `None` if there are no rows.
     fn row_bytes(&mut self) -> impl Future<Output = Result<Option<f64>, Self::Error>>;
 
-    /// Bytes a second of rows that come without waiting, over so long; nothing where they can't, or end
-    /// before.
+    /// Bytes per second of rows that are streamed without waiting for requests, measured over this
+    /// time. `None` if the source can't stream, or the result ends first.
     fn rate(&mut self, within: Duration) -> impl Future<Output = Result<Option<f64>, Self::Error>>;
 
-    /// Times batches of so many rows, one after the other. Nothing where there are too few for it.
+    /// Times batches of this size, one after the other. `None` if the result has too few rows.
     fn time(&mut self, pair: &Pair) -> impl Future<Output = Result<Option<Sample>, Self::Error>>;
 }
 
-/// One pair of sizes.
+/// A pair of sizes to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
-    /// F: rows of a batch.
+    /// F: rows per batch.
     pub batch_rows: u32,
-    /// Mean bytes of each.
+    /// Mean bytes per row.
     pub row_bytes: f64,
-    /// M: bytes of a message.
+    /// M: bytes per message.
     pub message_bytes: u32,
-    /// How many batches.
+    /// How many batches to time.
     pub batches: Batches,
 }
 
-/// How many batches are to be timed.
+/// How many batches to time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batches {
-    /// At least, besides the first one, in which the query begins.
+    /// Minimum number, not counting the first batch, during which the query starts.
     pub min: u32,
-    /// Enough of them once so much time has passed, or the result is at its end.
+    /// Minimum time, unless the result ends first.
     pub enough: Duration,
 }
 
@@ -128,40 +131,40 @@ impl Pair {
         f64::from(self.batch_rows) * self.row_bytes
     }
 
-    /// Whether so many batches, besides the first, in so much time are enough.
+    /// Whether this many batches, not counting the first, in this time are enough.
     pub fn is_enough(&self, batches: u32, passed: Duration) -> bool {
         batches >= self.batches.min && passed >= self.batches.enough
     }
 }
 
-/// A link that could not be measured.
+/// A link could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError<E: std::error::Error> {
-    /// The other end refused, or was lost.
+    /// The source refused the query, or was lost.
     #[error(transparent)]
     Probe(E),
-    /// The query's result ended before there was enough of it.
+    /// The result of the query is too small.
     #[error(
-        "the query has too few rows: batches of {batch_rows} rows, of {row_bytes:.0} bytes each, can't be timed"
+        "the query returns too few rows to time batches of {batch_rows} rows of {row_bytes:.0} bytes each"
     )]
     TooFewRows {
-        /// Rows of the batch that there were too few for.
+        /// Rows per batch of the pair that could not be timed.
         batch_rows: u32,
-        /// Mean bytes of each.
+        /// Mean bytes per row.
         row_bytes: f64,
     },
-    /// What was measured makes no model.
-    #[error("what was measured makes no model: {0}")]
+    /// No model can be fitted to the measurements.
+    #[error("cannot fit a model to the measurements: {0}")]
     Model(#[from] TunerError),
 }
 
-/// Measures the link to what is probed.
+/// Measures the link to the source of `probe`.
 ///
-/// `told` is called after each pair with how many of all are done.
+/// After each pair `told` is called with the number of pairs done and the number of all pairs.
 ///
 /// # Errors
-/// [`CalibrateError`]; nothing is kept of a link that is lost on the way.
+/// [`CalibrateError`]. If the link is lost, all measurements are discarded.
 pub async fn calibrate<P: Probe>(
     probe: &mut P,
     endpoint: &str,
@@ -172,7 +175,8 @@ pub async fn calibrate<P: Probe>(
     let began = Instant::now();
     let none = CalibrateError::TooFewRows { batch_rows: 1, row_bytes: 0.0 };
     let row_bytes = probe.row_bytes().await.map_err(CalibrateError::Probe)?.ok_or(none)?;
-    // First, for it also opens TCP's window: pairs on a connection that is still slow would not fit any plane.
+    // Measure the rate first, because this opens TCP's window. Pairs on a connection in slow start
+    // would not fit a plane.
     let within = effort.budget.map_or(RATE_WITHIN_MAX, |budget| budget / RATE_SHARE);
     let bytes_per_second = probe.rate(within).await.map_err(CalibrateError::Probe)?;
     let left = effort.budget.map(|budget| budget.saturating_sub(began.elapsed()));
@@ -190,7 +194,7 @@ pub async fn calibrate<P: Probe>(
         let pair = Pair { batch_rows, row_bytes, message_bytes, batches };
         match probe.time(&pair).await.map_err(CalibrateError::Probe)? {
             Some(sample) => samples.push(sample),
-            // Larger ones have no room in it either.
+            // Larger batches won't fit the result either.
             None if samples.len() >= effort.pairs_min => break,
             None => return Err(CalibrateError::TooFewRows { batch_rows, row_bytes }),
         }
@@ -210,14 +214,14 @@ pub async fn calibrate<P: Probe>(
     ))
 }
 
-/// A node, asked with a query of many rows.
+/// Probes the link to a node with a query.
 pub struct NodeProbe<'a> {
     client: &'a mut Client,
     sql: &'a str,
 }
 
 impl<'a> NodeProbe<'a> {
-    /// A node, and the query.
+    /// Probes the link of `client`; `sql` should return many rows.
     pub fn new(client: &'a mut Client, sql: &'a str) -> Self {
         Self { client, sql }
     }
@@ -238,7 +242,7 @@ impl Probe for NodeProbe<'_> {
         let mut counted: Option<(Instant, u64)> = None;
         while let Some(batch) = transfer.next().await? {
             match &mut counted {
-                // What fills the way first is faster than what follows.
+                // Skip the first half, when buffers fill and rows arrive faster.
                 None if begun.elapsed() >= within / 2 => counted = Some((Instant::now(), 0)),
                 None => {}
                 Some((since, bytes)) => {

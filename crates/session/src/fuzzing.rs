@@ -1,4 +1,4 @@
-//! What the fuzz targets reach of this crate; no part of its interface.
+//! Entry points for the fuzz targets. Not part of the public interface.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use lightship_tuner::Sizes;
 
 use crate::{Known, Profile, history};
 
-/// The files about a link, as anybody may have left them, and what is concluded from them.
+/// Parses profile and history files with arbitrary contents, and uses what they say.
 pub fn link_files(profile: &str, history: &[u8]) {
     let profile = Profile::parse(Path::new("profile"), profile).ok();
     let facts = history::parse(history);

@@ -1,5 +1,5 @@
-//! What was predicted of transfers and what happened, kept on disk: a file of lines for each endpoint, beside
-//! its profile.
+//! A history of predicted and actual transfer times, stored on disk beside the profile: for each
+//! endpoint a file with one line per transfer.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,39 +12,39 @@ use serde::{Deserialize, Serialize};
 use crate::profile::{ProfileError, Profiles, unix_seconds};
 use crate::{Options, Report};
 
-/// A file that is larger is cut to its latest half.
+/// A larger file is cut to its latest `BYTES_MAX / 2` bytes.
 const BYTES_MAX: u64 = 256 << 10;
 
-/// A transfer that came to its end.
+/// The record of a completed transfer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fact {
-    /// Seconds since 1970.
+    /// When it ended, in seconds since 1970.
     pub at: u64,
-    /// Tells one statement from another; its text is not kept.
+    /// Fingerprint of the statement. The text is not stored.
     pub query: String,
     /// Rows that arrived.
     pub rows: u64,
-    /// Their bytes as Arrow buffers.
+    /// Bytes of the rows as Arrow buffers.
     pub volume_bytes: u64,
     /// Bytes on the wire.
     pub bytes_wire: u64,
-    /// What it took.
+    /// Duration of the transfer.
     pub seconds: f64,
-    /// What it was to take, where that was predicted.
+    /// The predicted duration, if there was a prediction.
     pub predicted_seconds: Option<f64>,
     /// M at the beginning.
     pub message_bytes: u64,
     /// W at the beginning.
     pub window_batches: u64,
-    /// What carried the rows.
+    /// The carrier of the rows.
     pub carrier: String,
-    /// Whether all that could be was left to us.
+    /// Whether all tunable settings were left at `auto`: [`Options::are_ours`].
     pub ours: bool,
 }
 
 impl Fact {
-    /// Of a transfer of a statement's result that has come to its end.
+    /// The record of a completed transfer of a statement's result.
     pub fn of(sql: &str, options: &Options, report: &Report) -> Self {
         Self {
             at: 0,
@@ -61,14 +61,15 @@ impl Fact {
         }
     }
 
-    /// What a statement is told by: no text, but whoever knows all of it but a number can find that out. Files of
-    /// facts are their owner's alone.
+    /// Identifies a statement without storing its text. It is not secure: someone who knows all of the
+    /// text except a number can find the number. History files are therefore readable only by their
+    /// owner.
     pub fn fingerprint(sql: &str) -> String {
         format!("{:08x}-{}", lightship_wire::frame::crc32c(sql.as_bytes()), sql.len())
     }
 
-    /// The part by which the prediction was wrong of what it took; above zero where it took longer. Nothing
-    /// where there was none.
+    /// The error of the prediction as a fraction of the actual time; positive if the transfer took
+    /// longer than predicted. `None` without a prediction.
     pub fn error(&self) -> Option<f64> {
         let error = (self.seconds - self.predicted_seconds?) / self.seconds;
         error.is_finite().then_some(error)
@@ -76,13 +77,13 @@ impl Fact {
 }
 
 impl Profiles {
-    /// Where the facts of an endpoint are.
+    /// The history file of an endpoint.
     pub fn history_path(&self, endpoint: &str) -> PathBuf {
         self.path(endpoint).with_extension("history")
     }
 
-    /// Keeps a fact, now. A file that has grown large loses its oldest facts, and what another process
-    /// adds in that moment.
+    /// Appends a record with the current time. A file above the size limit loses its oldest records;
+    /// lines that another process appends during the cut are lost too.
     ///
     /// # Errors
     /// [`ProfileError::Io`].
@@ -94,7 +95,7 @@ impl Profiles {
             fs::create_dir_all(self.folder())?;
             let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path)?;
             let bytes = file.metadata()?.len();
-            // A line that a full disk cut short must not take this one along.
+            // An earlier line may be incomplete after a full disk. Start on a new line.
             let whole = bytes == 0 || {
                 let mut last = [0];
                 file.seek(SeekFrom::Start(bytes - 1))?;
@@ -102,13 +103,13 @@ impl Profiles {
                 last == *b"\n"
             };
             let line = if whole { line } else { format!("\n{line}") };
-            // One write, so that lines of two processes don't mix.
+            // Use a single write, so that lines of two processes don't mix.
             file.write_all(line.as_bytes())?;
             if bytes > BYTES_MAX {
                 let mut text = Vec::new();
                 file.seek(SeekFrom::End(-((BYTES_MAX / 2) as i64)))?;
                 file.take(BYTES_MAX).read_to_end(&mut text)?;
-                // From the next line on.
+                // Drop the incomplete first line.
                 let rest = text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |at| at + 1);
                 self.replace(&path, &text[rest..])?;
             }
@@ -117,10 +118,11 @@ impl Profiles {
         written().map_err(|source| ProfileError::Io { path: path.clone(), source })
     }
 
-    /// The facts of an endpoint, the latest last. Lines that are none, as a full disk leaves, are skipped.
+    /// The records of an endpoint, oldest first. Invalid lines, for example incomplete ones after a
+    /// full disk, are skipped.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when there is a file that can't be read.
+    /// [`ProfileError::Io`] if the file exists but can't be read.
     pub fn facts(&self, endpoint: &str) -> Result<Vec<Fact>, ProfileError> {
         let path = self.history_path(endpoint);
         let read = || {
@@ -136,10 +138,10 @@ impl Profiles {
         }
     }
 
-    /// Endpoints that have facts.
+    /// The endpoints that have a history.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when the folder can't be read.
+    /// [`ProfileError::Io`] if the folder can't be read.
     pub fn endpoints(&self) -> Result<Vec<String>, ProfileError> {
         let io = |source| ProfileError::Io { path: self.folder().to_owned(), source };
         let entries = match fs::read_dir(self.folder()) {
@@ -160,7 +162,7 @@ impl Profiles {
     }
 }
 
-/// Facts, a line each; lines that are none are skipped.
+/// Parses one record per line, and skips invalid lines.
 pub(crate) fn parse(text: &[u8]) -> Vec<Fact> {
     text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_kept_in_order() {
+    fn records_keep_their_order() {
         let folder = tempfile::tempdir().expect("a folder");
         let profiles = Profiles::at(folder.path().join("not/there"));
         assert_eq!(profiles.facts(ENDPOINT).expect("none"), []);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_has_a_limit_and_loses_its_oldest() {
+    fn a_history_above_its_size_limit_loses_the_oldest_records() {
         let folder = tempfile::tempdir().expect("a folder");
         let profiles = Profiles::at(folder.path());
         let line = serde_json::to_string(&fact(0)).expect("json").len() as u64;
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_facts_are_skipped() {
+    fn invalid_lines_are_skipped() {
         let folder = tempfile::tempdir().expect("a folder");
         let profiles = Profiles::at(folder.path());
         profiles.record(ENDPOINT, fact(1)).expect("kept");
@@ -218,7 +220,7 @@ mod tests {
         text.push_str("{\"rows\": 7, \"sec");
         fs::write(&path, &text).expect("written");
         assert_eq!(profiles.facts(ENDPOINT).expect("read").len(), 1);
-        // The next one stands by itself.
+        // The next record is on its own line.
         profiles.record(ENDPOINT, fact(2)).expect("kept");
         let rows = |profiles: &Profiles| -> Vec<u64> {
             profiles.facts(ENDPOINT).expect("read").iter().map(|fact| fact.rows).collect()
@@ -227,7 +229,7 @@ mod tests {
         fs::write(&path, [0xff, 0xfe]).expect("written");
         profiles.record(ENDPOINT, fact(3)).expect("kept");
         assert_eq!(rows(&profiles), [3]);
-        // However much of it there is.
+        // A large amount of invalid data is skipped too.
         fs::write(&path, vec![0xff; 2 * BYTES_MAX as usize]).expect("written");
         for row in 0..3 {
             profiles.record(ENDPOINT, fact(row)).expect("kept");
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_predictions() {
+    fn the_prediction_error_is_a_fraction_of_the_actual_time() {
         let of = |predicted_seconds, seconds| Fact { predicted_seconds, seconds, ..Fact::default() }.error();
         assert_eq!(of(Some(1.0), 2.0), Some(0.5));
         assert_eq!(of(Some(3.0), 2.0), Some(-0.5));

@@ -1,38 +1,39 @@
-//! What is known of a link and a query before the transfer: from its profile, and from transfers that were.
+//! What is known about a link and a query before a transfer, from the link's profile and earlier transfers.
 
 use lightship_tuner::{Link, LinkModel, Plane, Query, Rates, Sizes, WindowCost};
 
 use crate::history::Fact;
 use crate::profile::Profile;
 
-/// Of the latest facts of a kind, so many count.
+/// Medians use at most this many of the latest matching records.
 const FACTS_MAX: usize = 9;
-/// What took less is not measured well.
+/// Shorter transfers are not measured accurately.
 const SECONDS_MIN: f64 = 0.1;
-/// Of another statement a result of less says more about that statement than about the link.
+/// A smaller result of another statement says more about that statement than about the link.
 const BYTES_MIN: u64 = 8 << 20;
 
-/// What is known of a transfer before it begins.
+/// What is known about a transfer before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Known {
-    /// Bytes of rows a second that came in at the end of all stages.
+    /// The pace: bytes of rows per second that arrived after all stages.
     pub bytes_per_second: Option<f64>,
     /// The round trip.
     pub rtt_seconds: Option<f64>,
-    /// Bytes of rows that the query's result had before.
+    /// Bytes of the rows of the query's earlier results.
     pub volume_bytes: Option<u64>,
 }
 
 impl Known {
-    /// From the link's profile and the facts of its transfers, the latest last. The query's own count first, by
-    /// their medians; then those of other queries; then what was measured of the link.
+    /// Combines the link's profile and the records of its transfers, oldest first. The pace is the
+    /// median of the same query's transfers, or else of other queries' transfers, or else the profile's
+    /// rate.
     pub fn of(profile: Option<&Profile>, facts: &[Fact], sql: &str) -> Self {
         let query = Fact::fingerprint(sql);
         let latest = |wanted: &dyn Fn(&Fact) -> bool, of: &dyn Fn(&Fact) -> f64| {
             median(facts.iter().rev().filter(|fact| wanted(fact)).take(FACTS_MAX).map(of).collect())
         };
         let same = |fact: &Fact| fact.query == query;
-        // What a user fixed is no measure of what there is.
+        // Transfers with settings fixed by the user don't show what the link can do.
         let fair = |fact: &Fact| fact.ours && fact.seconds >= SECONDS_MIN && fact.volume_bytes > 0;
         let large = |fact: &Fact| fair(fact) && fact.volume_bytes >= BYTES_MIN;
         let pace = |fact: &Fact| fact.volume_bytes as f64 / fact.seconds;
@@ -46,14 +47,14 @@ impl Known {
         }
     }
 
-    /// Seconds that a result of so many bytes should take with these sizes; nothing where no pace is known. The
-    /// model of the link is that of its pace alone: what the stages together did before.
+    /// Predicts the seconds for a result of `volume_bytes` with these sizes; `None` if no pace is
+    /// known. The link model uses only the pace, which covers all stages together.
     pub fn predict(&self, volume_bytes: u64, sizes: Sizes) -> Option<f64> {
         let rtt_seconds = self.rtt_seconds.unwrap_or(0.0);
         let next = Plane::new(0.0, 1.0 / self.bytes_per_second?, 0.0);
         let model = LinkModel { first: Plane { constant: rtt_seconds, ..next }, next };
         let link = Link { model, rtt_seconds, rates: Rates::default() };
-        // A result that is smaller than a message is one.
+        // A result smaller than a message is a single message.
         let message = (sizes.message_bytes.min(volume_bytes) as f64).max(1.0);
         let query = Query { volume_bytes, row_bytes: 1.0 };
         let cost = WindowCost::new(&link, &query).ok()?;
@@ -75,12 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn the_query_itself_counts_before_others_and_they_before_the_profile() {
+    fn the_same_query_takes_precedence_over_other_queries_and_these_over_the_profile() {
         let nothing = Known::of(None, &[], "a");
         assert_eq!(nothing, Known::default());
         assert_eq!(nothing.predict(1 << 30, Sizes { message_bytes: 1, window_batches: 1 }), None);
         let mb = |n: u64| n << 20;
-        // Of the last, one was too short, one too small, and one a user's own settings'.
+        // The last three don't count: one is too short, one too small, and one has settings fixed by
+        // the user.
         let mut facts = vec![
             fact("b", mb(10), 1.0),
             fact("b", mb(30), 1.0),
@@ -96,26 +98,26 @@ mod tests {
         facts.push(fact("a", 50, 0.5));
         let own = Known::of(None, &facts, "a");
         assert_eq!((own.bytes_per_second, own.volume_bytes), (Some(100.0), Some(50)));
-        // What no file should say.
+        // Values that a damaged file may contain.
         for seconds in [0.0, -1.0, f64::NAN] {
             assert_eq!(Known::of(None, &[fact("a", 1, seconds)], "a").bytes_per_second, None, "{seconds}");
         }
     }
 
     #[test]
-    fn a_link_that_has_changed_is_believed_after_a_few_transfers() {
+    fn the_pace_follows_a_changed_link_after_a_few_transfers() {
         let before = std::iter::repeat_n(fact("a", 1000, 1.0), 100);
         let facts: Vec<_> = before.chain(std::iter::repeat_n(fact("a", 10, 1.0), 5)).collect();
         assert_eq!(Known::of(None, &facts, "a").bytes_per_second, Some(10.0));
     }
 
     #[test]
-    fn the_time_is_that_of_the_pace_and_one_round_trip() {
+    fn the_predicted_time_is_the_volume_at_the_pace_plus_one_round_trip() {
         let known = Known { bytes_per_second: Some(1e6), rtt_seconds: Some(0.5), ..Known::default() };
         let sizes = Sizes { message_bytes: 100_000, window_batches: 10 };
         let seconds = known.predict(10_000_000, sizes).expect("a pace");
         assert!((seconds - 10.5).abs() < 1e-6, "{seconds}");
-        // One round trip and its own time, not that of a whole message.
+        // One round trip plus the time of the result itself, not of a whole message.
         let small = known.predict(1_000, sizes).expect("a pace");
         assert!((small - 0.501).abs() < 1e-6, "{small}");
         assert_eq!(known.predict(0, sizes), Some(0.5));

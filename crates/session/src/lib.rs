@@ -1,10 +1,10 @@
-//! Moves a stream of rows from a node to here: the Rust client.
+//! The Rust client: transfers rows from a node to this process.
 //!
 //! [`Client`] is an open connection; [`Client::fetch`] plans and begins a
-//! transfer; [`Transfer`] gives its batches and, at the end, a [`Report`] of what
+//! transfer; [`Transfer`] returns its batches and, at the end, a [`Report`] of what
 //! was planned and what happened.
 //!
-//! It doesn't write files or talk to databases: that is `lightship-sources`.
+//! It does not write files or talk to databases; `lightship-sources` does.
 //!
 //! ```no_run
 //! use lightship_session::{Client, Options};

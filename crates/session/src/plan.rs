@@ -1,4 +1,5 @@
-//! The settings of a transfer: what the user fixed, what is known of the link, and what is left to us.
+//! The settings of a transfer: what the user fixed, what is known about the link, and what is chosen
+//! automatically.
 
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
@@ -10,32 +11,33 @@ use lightship_wire::join::JOINED_MAX;
 
 use crate::known::Known;
 
-/// Bytes of rows that a transfer may hold at once, when nothing else is said.
+/// Default for the bytes of rows that a transfer may hold at once.
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
-/// Least memory a transfer makes sense with: two batches of two small messages.
+/// Minimum memory for rows in flight: two batches of two small messages.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// M: the source of the columnar protocol found the optimum near 1 MB.
+/// M: the paper on the columnar protocol found the optimum near 1 MB.
 const MESSAGE_BYTES_DEFAULT: u64 = 1 << 20;
-/// Smaller ones cost both ends too much, and hardly compress.
+/// Smaller messages cost both ends too much, and hardly compress.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
-/// W, where nothing is known: batches of one message each make credit flow evenly, and so many of
-/// them cover 10 Gbit/s at 10 ms.
+/// W if nothing is known about the link. Batches of one message make credit flow evenly, and this many
+/// cover 10 Gbit/s at 10 ms.
 const WINDOW_BATCHES_DEFAULT: u64 = 16;
-/// W is never more.
+/// Maximum W.
 const WINDOW_BATCHES_MAX: u64 = 256;
 
-/// Connections that are tried for one result, where their number is left to us: others on the link are to
-/// have their share.
+/// Maximum connections that are tried for one result if their number is `auto`. The limit leaves others
+/// on the link their share.
 pub(crate) const STREAMS_MAX: u32 = 4;
 
-/// Batches that the ends are busy with: each processor has one in the making, or being read, at either end;
-/// one is on the wire, one with the application. That the other end has more processors is not known.
+/// Batches that the two ends work on: each processor of either end encodes or decodes one, one is on
+/// the wire, and one is with the application. The other end is assumed to have as many processors as
+/// this one.
 static BUSY_BATCHES: LazyLock<u64> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get) as u64;
     (2 + 2 * processors).min(WINDOW_BATCHES_DEFAULT)
 });
 
-/// The memory bound of a transfer, in bytes.
+/// The memory limit of a transfer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory(pub u64);
 
@@ -45,45 +47,47 @@ impl Default for Memory {
     }
 }
 
-/// What a user may fix of a transfer. `None` is `auto`, and the default of all.
+/// The settings of a transfer that a user may fix. `None`, the default, is `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Options {
-    /// Rows held here at once take no more than this. Half of it is for rows on
-    /// their way, half for those being consumed.
+    /// Maximum memory for rows held by the receiver. Half of it is for rows in
+    /// flight, half for rows being consumed.
     pub memory: Memory,
-    /// F: rows of a batch. Small batches cost a credit's round trip each, large ones memory.
+    /// F: rows per batch. Each batch costs a round trip of credit; large batches cost memory.
     pub batch_rows: Option<u32>,
-    /// M: bytes of a message. Small ones cost calls and headers, large ones memory and delay.
+    /// M: bytes per message. Small messages cost calls and headers, large ones memory and delay.
     pub message_bytes: Option<u32>,
-    /// Largest message for a single row that is larger than M; bounded by the memory.
+    /// The largest message, for a single row larger than M; limited by the memory.
     pub message_bytes_max: Option<u32>,
-    /// W: batches asked for and not yet consumed; memory is W times the batch. Left to us it begins
-    /// with what is known of the link, and follows it on the way.
+    /// W: batches requested and not yet consumed. They take W times the size of a batch. `auto` starts
+    /// from what is known about the link, and adapts during the transfer.
     pub window_batches: Option<u32>,
-    /// How messages are encoded; left to us it follows the link. The stronger it is, the more of the
-    /// processors of both ends it takes, and the less of the link.
+    /// How messages are encoded. A stronger codec takes more processor time at both ends and less of
+    /// the link. `auto` adapts to the link.
     pub codec: Option<Codec>,
-    /// Connections that the rows come over, where that is TCP: with more than 1, so many beside the
-    /// first. They help where one connection is held down by loss, or by a limit for each; they cost
-    /// the node a place and a handshake each, and others on the link their share. Left to us it is 1, and
-    /// up to [`STREAMS_MAX`] where many segments are lost and trials show that more are faster.
+    /// TCP connections that carry the rows. A number above 1 opens that many in addition to the first.
+    /// They help if packet loss or a per-connection limit slows down a single connection. Each costs
+    /// the node a connection slot and a handshake, and they take bandwidth from others on the link.
+    /// `auto` is 1, and up to [`STREAMS_MAX`] if many segments are lost and trials show that more
+    /// connections are faster.
     pub streams: Option<NonZeroU32>,
-    /// What was seen of the link before. It makes the first plan; what is seen on the way corrects it.
+    /// What is known about the link from before. It determines the initial plan, which measurements
+    /// during the transfer correct.
     pub known: Known,
 }
 
 impl Options {
-    /// For the first rows of a result, when the rest is of no interest: little else is on its way.
+    /// Options for reading only the first rows of a result: few other rows are in flight.
     pub fn first_rows() -> Self {
         Self { memory: Memory(2 * MEMORY_BYTES_MIN), window_batches: Some(1), ..Self::default() }
     }
 
-    /// Bytes of rows that may be on their way.
+    /// Maximum bytes of rows in flight.
     pub(crate) fn on_the_way_bytes(&self) -> u64 {
         (self.memory.0 / 2).max(MEMORY_BYTES_MIN)
     }
 
-    /// Within what sizes may be chosen, with so many bytes on the way.
+    /// Bounds for the sizes, with at most `on_the_way` bytes in flight.
     fn bounds(&self, on_the_way: u64) -> Bounds {
         let share = on_the_way / self.window_batches.map_or(WINDOW_BATCHES_DEFAULT, u64::from).max(1);
         let message_bytes_max = self.message_bytes.map_or(MESSAGE_BYTES_DEFAULT.min(share), u64::from).max(1);
@@ -99,7 +103,7 @@ impl Options {
         }
     }
 
-    /// M and W that a transfer begins with over TCP, where neither is fixed.
+    /// The initial M and W of a transfer over TCP if neither is fixed.
     pub fn sizes(&self) -> Sizes {
         self.sizes_within(self.on_the_way_bytes())
     }
@@ -109,7 +113,7 @@ impl Options {
         match (self.window_batches, self.known.bytes_per_second, self.known.rtt_seconds) {
             (None, Some(pace), Some(rtt)) if self.batch_rows.is_none() => bounds.sizes(pace, rtt),
             (window, ..) => {
-                // Large messages that the user asked for leave room for fewer of them.
+                // If the user asked for large messages, fewer fit.
                 let message_bytes = bounds.message_bytes_max;
                 let fitting = (on_the_way / message_bytes).clamp(1, WINDOW_BATCHES_DEFAULT);
                 Sizes { message_bytes, window_batches: window.map_or(fitting, u64::from).max(1) }
@@ -117,23 +121,23 @@ impl Options {
         }
     }
 
-    /// Whether nothing of how rows travel is the user's.
+    /// Whether all settings are `auto`, except `streams`, and the memory is at least half the default.
     pub fn are_ours(&self) -> bool {
         let sizes = [self.batch_rows, self.message_bytes, self.window_batches];
         sizes.iter().all(Option::is_none) && self.codec.is_none() && self.memory.0 >= MEMORY_BYTES_DEFAULT / 2
     }
 
-    /// The plan for a link, with so many bytes on the way. Where both ends share a host nothing is
-    /// compressed; elsewhere the producer chooses the codec by what it measures.
+    /// The plan for a link, with at most `on_the_way` bytes in flight. Rows are not compressed if both
+    /// ends are on the same host; otherwise the producer chooses the codec by what it measures.
     pub(crate) fn plan(&self, same_host: bool, on_the_way: u64) -> Plan {
         let Sizes { message_bytes, window_batches } = self.sizes_within(on_the_way);
-        // Memory that is not on the way can hold one row that is larger than a message: whatever others
-        // have on their way, lest a result depend on them.
+        // The other half of the memory can hold one row that is larger than a message. This limit
+        // ignores the lease, so that the success of a transfer does not depend on other transfers.
         let row = self.message_bytes_max.map_or(self.on_the_way_bytes(), u64::from).max(message_bytes);
         let capped = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).max(1);
         Plan {
             batch_rows: self.batch_rows.unwrap_or(0),
-            // A batch of so many rows, or one of so many in flight, is as large as there is room for.
+            // If the user fixed F or W, a batch may be as large as the memory allows.
             batch_bytes: capped(if self.window_batches.is_some() || self.batch_rows.is_some() {
                 (on_the_way / window_batches).max(message_bytes)
             } else {
@@ -147,7 +151,8 @@ impl Options {
         }
     }
 
-    /// Who follows the transfer of a plan; nobody where the user fixed what there is to change.
+    /// The controller that adapts the sizes during the transfer; `None` if the user fixed F or W, or no
+    /// round trip is known.
     pub(crate) fn flight(&self, plan: &Plan, on_the_way: u64) -> Option<Flight> {
         let rtt_seconds =
             self.known.rtt_seconds.filter(|_| self.window_batches.is_none() && self.batch_rows.is_none())?;
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_keeps_within_the_memory() {
+    fn a_plan_stays_within_the_memory_limit() {
         for memory in [0, 1 << 20, 3 << 20, 64 << 20, 10 << 30] {
             for window_batches in [None, Some(0), Some(1), Some(7), Some(1000)] {
                 for pace in [None, Some(1e3), Some(1e8), Some(1e12), Some(f64::NAN)] {
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_leave_room_for_fewer() {
+    fn large_messages_make_the_window_smaller() {
         for (message_bytes, window_batches) in [(1 << 10, 16), (8 << 20, 4), (32 << 20, 1)] {
             let options = Options { message_bytes: Some(message_bytes), ..Options::default() };
             let plan = planned(&options);
@@ -196,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_fixes_stands() {
+    fn a_plan_keeps_the_settings_that_the_user_fixed() {
         let known = Known { bytes_per_second: Some(1e3), rtt_seconds: Some(1.0), ..Known::default() };
         let options = Options {
             batch_rows: Some(100),
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_the_link_makes_the_window() {
+    fn the_window_follows_from_what_is_known_about_the_link() {
         let window = |bytes_per_second, rtt_seconds| {
             let known = Known {
                 bytes_per_second: Some(bytes_per_second),
@@ -231,7 +236,7 @@ mod tests {
             assert_eq!(plan.batch_bytes, plan.message_bytes);
             u64::from(plan.window_batches) - *BUSY_BATCHES
         };
-        // 1 Gbit/s on one site, and with 100 ms: 12 MB are on their way, and a quarter more.
+        // 1 Gbit/s within a site, and with 100 ms: 12.5 MB in flight, plus a quarter.
         assert_eq!(window(125e6, 0.0003), 1);
         assert_eq!(window(125e6, 0.1), 15);
     }

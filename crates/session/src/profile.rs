@@ -1,4 +1,4 @@
-//! What was measured of a link, kept on disk: a file for each endpoint.
+//! Measured link profiles, stored on disk in one file for each endpoint.
 
 use std::fmt;
 use std::fs;
@@ -10,54 +10,54 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lightship_tuner::{Calibration, Link, Rates, Sample};
 use serde::{Deserialize, Serialize};
 
-/// Of the file. Another one is not read.
+/// Version of the file format. Other versions are rejected.
 const VERSION: u32 = 1;
-/// Networks change; older than this, a profile should be taken again.
+/// Networks change; an older profile should be measured again.
 const STALE: Duration = Duration::from_secs(30 * 24 * 3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Folder of the profiles, where it is not the usual one.
+/// Environment variable that overrides the folder of the profiles.
 const FOLDER_VARIABLE: &str = "LIGHTSHIP_PROFILES";
 
 /// A measured link between this host and an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     version: u32,
-    /// Without what is secret in it.
+    /// The endpoint, without secrets.
     pub endpoint: String,
-    /// The host that measured.
+    /// Name of the host that measured the link.
     pub host: String,
-    /// Seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub measured_at: u64,
-    /// What was asked for.
+    /// The query that was used.
     pub sql: String,
-    /// Least time in which a batch began to arrive after it was asked for.
+    /// Shortest mean time from a request for a batch to its first message.
     pub rtt_seconds: f64,
-    /// Bytes a second of rows that came without waiting, where that was measured.
+    /// Bytes per second of rows that are streamed without waiting for requests, if that was measured.
     #[serde(default)]
     pub bytes_per_second: Option<f64>,
-    /// Mean bytes of a row that was asked for.
+    /// Mean bytes of a row of the query.
     pub row_bytes: f64,
-    /// What was fitted.
+    /// The fitted model.
     pub calibration: Calibration,
-    /// To what.
+    /// The measurements that it was fitted to.
     pub samples: Vec<Sample>,
 }
 
-/// What speaks against a profile.
+/// A reason not to trust a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doubt {
-    /// Measured long ago.
+    /// The profile is old.
     Stale {
-        /// How long.
+        /// Its age.
         days: u64,
     },
-    /// Measured by another host.
+    /// Another host measured the link.
     Foreign {
         /// Its name.
         host: String,
     },
-    /// Measured in the future: a clock was set.
+    /// Its timestamp is in the future, so a clock was changed.
     Future,
 }
 
@@ -66,47 +66,47 @@ impl fmt::Display for Doubt {
         match self {
             Self::Stale { days } => write!(f, "it is {days} days old"),
             Self::Foreign { host } => write!(f, "it was measured on another host, {host}"),
-            Self::Future => f.write_str("it was measured in the future, by this clock"),
+            Self::Future => f.write_str("its timestamp is in the future"),
         }
     }
 }
 
-/// A profile that can't be kept or read.
+/// A profile could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// There is no place for profiles.
-    #[error("there is no folder for profiles: none of LIGHTSHIP_PROFILES, XDG_STATE_HOME and HOME is set")]
+    /// No folder for profiles is configured.
+    #[error("no folder for profiles: none of LIGHTSHIP_PROFILES, XDG_STATE_HOME and HOME is set")]
     NoFolder,
-    /// The file system refuses.
+    /// A file or folder could not be read or written.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What it says.
+        /// The error of the file system.
         #[source]
         source: io::Error,
     },
-    /// The file is no profile, or a damaged one.
-    #[error("{} is no profile: {why}", .path.display())]
+    /// The file is not a profile, or is damaged.
+    #[error("{} is not a valid profile: {why}", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// Written by a version that is not this one.
-    #[error("{} is of version {version}, and {VERSION} is read", .path.display())]
+    /// The file has an unsupported format version.
+    #[error("{} has format version {version}, expected {VERSION}", .path.display())]
     OtherVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Its format version.
         version: u64,
     },
 }
 
 impl Profile {
-    /// Of an endpoint, measured by this host at `now`.
+    /// The profile of an endpoint that this host has just measured.
     pub(crate) fn new(
         endpoint: String,
         sql: String,
@@ -131,13 +131,13 @@ impl Profile {
         }
     }
 
-    /// What plans are made for.
+    /// The link model that plans are computed from.
     pub fn link(&self) -> Link {
         let rates = Rates { send: self.bytes_per_second, ..Rates::default() };
         Link { model: self.calibration.model, rtt_seconds: self.rtt_seconds, rates }
     }
 
-    /// What speaks against it, here and now.
+    /// Reasons not to trust the profile, on this host at time `now`.
     pub fn doubts(&self, now: SystemTime) -> Vec<Doubt> {
         let now = unix_seconds(now);
         let age = Duration::from_secs(now.saturating_sub(self.measured_at));
@@ -153,7 +153,7 @@ impl Profile {
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(version) if version == u64::from(VERSION) => {}
             Some(version) => return Err(ProfileError::OtherVersion { path: path.to_owned(), version }),
-            None => return Err(damaged("it has no version".into())),
+            None => return Err(damaged("missing version".into())),
         }
         let profile: Self = serde_json::from_value(value).map_err(|e| damaged(e.to_string()))?;
         profile.calibration.model.check().map_err(|e| damaged(e.to_string()))?;
@@ -161,23 +161,23 @@ impl Profile {
         if profile.rtt_seconds.is_finite() && profile.rtt_seconds >= 0.0 {
             Ok(profile)
         } else {
-            Err(damaged(format!("a round trip of {} seconds", profile.rtt_seconds)))
+            Err(damaged(format!("invalid round trip of {} seconds", profile.rtt_seconds)))
         }
     }
 }
 
-/// The folder with this host's profiles.
+/// The folder that holds profiles.
 #[derive(Debug, Clone)]
 pub struct Profiles {
     folder: PathBuf,
 }
 
 impl Profiles {
-    /// The user's: `LIGHTSHIP_PROFILES`, else `lightship/profiles` below `XDG_STATE_HOME`
-    /// or `~/.local/state`.
+    /// The current user's profiles, in `LIGHTSHIP_PROFILES`, or else in `lightship/profiles` below
+    /// `XDG_STATE_HOME` or `~/.local/state`.
     ///
     /// # Errors
-    /// [`ProfileError::NoFolder`] where none of them is set.
+    /// [`ProfileError::NoFolder`] if `LIGHTSHIP_PROFILES`, `XDG_STATE_HOME` and `HOME` are all unset.
     pub fn of_user() -> Result<Self, ProfileError> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let state = || set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
@@ -185,7 +185,7 @@ impl Profiles {
         folder.map(Self::at).ok_or(ProfileError::NoFolder)
     }
 
-    /// In a folder, which is made when there is something to keep.
+    /// Profiles in `folder`, which is created when the first one is stored.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
@@ -195,7 +195,7 @@ impl Profiles {
         &self.folder
     }
 
-    /// Where the profile of an endpoint is.
+    /// The file of an endpoint's profile.
     pub fn path(&self, endpoint: &str) -> PathBuf {
         let letter = |c: char| match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
@@ -204,7 +204,7 @@ impl Profiles {
         self.folder.join(endpoint.chars().map(letter).collect::<String>() + ".json")
     }
 
-    /// The endpoint that a file is of, by its name without what comes last; nothing where it is of none.
+    /// The endpoint for a file name without its extension; `None` if it is not an encoded endpoint.
     pub(crate) fn endpoint_of(stem: &str) -> Option<String> {
         let mut pieces = stem.split('_');
         let mut endpoint = pieces.next()?.to_owned();
@@ -215,7 +215,7 @@ impl Profiles {
         Some(endpoint)
     }
 
-    /// Keeps a profile in the place of an earlier one. Answers where.
+    /// Stores a profile, replaces an earlier one, and returns the path.
     ///
     /// # Errors
     /// [`ProfileError::Io`].
@@ -231,9 +231,9 @@ impl Profiles {
         Ok(path)
     }
 
-    /// Whole or not at all: another process may be reading.
+    /// Replaces a file atomically, because another process may be reading it.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // Processes of several containers can have one number.
+        // Processes in different containers can have the same process ID.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let unfinished = path.with_extension(format!("{}-{now}.part", std::process::id()));
         let write = || {
@@ -243,16 +243,16 @@ impl Profiles {
         };
         let written = write().and_then(|()| fs::rename(&unfinished, path));
         if written.is_err() {
-            // On a full disk it is in the way; where it is not there, nothing is.
+            // Free the space, for example on a full disk. The file may not exist.
             let _ = fs::remove_file(&unfinished);
         }
         written
     }
 
-    /// The profile of an endpoint, where there is one.
+    /// The profile of an endpoint, or `None` if there is none.
     ///
     /// # Errors
-    /// [`ProfileError`] when there is one that can't be read.
+    /// [`ProfileError`] if it exists but can't be read.
     pub fn find(&self, endpoint: &str) -> Result<Option<Profile>, ProfileError> {
         let path = self.path(endpoint);
         match fs::read_to_string(&path) {
@@ -296,13 +296,13 @@ mod tests {
         Profile::new(endpoint.into(), "select 1".into(), 8.0, 1e-3, Some(1e6), calibration, samples)
     }
 
-    /// What tells one from another. Numbers in JSON may differ in the last digit.
+    /// The fields that identify a profile. Numbers in JSON may differ in the last digit.
     fn told(profile: Option<Profile>) -> Option<(String, u64, usize)> {
         profile.map(|profile| (profile.endpoint, profile.measured_at, profile.samples.len()))
     }
 
     #[test]
-    fn kept_and_found_again() {
+    fn a_stored_profile_is_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let profiles = Profiles::at(folder.path().join("not/there/yet"));
         let one = profile("lightship://db.example:4270");
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(path, profiles.path(&one.endpoint));
         let found = || told(profiles.find(&one.endpoint).expect("read"));
         assert_eq!(found(), told(Some(one.clone())));
-        // Endpoints that differ have files that differ, whatever letters are in them.
+        // Different endpoints have different files, whatever characters they contain.
         let other = profile("lightship://db/example:4270");
         profiles.keep(&other).expect("kept");
         assert_eq!(found(), told(Some(one.clone())));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_said_to_be_none() {
+    fn a_damaged_profile_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let profiles = Profiles::at(folder.path());
         let one = profile("a");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn old_ones_and_those_of_others_are_doubted() {
+    fn old_and_foreign_profiles_have_doubts() {
         let mut one = profile("a");
         let now = UNIX_EPOCH + Duration::from_secs(one.measured_at);
         assert_eq!(one.doubts(now), []);

@@ -1,4 +1,4 @@
-//! What was planned for a transfer and what happened, as one object that serialises.
+//! A serialisable report of what was planned for a transfer and what happened.
 
 use std::fmt::Display;
 
@@ -9,85 +9,87 @@ use lightship_wire::control::Plan;
 use lightship_wire::tuning::{Sizes, Stage};
 use serde::{Serialize, Serializer};
 
-/// What was planned and what happened. What the node counts is there at the end of the result.
+/// What was planned and what happened. The node's counts are available at the end of the result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Rows that arrived.
     pub rows: u64,
-    /// Their bytes as Arrow buffers.
+    /// Bytes of the rows as Arrow buffers.
     pub bytes_arrow: u64,
-    /// Bytes of messages on the wire; the node counts them.
+    /// Bytes of messages on the wire, as counted by the node.
     pub bytes_wire: u64,
-    /// Messages; the node counts them.
+    /// Messages, as counted by the node.
     pub messages: u64,
-    /// Messages that came over connections beside the first; the node counts them.
+    /// Messages over additional connections, as counted by the node.
     pub messages_joined: u64,
-    /// From the query to the last row.
+    /// Time from the query to the last row.
     pub seconds: f64,
-    /// The plan that the transfer began with.
+    /// The initial plan.
     pub plan: PlanReport,
-    /// What carried the rows.
+    /// The carrier of the rows.
     #[serde(serialize_with = "text")]
     pub carrier: Carrier,
-    /// Where the time went.
+    /// Time spent in each stage.
     pub stages: Stages,
-    /// What travelled in which codec.
+    /// Messages and bytes for each codec.
     pub codecs: Vec<CodecReport>,
-    /// Changes of the plan during the transfer, in their order.
+    /// Changes of the plan during the transfer, in order.
     pub retunes: Vec<Retune>,
 }
 
 /// The plan of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PlanReport {
-    /// F: most rows of a batch; `None` leaves it to the bytes.
+    /// F: maximum rows per batch; `None` limits batches only by bytes.
     pub batch_rows: Option<u32>,
-    /// Most bytes of a batch.
+    /// Maximum bytes per batch.
     pub batch_bytes: u32,
-    /// M: the size that messages are cut to.
+    /// M: target bytes per message.
     pub message_bytes: u32,
-    /// The largest message, for a row that fits no other.
+    /// The largest message, for a single row larger than M.
     pub message_bytes_max: u32,
-    /// W: batches on their way or unconsumed.
+    /// W: batches in flight or not yet consumed.
     pub window_batches: u32,
-    /// `None`, shown as `auto`, leaves it to the sender.
+    /// The codec; `None`, shown as `auto`, lets the sender choose.
     #[serde(serialize_with = "text_or_auto")]
     pub codec: Option<Codec>,
     /// Connections that carry the rows.
     pub streams: u32,
-    /// Most bytes of rows that the plan has the receiver hold.
+    /// Maximum bytes of rows that the receiver holds under this plan.
     pub memory_bytes: u64,
-    /// Most bytes of rows on their way at any time, but for a row that is larger than a message: W batches.
+    /// Maximum bytes of rows in flight at any time: W batches, not counting a single row larger than a
+    /// message.
     pub in_flight_bytes: u64,
-    /// The time predicted, where link and size of the result were known.
+    /// The predicted time, if the link and the size of the result were known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_seconds: Option<f64>,
 }
 
-/// Where the time of a transfer went, in seconds. Stages overlap: they need not add up to the whole.
+/// Time that a transfer spent in each stage, in seconds. Stages overlap, so they need not add up to the
+/// total.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Stages {
-    /// Of those at a node; `None` where no node was asked.
+    /// Stages at a node; `None` if the source is not a node.
     #[serde(flatten)]
     pub node: Option<NodeStages>,
     /// The receiver waited for rows.
     pub receive: f64,
-    /// The receiver was busy with rows.
+    /// The receiver processed rows.
     pub consume: f64,
 }
 
-/// Stages of which a node, and the reading of its messages, report.
+/// Stages at a node, and the decoding of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct NodeStages {
     /// The node waited for the query's rows.
     pub produce: f64,
-    /// The node wrote messages.
+    /// The node encoded messages.
     pub encode: f64,
-    /// The node handed bytes to its socket.
+    /// The node wrote bytes to its socket.
     pub send: f64,
     /// The node waited for credit.
     pub wait: f64,
-    /// The receiver read messages, on all its threads together.
+    /// The receiver decoded messages, summed over all its threads.
     pub decode: f64,
 }
 
@@ -105,17 +107,17 @@ impl std::ops::Add for NodeStages {
     }
 }
 
-/// What travelled in one codec.
+/// Messages and bytes in one codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CodecReport {
-    /// Which.
+    /// The codec.
     #[serde(serialize_with = "text")]
     pub codec: Codec,
     /// Messages.
     pub messages: u64,
-    /// Bytes of their rows, decoded.
+    /// Bytes of their rows after decoding.
     pub bytes_body: u64,
-    /// Their bytes on the wire.
+    /// Bytes of the messages on the wire.
     pub bytes_wire: u64,
 }
 
@@ -123,7 +125,7 @@ pub struct CodecReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Retune {
-    /// Another codec.
+    /// A change of the codec.
     Codec {
         /// The first message of the new codec.
         message: u64,
@@ -133,30 +135,30 @@ pub enum Retune {
         /// The new codec.
         #[serde(serialize_with = "text")]
         to: Codec,
-        /// The slowest stage under the old one.
+        /// The slowest stage under the old codec.
         #[serde(serialize_with = "text_or_nothing", skip_serializing_if = "Option::is_none")]
         slowest: Option<Stage>,
     },
-    /// Other sizes.
+    /// A change of the sizes.
     Sizes {
-        /// The first message of the new sizes.
+        /// The first message with the new sizes.
         message: u64,
-        /// M from then on.
+        /// M after the change.
         message_bytes: u32,
-        /// W from then on.
+        /// W after the change.
         window_batches: u32,
-        /// M before.
+        /// M before the change.
         from_message_bytes: u32,
-        /// W before.
+        /// W before the change.
         from_window_batches: u32,
     },
-    /// More connections.
+    /// An increase of the number of connections.
     Streams {
-        /// Messages that had come by then.
+        /// Messages that had arrived before the change.
         message: u64,
-        /// Connections that carried the rows before.
+        /// Connections that carried the rows before the change.
         from_streams: u32,
-        /// Connections that may carry them from then on.
+        /// Connections that may carry the rows after the change.
         streams: u32,
     },
 }
@@ -193,7 +195,7 @@ impl From<&Resized> for Retune {
 }
 
 impl PlanReport {
-    /// Of a plan, and of the sizes that it was changed to.
+    /// A report on a plan, and on the sizes that it was changed to.
     pub(crate) fn new(
         plan: &Plan,
         later: impl Iterator<Item = Sizes>,

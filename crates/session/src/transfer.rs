@@ -1,4 +1,4 @@
-//! A connection to a node, and one result on its way.
+//! A connection to a node, and the transfer of a result.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ impl Client {
         Self::connect_with(endpoint, &config).await
     }
 
-    /// Connects, with all that can be set about it.
+    /// Connects with the given settings.
     ///
     /// # Errors
     /// When the node can't be reached or refuses the token.
@@ -40,13 +40,13 @@ impl Client {
         Ok(Self { connection: Connection::connect(endpoint, config).await?, budget: Budget::of_process() })
     }
 
-    /// Shares another budget than the process' own.
+    /// Uses `budget` instead of the budget of the process.
     #[must_use]
     pub fn within(self, budget: Budget) -> Self {
         Self { budget, ..self }
     }
 
-    /// What carries the rows.
+    /// The carrier of the rows.
     pub fn carrier(&self) -> Carrier {
         self.connection.carrier()
     }
@@ -56,23 +56,23 @@ impl Client {
         self.connection.same_host()
     }
 
-    /// Begins a transfer. One left unfinished is cancelled.
+    /// Begins a transfer. An earlier unfinished one is cancelled.
     ///
     /// # Errors
     /// When the node refuses the query or is lost.
     pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
         let lease = self.budget.lease(options.on_the_way_bytes());
-        // That of the hellos is younger than any that was kept.
+        // The round trip of this connection's hellos is more recent than any recorded one.
         let known = Known { rtt_seconds: Some(self.connection.rtt().as_secs_f64()), ..options.known };
         let mut options = Options { known, ..*options };
         let follows = self.carrier() == Carrier::Tcp && self.connection.can_resize();
         if !follows {
-            // What could not be corrected begins with what is right for most.
+            // The sizes can't be corrected later, so start with the defaults.
             options.known.bytes_per_second = None;
         }
         let plan = self.connection.settle(options.plan(self.same_host(), lease.bytes))?;
         let flight = if follows { options.flight(&plan, lease.bytes) } else { None };
-        // Room for connections that are tried on the way.
+        // Request room for connections that may be tried during the transfer.
         let tries = flight.is_some() && options.streams.is_none() && !self.same_host();
         let most = if tries { Plan { streams: STREAMS_MAX, ..plan } } else { plan };
         let query = Query { sql: sql.to_owned(), plan: self.connection.settle(most)? };
@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// A result on its way. Dropped before its end, it is cancelled.
+/// The transfer of a result. Dropping it before its end cancels it.
 pub struct Transfer<'a> {
     connection: &'a mut Connection,
     schema: SchemaRef,
@@ -121,39 +121,39 @@ pub struct Transfer<'a> {
     totals: Box<Totals>,
     known: Known,
     predicted_seconds: Option<f64>,
-    /// What is expected to come in all.
+    /// Expected bytes of rows in total.
     volume_bytes: Option<u64>,
-    /// Who follows it, where its sizes are left to us and can be changed.
+    /// Adapts the sizes, if they are `auto` and the node can change them.
     flight: Option<Flight>,
-    /// Other sizes were asked for.
+    /// Other sizes were requested, and the answer is pending.
     asked: bool,
-    /// Who tries more connections.
+    /// Decides whether more connections are tried.
     streams: Option<Streams>,
-    /// That have come.
+    /// Messages received.
     messages: u64,
-    /// Connections that rows come over, where more are tried.
+    /// Connections that may carry the rows, if more are tried.
     joined: u32,
     widened: Vec<Retune>,
-    /// Given back at the end.
+    /// Returned to the budget at the end.
     lease: Option<Lease>,
 }
 
 impl Transfer<'_> {
-    /// Columns of the result.
+    /// The columns of the result.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// How many rows the node expects, where it knows.
+    /// The number of rows that the node expects, if it has an estimate.
     pub fn rows_estimate(&self) -> Option<u64> {
         self.rows_estimate
     }
 
-    /// The next rows; `None` once all have come, and have been counted against
-    /// what the node says it sent.
+    /// The next rows; `None` once all have arrived, and their number has been checked against
+    /// the node's count.
     ///
     /// # Errors
-    /// When the query fails halfway or the node is lost: never a short result.
+    /// If the query fails or the node is lost. A result is never silently short.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, TransportError> {
         if self.ended.is_some() {
             return Ok(None);
@@ -187,7 +187,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// With the first rows their size is known, and that of the result as far as anybody thinks to know.
+    /// Predicts the time of the transfer, once the first rows show the size of a row.
     fn predict(&mut self, row_bytes: f64) {
         let expected = self.rows_estimate.map(|rows| (rows as f64 * row_bytes) as u64);
         let Some(volume_bytes) = self.known.volume_bytes.or(expected) else { return };
@@ -199,7 +199,7 @@ impl Transfer<'_> {
         self.predicted_seconds = self.known.predict(volume_bytes, sizes);
     }
 
-    /// Asks for other sizes where the link would have them.
+    /// Requests other sizes if the measurements call for them.
     fn follow(&mut self, bytes: u64, waited: Duration) {
         let Some(flight) = &mut self.flight else { return };
         if self.asked {
@@ -222,7 +222,7 @@ impl Transfer<'_> {
             self.connection.resize(Sizes { batch_bytes: message_bytes, message_bytes, window_batches });
     }
 
-    /// Lets more connections join where that is tried.
+    /// Adds connections if a trial calls for them.
     fn widen(&mut self, bytes: u64, waited: Duration) {
         let Some(streams) = &mut self.streams else { return };
         let taken = Taken {
@@ -249,7 +249,7 @@ impl Transfer<'_> {
         self.lease = None;
     }
 
-    /// Mean bytes of a row, plain, by the next rows that come; nothing where none do.
+    /// Mean uncompressed bytes per row, from the next rows; `None` if there are no more rows.
     ///
     /// # Errors
     /// As [`Transfer::next`].

@@ -1,9 +1,9 @@
 //! Reading a large result from a socket with fewer wake-ups.
 //!
-//! A server that sends rows in pieces of 8 KB wakes its receiver for each piece, which costs processor time at both ends
-//! (decision 0020). While a large result arrives, [`Bulk`] sets the socket's low-water mark (`SO_RCVLOWAT`), so that
-//! the system wakes the receiver for 64 KiB at a time. Data below the mark, such as the end of the result, is read one to two
-//! milliseconds later.
+//! A server that sends rows in pieces of 8 KB wakes its receiver for each piece, which costs processor time at
+//! both ends (decision 0020). While a large result arrives, [`Bulk`] sets the socket's low-water mark
+//! (`SO_RCVLOWAT`), so that the system wakes the receiver only once per 64 KiB. Data below the mark, such as the
+//! end of the result, is read one to two milliseconds later.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -20,7 +20,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// The low-water mark while a large result arrives.
 const LOW_WATER_BYTES: libc::c_int = 64 << 10;
-/// A result is large once this much has arrived without a pause. Reading it takes far longer than the wait at its end.
+/// A result is large once this much has arrived without a pause. Reading it takes far longer than the wait at its
+/// end.
 const LARGE_BYTES: usize = 8 << 20;
 /// How long data below the mark waits for more. Tokio's timer rounds it up.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -33,7 +34,7 @@ pub(crate) struct Bulk {
     /// Bytes of the result that have arrived since the latest pause.
     arrived_bytes: usize,
     latest: Instant,
-    /// The end of the wait for more data, while the mark is set.
+    /// The timer of the wait for more data, while the mark is set.
     wait: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
 }
@@ -48,7 +49,7 @@ impl Bulk {
         Pin::new(&mut self.tcp).poll_read(cx, buf)
     }
 
-    /// Resets the mark, and reads what is below it: the runtime has not been told of that.
+    /// Resets the mark, and reads the data below it, of which the runtime was not notified.
     fn poll_read_rest(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.wait = None;
         self.is_waiting = false;
@@ -65,7 +66,7 @@ impl Bulk {
         }
     }
 
-    /// Counts what has arrived, and sets the mark once that is much.
+    /// Counts the bytes that have arrived, and sets the mark once the result is large.
     fn arrived(&mut self, bytes: usize) {
         let now = Instant::now();
         if now - self.latest > PAUSE {
@@ -134,7 +135,7 @@ impl AsyncWrite for Bulk {
     }
 }
 
-/// Returns whether the system supports it; the receiver does without it otherwise.
+/// Returns whether the system supports the option. Without it the receiver reads as usual.
 fn set_low_water(tcp: &TcpStream, bytes: libc::c_int) -> bool {
     let size = size_of_val(&bytes) as libc::socklen_t;
     // SAFETY: the descriptor is open as long as `tcp` is, and the option is an int that outlives the call.
@@ -166,7 +167,7 @@ mod tests {
         (sender.expect("connected"), receiver, rows_expected)
     }
 
-    /// A mark that is set, as after much data.
+    /// Sets the mark, as a large result does.
     fn set(receiver: &mut Bulk) {
         assert!(set_low_water(&receiver.tcp, LOW_WATER_BYTES));
         receiver.wait = Some(Box::pin(sleep(PAUSE)));
@@ -206,7 +207,7 @@ mod tests {
         for expected in [true, false] {
             set(&mut receiver);
             let mut small = [0; 5];
-            // First nothing is there, so that the runtime waits for the system to tell.
+            // There is no data at first, so that the runtime waits for the system's notification.
             assert!(futures::poll!(std::pin::pin!(receiver.read_exact(&mut small))).is_pending());
             rows_expected.store(expected, Ordering::Relaxed);
             sender.write_all(b"small").await.expect("sent");
@@ -214,14 +215,14 @@ mod tests {
             assert_eq!((&small, receiver.wait.is_none()), (b"small", true));
             rows_expected.store(true, Ordering::Relaxed);
         }
-        // The end of the connection does not wait.
+        // The end of the connection is reported at once.
         set(&mut receiver);
         drop(sender);
         assert_eq!(receiver.read(&mut [0; 8]).await.expect("the end"), 0);
     }
 
     #[tokio::test]
-    async fn the_mark_is_set_for_much_data_without_a_pause() {
+    async fn the_mark_is_set_once_a_large_result_arrives_without_a_pause() {
         let (_sender, mut receiver, _) = pair().await;
         receiver.arrived(LARGE_BYTES - 1);
         assert!(receiver.wait.is_none());

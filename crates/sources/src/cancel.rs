@@ -1,7 +1,7 @@
-//! Statements that run at a server and are to be stopped there once nobody waits for their rows.
+//! Cancels statements at their servers when nobody waits for their rows any more.
 //!
-//! What stops them takes a moment: a connection of its own, with TLS perhaps. A process that ends
-//! must wait for it, or the server goes on: [`cancels_sent`].
+//! A cancel request takes a moment, because it needs its own connection, perhaps with TLS. A process
+//! that is about to end must wait in [`cancels_sent`], or the statement keeps running.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -10,20 +10,20 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Failures that are kept for [`cancels_sent`].
+/// Maximum failures that are kept for [`cancels_sent`].
 const FAILURES_MAX: usize = 64;
 
 /// Statements of this process that may have to be cancelled.
 struct Registry {
     state: Mutex<State>,
-    /// How many there are.
+    /// The number of open statements.
     count: watch::Sender<usize>,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    /// The server of each.
+    /// The server of each statement.
     open: BTreeMap<u64, String>,
     failures: Vec<String>,
 }
@@ -37,8 +37,8 @@ impl Registry {
     }
 }
 
-/// A task that reads from a server and cancels its statement when nobody wants the rows. It is made
-/// before the task begins, and dropped when the task has ended.
+/// Registers a task that reads from a server and cancels its statement when nobody wants the rows.
+/// It is created before the task starts, and dropped when the task has ended.
 #[derive(Debug)]
 pub(crate) struct Working(u64);
 
@@ -62,7 +62,7 @@ impl Drop for Working {
     }
 }
 
-/// Sends a cancel request on a task of its own. `request` gives up by itself.
+/// Sends a cancel request in a background task. `request` has its own timeout.
 pub(crate) fn send(target: String, request: impl Future<Output = Result<(), String>> + Send + 'static) {
     let failed = |target: &str, reason: &str| {
         tracing::info!(target, reason, "a statement could not be cancelled");
@@ -81,9 +81,8 @@ pub(crate) fn send(target: String, request: impl Future<Output = Result<(), Stri
     });
 }
 
-/// Waits until every statement whose rows nobody waits for has been cancelled at its server, for a
-/// process that is about to end. Answers what could not be cancelled, for a person to read: there
-/// the statement may go on.
+/// Waits until every abandoned statement has been cancelled at its server. A process calls this before
+/// it ends. Returns a message for each statement that could not be cancelled and may still run.
 pub async fn cancels_sent(timeout: Duration) -> Vec<String> {
     let mut count = REGISTRY.count.subscribe();
     let in_time = tokio::time::timeout(timeout, count.wait_for(|count| *count == 0)).await;
@@ -91,7 +90,7 @@ pub async fn cancels_sent(timeout: Duration) -> Vec<String> {
     let mut failures = std::mem::take(&mut state.failures);
     if in_time.is_err() {
         failures.extend(state.open.values().take(FAILURES_MAX).map(|target| {
-            format!("the cancel request to {target} was not taken within {} s", timeout.as_secs_f32())
+            format!("the cancel request to {target} was not accepted within {} s", timeout.as_secs_f32())
         }));
     }
     failures.into_iter().map(|failure| format!("{failure}; the statement may still run there")).collect()

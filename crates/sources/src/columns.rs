@@ -1,5 +1,5 @@
-//! Names of columns. A result may have two columns of one name; files and tables tell their
-//! columns apart by name.
+//! Duplicate column names. A result may have two columns of the same name; files and tables need
+//! unique names.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,13 +10,13 @@ use arrow_schema::{Field, Schema, SchemaRef};
 
 use crate::{Result, SourceError};
 
-/// What becomes of a second column of one name.
+/// What to do with a second column of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DuplicateColumns {
-    /// It is an error where columns are told apart by name.
+    /// Fail if the destination needs unique names.
     #[default]
     Error,
-    /// It gets a number: `a`, `a_2`, `a_3`.
+    /// Add a number to its name: `a`, `a_2`, `a_3`.
     Rename,
 }
 
@@ -36,13 +36,13 @@ impl FromStr for DuplicateColumns {
         match text {
             "error" => Ok(Self::Error),
             "rename" => Ok(Self::Rename),
-            other => Err(format!("no rule `{other}`; there are error, rename")),
+            other => Err(format!("unknown rule `{other}`; expected error or rename")),
         }
     }
 }
 
 impl DuplicateColumns {
-    /// The schema with the names that this rule gives it.
+    /// The schema, with its columns renamed by this rule.
     pub fn apply(self, schema: &SchemaRef) -> SchemaRef {
         if self == Self::Error || check_names(schema).is_ok() {
             return Arc::clone(schema);
@@ -55,7 +55,7 @@ impl DuplicateColumns {
             if *count == 1 {
                 return Arc::clone(field);
             }
-            // A number that gives the name of another column is passed over.
+            // Skip a number that gives the name of another column.
             let name = loop {
                 let name = format!("{}_{count}", field.name());
                 if taken.insert(name.clone()) {
@@ -69,7 +69,7 @@ impl DuplicateColumns {
     }
 }
 
-/// Refuses two columns of one name.
+/// Refuses two columns of the same name.
 pub(crate) fn check_names(schema: &SchemaRef) -> Result<()> {
     let mut seen = HashMap::new();
     for (at, field) in schema.fields().iter().enumerate() {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_different() {
+    fn duplicate_names_are_numbered() {
         let check = |names: &[&str], expected: &[&str]| {
             let field = |name: &&str| Field::new(*name, DataType::Int32, true);
             let schema = Arc::new(Schema::new(names.iter().map(field).collect::<Vec<_>>()));

@@ -1,4 +1,4 @@
-//! The type that holds the values of two types without loss.
+//! The common type of two types, which holds the values of both without loss.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use arrow_cast::can_cast_types;
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
-/// Digits of a `Decimal128` and of a `Decimal256`.
+/// Maximum digits of a `Decimal128` and of a `Decimal256`.
 const DIGITS_MAX_128: u8 = 38;
 const DIGITS_MAX_256: u8 = 76;
 
-/// The column that holds the values of both, under the name of the first.
+/// The column that holds the values of both, with the name of the first.
 pub fn common_field(a: &Field, b: &Field) -> Option<Field> {
     let data_type = common_type(a.data_type(), b.data_type())?;
     let castable = can_cast_types(a.data_type(), &data_type) && can_cast_types(b.data_type(), &data_type);
@@ -19,7 +19,7 @@ pub fn common_field(a: &Field, b: &Field) -> Option<Field> {
     castable.then(|| field.with_metadata(common_metadata(a.metadata().clone(), b.metadata())))
 }
 
-/// What both say: a column is not of an extension type if half of it is not.
+/// The metadata that both have: the common column has an extension type only if both have it.
 pub fn common_metadata(
     mut a: HashMap<String, String>,
     b: &HashMap<String, String>,
@@ -28,7 +28,7 @@ pub fn common_metadata(
     a
 }
 
-/// The smallest type that has every value of both, where that is plain to see.
+/// The smallest type that holds every value of both; `None` if no such type is obvious.
 pub fn common_type(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{
         Binary, BinaryView, Dictionary, LargeBinary, LargeList, LargeUtf8, List, Null, Struct, Timestamp,
@@ -39,7 +39,7 @@ pub fn common_type(a: &DataType, b: &DataType) -> Option<DataType> {
         (a, b) if a == b => Some(a.clone()),
         (Null, other) | (other, Null) => Some(other.clone()),
         (Dictionary(_, values), other) | (other, Dictionary(_, values)) => common_type(values, other),
-        // Views are no shape that all readers know.
+        // Not all readers support views.
         (Utf8 | Utf8View, Utf8 | Utf8View) => Some(Utf8),
         (Utf8 | LargeUtf8 | Utf8View, Utf8 | LargeUtf8 | Utf8View) => Some(LargeUtf8),
         (Binary | BinaryView, Binary | BinaryView) => Some(Binary),
@@ -80,7 +80,7 @@ fn common_integer(a: &DataType, b: &DataType) -> Option<DataType> {
     }
 }
 
-/// Of two decimals, or a decimal and an integer.
+/// The common type of two decimals, or of a decimal and an integer.
 fn common_decimal(a: &DataType, b: &DataType) -> Option<DataType> {
     if !a.is_decimal() && !b.is_decimal() {
         return None;
@@ -94,7 +94,7 @@ fn common_decimal(a: &DataType, b: &DataType) -> Option<DataType> {
     (1..=DIGITS_MAX_256).contains(&precision).then_some(DataType::Decimal256(precision, scale))
 }
 
-/// Digits before the point, and behind it.
+/// Digits before and after the decimal point.
 fn digits(number: &DataType) -> Option<(i16, i8)> {
     use DataType::{
         Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32,
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_that_have_one_in_common() {
+    fn common_types_hold_both() {
         let dictionary = Dictionary(Box::new(Int8), Box::new(Utf8));
         let utc = |zone: &str| Timestamp(TimeUnit::Microsecond, Some(zone.into()));
         let list = |name, data_type| List(Arc::new(Field::new(name, data_type, false)));
@@ -160,7 +160,7 @@ mod tests {
         ];
         for (a, b, expected) in cases {
             assert_eq!(common_type(&a, &b), expected, "{a} with {b}");
-            // A list's element has the name of the first; all else is the same the other way round.
+            // The order matters only for the name of a list's element, which is that of the first type.
             if !a.is_nested() || expected.is_none() {
                 assert_eq!(common_type(&b, &a), expected, "{b} with {a}");
             }

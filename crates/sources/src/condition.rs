@@ -1,53 +1,53 @@
-//! Conditions on the rows of a table, as a source is asked to check them.
+//! Conditions on the rows of a table that are pushed down to a source.
 //!
-//! A condition is given to a source so that fewer rows come; the rows that come are checked again.
-//! So it must let every row through that meets the condition on Arrow's values, and it must not
-//! fail there. What a column can be asked with that certainty, the source says: [`Comparison`].
+//! A source checks a condition so that it returns fewer rows; the returned rows are checked again.
+//! So the source must keep every row whose Arrow values satisfy the condition, and the condition must
+//! not fail there. [`Comparison`] says which comparisons of a column guarantee that.
 
 use arrow_array::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
 use arrow_buffer::i256;
 
 use crate::{Dialect, select};
 
-/// Longer conditions are not given to a source: servers limit statements.
+/// Longer conditions are not pushed down, because servers limit the length of statements.
 const CONDITION_BYTES_MAX: usize = 64 << 10;
-/// SQLite takes expressions of a depth of 1000, and a chain of OR is as deep as it is long.
+/// SQLite limits the depth of expressions to 1000, and a chain of OR is as deep as it is long.
 const ALTERNATIVES_MAX: usize = 500;
-/// AND and OR within each other.
+/// Maximum nesting of AND and OR.
 const DEPTH_MAX: usize = 16;
-/// 0001-01-01 to 9999-12-31, in days: what all sources write with four digits of a year.
+/// 0001-01-01 to 9999-12-31 in days: the dates that all sources write with a four-digit year.
 const DAYS: std::ops::RangeInclusive<i32> = -719_162..=2_932_896;
 const DAY_US: i64 = 86_400_000_000;
 
-/// What a source can be asked of a column, with the meaning that it has in Arrow. Each includes
-/// those before it.
+/// Which comparisons of a column have the same meaning at the source as in Arrow. Each level
+/// includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Comparable {
-    /// Nothing: not even NULL is the same.
+    /// None: not even NULL means the same.
     Nothing,
     /// `IS NULL` and `IS NOT NULL`.
     Nulls,
-    /// Whether it is equal to a text of ASCII characters: others may have no place in the source's
-    /// encoding, which makes the comparison fail.
+    /// Equality with a text of ASCII characters. The source's encoding may lack other characters,
+    /// which makes the comparison fail.
     EqualAscii,
-    /// Whether it is equal to a value.
+    /// Equality with any value.
     Equal,
-    /// Whether it is less or more than a value.
+    /// Less than and greater than any value.
     Ordered,
 }
 
 /// How a column is compared at the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comparison {
-    /// What can be asked.
+    /// Which comparisons can be pushed down.
     pub comparable: Comparable,
-    /// What stands for the column in a comparison with a value, in the source's SQL.
+    /// The expression to compare with a value, in the source's SQL.
     pub operand: String,
     /// The column itself, in the source's SQL.
     pub column: String,
 }
 
-/// A condition on a table's columns, which are given by their position.
+/// A condition on a table's columns, which are identified by position.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition {
     /// All of these are true.
@@ -64,7 +64,7 @@ pub enum Condition {
     IsNotNull(usize),
 }
 
-/// A comparison.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Operator {
@@ -75,7 +75,7 @@ pub enum Operator {
     GreaterOrEqual,
 }
 
-/// A value, of the Arrow type of the column that it is compared with.
+/// A value of the same Arrow type as the column that it is compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Literal {
     /// `Boolean`.
@@ -84,7 +84,7 @@ pub enum Literal {
     Integer(i128),
     /// `Float64`.
     Float(f64),
-    /// A decimal of any width: this number, over 10 to the power of the scale.
+    /// A decimal of any width: this number, divided by 10 to the power of the scale.
     Decimal(i256, i8),
     /// `Date32`.
     Days(i32),
@@ -100,8 +100,8 @@ pub enum Literal {
 }
 
 impl Condition {
-    /// The condition in a source's SQL, if the source can be asked. Of what must all be true, what
-    /// can't be asked is left out.
+    /// The condition in the source's SQL; `None` if it can't be pushed down. Parts of
+    /// [`Condition::All`] that can't be pushed down are left out.
     pub fn sql(&self, dialect: Dialect, columns: &[Comparison]) -> Option<String> {
         self.at_depth(dialect, columns, DEPTH_MAX).filter(|sql| sql.len() <= CONDITION_BYTES_MAX)
     }
@@ -149,7 +149,7 @@ impl Condition {
 }
 
 impl Operator {
-    /// For Arrow -0 is less than 0; for databases they are equal.
+    /// In Arrow, -0 is less than 0; in databases they are equal.
     fn sql(self, value: &Literal) -> &'static str {
         match (self, value) {
             (Self::Equal, _) => "=",
@@ -161,7 +161,7 @@ impl Operator {
     }
 }
 
-/// What a column must be for a test of equality with a value.
+/// What a column must support for a test of equality with a value.
 fn needed(value: &Literal) -> Comparable {
     match value {
         Literal::Text(text) if text.is_ascii() => Comparable::EqualAscii,
@@ -169,7 +169,7 @@ fn needed(value: &Literal) -> Comparable {
     }
 }
 
-/// A value in a source's SQL, if the source reads exactly this value.
+/// A value in the source's SQL; `None` if the source might read another value.
 fn literal(dialect: Dialect, value: &Literal) -> Option<String> {
     use Dialect::{MySql, Postgres, Sqlite};
     Some(match (value, dialect) {
@@ -210,9 +210,9 @@ fn literal(dialect: Dialect, value: &Literal) -> Option<String> {
     })
 }
 
-/// The digits of a float, if SQLite reads this float from them. It reads by an algorithm of its own,
-/// which can be relied on where digits and power of ten are floats themselves: one multiplication or
-/// division then gives the nearest float.
+/// The digits of a float; `None` if SQLite might read another float from them. SQLite has its own
+/// algorithm, which is exact if the digits and the power of ten are floats themselves: one
+/// multiplication or division then gives the nearest float.
 fn exactly_read(value: f64) -> Option<String> {
     let text = format!("{value:e}");
     let (digits, exponent) = text.split_once('e')?;
@@ -239,12 +239,12 @@ fn decimal(unscaled: i256, scale: i8) -> String {
 }
 
 impl Comparison {
-    /// Of a column that is compared by its own name.
+    /// The comparison of a column by its own name.
     pub(crate) fn plain(column: String, comparable: Comparable) -> Self {
         Self { comparable, operand: column.clone(), column }
     }
 
-    /// As [`Comparison::plain`], for MySQL and SQLite.
+    /// As [`Comparison::plain`], with the name quoted for MySQL and SQLite.
     pub(crate) fn backticked(name: &str, comparable: Comparable) -> Self {
         Self::plain(select::identifier(name), comparable)
     }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_each_dialect() {
+    fn literals_are_written_in_each_dialect() {
         let check = |value: Literal, expected: [Option<&str>; 3]| {
             for (dialect, expected) in
                 [Dialect::Postgres, Dialect::MySql, Dialect::Sqlite].into_iter().zip(expected)
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_asked_for_no_more_than_they_can_be() {
+    fn only_comparisons_that_a_column_supports_are_pushed_down() {
         let check = |condition: &Condition, least: Comparable| {
             use Comparable::*;
             for comparable in [Nothing, Nulls, EqualAscii, Equal, Ordered] {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_no_stricter_than_asked() {
+    fn pushed_down_conditions_keep_every_matching_row() {
         let columns = [
             Comparison::plain("a".into(), Comparable::Ordered),
             Comparison::plain("b".into(), Comparable::Nulls),
@@ -336,7 +336,7 @@ mod tests {
         check(Condition::Any(vec![can.clone(), Condition::IsNotNull(1)]), Some("(a = 1 OR b IS NOT NULL)"));
         let partly = Condition::All(vec![can.clone(), cant.clone()]);
         check(Condition::Any(vec![partly, can.clone()]), Some("((a = 1) OR a = 1)"));
-        // Arrow puts -0 before 0.
+        // Arrow orders -0 before 0.
         check(Condition::Compare(0, Operator::Less, Literal::Float(0.0)), Some("a <= 0e0"));
         check(Condition::Compare(0, Operator::Greater, Literal::Float(-0.0)), Some("a >= -0e0"));
         check(Condition::Any(vec![can.clone(); ALTERNATIVES_MAX + 1]), None);

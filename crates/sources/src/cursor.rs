@@ -1,11 +1,13 @@
-//! Cursors, from which rows are fetched so many at a time: how drivers with a fetch size read. Lightship
-//! itself does not; what is fetched is counted and thrown away, for it is the fetch that is of interest.
+//! Cursors, from which rows are fetched in blocks, as drivers with a fetch size do.
+//!
+//! Lightship reads results without cursors. It uses them only to measure fetches: fetched rows are
+//! counted and discarded.
 
 use crate::Result;
 
-/// A database with cursors, which can say how large a result is before it comes.
+/// A database that has cursors and can estimate the size of a result.
 pub trait Cursors {
-    /// An open cursor of it.
+    /// Its type of open cursors.
     type Cursor<'a>: Cursor
     where
         Self: 'a;
@@ -13,45 +15,45 @@ pub trait Cursors {
     /// Opens a cursor for a query, in a read-only transaction.
     ///
     /// # Errors
-    /// The server's; [`crate::SourceError::Unsupported`] for what has no cursor.
+    /// The server's errors; [`crate::SourceError::Unsupported`] for a statement that can't have a cursor.
     fn cursor(&self, sql: &str) -> impl Future<Output = Result<Self::Cursor<'_>>> + Send;
 
-    /// How large the result of a query is thought to be. It must be one statement.
+    /// Estimates the size of a query's result. `sql` must be a single statement.
     ///
     /// # Errors
-    /// The server's; [`crate::SourceError::Malformed`] where it explains in words that are not known.
+    /// The server's errors; [`crate::SourceError::Malformed`] if its EXPLAIN output has an unknown form.
     fn estimate(&self, sql: &str) -> impl Future<Output = Result<Estimated>> + Send;
 }
 
-/// An open cursor. Dropped, it takes its connection with it.
+/// An open cursor. Dropping it closes its connection.
 pub trait Cursor: Send {
-    /// Fetches the next rows, at most so many.
+    /// Fetches the next rows, at most `rows`.
     ///
     /// # Errors
-    /// The server's, or that of a lost connection.
+    /// The server's errors, or a lost connection.
     fn fetch(&mut self, rows: u32) -> impl Future<Output = Result<Fetched>> + Send;
 
-    /// Ends the transaction; the connection can be used again.
+    /// Ends the transaction, so that the connection can be reused.
     ///
     /// # Errors
-    /// That of a lost connection.
+    /// When the connection is lost.
     fn close(self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What one fetch brought.
+/// The result of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fetched {
-    /// Rows: fewer than asked for at the end of the result.
+    /// Number of rows: fewer than requested at the end of the result.
     pub rows: u64,
-    /// Their bytes on the wire, with what the protocol adds to each.
+    /// Their bytes on the wire, including the protocol's overhead.
     pub bytes: u64,
 }
 
-/// What a server thinks of a result.
+/// A server's estimate of a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimated {
-    /// Its rows, where the server can tell.
+    /// Number of rows, if the server can estimate it.
     pub rows: Option<u64>,
-    /// Mean bytes of each, where that is known.
+    /// Mean bytes of a row, if known.
     pub row_bytes: Option<f64>,
 }

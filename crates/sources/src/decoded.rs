@@ -88,7 +88,7 @@ pub fn value_bytes(array: &ArrayRef, row: usize, most: u64) -> u64 {
     budget.take(array, row, 1).map_or(most, |()| most - budget.0)
 }
 
-/// Whether values of a type may be more than they are sent as.
+/// Whether values of a type may be larger decoded than on the wire.
 fn grows(data_type: &DataType) -> bool {
     let field = |field: &Field| grows(field.data_type());
     match data_type {
@@ -105,8 +105,8 @@ fn grows(data_type: &DataType) -> bool {
     }
 }
 
-/// What one value of a column comes to at most; as much as can be where that takes longer to say than to
-/// look at the rows.
+/// The largest decoded size of a value of the column; `u64::MAX` if finding it takes longer than counting
+/// the rows.
 fn largest(column: &ArrayRef) -> u64 {
     let values = match column.data_type() {
         DataType::Dictionary(..) => column.as_any_dictionary().values(),
@@ -133,7 +133,7 @@ fn bytes_of(array: &ArrayRef, row: usize) -> u64 {
         DataType::LargeUtf8 => array.as_string::<i64>().value_length(row) as u64,
         DataType::Binary => array.as_binary::<i32>().value_length(row) as u64,
         DataType::LargeBinary => array.as_binary::<i64>().value_length(row) as u64,
-        // The length is the first of a view.
+        // The length is the first part of a view.
         DataType::Utf8View => u64::from(array.as_string_view().views()[row] as u32),
         DataType::BinaryView => u64::from(array.as_binary_view().views()[row] as u32),
         DataType::FixedSizeBinary(width) => *width as u64,
@@ -141,8 +141,8 @@ fn bytes_of(array: &ArrayRef, row: usize) -> u64 {
     }
 }
 
-/// Bytes that are left to values. Each takes one at least, so that what is counted is bounded, too: lists of lists
-/// may be as many as the product of their lengths.
+/// Bytes that are left for decoded values. Each value takes at least one, which also bounds the counting: nested
+/// lists may have as many items as the product of their lengths.
 struct Budget(u64);
 
 impl Budget {
@@ -210,7 +210,7 @@ impl Budget {
         }
     }
 
-    /// The items of lists.
+    /// Subtracts the items of lists.
     fn take_part(&mut self, items: &ArrayRef, first: usize, last: usize) -> Option<()> {
         self.spend(1)?;
         self.take(items, first, last - first)
@@ -221,14 +221,14 @@ impl Budget {
         if rows == 0 {
             return Some(());
         }
-        // Run ends count from the beginning of what the array is a slice of.
+        // Run ends count from the beginning of the unsliced array.
         let offset = runs.run_ends().offset();
         let mut run = runs.get_physical_index(row);
         while row < end {
             let run_end = arrow_buffer::ArrowNativeType::as_usize(runs.run_ends().values()[run]) - offset;
             let before = self.0;
             self.take(runs.values(), run, 1)?;
-            // The first of the run is taken.
+            // The first row of the run is counted already.
             let more = (run_end.min(end) - row - 1) as u64;
             self.spend((before - self.0).saturating_mul(more))?;
             (row, run) = (run_end, run + 1);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_cut_by_what_their_dictionaries_come_to() {
+    fn batches_are_cut_by_the_decoded_size_of_their_dictionaries() {
         let column = dictionary((0..8192).map(|row| (row % 3 > 0).then_some(row % 2)).collect(), 1 << 20);
         let batch = RecordBatch::try_from_iter([("d", column)]).unwrap();
         let cut = slices(&batch, 0, 1 << 30).unwrap();
@@ -285,14 +285,14 @@ mod tests {
         assert_eq!(row, batch.num_rows());
         let error = slices(&batch, 10, 1 << 19).unwrap_err();
         assert!(matches!(error, SourceError::RowTooLarge { row: 13, bytes: 1_048_576, .. }), "{error:?}");
-        // What is small is left alone, and what is empty too.
+        // A small batch stays whole, and an empty one has no slices.
         let small = batch.slice(0, 3);
         assert_eq!(slices(&small, 0, 1 << 30).unwrap(), [small]);
         assert!(slices(&batch.slice(0, 0), 0, 0).unwrap().is_empty());
     }
 
     #[test]
-    fn many_short_values_are_not_looked_at() {
+    fn dictionaries_of_short_values_are_not_counted_row_by_row() {
         let values = StringArray::from_iter_values((0..200).map(|n| format!("country {n}")));
         let keys = Int32Array::from_iter_values((0..8192).map(|row| row % 200));
         let column: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(values)));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_count_as_often_as_they_are_there() {
+    fn runs_count_once_for_each_row() {
         let ends = arrow_array::Int32Array::from(vec![3, 1000, 1003]);
         let values = StringArray::from(vec!["a".to_owned(), "b".repeat(1 << 20), "c".to_owned()]);
         let runs: ArrayRef = Arc::new(RunArray::<Int32Type>::try_new(&ends, &values).unwrap());
@@ -314,8 +314,8 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_lists_of_lists_are_counted_no_further_than_they_may_come_to() {
-        // Three levels of 10,000 lists, each of which is all of the next level, and empty ones below.
+    fn counting_nested_lists_stops_at_the_limit() {
+        // Three levels of 10,000 lists, each of which contains the whole next level, above empty lists.
         let mut items: ArrayRef = Arc::new(arrow_array::Int8Array::from(Vec::<i8>::new()));
         for level in 0..4 {
             let field = Arc::new(Field::new_list_field(items.data_type().clone(), true));
@@ -332,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_of_any_type_stay_as_they_are(batches in arrays::any_batches()) {
+        fn slices_keep_rows_of_any_type(batches in arrays::any_batches()) {
             for batch in batches {
                 for column in batch.columns() {
                     bytes(column, 0, column.len());

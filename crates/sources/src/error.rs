@@ -1,21 +1,21 @@
-//! What can go wrong between Lightship and a database or a file.
+//! Errors of sources and destinations.
 
 use arrow_schema::ArrowError;
 
 /// Result of this crate.
 pub type Result<T, E = SourceError> = std::result::Result<T, E>;
 
-/// A failure at a source or a destination. The text is for a person; variants
+/// An error of a source or a destination. The text is for people; the variants
 /// are for code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// What was typed is not a location.
+    /// The given text is not a location.
     #[error("`{given}` is not a location: {reason}")]
     Location {
         /// The text given.
         given: String,
-        /// Why it is none.
+        /// Why it is not one.
         reason: String,
     },
     /// No connection could be made.
@@ -23,7 +23,7 @@ pub enum SourceError {
     Connect {
         /// Host, port or path, never a password.
         target: String,
-        /// Why.
+        /// Why it failed.
         reason: String,
         /// The driver's error.
         #[source]
@@ -34,22 +34,22 @@ pub enum SourceError {
     Login {
         /// Host, port, user and database, never a password.
         target: String,
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
     /// The statement was refused.
     #[error("{reason}{}", .position.map(|p| format!(" (at character {p})")).unwrap_or_default())]
     Sql {
-        /// The server's words.
+        /// The server's message.
         reason: String,
-        /// 1-based character in the statement, where the server says.
+        /// 1-based character in the statement, if the server reports it.
         position: Option<u32>,
-        /// SQLSTATE or the server's number, where there is one.
+        /// SQLSTATE or the server's error number, if there is one.
         code: Option<String>,
-        /// The server's hint or detail, where there is one.
+        /// The server's hint or detail, if there is one.
         hint: Option<String>,
     },
-    /// There is no table of that name.
+    /// No table has that name.
     #[error("no table `{name}`")]
     NoTable {
         /// The name looked for.
@@ -62,28 +62,28 @@ pub enum SourceError {
         target: String,
         /// Rows received so far.
         rows: u64,
-        /// What the driver or the server said.
+        /// The message of the driver or the server.
         reason: String,
     },
-    /// The process has as many connections to this server as it may have.
+    /// All connections that this process may open to the server are in use.
     #[error("all {connections} connections to {target} are in use, and none became free within {} s", .waited.as_secs_f32())]
     Busy {
         /// Which server.
         target: String,
-        /// How many connections it may have.
+        /// The maximum number of connections.
         connections: usize,
-        /// How long was waited for one.
+        /// How long the caller waited for one.
         waited: std::time::Duration,
     },
-    /// A value can't be carried in the column's Arrow type.
+    /// The column's Arrow type can't hold a value.
     #[error("column `{column}`: {reason}")]
     Value {
         /// Which column.
         column: String,
-        /// What is wrong with the value, and what would take it.
+        /// What is wrong with the value, and how to read it.
         reason: String,
     },
-    /// A value can't be written as it is.
+    /// A value can't be written unchanged.
     #[error("row {row}, column `{column}`: {reason}")]
     Unfit {
         /// Which row of the result, from 1.
@@ -95,30 +95,30 @@ pub enum SourceError {
         /// What a user can do.
         hint: Option<String>,
     },
-    /// There is no room for a row.
-    #[error("row {row}{} has {bytes} bytes, and there is room for rows of {bytes_max}", .part.as_deref().unwrap_or_default())]
+    /// A row is too large.
+    #[error("row {row}{} has {bytes} bytes, more than the limit of {bytes_max} bytes", .part.as_deref().unwrap_or_default())]
     RowTooLarge {
         /// Which row, from 1.
         row: u64,
-        /// Of which part of the table, in words, where it is read in parts.
+        /// If the table is read in parts: where the row's part begins, in words.
         part: Option<String>,
-        /// What it has, as the source sends it.
+        /// Its bytes, as the source sends it.
         bytes: u64,
-        /// What it may have.
+        /// The maximum bytes of a row.
         bytes_max: u64,
     },
-    /// Two columns of a result have one name, where they are told apart by name.
+    /// Two columns of a result have the same name, and the destination needs unique names.
     #[error("columns {first} and {second} of the result are both named `{name}`")]
     DuplicateColumn {
         /// The name.
         name: String,
-        /// Number of one column, from 1.
+        /// Number of the first column, from 1.
         first: usize,
-        /// Number of the other.
+        /// Number of the second column, from 1.
         second: usize,
     },
-    /// What the server sent does not follow its own format.
-    #[error("{target} sent something that can't be read: {reason}")]
+    /// The server's data violates its protocol or format.
+    #[error("invalid data from {target}: {reason}")]
     Malformed {
         /// Which server.
         target: String,
@@ -137,17 +137,17 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
-    /// Arrow refused.
+    /// An error from Arrow.
     #[error(transparent)]
     Arrow(#[from] ArrowError),
-    /// The Parquet writer refused.
+    /// An error from the Parquet writer.
     #[error(transparent)]
     Parquet(#[from] parquet::errors::ParquetError),
 }
 
 impl SourceError {
-    /// The system's error behind this one, if any: a full disk or a broken pipe
-    /// can lie below a writer's own error.
+    /// The kind of the system's error behind this one, if any: a writer's own
+    /// error can wrap a full disk or a broken pipe.
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
@@ -159,7 +159,7 @@ impl SourceError {
         None
     }
 
-    /// The error of a batch as that of a result which has `rows` rows before it.
+    /// Converts an error of a batch to one of the result, which has `rows` rows before the batch.
     pub(crate) fn after_rows(mut self, rows: u64) -> Self {
         if let Self::Unfit { row, .. } = &mut self {
             *row += rows;
@@ -167,7 +167,7 @@ impl SourceError {
         self
     }
 
-    /// Whether trying the same again may succeed.
+    /// Whether a retry may succeed.
     pub fn retryable(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Busy { .. })
     }

@@ -1,4 +1,4 @@
-//! Which table of which server: the same text for the same rows, by whatever address or login they are reached.
+//! Identities of tables: the same text for the same rows, whatever address or login they are reached by.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -9,12 +9,12 @@ use futures::TryStreamExt;
 use crate::postgres::quote_table;
 use crate::{Dialect, ReadOptions, Result, Source, TableName};
 
-/// What tells a table from all others, of other databases and servers too.
+/// Returns a text that distinguishes a table from all others, including those of other databases and servers.
 ///
-/// - PostgreSQL: the system identifier of its cluster (that of a standby is its primary's), database and table by OID.
-///   Where the role may not read the identifier, the time when the server started.
-/// - MySQL and MariaDB: host, port and data directory as the server knows them, database and table.
-/// - SQLite: the file's size, time and header, and the table; nothing for a database in memory.
+/// - PostgreSQL: the system identifier of the cluster (a standby has its primary's), and the OIDs of database and
+///   table. If the role may not read the identifier, the server's start time is used instead.
+/// - MySQL and MariaDB: host, port and data directory as the server reports them, database and table.
+/// - SQLite: the file's size, modification time and header, and the table; `None` for a database in memory.
 ///
 /// # Errors
 /// As [`Source::query`].
@@ -33,13 +33,13 @@ pub async fn identity(source: &dyn Source, table: &TableName) -> Result<Option<S
             match first_text(source, &by_system).await {
                 Ok(found) => Ok(found),
                 Err(error) => {
-                    tracing::debug!(%error, "no system identifier");
+                    tracing::debug!(%error, "cannot read the system identifier");
                     first_text(source, &of("extract(epoch from pg_catalog.pg_postmaster_start_time())")).await
                 }
             }
         }
         Dialect::MySql => {
-            // As bytes: what a backslash means depends on the session.
+            // In hexadecimal, because the meaning of a backslash depends on the session.
             let bytes = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
             let text = |text: &str| format!("convert(x'{}' using utf8mb4)", bytes(text));
             let schema = table.schema.as_ref().map_or("database()".to_owned(), |schema| text(schema));
@@ -59,7 +59,7 @@ pub async fn identity(source: &dyn Source, table: &TableName) -> Result<Option<S
     }
 }
 
-/// A file's size, time, and the first bytes, in which SQLite counts its changes.
+/// A file's size, modification time, and first bytes, in which SQLite counts its changes.
 fn of_file(path: &Path) -> std::io::Result<String> {
     use std::io::Read as _;
     let mut header = Vec::new();
@@ -70,7 +70,7 @@ fn of_file(path: &Path) -> std::io::Result<String> {
     Ok(format!("{} {}.{:09} {header}", data.len(), data.mtime(), data.mtime_nsec()))
 }
 
-/// The first column of the first row, which is text.
+/// The first column of the first row, if it is text.
 async fn first_text(source: &dyn Source, sql: &str) -> Result<Option<String>> {
     let batches: Vec<_> = source.query(sql, &ReadOptions::default()).await?.batches.try_collect().await?;
     let batch = batches.iter().find(|batch| batch.num_rows() > 0 && batch.num_columns() > 0);

@@ -1,9 +1,9 @@
-//! Databases and files as streams of Arrow batches, and the reverse.
+//! Reads databases as streams of Arrow batches, and writes batches to files and tables.
 //!
 //! A [`Source`] answers SQL with [`Rows`]: a schema and a stream of record
-//! batches, bounded in bytes. A [`Destination`] takes batches and lands them in
-//! a file, on a stream or in a table, whole or not at all. [`Location`] is what
-//! a user typed, parsed.
+//! batches, bounded in bytes. A [`Destination`] writes batches to a file, a stream
+//! or a table; a file or table is complete or not written at all. [`Location`] is
+//! a location as a user types it, parsed.
 //!
 //! This crate has no SQL engine: files are read by the engine's own scanners
 //! (crate `lightship-engine`), so only their writers are here.
@@ -49,18 +49,18 @@ pub use open::open;
 pub use postgres::Tuples;
 pub use rules::{InfiniteRule, NumericRule};
 
-/// Batches of one result, all of one schema, in the order of the source.
+/// Batches of one result, all with the same schema, in the order of the source.
 pub type BatchStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
 
-/// The answer to a query: what the columns are, and the rows to come.
+/// The result of a query: its schema and a stream of its rows.
 pub struct Rows {
     /// Schema of every batch.
     pub schema: SchemaRef,
     /// The batches. Dropping the stream stops the work at the source.
     pub batches: BatchStream,
-    /// How many rows the source expects, where it can say without counting.
+    /// The source's estimate of the rows, if it has one without counting.
     pub rows_estimate: Option<u64>,
-    /// The rows undecoded, for a destination that takes them so: to be decided before the first batch.
+    /// The offer to deliver the rows undecoded. A destination must accept it before it reads the first batch.
     pub tuples: Option<Tuples>,
 }
 
@@ -76,21 +76,21 @@ impl fmt::Debug for Rows {
 /// How to read from a source. Every field has a default that suits most results.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// Most rows in a batch. More rows mean fewer, larger batches: memory grows with it.
+    /// Maximum rows in a batch. A higher value means fewer, larger batches, and more memory.
     pub batch_rows: usize,
-    /// A batch is closed once its columns hold this many bytes, however few its rows.
+    /// A batch is closed once its columns hold this many bytes, however few rows it has.
     pub batch_bytes: usize,
-    /// A row with more bytes than this is an error. On its way through it is there up to four times.
+    /// A row with more bytes than this is an error. Up to four copies of a row are in memory at once.
     pub row_bytes_max: usize,
-    /// Most connections to use for one result where the source can be split.
+    /// Maximum connections for one result, if the source can be split.
     /// Each costs a backend of the database and one open batch.
     pub streams: NonZeroUsize,
-    /// What becomes of numbers of arbitrary precision.
+    /// How to read numbers of arbitrary precision.
     pub numeric: NumericRule,
-    /// What becomes of values that are infinite or not a number, where Arrow's type has no such value.
+    /// How to read infinite and not-a-number values that the Arrow type can't hold.
     pub infinite: InfiniteRule,
-    /// Whether rows may stay undecoded where the source can leave them so ([`Rows::tuples`]). They are
-    /// read once the first batch is asked for then.
+    /// Whether the source may offer undecoded rows ([`Rows::tuples`]). If it does, it reads no rows before
+    /// the first batch is requested.
     pub tuples: bool,
 }
 
@@ -109,7 +109,7 @@ impl Default for ReadOptions {
     }
 }
 
-/// Which SQL a source speaks.
+/// The SQL dialect of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// PostgreSQL.
@@ -123,7 +123,7 @@ pub enum Dialect {
 /// A table by name, optionally in a schema (MySQL: a database).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TableName {
-    /// Schema, or the source's default where absent.
+    /// Schema; `None` is the source's default.
     pub schema: Option<String>,
     /// Name, as the source spells it (no quotes).
     pub name: String,
@@ -139,27 +139,27 @@ impl TableName {
     }
 }
 
-/// What a source knows of a table without reading it.
+/// What a source knows about a table without reading it.
 #[derive(Debug, Clone)]
 pub struct TableInfo {
-    /// Columns as they would arrive from a scan of the whole table.
+    /// Columns, as a scan of the whole table would return them.
     pub schema: SchemaRef,
-    /// What the source can be asked of each column.
+    /// How the source can compare each column.
     pub comparisons: Vec<Comparison>,
-    /// The source's own estimate.
+    /// The source's estimate of the rows.
     pub rows_estimate: Option<u64>,
 }
 
-/// A read of one table, with what the source is to leave out.
+/// A read of one table, or of part of it.
 #[derive(Debug, Clone)]
 pub struct Scan {
     /// Which table.
     pub table: TableName,
-    /// Columns wanted, in this order; `None` is all. May be empty: rows without columns.
+    /// Columns to read, in this order; `None` is all. An empty list gives rows without columns.
     pub columns: Option<Vec<String>>,
     /// A condition in the source's own SQL.
     pub filter: Option<String>,
-    /// No more rows than this.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
 }
 
@@ -172,12 +172,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Runs any statement that returns rows.
     ///
     /// # Errors
-    /// When the source can't be reached, refuses the statement, or returns a
-    /// type that can't be carried; later errors come through the stream.
+    /// When the source can't be reached, refuses the statement, or returns an
+    /// unsupported type. Later errors come through the stream.
     async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows>;
 
-    /// Reads a table, or part of it; large tables on several connections where
-    /// the source can give them one consistent state.
+    /// Reads a table, or part of it. A large table is read over several
+    /// connections if the source can give them one consistent snapshot.
     ///
     /// # Errors
     /// As [`Source::query`].
@@ -186,25 +186,25 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Describes a table.
     ///
     /// # Errors
-    /// [`SourceError::NoTable`] when there is none of that name.
+    /// [`SourceError::NoTable`] when no table has that name.
     async fn table(&self, name: &TableName, options: &ReadOptions) -> Result<TableInfo>;
 
-    /// Tables that this login can see, in the default schema.
+    /// Tables in the default schema that this login can see.
     ///
     /// # Errors
     /// When the source can't be reached.
     async fn tables(&self) -> Result<Vec<TableName>>;
 }
 
-/// What becomes of a table that is there already. One that is not is made.
+/// What to do if the table exists already. A missing table is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteMode {
-    /// It keeps its rows and takes these too; columns are matched by name.
+    /// Add the rows to the table. Columns are matched by name.
     #[default]
     Append,
-    /// It is an error.
+    /// Fail.
     Create,
-    /// A new table takes its place at the end; its indexes, constraints and privileges go with it.
+    /// Replace the table by a new one at the end. The old table's indexes, constraints and privileges are lost.
     Replace,
 }
 
@@ -216,35 +216,35 @@ impl FromStr for WriteMode {
             "append" => Ok(Self::Append),
             "create" => Ok(Self::Create),
             "replace" => Ok(Self::Replace),
-            other => Err(format!("no mode `{other}`; there are append, create, replace")),
+            other => Err(format!("unknown mode `{other}`; expected append, create or replace")),
         }
     }
 }
 
-/// What a destination holds once it is finished.
+/// What was written to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Rows landed.
+    /// Rows written.
     pub rows: u64,
     /// Bytes written to the file, the stream or the socket.
     pub bytes: u64,
 }
 
-/// A place where batches of one schema land.
+/// A file, stream or table to which batches of one schema are written.
 ///
-/// Dropped before [`Destination::finish`], it leaves nothing behind: no half
-/// file under the final name, no rows in the table.
+/// If it is dropped before [`Destination::finish`], it leaves no partial file
+/// under the final name, and no rows in the table.
 #[async_trait]
 pub trait Destination: Send {
-    /// Takes the offer of rows as their source has them, if it can. Batches of tuples follow then.
+    /// Accepts an offer of undecoded rows if it can. If it returns `true`, batches of tuples follow.
     fn take_tuples(&mut self, _offer: Tuples) -> bool {
         false
     }
 
-    /// Takes one batch. When it returns, the batch's memory may be freed.
+    /// Writes one batch. When it returns, the batch's memory may be freed.
     ///
     /// # Errors
-    /// When it can't be written (disk full, broken pipe, a refused row).
+    /// When the batch can't be written (disk full, broken pipe, a refused row).
     async fn write(&mut self, batch: RecordBatch) -> Result<()>;
 
     /// Makes what was written durable and visible under its final name.

@@ -1,9 +1,9 @@
-//! A bound of the connections to each database server.
+//! Limits the connections to each database server.
 //!
-//! Each scan of a query takes one connection, for which it waits its turn. Whatever more would make it
-//! faster it takes only where that is free, and gives back where others wait.
-//! Connections that wait for the next query count as well, and are closed where another needs one.
-//! Not counted are those that cancel a statement, which live for a moment.
+//! Each scan of a query waits for one connection. It takes additional connections only while they are
+//! free, and releases them when other queries wait.
+//! Idle connections count too, and are closed when another query needs one.
+//! The short-lived connections that cancel a statement don't count.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::{Result, SourceError};
 /// How long a query waits for a connection.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Bounds by server. Sources that are to share them are opened with the same.
+/// Connection limits by server. Sources opened with clones of the same value share the limits.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     connections: usize,
@@ -28,24 +28,24 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// At most so many connections to each server.
+    /// Allows at most this many connections to each server.
     pub fn new(connections: NonZeroUsize) -> Self {
         let connections = connections.get().min(Semaphore::MAX_PERMITS);
         Self { connections, wait: WAIT, servers: Arc::default() }
     }
 
-    /// No bound, for who opens few.
+    /// No limit, for callers that open few connections.
     pub fn unlimited() -> Self {
         Self::new(NonZeroUsize::MAX)
     }
 
-    /// Waits this long for a connection instead of 30 s.
+    /// Sets how long a query waits for a connection, instead of 30 s.
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// The bound of one server.
+    /// The limit of one server.
     pub(crate) fn of(&self, server: &str) -> Arc<Server> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
@@ -62,9 +62,9 @@ impl ConnectionLimits {
     }
 }
 
-/// Connections that wait for the next query.
+/// Idle connections, kept for the next query.
 pub(crate) trait Idle: Send + Sync {
-    /// Closes one, if there is one.
+    /// Closes one if there is one, and returns whether there was.
     fn close_one(&self) -> bool;
 }
 
@@ -88,7 +88,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The right to have one connection open.
+/// A permit to have one connection open.
 pub(crate) type Permit = OwnedSemaphorePermit;
 
 struct Waiting<'a>(&'a AtomicUsize);
@@ -100,7 +100,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Server {
-    /// Makes idle connections known, which may have to give way.
+    /// Registers idle connections, which may be closed for waiting queries.
     pub(crate) fn add_idle(&self, idle: &Arc<impl Idle + 'static>) {
         let idle: Arc<dyn Idle> = idle.clone();
         let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,15 +108,15 @@ impl Server {
         all.push(Arc::downgrade(&idle));
     }
 
-    /// The right to a query's first connection, in its turn.
+    /// Waits for the permit of a query's first connection.
     ///
     /// # Errors
-    /// [`SourceError::Busy`] when its turn does not come in time.
+    /// [`SourceError::Busy`] when no connection becomes free in time.
     pub(crate) async fn first(&self) -> Result<Permit> {
         if let Some(permit) = self.another() {
             return Ok(permit);
         }
-        // From here on connections that have done their work are closed, not kept.
+        // From here on, connections are closed after use instead of kept.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = Waiting(&self.waiting);
         self.close_idle();
@@ -131,12 +131,12 @@ impl Server {
         }
     }
 
-    /// The right to one more connection, if one is free.
+    /// The permit for one more connection, if one is free.
     pub(crate) fn another(&self) -> Option<Permit> {
         self.free.clone().try_acquire_owned().ok()
     }
 
-    /// Whether connections are to be closed rather than kept.
+    /// Whether queries wait for a connection, so that connections are closed after use.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_does_not_come_is_an_error() {
+    async fn waiting_too_long_for_a_connection_is_an_error() {
         let server = server(2);
         let (first, second) = (server.first().await.unwrap(), server.another().unwrap());
         assert!(server.another().is_none());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_connections_give_way() {
+    async fn idle_connections_are_closed_for_waiting_queries() {
         struct Kept(Mutex<Option<Permit>>);
         impl Idle for Kept {
             fn close_one(&self) -> bool {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_has_one_bound() {
+    fn clones_share_the_limit_of_a_server() {
         let limits = ConnectionLimits::new(NonZeroUsize::MIN);
         let _permit = limits.of("h:1/d").another().unwrap();
         assert!(limits.clone().of("h:1/d").another().is_none());

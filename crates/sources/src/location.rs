@@ -1,11 +1,11 @@
-//! What a user types as the place of data: a URI of a database or a node, or a path.
+//! Locations of data as users type them: the URI of a database or a node, or a path.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::{Result, SourceError};
 
-/// A place to read from or to write to, parsed but not yet opened.
+/// A location to read from or to write to, parsed but not yet opened.
 ///
 /// `Display` and `Debug` never show a password or token.
 #[derive(Clone, PartialEq, Eq)]
@@ -18,22 +18,22 @@ pub enum Location {
         port: u16,
         /// Bearer token from the user part of the URI.
         token: Option<String>,
-        /// TLS: `?tls=true`, with `?ca=FILE` for an own authority.
+        /// TLS: `?tls=true`, or `?ca=FILE` for a private CA.
         tls: Tls,
-        /// Whether rows may come through shared memory where the node is on this host;
-        /// `?shm=false` for not.
+        /// Whether rows may come through shared memory if the node is on this host;
+        /// `?shm=false` disables it.
         shared_memory: bool,
-        /// Whether the token may go to another host in clear: `?insecure=true`.
+        /// Whether the token may be sent unencrypted to another host: `?insecure=true`.
         insecure: bool,
     },
     /// `lightship+unix:PATH`.
     NodeUnix {
         /// Path of the socket.
         path: PathBuf,
-        /// As for a node by TCP.
+        /// As in [`Location::Node`].
         shared_memory: bool,
     },
-    /// `postgresql://...` or `postgres://...`, as libpq writes it.
+    /// `postgresql://...` or `postgres://...`, in libpq's syntax.
     Postgres(String),
     /// `mysql://...` or `mariadb://...`.
     MySql(String),
@@ -43,7 +43,7 @@ pub enum Location {
     Path(PathBuf),
 }
 
-/// TLS towards a node.
+/// TLS settings for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tls {
     /// Plain TCP.
@@ -55,14 +55,14 @@ pub enum Tls {
     Ca(PathBuf),
 }
 
-/// The port of a node when none is named.
+/// The default port of a node.
 pub const NODE_PORT: u16 = 4270;
 
 impl Location {
     /// Parses what a user typed.
     ///
     /// # Errors
-    /// [`SourceError::Location`] with what is wrong and what would do.
+    /// [`SourceError::Location`], which says what is wrong and what is expected.
     pub fn parse(given: &str) -> Result<Self> {
         let fail = |reason: String| SourceError::Location { given: redact(given), reason };
         if given.is_empty() {
@@ -77,7 +77,7 @@ impl Location {
             let shared_memory = match query {
                 "" | "shm=true" => true,
                 "shm=false" => false,
-                other => return Err(fail(format!("`{other}` is not known; known is shm=false"))),
+                other => return Err(fail(format!("unknown option `{other}`; expected shm=false"))),
             };
             return Ok(Self::NodeUnix { path: path.into(), shared_memory });
         }
@@ -92,7 +92,7 @@ impl Location {
             return Ok(Self::Path(given.into()));
         };
         match scheme {
-            // Judged when it is opened: libpq allows more than a URL may be.
+            // Checked when it is opened: libpq accepts more than valid URLs.
             "postgresql" | "postgres" => Ok(Self::Postgres(given.to_owned())),
             "mysql" | "mariadb" => {
                 let url = url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
@@ -104,12 +104,12 @@ impl Location {
             "lightship" => Self::node(given).map_err(fail),
             "file" => {
                 let url = url::Url::parse(given).map_err(|e| fail(e.to_string()))?;
-                let path = url.to_file_path().map_err(|()| fail("it names no local file".into()))?;
+                let path = url.to_file_path().map_err(|()| fail("it does not name a local file".into()))?;
                 Ok(Self::Path(path))
             }
             other => Err(fail(format!(
-                "the scheme `{other}` is not known; known are lightship://, lightship+unix:, \
-                 postgresql://, mysql://, sqlite: and paths of files and folders"
+                "unknown scheme `{other}`; expected lightship://, lightship+unix:, \
+                 postgresql://, mysql://, sqlite: or the path of a file or folder"
             ))),
         }
     }
@@ -147,7 +147,7 @@ impl Location {
                 ("insecure", "false") => insecure = false,
                 (key, _) => {
                     return Err(format!(
-                        "`{key}` is not known; known are tls=true, ca=FILE, shm=false and insecure=true"
+                        "unknown option `{key}`; expected tls=true, ca=FILE, shm=false or insecure=true"
                     ));
                 }
             }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_locations_say_why() {
+    fn invalid_locations_are_refused_with_the_reason() {
         for (given, word) in [
             ("", "empty"),
             ("ftp://x/y", "scheme `ftp`"),

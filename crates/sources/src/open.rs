@@ -1,4 +1,4 @@
-//! The databases that there are.
+//! Opens databases by location.
 
 use crate::limit::ConnectionLimits;
 use crate::mysql::MySqlSource;
@@ -9,7 +9,7 @@ use crate::{Location, Result, Source, SourceError};
 /// Opens a database, with no more connections to its server than the limits allow.
 ///
 /// # Errors
-/// [`SourceError::Unsupported`] for a location that is no database, and those of its type's constructor.
+/// [`SourceError::Unsupported`] for a location that is not a database, and the errors of the source's constructor.
 pub async fn open(location: &Location, limits: &ConnectionLimits) -> Result<Box<dyn Source>> {
     Ok(match location {
         Location::Postgres(uri) => Box::new(PostgresSource::connect_within(uri, limits).await?),

@@ -1,20 +1,20 @@
-//! What becomes of values of a database that Arrow's types can't all hold.
+//! Rules for reading values of a database that Arrow's types can't always hold.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What `numeric` without a stated precision becomes in Arrow (decision 0013).
+/// The Arrow type of `numeric` without a declared precision (decision 0013).
 ///
 /// A column declared `numeric(p, s)` is always a decimal of that precision and
 /// scale (up to 76 digits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NumericRule {
-    /// A decimal, `Decimal128` up to 38 digits and `Decimal256` up to 76; a value that does not fit
-    /// exactly is an error that says so.
+    /// A decimal, `Decimal128` up to 38 digits and `Decimal256` up to 76. A value that does not fit
+    /// exactly is an error.
     Decimal {
         /// Digits, 1 to 76.
         precision: u8,
-        /// Of these, digits behind the point.
+        /// Of these, digits after the decimal point.
         scale: i8,
     },
     /// Text, exact.
@@ -24,25 +24,25 @@ pub enum NumericRule {
 }
 
 impl NumericRule {
-    /// Most digits of a decimal.
+    /// Maximum digits of a decimal.
     pub const PRECISION_MAX: u8 = 76;
-    /// For results, with which nothing is computed here: averages and quotients of ordinary numbers
-    /// fit (16 to 24 places), the product of two of them, and sums of integers.
+    /// For results, which Lightship does not compute with. Averages and quotients of ordinary numbers
+    /// (16 to 24 decimal places), the product of two of them, and sums of integers fit.
     pub const RESULT: Self = Self::Decimal { precision: Self::PRECISION_MAX, scale: 44 };
-    /// For tables that are queried here: the product of three such columns is a decimal as well.
+    /// For tables that Lightship queries: the product of three such columns is still a decimal.
     pub const TABLE: Self = Self::Decimal { precision: Self::PRECISION_MAX, scale: 20 };
 }
 
-/// What becomes of infinite dates, timestamps and intervals, and of decimals that are infinite or
-/// not a number. Floats hold such values themselves.
+/// How to read infinite dates, timestamps and intervals, and decimals that are infinite or not a
+/// number. Floats can hold such values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InfiniteRule {
-    /// They are errors.
+    /// As errors.
     #[default]
     Error,
-    /// They become NULL.
+    /// As NULL.
     Null,
-    /// Columns that could hold such values arrive as text, as the server prints it.
+    /// As text: columns that could hold such values are read as the server prints them.
     Text,
 }
 
@@ -63,7 +63,8 @@ impl FromStr for NumericRule {
     fn from_str(text: &str) -> Result<Self, String> {
         let other = || {
             format!(
-                "no rule `{text}`; there are decimal, decimal(P,S) with P up to {} and S up to P, string, double",
+                "unknown rule `{text}`; expected decimal, decimal(P,S) with P up to {} and S up to P, string or \
+                 double",
                 Self::PRECISION_MAX
             )
         };
@@ -103,7 +104,7 @@ impl FromStr for InfiniteRule {
             "error" => Self::Error,
             "null" => Self::Null,
             "text" => Self::Text,
-            other => return Err(format!("no rule `{other}`; there are error, null, text")),
+            other => return Err(format!("unknown rule `{other}`; expected error, null or text")),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! A [`Scan`] as a `SELECT` of MySQL and SQLite.
 //!
-//! Identifiers stand between backticks, which SQLite reads too: what stands
-//! between double quotes and names nothing is a string to it.
+//! Identifiers are quoted with backticks, which SQLite accepts too: it reads an
+//! unknown name in double quotes as a string.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use arrow_schema::Schema;
 
 use crate::{Rows, Scan, TableName};
 
-/// The name as an identifier.
+/// Quotes a name as an identifier.
 pub(crate) fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// The table's quoted name, with its schema where it has one.
+/// The table's quoted name, with its schema if it has one.
 pub(crate) fn table(name: &TableName) -> String {
     match &name.schema {
         Some(schema) => format!("{}.{}", identifier(schema), identifier(&name.name)),
@@ -23,11 +23,11 @@ pub(crate) fn table(name: &TableName) -> String {
     }
 }
 
-/// The statement that answers `scan`. Without columns (`Some` of none) it
-/// answers one integer, the number of rows, for [`rows_without_columns`].
+/// The statement for `scan`. Without columns (an empty list) it returns one
+/// integer, the number of rows, for [`rows_without_columns`].
 pub(crate) fn statement(scan: &Scan) -> String {
     let table = table(&scan.table);
-    // The condition stands on a line of its own: it may end in a comment.
+    // The line break ends a comment at the end of the condition.
     let filter = scan.filter.as_ref().map(|filter| format!(" WHERE ({filter}\n)")).unwrap_or_default();
     let limit = scan.limit.map(|limit| format!(" LIMIT {limit}")).unwrap_or_default();
     match scan.columns.as_deref() {
@@ -41,7 +41,7 @@ pub(crate) fn statement(scan: &Scan) -> String {
     }
 }
 
-/// So many rows of no columns, at most `batch_rows` in a batch.
+/// `count` rows without columns, at most `batch_rows` in a batch.
 pub(crate) fn rows_without_columns(count: u64, batch_rows: usize) -> Rows {
     let schema = Arc::new(Schema::empty());
     let batch_rows = batch_rows.max(1) as u64;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn statements() {
+    fn scans_become_statements() {
         check(None, None, None, "SELECT * FROM `t``x`");
         check(Some(&["a", "b c"]), None, Some(3), "SELECT `a`, `b c` FROM `t``x` LIMIT 3");
         check(None, Some("a = 1 OR b -- x"), None, "SELECT * FROM `t``x` WHERE (a = 1 OR b -- x\n)");
@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_quoted_apart() {
+    fn schema_and_name_are_quoted_separately() {
         let name = TableName { schema: Some("a.b".into()), name: "c`d".into() };
         assert_eq!(table(&name), "`a.b`.`c``d`");
     }
 
     #[test]
-    fn no_columns_but_all_rows() {
+    fn rows_without_columns_come_in_batches() {
         for (count, sizes) in [(0, vec![]), (1, vec![1]), (10, vec![5, 5]), (11, vec![5, 5, 1])] {
             let rows = rows_without_columns(count, 5);
             let batches: Vec<_> =

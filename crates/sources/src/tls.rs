@@ -1,4 +1,4 @@
-//! TLS to a database server, with as much of it verified as is asked for.
+//! TLS to a database server, with a configurable level of verification.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,21 +17,22 @@ use tokio_rustls::TlsConnector;
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
 
-/// What is verified of a server.
+/// What is verified about a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verify {
-    /// Nothing: it keeps listeners out, not impostors.
+    /// Nothing: this protects against eavesdroppers, but not against impostors.
     Nothing,
-    /// Its certificate, not its name.
+    /// Its certificate, but not its name.
     Authority,
-    /// Both.
+    /// Its certificate and its name.
     Name,
 }
 
-/// A connector that verifies so much, by the authorities in these files instead of the system's.
+/// A connector with this level of verification. It trusts the authorities in `files`, or the system's if
+/// there are none.
 ///
 /// # Errors
-/// What is wrong with the authorities to trust.
+/// What is wrong with the authorities.
 pub(crate) fn connector(verify: Verify, files: &[PathBuf]) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match verify {
@@ -68,13 +69,15 @@ fn roots(files: &[PathBuf]) -> Result<RootCertStore, String> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        return Err("there is no certificate authority to verify the server with; name one in the URI (sslrootcert, ssl_ca)".into());
+        return Err(
+            "no certificate authority to verify the server; set one in the URI (sslrootcert, ssl_ca)".into(),
+        );
     }
     Ok(roots)
 }
 
-/// Verifies less than TLS usually does: no host name and, without a chain, no
-/// certificate.
+/// Verifies less than TLS usually does: not the host name and, without a chain,
+/// not the certificate.
 #[derive(Debug)]
 struct Encrypted {
     provider: Arc<CryptoProvider>,
@@ -92,7 +95,7 @@ impl ServerCertVerifier for Encrypted {
     ) -> Result<ServerCertVerified, Error> {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         match chain.verify_server_cert(end_entity, intermediates, server_name, ocsp, now) {
-            // The chain is verified before the name is.
+            // The chain is verified before the name.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name).is_err() => {

@@ -19,9 +19,9 @@ use self::types::{KEY_TYPES, RUN_END_TYPES, leaf_types, map, run_end_encoded, sc
 use self::values::array;
 use crate::rng::Rng;
 
-/// Most columns of [`any_schema`] and [`any_batch`].
+/// Maximum number of columns of [`any_schema`] and [`any_batch`].
 const COLUMNS_MAX: usize = 6;
-/// Most rows of [`any_batch`].
+/// Maximum number of rows of [`any_batch`].
 const ROWS_MAX: usize = 200;
 
 /// Schemas of 0 to 6 columns of any types; shrinks to fewer columns.
@@ -35,7 +35,7 @@ pub fn any_batch() -> impl Strategy<Value = RecordBatch> {
     (column_seeds(), 0..=ROWS_MAX).prop_map(|(seeds, rows)| batch_from(&schema_of(&seeds), &seeds, rows, 0))
 }
 
-/// One to four batches of one schema, as a stream of them would be.
+/// One to four batches of one schema, as in a stream.
 pub fn any_batches() -> impl Strategy<Value = Vec<RecordBatch>> {
     (column_seeds(), proptest::collection::vec(0..=ROWS_MAX, 1..=4)).prop_map(|(seeds, rows)| {
         let schema = schema_of(&seeds);
@@ -52,7 +52,7 @@ fn column_seeds() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(any::<u64>().no_shrink(), 0..=COLUMNS_MAX)
 }
 
-/// A batch of random columns (0 to 6) and as many rows as asked for.
+/// A batch of 0 to 6 random columns and the given number of rows.
 pub fn batch(seed: u64, rows: usize) -> RecordBatch {
     let mut rng = Rng(seed);
     let seeds: Vec<u64> = (0..rng.below(COLUMNS_MAX + 1)).map(|_| rng.next()).collect();
@@ -78,7 +78,7 @@ pub fn array_of(data_type: &DataType, nullable: bool, rows: usize, seed: u64) ->
     array(&mut Rng(seed), data_type, nullable, rows)
 }
 
-/// One column of each type, named after it, at most 32 767 rows.
+/// A batch with one column of each type, named after it, and at most 32 767 rows.
 pub fn every_type(rows: usize, seed: u64) -> RecordBatch {
     batch_of(&every_type_schema(), rows, seed)
 }

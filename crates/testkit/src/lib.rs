@@ -1,4 +1,4 @@
-//! Generators, real servers, and results compared, for tests and benchmarks.
+//! Data generators, real servers, and the comparison of results, for tests and benchmarks.
 
 pub mod arrays;
 pub mod mariadb;

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A server in a directory of its own, at `127.0.0.1` and a port of its own.
+/// A server in its own directory, at `127.0.0.1` and its own port.
 ///
-/// It is killed and removed when dropped; when this process dies instead, it is
-/// killed all the same. It has one database, `test`, and one user with a
-/// password and all rights.
+/// Dropping it kills the server and removes its directory; so does the end of this
+/// process. It has one database, `test`, and one user with a password and all rights.
 #[derive(Debug)]
 pub struct MariaDb {
     // Dropped in this order: first the process, then its files.
@@ -45,8 +44,7 @@ impl MariaDb {
             tempfile::Builder::new().prefix("lightship-mariadb-").tempdir().expect("a temporary directory");
         let user = server_user();
         install(dir.path(), user);
-        // The port is free when asked for; another process may take it before
-        // the server does.
+        // The port is free now, but another process may take it before the server does.
         for _ in 0..5 {
             let port = free_port();
             let process = Process::spawn(dir.path(), user, port, options);
@@ -90,7 +88,7 @@ impl MariaDb {
         USER
     }
 
-    /// The password of [`MariaDb::user`], as it is.
+    /// The password of [`MariaDb::user`], not percent-encoded.
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
@@ -115,12 +113,12 @@ impl MariaDb {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| missing("mariadb", &e));
-        // A client that has failed closes its input early; its own words follow.
+        // A client that has failed closes its input early; its error text is shown below.
         let _ = client.stdin.take().expect("a pipe").write_all(text.as_bytes());
         let output = client.wait_with_output().expect("the client ends");
         assert!(
             output.status.success(),
-            "MariaDB refused: {}\n{}",
+            "mariadb failed: {}\n{}",
             String::from_utf8_lossy(&output.stderr),
             text.chars().take(2000).collect::<String>()
         );
@@ -135,8 +133,8 @@ struct Process {
     leash: Option<ChildStdin>,
 }
 
-/// Starts the server, and kills it on reading the end of its own input: so the
-/// server ends whatever becomes of the process that holds the other end.
+/// Starts the server, and kills it when its own input ends: so the server ends even
+/// if the process that holds the other end dies.
 const GUARDIAN: &str = r#"dir=$1; shift; "$@" & server=$!
     read -r word; kill -9 $server; wait $server 2>/dev/null; [ -n "$word" ] || rm -rf "$dir""#;
 
@@ -170,7 +168,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A word says that the folder is still ours; without one its owner is gone.
+        // A word means that the owner removes the folder; without one the guardian removes it.
         if let Some(mut leash) = self.leash.take() {
             let _ = leash.write_all(b"ended\n");
         }
@@ -178,7 +176,7 @@ impl Drop for Process {
     }
 }
 
-/// Makes the system tables in `dir/data`, owned by the user the server is to run as.
+/// Creates the system tables in `dir/data`, owned by the user that runs the server.
 fn install(dir: &Path, user: Option<&str>) {
     for part in ["data", "tmp"] {
         fs::create_dir(dir.join(part)).expect("a directory for the server");
@@ -201,7 +199,7 @@ fn install(dir: &Path, user: Option<&str>) {
     );
 }
 
-/// False when the server ended instead.
+/// Waits until the server answers; false if it fails instead.
 fn wait_until_ready(dir: &Path) -> bool {
     let deadline = Instant::now() + START_MAX;
     let mut pause = Duration::from_millis(5);
@@ -225,7 +223,7 @@ fn wait_until_ready(dir: &Path) -> bool {
     false
 }
 
-/// Root must not run the server as itself; the package made a user for it.
+/// The server refuses to run as root; the package has created a user for it.
 fn server_user() -> Option<&'static str> {
     let id = Command::new("id").arg("-u").output().unwrap_or_else(|e| missing("id", &e));
     (id.stdout.trim_ascii() == b"0").then_some("mysql")
@@ -237,8 +235,8 @@ fn server_binary() -> &'static str {
     known.into_iter().find(|path| Path::new(path).exists()).unwrap_or("mariadbd")
 }
 
-/// Temporary files too are the server's own: at its start, each one removes
-/// those of all others from a directory they share.
+/// Each server has its own directory for temporary files too: at its start, a server
+/// removes the files of all others from a shared directory.
 fn directory_options(dir: &Path) -> [String; 2] {
     [format!("--datadir={}", dir.join("data").display()), format!("--tmpdir={}", dir.join("tmp").display())]
 }
@@ -276,7 +274,7 @@ mod tests {
     use super::MariaDb;
 
     #[test]
-    fn starts_answers_and_leaves_nothing() {
+    fn a_server_starts_answers_and_leaves_no_files() {
         let server = MariaDb::start();
         assert_eq!(server.sql("SELECT DATABASE(), @@time_zone"), "test\t+00:00\n");
         let dir = server.dir.path().to_owned();

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A server in a directory of its own, at `127.0.0.1` and a port of its own, and
-/// at a Unix socket in that directory.
+/// A server in its own directory, at `127.0.0.1` and its own port, and at a Unix
+/// socket in that directory.
 ///
-/// It is killed and removed when dropped; when this process dies instead, it is
-/// killed all the same. It has one database, `test`, and one superuser with a
-/// password (SCRAM).
+/// Dropping it kills the server and removes its directory; so does the end of this
+/// process. It has one database, `test`, and one superuser with a password (SCRAM).
 #[derive(Debug)]
 pub struct Postgres {
     // Dropped in this order: first the process, then its files.
@@ -38,8 +37,8 @@ impl Postgres {
     }
 
     /// As [`Postgres::start`], with more settings for the server (`name=value`).
-    /// In a value, `{dir}` stands for the server's directory; files put there by
-    /// `prepare` can be named so.
+    /// In a value, `{dir}` stands for the server's directory, to name files that
+    /// `prepare` puts there.
     ///
     /// # Panics
     /// As [`Postgres::start`].
@@ -48,7 +47,7 @@ impl Postgres {
     }
 
     /// As [`Postgres::start_with`]; `prepare` may put files into the directory of
-    /// the server before it starts. They become the server's own.
+    /// the server before it starts. The server's user becomes their owner.
     ///
     /// # Panics
     /// As [`Postgres::start`].
@@ -56,8 +55,7 @@ impl Postgres {
         let dir = tempfile::Builder::new().prefix("lightship-pg-").tempdir().expect("a temporary directory");
         prepare(dir.path());
         install(dir.path());
-        // The port is free when asked for; another process may take it before
-        // the server does.
+        // The port is free now, but another process may take it before the server does.
         for _ in 0..5 {
             let port = free_port();
             let process = Process::spawn(dir.path(), port, settings);
@@ -84,7 +82,7 @@ impl Postgres {
         format!("postgresql://{user}:{password}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The URI by way of the Unix socket.
+    /// The URI for the Unix socket.
     pub fn uri_unix(&self) -> String {
         let password = PASSWORD.replace('@', "%40").replace(':', "%3A");
         let dir = self.dir.path().display();
@@ -101,7 +99,7 @@ impl Postgres {
         USER
     }
 
-    /// The password of [`Postgres::user`], as it is.
+    /// The password of [`Postgres::user`], not percent-encoded.
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
@@ -127,12 +125,12 @@ impl Postgres {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| missing("psql", &e));
-        // A client that has failed closes its input early; its own words follow.
+        // A client that has failed closes its input early; its error text is shown below.
         let _ = client.stdin.take().expect("a pipe").write_all(sql.as_bytes());
         let output = client.wait_with_output().expect("the client ends");
         assert!(
             output.status.success(),
-            "PostgreSQL refused: {}\n{}",
+            "psql failed: {}\n{}",
             String::from_utf8_lossy(&output.stderr),
             sql.chars().take(2000).collect::<String>()
         );
@@ -147,8 +145,8 @@ struct Process {
     leash: Option<ChildStdin>,
 }
 
-/// Starts the server, and stops it at once on reading the end of its own input:
-/// so the server ends whatever becomes of the process that holds the other end.
+/// Starts the server, and stops it at once when its own input ends: so the server ends
+/// even if the process that holds the other end dies.
 const GUARDIAN: &str = r#"dir=$1; shift; "$@" </dev/null & server=$!
     read -r word; kill -QUIT $server; wait $server 2>/dev/null; [ -n "$word" ] || rm -rf "$dir""#;
 
@@ -187,7 +185,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A word says that the folder is still ours; without one its owner is gone.
+        // A word means that the owner removes the folder; without one the guardian removes it.
         if let Some(mut leash) = self.leash.take() {
             let _ = leash.write_all(b"ended\n");
         }
@@ -195,7 +193,7 @@ impl Drop for Process {
     }
 }
 
-/// Makes the database files in `dir/data`, owned by the user the server is to run as.
+/// Creates the database files in `dir/data`, owned by the user that runs the server.
 fn install(dir: &Path) {
     fs::write(dir.join("password"), PASSWORD).expect("a file for the password");
     fs::create_dir(dir.join("data")).expect("a directory for the data");
@@ -210,7 +208,7 @@ fn install(dir: &Path) {
     run_quietly(Command::new(&words[0]).args(&words[1..]).current_dir(dir));
 }
 
-/// False when the server ended instead.
+/// Waits until the server answers; false if it fails instead.
 fn wait_until_ready(dir: &Path, port: u16) -> bool {
     let deadline = Instant::now() + START_MAX;
     let mut pause = Duration::from_millis(5);
@@ -222,7 +220,7 @@ fn wait_until_ready(dir: &Path, port: u16) -> bool {
         if answered.success() {
             return true;
         }
-        // Whoever asks early is turned away with a FATAL of his own.
+        // A client that connects too early gets a FATAL error that does not count.
         if log(dir).lines().any(|line| line.contains("FATAL:") && !line.contains("starting up")) {
             return false;
         }
@@ -232,7 +230,7 @@ fn wait_until_ready(dir: &Path, port: u16) -> bool {
     false
 }
 
-/// Root must not run the server as itself; the package made a user for it.
+/// The server refuses to run as root; the package has created a user for it.
 fn as_server_user() -> Vec<String> {
     let id = Command::new("id").arg("-u").output().unwrap_or_else(|e| missing("id", &e));
     match id.stdout.trim_ascii() {
@@ -241,7 +239,7 @@ fn as_server_user() -> Vec<String> {
     }
 }
 
-/// Debian keeps the server's programs off the path, one folder a version.
+/// Debian keeps the server's programs outside the path, in one folder per version.
 fn binary(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> =
@@ -271,5 +269,5 @@ fn run_quietly(command: &mut Command) {
 }
 
 fn missing(program: &str, error: &std::io::Error) -> ! {
-    panic!("{program}: {error}. PostgreSQL is missing; `make test` installs what the tests need")
+    panic!("can't run {program} ({error}); `make test` installs PostgreSQL")
 }

@@ -1,4 +1,4 @@
-//! A way to a node that a test can make slow, or cut without a word.
+//! A proxy before a node, which a test can slow down, silence or cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What it does with what comes.
+/// What the proxy does with the bytes that arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// All goes on at once.
+    /// Everything passes at once.
     Open,
-    /// As much goes on as is granted.
+    /// Only granted bytes pass.
     Granted,
-    /// Nothing is read, and nothing closed: packets that are lost.
+    /// Nothing is read and nothing is closed, as if packets were lost.
     Silent,
-    /// Connections are closed, and new ones too.
+    /// All connections are closed, new ones too.
     Cut,
 }
 
-/// Stands before a node. The others know the node by the proxy's address, and so all that they ask of it,
-/// and its answers, come by here; what the node asks of others does not.
+/// A proxy before a node. Other nodes know the node by the proxy's address, so their requests to it and its
+/// answers go through the proxy. The node's own requests to others do not.
 pub struct Proxy {
     /// The name of the node behind it.
     pub name: String,
@@ -36,15 +36,15 @@ struct Shared {
     pace: watch::Sender<Pace>,
     target: watch::Sender<Option<SocketAddr>>,
     granted: Semaphore,
-    /// Bytes that have gone from the node to those who asked.
+    /// Bytes that the node has sent to those that connected.
     answered: AtomicU64,
 }
 
 impl Proxy {
-    /// Listens; what connects waits until there is a node.
+    /// Starts to listen. Connections wait until [`Proxy::lead_to`] names the node.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port is free.
     pub async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let name = listener.local_addr().expect("bound").to_string();
@@ -58,37 +58,37 @@ impl Proxy {
         Self { name, shared, task }
     }
 
-    /// The node that is behind it.
+    /// Sets the node behind the proxy.
     pub fn lead_to(&self, node: SocketAddr) {
         self.shared.target.send_replace(Some(node));
     }
 
-    /// From now on, connections are closed.
+    /// Closes all connections from now on.
     pub fn cut(&self) {
         self.shared.pace.send_replace(Pace::Cut);
     }
 
-    /// All goes on again, with what has waited.
+    /// Lets everything pass again, including the bytes that have waited.
     pub fn open(&self) {
         self.shared.pace.send_replace(Pace::Open);
     }
 
-    /// From now on, nothing passes.
+    /// Lets nothing pass from now on.
     pub fn silence(&self) {
         self.shared.pace.send_replace(Pace::Silent);
     }
 
-    /// From now on, as many bytes pass as [`Proxy::grant`] says.
+    /// Lets only as many bytes pass from now on as [`Proxy::grant`] allows.
     pub fn hold(&self) {
         self.shared.pace.send_replace(Pace::Granted);
     }
 
-    /// So many more bytes pass, of all connections together.
+    /// Lets this many more bytes pass, over all connections together.
     pub fn grant(&self, bytes: usize) {
         self.shared.granted.add_permits(bytes);
     }
 
-    /// Bytes that have gone from the node to those who asked.
+    /// Bytes that the node has sent to those that connected.
     pub fn answered_bytes(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Connections end with it.
+/// Accepts connections. They end with this task.
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -133,9 +133,9 @@ async fn carry(near: TcpStream, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Waits until something may pass.
+    /// Waits until the proxy is not silent.
     async fn passes(&self) {
-        // The sender is its own: it can't have gone.
+        // It can't fail: `self` holds the sender.
         let _ = self.pace.subscribe().wait_for(|pace| *pace != Pace::Silent).await;
     }
 
@@ -143,7 +143,7 @@ impl Shared {
         let _ = self.pace.subscribe().wait_for(|pace| *pace == wanted).await;
     }
 
-    /// To the end of what there is to read, or until nobody takes it.
+    /// Copies until `from` ends or `to` accepts no more.
     async fn pump(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answers: bool) {
         let mut buffer = vec![0; 4 << 10];
         loop {

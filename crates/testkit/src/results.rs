@@ -1,9 +1,9 @@
-//! Two results compared: whether they say the same, and if not, where first.
+//! Compares two results, and describes the first difference.
 //!
-//! Values count, not how they are held: widths of integers, views, and text in place of a number of arbitrary
-//! precision don't matter. Doubles may differ by 1e-9 of their size, as sums depend on the order of
-//! what is added. Decimals are exact; only quotients, which databases cut at places of their own, may differ
-//! by less than the last place of the shorter one.
+//! Values are compared, not their representation: widths of integers, views, and text in place of a number of
+//! arbitrary precision don't matter. Doubles may differ by 1e-9 of their size, because sums depend on the order
+//! of their terms. Decimals must be equal. Only quotients, which each database cuts to its own number of places,
+//! may differ by less than one in the last place of the shorter one.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,24 +13,24 @@ use arrow_buffer::i256;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::DataType;
 
-/// Of their size, how much two doubles may differ.
+/// The largest difference of two doubles, relative to their size.
 const DOUBLE_ERROR: f64 = 1e-9;
-/// A decimal with as many places behind the point may be a quotient.
+/// A decimal with at least this many decimal places may be a quotient.
 const QUOTIENT_PLACES: u32 = 6;
 
 /// Whether the order of rows is part of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// It is.
+    /// Rows must be in the same order.
     Kept,
-    /// The same rows in any order will do.
+    /// The same rows may be in any order.
     Any,
 }
 
-/// What is different, as a message for whoever runs the test; nothing when the results are the same.
+/// Describes the first difference for a test's message; `None` if the results are equal.
 ///
 /// Rows in any order are sorted by columns of text, then by exact numbers, then by doubles. A result without
-/// batches has no columns, and is the same as any without rows.
+/// batches has no columns, and equals any result without rows.
 pub fn difference(expected: &[RecordBatch], got: &[RecordBatch], order: Order) -> Option<String> {
     let kinds = match (expected.first(), got.first()) {
         (Some(expected), Some(got)) => match kinds(expected, got) {
@@ -58,7 +58,7 @@ pub fn difference(expected: &[RecordBatch], got: &[RecordBatch], order: Order) -
     ))
 }
 
-/// How the values of a column are compared. In the order by which rows are sorted.
+/// How the values of a column are compared. Rows are sorted by columns of the first kind first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Text,
@@ -77,14 +77,14 @@ impl Kind {
     }
 }
 
-/// A column of numbers on one side is one on both.
+/// The kind of each column: one that is numeric on one side is compared as numbers.
 fn kinds(expected: &RecordBatch, got: &RecordBatch) -> Result<Vec<Kind>, String> {
     let names = |batch: &RecordBatch| {
         batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>()
     };
     let (expected_names, got_names) = (names(expected), names(got));
     if expected_names != got_names {
-        return Err(format!("other columns:\n  expected {expected_names:?}\n  got      {got_names:?}"));
+        return Err(format!("different columns:\n  expected {expected_names:?}\n  got      {got_names:?}"));
     }
     Ok(own_kinds(expected).into_iter().zip(own_kinds(got)).map(|(one, other)| one.max(other)).collect())
 }
@@ -97,7 +97,7 @@ fn own_kinds(batch: &RecordBatch) -> Vec<Kind> {
 enum Value {
     Null,
     Text(String),
-    /// Digits, and how many of them are behind the point.
+    /// Digits, and how many of them are decimal places.
     Number(i256, u32),
     Double(f64),
 }
@@ -180,7 +180,7 @@ fn same(expected: Option<&Row>, got: Option<&Row>) -> bool {
     })
 }
 
-/// The digits of both with as many places behind the point, if there is room for them.
+/// The digits of both with the same number of decimal places, unless they overflow.
 fn aligned((one, places): (i256, u32), (other, other_places): (i256, u32)) -> Option<(i256, i256)> {
     let most = places.max(other_places);
     let moved = |digits: i256, places| digits.checked_mul(ten_to(most - places)?);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_however_it_is_held() {
+    fn equal_values_in_different_representations_are_equal() {
         let same: [(ArrayRef, ArrayRef); 9] = [
             (Arc::new(Int32Array::from(vec![1, -7])), Arc::new(Int64Array::from(vec![1, -7]))),
             (Arc::new(Int32Array::from(vec![1995])), texts(&["1995"])),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values() {
+    fn different_values_are_found() {
         let other: [(ArrayRef, ArrayRef); 9] = [
             (decimals(&[150], 2), decimals(&[151], 2)),
             (decimals(&[15], 1), decimals(&[159], 2)),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn order_counts_where_there_is_one() {
+    fn row_order_matters_only_if_it_is_kept() {
         let (one, other) = (texts(&["a", "b", "b"]), texts(&["b", "a", "b"]));
         assert_eq!(check(one.clone(), other.clone(), Order::Any), None);
         let message = check(one.clone(), other, Order::Kept).expect("another order");
@@ -310,19 +310,19 @@ mod tests {
             message,
             "of 3 rows, row 1 is the first that differs:\n  expected \"a\"\n  got      \"b\""
         );
-        // As often as it was.
+        // Duplicates count.
         assert!(check(one, texts(&["a", "a", "b"]), Order::Any).is_some());
     }
 
     #[test]
-    fn doubles_do_not_decide_the_order_alone() {
+    fn rows_are_sorted_by_text_before_doubles() {
         let expected = batch(vec![doubles(&[1.0, 1.0 + 1e-12]), texts(&["x", "y"])]);
         let got = batch(vec![doubles(&[1.0, 1.0 + 1e-12]), texts(&["y", "x"])]);
         assert_eq!(difference(&[expected], &[got], Order::Any), None);
     }
 
     #[test]
-    fn rows_that_are_missing() {
+    fn missing_rows_are_found() {
         let (one, two) = (batch(vec![decimals(&[-5], 2)]), batch(vec![decimals(&[1050], 2)]));
         let message =
             difference(&[one.clone(), two.clone()], slice::from_ref(&one), Order::Any).expect("fewer rows");
@@ -337,10 +337,11 @@ mod tests {
     }
 
     #[test]
-    fn other_columns() {
+    fn different_columns_are_found() {
         let (one, two) = (batch(vec![doubles(&[])]), batch(vec![doubles(&[]), texts(&[])]));
         assert!(
-            difference(&[one], &[two], Order::Any).is_some_and(|message| message.contains("other columns"))
+            difference(&[one], &[two], Order::Any)
+                .is_some_and(|message| message.contains("different columns"))
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Random numbers from a seed.
 
-/// SplitMix64: small, and good enough to draw test data from.
+/// SplitMix64: small, and good enough for test data.
 #[derive(Debug)]
 pub(crate) struct Rng(pub(crate) u64);
 

@@ -1,9 +1,9 @@
-//! SQL statements that are deep, of any shape.
+//! Deeply nested SQL statements of any shape.
 
-/// A statement made by these choices, of bytes of anyone's making. `t` is a table with a column `a` of integers.
+/// A statement built from arbitrary bytes. `t` is a table with a column `a` of integers.
 ///
-/// Each pair of bytes puts what there is so far into a part of a statement, a number of times that grows with the second
-/// byte; it never has more than `parts_max` parts.
+/// Each pair of bytes selects a construct and wraps it around the statement so far, a number of times that grows
+/// with the second byte. In all there are at most `parts_max` wrappings.
 pub fn deep(choices: &[u8], parts_max: usize) -> String {
     let mut expression = Wrapped::new("a");
     let mut query: Option<Wrapped> = None;
@@ -25,7 +25,7 @@ pub fn deep(choices: &[u8], parts_max: usize) -> String {
     format!("select {} from {query}", expression.text())
 }
 
-/// What an expression of integers can be put into.
+/// Constructs that wrap an expression of integers: the text before and after it.
 const EXPRESSIONS: [(&str, &str); 16] = [
     ("", " + 1"),
     ("1 - (", ")"),
@@ -45,7 +45,7 @@ const EXPRESSIONS: [(&str, &str); 16] = [
     ("(", " between 1 and 2 and a = 1)::int"),
 ];
 
-/// What a query of one column can be put into.
+/// Constructs that wrap a query of one column: the text before and after it.
 const QUERIES: [(&str, &str); 8] = [
     ("", " union all select 1"),
     ("select a from (", ") as q"),
@@ -57,7 +57,7 @@ const QUERIES: [(&str, &str); 8] = [
     ("select max(a) as a from (", ") as q(a)"),
 ];
 
-/// A text, and what was put around it.
+/// A text and what is wrapped around it.
 struct Wrapped {
     before: Vec<&'static str>,
     text: String,

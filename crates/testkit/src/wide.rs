@@ -9,8 +9,8 @@
 //! | Airline On-Time Performance | 109 | 55.2% | 10 million |
 //!
 //! Columns, their types, the share of NULL and the order of rows follow those sets, so
-//! that encodings meet what they would meet there. The values are invented: their
-//! ranges are plausible, their distributions are not those of the data.
+//! that encodings find similar data. The values are invented: their ranges are
+//! plausible, but their distributions are not those of the data.
 //!
 //! All columns are nullable, as they are when read from text. Everything is a function
 //! of `rows` and `seed`.
@@ -29,7 +29,7 @@ pub use self::airline::airline;
 /// Rows in a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// The states and the capital's district: postal code, federal number, name.
+/// The states and the District of Columbia: postal code, federal number, name.
 #[rustfmt::skip]
 const STATES: [(&str, i8, &str); 51] = [
     ("AL", 1, "Alabama"), ("AK", 2, "Alaska"), ("AZ", 4, "Arizona"), ("AR", 5, "Arkansas"),
@@ -47,12 +47,12 @@ const STATES: [(&str, i8, &str); 51] = [
     ("WV", 54, "West Virginia"), ("WI", 55, "Wisconsin"), ("WY", 56, "Wyoming"),
 ];
 
-/// Sizes of the batches that `rows` are cut into, each with the number of its first row.
+/// Cuts `rows` into batches: for each, the number of its first row and its size.
 fn batches(rows: usize) -> impl Iterator<Item = (usize, usize)> + Send {
     (0..rows).step_by(BATCH_ROWS).map(move |first| (first, BATCH_ROWS.min(rows - first)))
 }
 
-/// The columns of a batch in the making.
+/// The columns of a batch that is being built.
 #[derive(Default)]
 struct Columns {
     fields: Vec<Field>,
@@ -104,7 +104,7 @@ mod tests {
         assert!(batches.iter().all(|batch| batch.schema() == schema));
         assert_eq!(schema.fields().len(), columns);
         let names: BTreeSet<_> = schema.fields().iter().map(|field| field.name()).collect();
-        assert_eq!(names.len(), columns, "a name twice");
+        assert_eq!(names.len(), columns, "a duplicate name");
         let nulls: usize = batches.iter().flat_map(|b| b.columns()).map(|column| column.null_count()).sum();
         let share = 100.0 * nulls as f64 / (ROWS * columns) as f64;
         assert!((share - null_percent).abs() < 0.5, "{share}% NULL");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_its_rows_and_another_gives_others() {
+    fn the_seed_decides_the_rows() {
         assert!(acs(9000, 7).eq(acs(9000, 7)));
         assert!(airline(9000, 7).eq(airline(9000, 7)));
         assert!(acs(9000, 7).ne(acs(9000, 8)));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_no_batches() {
+    fn no_rows_give_no_batches() {
         assert_eq!(acs(0, 1).count() + airline(0, 1).count(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! What a plan itself takes: `cargo run --release -p lightship-tuner --example plan_time`.
+//! Measures the time to compute a plan: `cargo run --release -p lightship-tuner --example plan_time`.
 
 #![allow(clippy::print_stdout)]
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), lightship_tuner::TunerError> {
             }
         }
         let plans = 2 * thesis::QUERIES.len() as u32 * TIMES;
-        println!("{name}: {:.1} us a plan", (began.elapsed() / plans).as_secs_f64() * 1e6);
+        println!("{name}: {:.1} us per plan", (began.elapsed() / plans).as_secs_f64() * 1e6);
     }
     let bounds = Bounds {
         message_bytes_min: 64 << 10,

@@ -1,8 +1,8 @@
-//! Calibration: a link's two planes from what messages took.
+//! Calibration: fits a link's two planes to the measured times of messages.
 //!
-//! As in the thesis, a mean time at each pair of sizes, and least squares over them: every pair counts
-//! the same, however many messages its means are of. Errors are parts of what a batch of the pair
-//! takes, not seconds: else only the largest batches would count.
+//! As in the thesis, each pair of sizes has a mean time, and the planes are fitted by least squares.
+//! Every pair counts the same, however many messages it has. Errors are relative to the time of the
+//! pair's batch. In seconds, only the largest batches would count.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,13 @@ use crate::error::{Result, within};
 use crate::fit::{Fit, Measured, fit};
 use crate::model::{BYTES_MAX, LinkModel, Plane};
 
-/// A message that takes longer is none.
+/// Longer times of a message are rejected.
 const SECONDS_MAX: f64 = 1e6;
 
-/// The least time that a batch is taken to take: what a clock tells apart.
+/// The minimum time of a batch: the resolution of a clock.
 const BATCH_SECONDS_MIN: f64 = 1e-9;
-/// The planes are fitted in turn, so often. Each time they move no more than a quarter as far as before.
+/// How many times the two planes are fitted in turn. Each time they move at most a quarter as far as
+/// before.
 const TURNS: usize = 20;
 
 /// What was measured at one batch size and one message size.
@@ -25,14 +26,14 @@ pub struct Sample {
     pub batch_bytes: f64,
     /// M.
     pub message_bytes: f64,
-    /// Mean time of the first message of a batch, from asking for it to having it.
+    /// Mean time of the first message of a batch, from the request to its arrival.
     pub first_seconds: f64,
-    /// First messages measured; with none, `first_seconds` says nothing.
+    /// First messages measured; if zero, `first_seconds` is meaningless.
     pub first_count: u64,
-    /// Mean time of the other messages, each from the one before it.
+    /// Mean time of the other messages, each since the previous one.
     pub next_seconds: f64,
-    /// Other messages measured; with none, as where a batch is one message, `next_seconds`
-    /// says nothing.
+    /// Other messages measured; if zero, as when a batch is one message, `next_seconds` is
+    /// meaningless.
     pub next_count: u64,
 }
 
@@ -40,31 +41,31 @@ impl Sample {
     fn check(&self) -> Result<()> {
         within("batch of a sample in bytes", self.batch_bytes, f64::MIN_POSITIVE, BYTES_MAX)?;
         within("message of a sample in bytes", self.message_bytes, f64::MIN_POSITIVE, BYTES_MAX)?;
-        // A count of zero has no mean; it may well be NaN.
+        // With a count of zero the mean may be NaN.
         let seconds = |count: u64, mean: f64| if count > 0 { mean } else { 0.0 };
         within("time of first messages", seconds(self.first_count, self.first_seconds), 0.0, SECONDS_MAX)?;
         within("time of next messages", seconds(self.next_count, self.next_seconds), 0.0, SECONDS_MAX)
     }
 
-    /// Other messages of a batch.
+    /// The mean number of other messages per batch.
     fn others(&self) -> f64 {
         if self.next_count > 0 { self.next_count as f64 / self.first_count.max(1) as f64 } else { 0.0 }
     }
 
-    /// What a batch took.
+    /// The mean time of a batch.
     fn batch_seconds(&self) -> f64 {
         let first = if self.first_count > 0 { self.first_seconds } else { 0.0 };
         let others = if self.next_count > 0 { self.others() * self.next_seconds } else { 0.0 };
         (first + others).max(BATCH_SECONDS_MIN)
     }
 
-    /// Of a plane at its sizes.
+    /// The time that a plane gives for its sizes.
     fn at(&self, plane: Plane) -> f64 {
         plane.seconds(self.batch_bytes, self.message_bytes)
     }
 
-    /// What the first message is to be fitted to: the mean of what it took, and of what the others, as
-    /// they were fitted, leave of the batch.
+    /// The time to fit the first message to: the mean of its measured time, and of the batch's time minus
+    /// the fitted time of the other messages.
     fn first(&self, next: Option<Plane>) -> Measured {
         let left = |next| self.batch_seconds() - self.others() * self.at(next);
         let next = next.filter(|_| self.next_count > 0);
@@ -72,7 +73,7 @@ impl Sample {
         self.measured(seconds, 1.0)
     }
 
-    /// The same of another message.
+    /// The time to fit another message to, likewise.
     fn next(&self, first: Option<Plane>) -> Measured {
         let left = |first| (self.batch_seconds() - self.at(first)) / self.others();
         let first = first.filter(|_| self.first_count > 0);
@@ -80,13 +81,13 @@ impl Sample {
         self.measured(seconds, self.others())
     }
 
-    /// A time that is so many times in a batch: an error counts as a part of what that takes.
+    /// A time that occurs `times` times per batch. Its error is weighted relative to the batch's time.
     fn measured(&self, seconds: f64, times: f64) -> Measured {
         let Self { batch_bytes, message_bytes, .. } = *self;
         Measured { batch_bytes, message_bytes, seconds, weight: (times / self.batch_seconds()).powi(2) }
     }
 
-    /// All its messages, at so many seconds for each that is first, and for each that is not.
+    /// The time of all messages, at `first_seconds` per first message and `next_seconds` per other one.
     fn total(&self, first_seconds: f64, next_seconds: f64) -> f64 {
         let of = |count: u64, seconds: f64| if count > 0 { count as f64 * seconds } else { 0.0 };
         of(self.first_count, first_seconds) + of(self.next_count, next_seconds)
@@ -96,32 +97,32 @@ impl Sample {
 /// A calibrated link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// What plans are made of.
+    /// The model that plans are computed from.
     pub model: LinkModel,
     /// How alpha was fitted.
     pub first: Fit,
     /// How beta was fitted.
     pub next: Fit,
-    /// [`mean_relative_error`] over the same samples.
+    /// [`mean_relative_error`] of the model on the same samples.
     pub relative_error: Option<f64>,
 }
 
-/// Fits both planes: of all that are not negative, those with the least squares of three errors of
-/// each pair, in what its first messages take, in what the others of a batch take, and in both
-/// together, each as a part of what the batch took.
+/// Fits both planes with non-negative coefficients. The fit minimises the sum of the squares of three
+/// errors of each pair: in the time of first messages, in the time of the other messages of a batch,
+/// and in both together, each relative to the time of the batch.
 ///
-/// That both together count as well is for links that pass a burst at once: what comes along with a first
-/// message is not waited for later, and how a batch's time is divided says little.
+/// The third error is for links that pass a burst at once. There, messages that arrive together with the
+/// first are not waited for later, so the split of a batch's time into its messages says little.
 ///
-/// A size that is the same in all samples has no coefficient, and one that would be negative is
-/// zero ([`Fit::dropped`]): a cost is never negative. Where batches were never more than one message,
-/// as of a database that has no messages of its own, beta is zero.
+/// The coefficient of a size that does not vary is zero, and so is one that would be negative
+/// ([`Fit::dropped`]), so a cost is never negative. If batches never have more than one message, as from
+/// a database without messages, beta is zero.
 ///
 /// # Errors
-/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for sizes and times that make no sense,
-/// [`TunerError::TooFewSamples`](crate::TunerError::TooFewSamples) with one or two for either plane,
-/// or none for the first,
-/// [`TunerError::Collinear`](crate::TunerError::Collinear) when both sizes vary, but only together.
+/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for invalid sizes and times,
+/// [`TunerError::TooFewSamples`](crate::TunerError::TooFewSamples) with one or two samples for either
+/// plane, or none for the first,
+/// [`TunerError::Collinear`](crate::TunerError::Collinear) if both sizes vary, but only together.
 pub fn calibrate(samples: &[Sample]) -> Result<Calibration> {
     samples.iter().try_for_each(Sample::check)?;
     let firsts: Vec<_> = samples.iter().filter(|sample| sample.first_count > 0).collect();
@@ -142,8 +143,8 @@ pub fn calibrate(samples: &[Sample]) -> Result<Calibration> {
     Ok(Calibration { model, first, next, relative_error })
 }
 
-/// By what part a model is wrong on what samples took in all, on average: of the query that it was
-/// calibrated on, or of another. `None` when no sample took any time.
+/// The mean relative error of a model on the total time of each sample. The samples may be of the query
+/// that it was calibrated on, or of another. `None` if no sample took any time.
 pub fn mean_relative_error(model: &LinkModel, samples: &[Sample]) -> Option<f64> {
     let errors = samples.iter().filter_map(|sample| {
         let measured = sample.total(sample.first_seconds, sample.next_seconds);
@@ -163,7 +164,7 @@ mod tests {
     use crate::model::Query;
     use crate::thesis::{self, FIFTY_MEGABIT, Q3, TEN_GIGABIT};
 
-    /// The thesis' grid on a query, each time off by a part that `noise` gives.
+    /// Samples of a query on the thesis' grid. `noise` gives the relative error of each time.
     fn measured(model: &LinkModel, query: &Query, mut noise: impl FnMut() -> f64) -> Vec<Sample> {
         let grid = thesis::grid();
         let pairs = grid.batch_rows.iter().flat_map(|&f| grid.message_bytes.iter().map(move |&m| (f, m)));
@@ -183,7 +184,7 @@ mod tests {
             .collect()
     }
 
-    /// Even between -`by` and `by`, the same every time.
+    /// Uniform noise between -`by` and `by`, the same in every run.
     fn noise(by: f64) -> impl FnMut() -> f64 {
         let mut state = 1u64;
         move || {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_times_give_the_planes_back() -> Result<()> {
+    fn exact_times_recover_the_planes() -> Result<()> {
         for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
             let found = calibrate(&measured(&model, &Q3, || 0.0))?;
             for (fit, plane) in [(&found.first, model.first), (&found.next, model.next)] {
@@ -208,14 +209,14 @@ mod tests {
             }
             assert!(found.relative_error.is_some_and(|error| error < 1e-12), "{found:?}");
             assert_eq!((found.first.samples, found.first.degrees_of_freedom), (629, 626));
-            // Some batches are one message.
+            // Some batches are a single message.
             assert!(found.next.samples < 629);
         }
         Ok(())
     }
 
     #[test]
-    fn noisy_times_give_them_back_within_their_errors() -> Result<()> {
+    fn noisy_times_recover_the_planes_within_their_errors() -> Result<()> {
         for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
             let found = calibrate(&measured(&model, &Q3, noise(0.05)))?;
             for (fit, plane) in [(&found.first, model.first), (&found.next, model.next)] {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn calibrated_on_one_query_it_predicts_another() -> Result<()> {
+    fn a_model_calibrated_on_one_query_predicts_another() -> Result<()> {
         let model = calibrate(&measured(&FIFTY_MEGABIT, &Q3, noise(0.05)))?.model;
         for (name, query) in thesis::QUERIES {
             let error = mean_relative_error(&model, &measured(&FIFTY_MEGABIT, &query, || 0.0));
@@ -240,10 +241,10 @@ mod tests {
         Ok(())
     }
 
-    /// As a token bucket of 1 Gbit/s does it: bundles of 64 KB pass at once, and of a batch that is
-    /// smaller all messages come with the first.
+    /// A token bucket of 1 Gbit/s passes bundles of 64 KB at once. All messages of a smaller batch arrive
+    /// with the first.
     #[test]
-    fn small_batches_count_as_much_as_large_ones_where_bursts_pass_at_once() -> Result<()> {
+    fn small_batches_count_as_much_as_large_ones_if_bursts_pass_at_once() -> Result<()> {
         let (bytes_per_second, bundle, wait) = (119e6, 65_536.0, 50e-6);
         let mut samples = measured(&TEN_GIGABIT, &Q3, || 0.0);
         let batch_seconds = |x: f64| wait + x / bytes_per_second;
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn batches_of_one_message_have_no_others() -> Result<()> {
         let mut samples = measured(&TEN_GIGABIT, &Q3, || 0.0);
-        // Without a count there is no mean, whatever stands in its place.
+        // With a count of zero the mean is ignored, whatever its value.
         samples.iter_mut().for_each(|s| (s.next_count, s.next_seconds) = (0, f64::NAN));
         let found = calibrate(&samples)?;
         assert_eq!((found.model.next, found.next.samples), (Plane::default(), 0));
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_make_no_sense() {
+    fn invalid_samples_are_rejected() {
         let good = measured(&TEN_GIGABIT, &Q3, || 0.0);
         for spoil in [
             |s: &mut Sample| s.batch_bytes = f64::NAN,

@@ -1,15 +1,15 @@
-//! The cost of a transfer: with ceilings, and as a smooth form with its derivatives.
+//! The cost of a transfer: with ceilings, and in a smooth form with derivatives.
 //!
-//! A batch costs alpha for its first message and beta for every other. After
+//! A batch costs alpha for its first message and beta for every other. Source:
 //! A. Belghoul, "Optimizing Communication Cost in Distributed Query Processing", PhD thesis,
 //! Université Clermont Auvergne, 2017.
 
 use crate::error::Result;
 use crate::model::{BYTES_MAX, Batch, LinkModel, Plan, Point, Query};
 
-/// What carrying a query's result over a link costs.
+/// The cost of transferring a query's result over a link.
 ///
-/// Sizes are taken to be of at least one byte; no size makes a cost negative or NaN.
+/// Sizes below one byte count as one byte. No size makes a cost negative or NaN.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     model: LinkModel,
@@ -23,11 +23,11 @@ pub(crate) struct BatchSeconds {
     pub(crate) first: f64,
     /// beta.
     pub(crate) next: f64,
-    /// All its messages: `alpha + (ceil(F^B / M) - 1) beta`.
+    /// All messages of the batch: `alpha + (ceil(F^B / M) - 1) beta`.
     pub(crate) cycle: f64,
 }
 
-/// Second derivatives of the smooth form, in seconds a square byte.
+/// Second derivatives of the smooth form, in seconds per square byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hessian {
     /// Twice by the batch size.
@@ -53,7 +53,7 @@ impl Cost {
         (self.volume / sane(batch_bytes)).ceil()
     }
 
-    /// What one batch takes.
+    /// The time of one batch.
     pub(crate) fn batch(&self, batch_bytes: f64, message_bytes: f64) -> BatchSeconds {
         let (x, y) = (sane(batch_bytes), sane(message_bytes));
         let (first, next) = (self.model.first.seconds(x, y), self.model.next.seconds(x, y));
@@ -66,17 +66,17 @@ impl Cost {
         self.batches(batch_bytes) * self.batch(batch_bytes, message_bytes).cycle
     }
 
-    /// The same without ceilings, for x = `batch_bytes` and y = `message_bytes`:
+    /// The cost without ceilings, for x = `batch_bytes` and y = `message_bytes`:
     /// `(a1 x + b1 y + c1) V/x + (a x + b y + c) (V/x) (x/y - 1)`.
     ///
-    /// A message larger than its batch counts as just as large.
+    /// A message larger than its batch counts as equal to the batch.
     pub fn smooth_seconds(&self, batch_bytes: f64, message_bytes: f64) -> f64 {
         let (x, y) = (sane(batch_bytes), sane(message_bytes));
         let (first, next) = (self.model.first.seconds(x, y), self.model.next.seconds(x, y));
         self.volume / x * (first + next * (x / y - 1.0).max(0.0))
     }
 
-    /// First derivatives of the smooth form by batch and message size, in seconds a byte, for
+    /// First derivatives of the smooth form by batch and message size, in seconds per byte, for
     /// messages no larger than their batch.
     pub fn gradient(&self, batch_bytes: f64, message_bytes: f64) -> [f64; 2] {
         let (x, y, v) = (sane(batch_bytes), sane(message_bytes), self.volume);
@@ -100,7 +100,7 @@ impl Cost {
         }
     }
 
-    /// By how much beta is over alpha, but for the batch size: `(c - c1) + (b - b1) y`.
+    /// Beta minus alpha, without the terms of the batch size: `(c - c1) + (b - b1) y`.
     fn apart(&self, y: f64) -> f64 {
         let (first, next) = (self.model.first, self.model.next);
         (next.constant - first.constant) + (next.per_message_byte - first.per_message_byte) * y
@@ -110,7 +110,7 @@ impl Cost {
         self.smooth_seconds(at.x, at.y)
     }
 
-    /// The plan of one batch after the other near a point: whole rows, whole bytes.
+    /// The plan near a point, rounded to whole rows and bytes, with one batch in flight.
     pub(crate) fn plan_at(&self, query: &Query, at: Point) -> Plan {
         let batch = Batch::fitting(query, at.x);
         let message_bytes = at.y.floor();
@@ -125,7 +125,7 @@ impl Cost {
     }
 }
 
-#[expect(clippy::manual_clamp, reason = "NaN becomes one byte: `f64::max` takes the other one")]
+#[expect(clippy::manual_clamp, reason = "`f64::max` replaces NaN by one byte")]
 fn sane(bytes: f64) -> f64 {
     bytes.max(1.0).min(BYTES_MAX)
 }
@@ -138,20 +138,20 @@ mod tests {
     use crate::thesis;
 
     #[test]
-    fn ceilings_by_hand() -> Result<()> {
+    fn the_cost_with_ceilings_matches_a_worked_example() -> Result<()> {
         // 10 batches of 4 messages, the last ones short.
         let query = Query { volume_bytes: 9_500, row_bytes: 1.0 };
         let model = thesis::TEN_GIGABIT;
         let cost = Cost::new(&model, &query)?;
         let by_hand = 10.0 * model.first.seconds(1000.0, 300.0) + 30.0 * model.next.seconds(1000.0, 300.0);
         assert!((cost.seconds(1000.0, 300.0) / by_hand - 1.0).abs() < 1e-12);
-        // A message larger than its batch is the batch.
+        // A message larger than its batch is a single message.
         assert_eq!(cost.seconds(1000.0, 2000.0), 10.0 * model.first.seconds(1000.0, 2000.0));
         Ok(())
     }
 
     #[test]
-    fn nothing_costs_nothing_and_no_size_is_too_odd() -> Result<()> {
+    fn an_empty_result_costs_nothing_and_any_size_has_a_finite_cost() -> Result<()> {
         let odd = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 1.0, 1e300];
         for volume_bytes in [0, 1, 1 << 60] {
             let cost = Cost::new(&thesis::TEN_GIGABIT, &Query { volume_bytes, row_bytes: 27.0 })?;
@@ -168,9 +168,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Against differences, at points inside.
+        /// Compares with finite differences, at points inside the limits.
         #[test]
-        fn derivatives(x in 2e3..3e7f64, part in 0.01..0.9f64, slow in any::<bool>()) {
+        fn derivatives_match_finite_differences(x in 2e3..3e7f64, part in 0.01..0.9f64, slow in any::<bool>()) {
             let model = if slow { thesis::FIFTY_MEGABIT } else { thesis::TEN_GIGABIT };
             let cost = Cost::new(&model, &thesis::Q3)?;
             let y = x * part;
@@ -180,7 +180,7 @@ mod tests {
             let by_x = |f: &dyn Fn(f64, f64) -> f64| (f(x + dx, y) - f(x - dx, y)) / (2.0 * dx);
             let by_y = |f: &dyn Fn(f64, f64) -> f64| (f(x, y + dy) - f(x, y - dy)) / (2.0 * dy);
             let smooth = |x, y| cost.smooth_seconds(x, y);
-            // Terms cancel where a derivative is near zero: the error is of the cost's own size.
+            // Near a zero of the derivative terms cancel, so the error is relative to the cost.
             let scale = cost.smooth_seconds(x, y);
             prop_assert!((by_x(&smooth) - g1).abs() < 1e-6 * (g1.abs() + scale / x));
             prop_assert!((by_y(&smooth) - g2).abs() < 1e-6 * (g2.abs() + scale / y));

@@ -2,25 +2,25 @@
 //!
 //! The smooth form, divided by V, is
 //! `(a1 + b - a) + (b1 - b) y/x + (c1 - c)/x + a x/y + c/y`. In the logarithms of x and y this
-//! is convex wherever a first message costs no less than another (b1 >= b, c1 >= c): a
-//! sum of exponentials. So the walk is made in logarithms, where there is one valley only, and
-//! where a step in the size of a batch and one in that of a message are of the same kind.
+//! is a sum of exponentials, and convex if a first message costs at least as much as another
+//! (b1 >= b, c1 >= c). So the descent works in logarithms, where there is only one minimum, and where
+//! steps in batch size and message size have the same scale.
 
 use crate::cost::Cost;
 use crate::error::Result;
 use crate::model::{Limits, LinkModel, Point, Query, Region};
 use crate::walk::{Halt, Rules, Walk, walk};
 
-/// A step is halved at most so often.
+/// Maximum number of times that a step is halved.
 const HALVINGS_MAX: usize = 40;
-/// The part of what the slope promises that a step must keep (Armijo's rule).
+/// The fraction of the decrease predicted by the slope that a step must achieve (Armijo's rule).
 const KEPT: f64 = 1e-4;
-/// A step that saves less than this part of the cost is rounding, and none.
+/// A decrease below this fraction of the cost is rounding, and does not count.
 const ROUNDING: f64 = 1e-13;
 
-/// Walks like [`newton`](crate::newton), from the same start, by the same rules and to the same
-/// kind of answer, but no step makes the smooth form larger: where Newton's does not
-/// descend the gradient's is taken, and either is halved until it does.
+/// Like [`newton`](crate::newton), with the same start, rules and kind of result, but no step increases
+/// the smooth form. If Newton's step does not descend, the gradient's step is taken instead. Either is
+/// halved until it descends.
 ///
 /// # Errors
 /// As [`newton`](crate::newton).
@@ -30,14 +30,15 @@ pub fn descent(model: &LinkModel, query: &Query, limits: &Limits, rules: &Rules)
 
 fn step(cost: &Cost, region: &Region, at: Point) -> Result<Point, Halt> {
     let slope = Slope::at(cost, region, at);
-    // A step may have come too far: at both maxima it goes back where that is downhill.
+    // Stop at both maxima only if both sizes are held. An earlier step may have gone too far, so going
+    // back may be downhill.
     if slope.held == [true, true] && region.at_both_maxima(at) {
         return Err(Halt::Limits);
     }
     slope.ways().find_map(|way| search(cost, region, at, &slope, way)).ok_or(Halt::NoGain)
 }
 
-/// The first point on the way, from its end backwards, that is low enough.
+/// Backtracks from the end of the step `way`, and returns the first point that is low enough.
 fn search(cost: &Cost, region: &Region, at: Point, slope: &Slope, way: [f64; 2]) -> Option<Point> {
     let here = cost.smooth_at(at);
     let mut length = 1.0;
@@ -54,14 +55,14 @@ fn search(cost: &Cost, region: &Region, at: Point, slope: &Slope, way: [f64; 2])
     None
 }
 
-/// Derivatives by the logarithms of the sizes. A size that is at its limit and would go
-/// beyond is held: it has no slope.
+/// Derivatives by the logarithms of the sizes. A size that is at its limit and would exceed it is
+/// held: it does not change.
 struct Slope {
     g: [f64; 2],
     held: [bool; 2],
-    /// Twice by the batch, twice by the message, by both.
+    /// Second derivatives: by the batch, by the message, and mixed.
     h: [f64; 3],
-    /// The message would outgrow its batch: they go together, and the batch's derivatives are
+    /// The message would outgrow its batch, so both change together, and the batch's derivatives are
     /// those of both.
     tied: bool,
 }
@@ -84,13 +85,13 @@ impl Slope {
         Self { g, held, h, tied }
     }
 
-    /// What leads down: Newton's step, then the gradient's.
+    /// Candidate steps downhill: Newton's, then the gradient's.
     fn ways(&self) -> impl Iterator<Item = [f64; 2]> {
         let together = |way: [f64; 2]| if self.tied { [way[0]; 2] } else { way };
         self.newton().into_iter().chain([self.downhill()]).map(together)
     }
 
-    /// Newton's step over what is not held, where the form bends the right way.
+    /// Newton's step over the sizes that are not held; `None` if the form is not convex there.
     fn newton(&self) -> Option<[f64; 2]> {
         let ([g1, g2], [h11, h22, h12]) = (self.g, self.h);
         match self.held {
@@ -105,7 +106,7 @@ impl Slope {
         }
     }
 
-    /// Against the gradient, so long that the larger part is a factor of e.
+    /// A step against the gradient, scaled so that its larger component is a factor of e.
     fn downhill(&self) -> [f64; 2] {
         let free = |i: usize| if self.held[i] { 0.0 } else { -self.g[i] };
         let longest = free(0).abs().max(free(1).abs()).max(f64::MIN_POSITIVE);
@@ -123,7 +124,7 @@ mod tests {
     use crate::thesis::{FIFTY_MEGABIT, LIMITS, Q3, QUERIES, TEN_GIGABIT};
     use crate::walk::STEPS_MAX;
 
-    /// A coefficient over many orders of magnitude, or none.
+    /// A coefficient over many orders of magnitude, or zero.
     fn coefficient(exponents: std::ops::Range<f64>) -> impl Strategy<Value = f64> {
         prop_oneof![1 => Just(0.0), 9 => exponents.prop_map(|exponent| 10f64.powf(exponent))]
     }
@@ -150,7 +151,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_never_rises_and_stays_inside(
+        fn descent_never_rises_and_stays_within_the_limits(
             first in plane(), next in plane(), query in query(), limits in limits(),
             gain_seconds in proptest::option::of(0.0..1f64),
         ) {
@@ -169,9 +170,9 @@ mod tests {
             }
         }
 
-        /// With no rule it finds the only valley there is.
+        /// Without rules it finds the only minimum.
         #[test]
-        fn it_finds_the_least(first in plane(), next in plane(), query in query(), limits in limits()) {
+        fn descent_finds_the_minimum(first in plane(), next in plane(), query in query(), limits in limits()) {
             let first = Plane {
                 per_message_byte: first.per_message_byte + next.per_message_byte,
                 constant: first.constant + next.constant,
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_never_worse_than_newton() -> Result<()> {
+    fn descent_is_never_worse_than_newton() -> Result<()> {
         for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
             for (name, query) in QUERIES {
                 let of = |walk: Walk| walk.trace[walk.k].smooth_seconds;
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn it_knows_what_is_held() -> Result<()> {
+    fn descent_respects_a_size_held_at_its_limit() -> Result<()> {
         let rules = Rules::default();
         let theirs = newton(&FIFTY_MEGABIT, &Q3, &LIMITS, &rules)?;
         assert_eq!((theirs.k, theirs.halt), (15, Halt::NoGain));
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn where_newton_stops_it_goes_on() -> Result<()> {
+    fn descent_continues_where_newton_stops() -> Result<()> {
         let wait = LinkModel { first: Plane::new(0.0, 0.0, 1.0), ..LinkModel::default() };
         let walk = descent(&wait, &Q3, &LIMITS, &Rules::default())?;
         assert_eq!(walk.plan.batch_rows, 30_000_000 / 27);

@@ -1,52 +1,52 @@
-//! What can be wrong with measurements, limits and queries.
+//! Errors in measurements, limits and queries.
 
-/// Result of this crate.
+/// A result whose error is [`TunerError`].
 pub type Result<T, E = TunerError> = std::result::Result<T, E>;
 
-/// Inputs that no plan or model can be made of.
+/// Inputs from which no plan or model can be computed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunerError {
-    /// A number that is not finite, or makes no sense.
-    #[error("the {what} is {value:?}, and not between {min:?} and {max:?}")]
+    /// A number is not finite, or out of range.
+    #[error("the {what} is {value:?}, expected {min:?} to {max:?}")]
     OutOfRange {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
-        /// The least that makes sense.
+        /// The minimum.
         min: f64,
-        /// The most that makes sense.
+        /// The maximum.
         max: f64,
     },
-    /// One row alone is larger than a batch may be.
-    #[error("a row takes {row_bytes} bytes, and a batch may have {batch_bytes_max}")]
+    /// A single row is larger than the largest batch.
+    #[error("a row takes {row_bytes} bytes, but a batch may have at most {batch_bytes_max}")]
     RowTooLarge {
-        /// Mean size of a row.
+        /// Mean bytes of a row.
         row_bytes: f64,
-        /// The largest batch allowed, by its own limit or by the memory.
+        /// The largest batch that its limit and the memory allow.
         batch_bytes_max: u64,
     },
-    /// Fewer samples than a plane has coefficients.
-    #[error("{found} samples of {what} messages, and at least {needed} are needed")]
+    /// There are fewer samples than a plane has coefficients.
+    #[error("found {found} samples of {what} messages, but at least {needed} are needed")]
     TooFewSamples {
-        /// Of first or of next messages.
+        /// The kind of messages: `first` or `next`.
         what: &'static str,
-        /// How many there are.
+        /// The number of samples found.
         found: usize,
-        /// How many it takes.
+        /// The number of samples needed.
         needed: usize,
     },
-    /// Batch size and message size change only together: what each costs can't be told apart.
-    #[error("in the samples of {what} messages the sizes of batch and message change only together")]
+    /// Batch size and message size vary only together, so their costs can't be separated.
+    #[error("batch size and message size vary only together in the samples of {what} messages")]
     Collinear {
-        /// Of first or of next messages.
+        /// The kind of messages: `first` or `next`.
         what: &'static str,
     },
     /// No point of a grid is within the limits.
     #[error("none of the {points} points of the grid is within the limits")]
     EmptyGrid {
-        /// How many there are.
+        /// The number of points of the grid.
         points: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Why a plan takes as long as it does, and what another amount of memory would do.
+//! Explains the time that a plan takes, and the effect of more or less memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,50 +8,51 @@ use crate::plan::Budget;
 use crate::stages::Stage;
 use crate::window::{Link, WindowCost};
 
-/// What most of the time of a transfer is spent on.
+/// What limits the speed of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Waiting for the answer to a request, with nothing on the way.
+    /// Waiting for the reply to a request, with nothing in flight.
     RoundTrip,
-    /// What a first message takes beyond another one, besides the round trip.
+    /// The extra time of first messages, besides the round trip.
     FirstMessages,
-    /// Messages, wherever they stand: the link and the work on both sides of it.
+    /// The time of all messages: the link, and the work at both ends.
     Messages,
-    /// A stage that is slower than all of that: [`Explanation::slowest`].
+    /// A stage that is slower than all other parts together: [`Explanation::slowest`].
     Stage,
 }
 
-/// What a plan's time is made of, and its neighbours.
+/// The parts of a plan's time, and the plans with half and twice the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The largest part.
     pub bound: Bound,
-    /// Nothing moves: for the first batch, and wherever the window does not cover a round trip.
+    /// Time with nothing in flight: before the first batch, and whenever the window does not cover a
+    /// round trip.
     pub waiting_seconds: f64,
-    /// What first messages take beyond others, and beyond the wait.
+    /// Extra time of first messages, not counting the wait.
     pub first_messages_seconds: f64,
-    /// What messages take.
+    /// Time of all messages.
     pub messages_seconds: f64,
-    /// The slowest stage that is known of.
+    /// The slowest stage with a known rate.
     pub slowest: Option<Slowest>,
-    /// The fastest with half the batch or half the window; `None` where both are at their least.
+    /// The faster of two plans: half the batch, or half the window. `None` if both are at their minimum.
     pub half_memory: Option<Plan>,
-    /// The fastest with twice the batch or twice the window; `None` where no limit allows either, or
-    /// the result is no larger.
+    /// The faster of two plans: twice the batch, or twice the window. `None` if the limits allow neither,
+    /// or the result is not larger.
     pub double_memory: Option<Plan>,
 }
 
-/// A stage that all others wait for.
+/// The slowest stage, which all others wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slowest {
-    /// Which one.
+    /// The stage.
     pub stage: Stage,
-    /// What it takes alone.
+    /// The time that this stage alone takes.
     pub seconds: f64,
 }
 
-/// Explains a plan, whoever made it.
+/// Explains a plan. It need not come from [`plan`](crate::plan()).
 ///
 /// # Errors
 /// As [`plan`](crate::plan()).
@@ -71,7 +72,7 @@ pub fn explain(
         (Bound::FirstMessages, parts.starting),
         (Bound::Messages, parts.messages),
     ];
-    // Of equals the first.
+    // Prefer the first of equal parts.
     let mut bound =
         shares.iter().rev().max_by(|one, other| one.1.total_cmp(&other.1)).map_or(Bound::Messages, |b| b.0);
     let all = parts.waiting + parts.starting + parts.messages;
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_of_the_time_is_spent_on() -> Result<()> {
+    fn the_bound_is_the_largest_part_of_the_time() -> Result<()> {
         let bound = |link: &Link, window| {
             explain(link, &QUERY, &ROOMY, &RICH, &sized(link, 1250, window)?).map(|why| why.bound)
         };
@@ -173,9 +174,9 @@ mod tests {
         assert_eq!((half.memory_bytes * 2, double.memory_bytes), (plan.memory_bytes, plan.memory_bytes * 2));
         assert!(half.predicted_seconds > 1.9 * plan.predicted_seconds, "{half:?}");
         assert!(double.predicted_seconds < 0.8 * plan.predicted_seconds, "{double:?}");
-        // A row, alone: there is no half.
+        // A single row in flight has no half.
         assert_eq!(explain(&LONG, &QUERY, &ROOMY, &RICH, &sized(&LONG, 1, 1)?)?.half_memory, None);
-        // The whole result, and what the budget allows: there is no twice.
+        // At the memory limit, and with the whole result in flight, there is no plan with twice the memory.
         let budget = Budget { memory_bytes_max: plan.memory_bytes, ..RICH };
         assert_eq!(explain(&LONG, &QUERY, &ROOMY, &budget, &plan)?.double_memory, None);
         let whole = Query { volume_bytes: 125_000, ..QUERY };
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_ours_has_no_better_half() -> Result<()> {
+    fn half_the_memory_is_slower_than_the_chosen_plan() -> Result<()> {
         for model in [TEN_GIGABIT, LinkModel { first: Plane::new(0.0, 8e-9, 0.05), ..TEN_GIGABIT }] {
             let link = Link { model, rtt_seconds: model.first.constant, ..Link::default() };
             for (name, query) in QUERIES {

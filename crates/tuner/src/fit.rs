@@ -1,17 +1,17 @@
-//! A plane through measured points by weighted least squares, none of its coefficients negative.
+//! Fits a plane to measured points by weighted least squares, with non-negative coefficients.
 //!
-//! Sizes reach 3e7 and coefficients 1e-14, so columns are centred and scaled before
-//! anything is solved: what is left is a system of two equations of the columns' correlation.
+//! Sizes reach 3e7 and coefficients 1e-14, so columns are centred and scaled first. What remains is a
+//! system of two equations in the columns' correlation.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TunerError};
 use crate::model::Plane;
 
-/// A plane has so many coefficients.
+/// The number of coefficients of a plane.
 const SAMPLES_MIN: usize = 3;
-/// Columns can't be told apart whose squared correlation is as close as this to 1: what is left of
-/// one beside the other would be its rounding.
+/// Columns whose squared correlation is this close to 1 count as collinear: the difference between them
+/// would be only rounding.
 const APART_MIN: f64 = 1e-10;
 
 /// A mean time, measured at a batch size and a message size.
@@ -20,7 +20,7 @@ pub(crate) struct Measured {
     pub(crate) batch_bytes: f64,
     pub(crate) message_bytes: f64,
     pub(crate) seconds: f64,
-    /// What the square of its error counts.
+    /// The weight of its squared error.
     pub(crate) weight: f64,
 }
 
@@ -40,36 +40,36 @@ pub enum Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// All samples have the same size, so that nothing is known of its effect: the constant holds it.
+    /// All samples have the same size, so its effect is unknown and is part of the constant.
     Unvaried,
-    /// The best fit would have been negative, and so would costs have been.
+    /// The best fit would have been negative, and costs with it.
     Negative,
 }
 
-/// A fitted plane, and how far it can be relied on.
+/// A fitted plane, and the quality of the fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// The plane. No coefficient is negative.
     pub plane: Plane,
-    /// Coefficients that were set to zero.
+    /// Coefficients that were set to zero, and why.
     pub dropped: Vec<(Term, Why)>,
-    /// Standard errors of the coefficients, those that were dropped at zero; `None` where there are
-    /// no more samples than coefficients.
+    /// Standard errors of the coefficients, zero for those that were dropped; `None` if there are no
+    /// more samples than coefficients.
     pub standard_errors: Option<Plane>,
-    /// The part of the samples' weighted variance that the plane explains, up to 1. Below zero where a
-    /// plane without a constant does worse than their mean.
+    /// The fraction of the samples' weighted variance that the plane explains, at most 1. Negative if a
+    /// plane without a constant fits worse than the mean.
     pub r_squared: f64,
-    /// Standard deviation of what is left, of a sample of weight 1; `None` as for `standard_errors`.
+    /// Standard deviation of the residual of a sample of weight 1; `None` as for `standard_errors`.
     #[serde(default)]
     pub residual: Option<f64>,
     /// Samples used.
     pub samples: usize,
-    /// Samples beyond the coefficients that were fitted.
+    /// Number of samples minus number of fitted coefficients.
     pub degrees_of_freedom: usize,
 }
 
 impl Fit {
-    /// Of messages that there were none of.
+    /// The fit if there are no samples at all.
     pub(crate) fn of_nothing() -> Self {
         Self {
             plane: Plane::default(),
@@ -83,10 +83,10 @@ impl Fit {
     }
 }
 
-/// Fits a plane. `what` says of which messages, in errors. Weights are positive and finite.
+/// Fits a plane. `what` names the kind of messages in errors. Weights must be positive and finite.
 ///
-/// Of all planes with non-negative coefficients it is the nearest: with three of them, every
-/// choice of which to set to zero is tried.
+/// The result is the nearest of all planes with non-negative coefficients: every choice of
+/// coefficients to set to zero is tried.
 pub(crate) fn fit(what: &'static str, points: &[Measured]) -> Result<Fit> {
     if points.len() < SAMPLES_MIN {
         return Err(TunerError::TooFewSamples { what, found: points.len(), needed: SAMPLES_MIN });
@@ -104,12 +104,12 @@ pub(crate) fn fit(what: &'static str, points: &[Measured]) -> Result<Fit> {
     Ok(best.report(sizes, points))
 }
 
-/// Of all points.
+/// The total weight of the points.
 fn weight(points: &[Measured]) -> f64 {
     points.iter().map(|p| p.weight).sum()
 }
 
-/// Weighted.
+/// The weighted mean.
 fn mean(points: &[Measured], of: fn(&Measured) -> f64) -> f64 {
     points.iter().map(|p| p.weight * of(p)).sum::<f64>() / weight(points)
 }
@@ -121,22 +121,22 @@ struct Chosen {
     constant: bool,
 }
 
-/// Their values, and the inverse of the system that they were found by.
+/// The values of the coefficients, and the inverse of the system of equations.
 #[derive(Debug, Clone, Copy)]
 struct Solved {
     chosen: Chosen,
     slopes: [f64; 2],
     constant: f64,
-    /// Of slopes, in bytes^-2: variances and covariance but for the residual's own.
+    /// Variances and covariance of the slopes, in bytes^-2, divided by the residual's variance.
     inverse: [[f64; 2]; 2],
-    /// What columns were centred on; zero without a constant.
+    /// The means that columns were centred on; zero without a constant.
     means: [f64; 2],
-    /// Of residuals, weighted.
+    /// Weighted sum of the squared residuals.
     squares: f64,
 }
 
 impl Chosen {
-    /// All choices of fewer coefficients.
+    /// All choices with fewer coefficients.
     fn parts(self) -> impl Iterator<Item = Self> {
         (0..7u8).map(move |bits| Self {
             slopes: [self.slopes[0] && bits & 1 > 0, self.slopes[1] && bits & 2 > 0],
@@ -144,13 +144,13 @@ impl Chosen {
         })
     }
 
-    /// Least squares; `None` when the columns are collinear.
+    /// Solves by least squares; `None` if the columns are collinear.
     fn solve(self, points: &[Measured]) -> Option<Solved> {
         let mean = |of: fn(&Measured) -> f64| if self.constant { mean(points, of) } else { 0.0 };
         let means = [mean(|p| p.batch_bytes), mean(|p| p.message_bytes)];
         let mean_seconds = mean(|p| p.seconds);
         let column = |p: &Measured| [p.batch_bytes - means[0], p.message_bytes - means[1]];
-        // Lengths of the columns, their correlation, and that of each with the times.
+        // The lengths of the columns, their correlation, and the correlation of each with the times.
         let sum = |of: &dyn Fn(&Measured) -> f64| points.iter().map(|p| p.weight * of(p)).sum::<f64>();
         let length = [0, 1].map(|i| sum(&|p| column(p)[i].powi(2)).sqrt());
         let with_time = [0, 1].map(|i| sum(&|p| column(p)[i] / length[i] * (p.seconds - mean_seconds)));
@@ -184,7 +184,7 @@ impl Chosen {
 }
 
 impl Solved {
-    /// Where every other choice is negative.
+    /// All coefficients zero, for when every other choice has a negative one.
     fn nothing(points: &[Measured]) -> Self {
         Self {
             chosen: Chosen { slopes: [false; 2], constant: false },
@@ -223,7 +223,7 @@ impl Solved {
             standard_errors: variance.map(|v| {
                 Plane::new(error(v, self.inverse[0][0]), error(v, self.inverse[1][1]), error(v, of_constant))
             }),
-            // Times that don't vary at all leave nothing to explain.
+            // If the times don't vary at all, there is no variance to explain.
             r_squared: if spread > 0.0 { 1.0 - self.squares / spread } else { 1.0 },
             residual: variance.map(f64::sqrt),
             samples: n,
@@ -242,7 +242,7 @@ mod tests {
         Measured { batch_bytes, message_bytes, seconds, weight: 1.0 }
     }
 
-    /// A grid of sizes, timed by a function.
+    /// A grid of sizes with times computed by a function.
     fn timed(seconds: impl Fn(f64, f64) -> f64) -> Vec<Measured> {
         let sizes = [2970.0, 29_700.0, 297_000.0, 2_970_000.0, 29_700_000.0];
         let messages = [1536.0, 8192.0, 16_384.0, 32_767.0];
@@ -251,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn against_a_worked_example() -> Result<()> {
-        // By hand: the columns are orthogonal around their means, so each slope stands alone.
+    fn a_fit_matches_a_worked_example() -> Result<()> {
+        // By hand: the columns are orthogonal around their means, so each slope is independent.
         let points = [(1.0, 1.0, 4.0), (1.0, 3.0, 8.0), (3.0, 1.0, 6.0), (3.0, 3.0, 11.0)];
         let fit = fit("first", &points.map(|(x, y, t)| point(x, y, t)))?;
         let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-12, "{one} {other}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_counts_as_so_many_points() -> Result<()> {
+    fn a_weight_counts_like_repeated_points() -> Result<()> {
         let points =
             [(1.0, 1.0, 9.0), (1.0, 3.0, 13.0), (3.0, 1.0, 11.0), (3.0, 3.0, 16.0), (5.0, 2.0, 19.0)];
         let points = points.map(|(x, y, t)| point(x, y, t));
@@ -284,7 +284,8 @@ mod tests {
         near(one.plane.per_message_byte, other.plane.per_message_byte);
         near(one.plane.constant, other.plane.constant);
         near(one.r_squared, other.r_squared);
-        // Five measurements stay five: only what a single one is off by is the same.
+        // The five weighted measurements remain five, so the degrees of freedom differ. The sum of
+        // squares does not.
         assert_eq!((one.degrees_of_freedom, other.degrees_of_freedom), (2, 10));
         let off = |fit: &Fit| fit.residual.unwrap_or(0.0).powi(2) * fit.degrees_of_freedom as f64;
         near(off(&one), off(&other));
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_does_not_vary_is_left_out() -> Result<()> {
+    fn a_size_that_does_not_vary_is_dropped() -> Result<()> {
         let one_message: Vec<_> =
             timed(|x, _| 1e-9 * x + 1e-3).into_iter().filter(|p| p.message_bytes == 8192.0).collect();
         let fitted = fit("first", &one_message)?;
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_negative_is_left_out() -> Result<()> {
+    fn a_negative_coefficient_is_dropped() -> Result<()> {
         let down_by_message = fit("next", &timed(|x, y| 1e-9 * x - 1e-8 * y + 1e-2))?;
         assert_eq!(down_by_message.dropped, [(Term::Message, Why::Negative)]);
         assert!(down_by_message.plane.per_batch_byte > 0.0);
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_fitted() {
+    fn too_few_or_collinear_samples_are_an_error() {
         let two = [point(1.0, 1.0, 1.0), point(2.0, 5.0, 1.0)];
         let found = fit("next", &two);
         assert_eq!(found, Err(TunerError::TooFewSamples { what: "next", found: 2, needed: 3 }));
@@ -338,7 +339,7 @@ mod tests {
 
         /// No plane of non-negative coefficients is nearer.
         #[test]
-        fn it_is_the_nearest(
+        fn the_fit_is_the_nearest_plane(
             a in -1e-9..1e-9f64, b in -1e-7..1e-7f64, c in -1e-3..1e-3f64,
             noise in proptest::collection::vec(0.0..1e-3f64, 20),
             other in (0.0..1e-9f64, 0.0..1e-7f64, 0.0..1e-3f64), part in 0.0..1f64,

@@ -1,59 +1,60 @@
-//! Sizes that follow a transfer on its way: how large messages are, and how many batches are in flight.
+//! Controls the message size and the number of batches in flight during a transfer.
 //!
-//! With several batches in flight a batch need not be more than one message: what a first message takes
-//! longer than another is hidden (`docs/cost-model.md`). So there are two sizes, and both follow from the
-//! *pace* P, the bytes of rows a second that come in at the end of all stages, and the round trip:
+//! With several batches in flight a batch need not be larger than one message, because the window hides
+//! the extra time of first messages (`docs/cost-model.md`). So there are two sizes. Both follow from the
+//! round trip and the *pace* P, the bytes of rows per second that arrive after all stages:
 //!
-//! - M, the message, is as large as is allowed, for larger ones compress better, but takes no longer
-//!   than half a second: a change of the link is followed from one message to the next;
-//! - W, the window, covers what the link holds, P times the round trip, a quarter more for what is not
-//!   even, and the few batches that the ends are busy with. More would only wait on the way, encoded
-//!   for a link that was.
+//! - M, the message, is as large as allowed, because larger messages compress better. But it takes at
+//!   most half a second, so that the sizes follow a change of the link from one message to the next.
+//! - W, the window, covers the bandwidth-delay product, P times the round trip, plus a quarter for
+//!   variation, plus the few batches that the ends work on. More batches would only queue on the way,
+//!   encoded for an earlier state of the link.
 //!
-//! A window that is too small makes the pace it is judged by. By Little's law W M / P is what a batch is on its
-//! way from credit to credit; where that is little more than the round trip, nothing waited anywhere,
-//! and the link may be faster than it was seen to be: the pace is taken as twice itself, until it is not the
-//! window that bounds it.
+//! If the window is too small, the window itself limits the pace. By Little's law a batch takes W M / P
+//! from credit to credit. If that is little more than the round trip, nothing queued anywhere, and the
+//! link may be faster than measured. The pace is then doubled, until the window no longer limits it.
 
 use std::collections::VecDeque;
 
 use crate::error::{Result, within};
 
-/// A message takes no longer, where it may be smaller.
+/// Maximum time of a message, unless it has the minimum size.
 const MESSAGE_SECONDS_MAX: f64 = 0.5;
-/// An epoch has so many batches at least,
+/// Minimum batches of an epoch.
 const EPOCH_BATCHES_MIN: u64 = 4;
-/// and takes so many round trips: a window that bounds comes in one burst each.
+/// Minimum round trips of an epoch. If the window limits the pace, rows arrive in one burst per round trip.
 const EPOCH_ROUND_TRIPS: f64 = 1.0;
-/// and no less time: what had gathered in a buffer comes faster than any link.
+/// Minimum time of an epoch. Batches that were already in a buffer arrive faster than over any link.
 const EPOCH_SECONDS_MIN: f64 = 0.005;
-/// The pace is the best of so many epochs: a sender that was held up for a moment recovers.
+/// The pace is the best of this many epochs, so that a brief delay at the sender does not count.
 const EPOCHS: usize = 4;
-/// The window covers so many times what the link holds.
+/// The window covers this multiple of the bandwidth-delay product.
 const COVER: f64 = 1.25;
-/// One that covers less, besides half of the batches that the ends are busy with, is what is waited for.
+/// A window limits the pace if it covers less than this multiple of the bandwidth-delay product, plus
+/// half of the batches that the ends work on.
 const BOUND: f64 = 1.1;
-/// The link may then be so much faster.
+/// How much faster the link may be if the window limits the pace.
 const UNSEEN: f64 = 2.0;
-/// Less than this of the present window is worth a change, once there are as many epochs,
+/// Sizes are reduced if they should be at most this fraction of the present memory, after [`EPOCHS`]
+/// epochs.
 const LESS: f64 = 0.6;
-/// more than this at once.
+/// Sizes are increased at once if they should exceed this multiple of the present memory.
 const MORE: f64 = 1.25;
-/// A message is changed when the pace asks for one so many times smaller or larger.
+/// M is changed only if it should be smaller or larger by more than this factor.
 const OTHER_MESSAGE: f64 = 2.5;
 
-/// Within what the sizes may be.
+/// Bounds for the sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Smallest message.
     pub message_bytes_min: u64,
     /// Largest message.
     pub message_bytes_max: u64,
-    /// Batches that the ends are busy with: in the making, on the wire, being read. The least window.
+    /// Batches that the ends work on: being encoded, on the wire, being decoded. The minimum window.
     pub busy_batches: u64,
-    /// Most batches in flight.
+    /// Maximum batches in flight.
     pub window_batches_max: u64,
-    /// Most bytes of rows in flight.
+    /// Maximum bytes of rows in flight.
     pub memory_bytes_max: u64,
 }
 
@@ -67,7 +68,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Most bytes of rows in flight.
+    /// Maximum bytes of rows in flight.
     pub fn memory_bytes(&self) -> u64 {
         self.message_bytes.saturating_mul(self.window_batches)
     }
@@ -75,7 +76,7 @@ impl Sizes {
 
 impl Bounds {
     /// # Errors
-    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) when a bound is zero, or the smallest
+    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) if a bound is zero, or the smallest
     /// message is larger than the largest.
     pub fn check(&self) -> Result<()> {
         within("largest message in bytes", self.message_bytes_max as f64, 1.0, f64::MAX)?;
@@ -86,18 +87,18 @@ impl Bounds {
         within("memory in bytes", self.memory_bytes_max as f64, 1.0, f64::MAX)
     }
 
-    /// The sizes for a pace in bytes of rows a second, and a round trip. A pace or round trip that makes no
-    /// sense counts as none.
+    /// The sizes for a pace in bytes of rows per second, and a round trip. A pace or round trip that is
+    /// negative or not finite counts as zero.
     pub fn sizes(&self, bytes_per_second: f64, rtt_seconds: f64) -> Sizes {
         let pace = if bytes_per_second.is_finite() { bytes_per_second.max(0.0) } else { 0.0 };
         self.window(self.message(pace), pace, rtt_seconds)
     }
 
-    /// The largest power of two that takes no longer than it may.
+    /// The largest power of two whose time is within the limit.
     fn message(&self, pace: f64) -> u64 {
         let wanted = (pace * MESSAGE_SECONDS_MAX).max(1.0);
         let power = if wanted < (1u64 << 62) as f64 { 1u64 << (wanted as u64).ilog2() } else { u64::MAX };
-        // Batches that the ends are busy with must fit into the memory, if anything can.
+        // The batches that the ends work on must fit into the memory, if possible.
         let fitting = (self.memory_bytes_max / self.busy_batches.max(1)).max(self.message_bytes_min);
         power.clamp(self.message_bytes_min, self.message_bytes_max.max(self.message_bytes_min)).min(fitting)
     }
@@ -116,22 +117,23 @@ impl Epoch {
     }
 }
 
-/// Follows a transfer. It is told of each batch that came, and says when its sizes should change.
+/// Controls the sizes of a transfer. Call [`Flight::arrived`] for each batch; it returns new sizes when
+/// they should change.
 #[derive(Debug, Clone)]
 pub struct Flight {
     bounds: Bounds,
     rtt_seconds: f64,
     sizes: Sizes,
     epoch: Option<Epoch>,
-    /// When the last batch was taken, in seconds.
+    /// When the last batch was consumed, in seconds.
     last: f64,
-    /// Batches that may have been there before they were asked for.
+    /// Batches that may have been buffered before the consumer asked for them.
     gathered: u64,
-    /// The paces of the last epochs, in bytes a second, the latest last.
+    /// The paces of the last epochs in bytes per second, oldest first.
     paces: VecDeque<f64>,
 }
 
-/// What came in since some moment.
+/// What has arrived since the epoch began.
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     began: f64,
@@ -140,12 +142,11 @@ struct Epoch {
 }
 
 impl Flight {
-    /// Of a transfer that begins with these sizes.
+    /// A controller for a transfer that begins with these sizes.
     ///
     /// # Errors
-    /// As [`Bounds::check`], and
-    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for a round trip that is negative, not finite,
-    /// or over a million seconds.
+    /// As [`Bounds::check`], and [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for a round
+    /// trip that is negative, not finite, or over a million seconds.
     pub fn new(bounds: Bounds, rtt_seconds: f64, sizes: Sizes) -> Result<Self> {
         bounds.check()?;
         within("round trip in seconds", rtt_seconds, 0.0, 1e6)?;
@@ -160,17 +161,18 @@ impl Flight {
         })
     }
 
-    /// The sizes it thinks there are.
+    /// The present sizes, as far as the controller knows.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// A batch of so many bytes of rows was taken at a time in seconds since any moment, after so long a wait for
-    /// it. Answers the sizes that there should be from now on, if others than there are: whoever can't have
-    /// them need not say so, as they are asked for again.
+    /// Records that a batch with `bytes` of rows was consumed at `at_seconds`, measured from any fixed
+    /// moment, after a wait of `waited_seconds`. Returns new sizes if they should change. A caller that
+    /// can't apply them may ignore them; they are returned again later.
     pub fn arrived(&mut self, at_seconds: f64, bytes: u64, waited_seconds: f64) -> Option<Sizes> {
         let enough = (self.rtt_seconds * EPOCH_ROUND_TRIPS).max(EPOCH_SECONDS_MIN);
-        // While the application was busy a window has gathered: how fast it takes that is not the link's pace.
+        // While the application was busy, up to a window of batches was buffered. The speed at which it
+        // consumes these is not the link's pace.
         let busy = at_seconds - self.last - waited_seconds;
         self.last = at_seconds;
         if busy >= enough {
@@ -182,7 +184,8 @@ impl Flight {
         }
         let epoch = match &mut self.epoch {
             Some(epoch) if at_seconds >= epoch.began => epoch,
-            // The first batch only begins the count. So does one that comes before the last.
+            // The first batch only starts the epoch. So does a batch with an earlier time than the
+            // epoch's start.
             epoch => {
                 *epoch = at_seconds.is_finite().then_some(Epoch::at(at_seconds));
                 return None;
@@ -199,7 +202,7 @@ impl Flight {
         self.judge(pace)
     }
 
-    /// The wish was granted, or some of it: these are the sizes from now on.
+    /// Sets the sizes that were granted, which may differ from those requested.
     pub fn follow(&mut self, sizes: Sizes) {
         self.sizes = sizes;
         self.epoch = None;
@@ -231,7 +234,8 @@ impl Flight {
         (worth && wanted != self.sizes).then_some(wanted)
     }
 
-    /// With all that flies under the present sizes, the new ones must keep within the memory.
+    /// Limits the new sizes so that they fit into the memory together with what is in flight under the
+    /// present ones.
     fn beside_what_flies(&self, wanted: Sizes) -> Sizes {
         let free = self.bounds.memory_bytes_max.saturating_sub(self.sizes.memory_bytes());
         let more = free / wanted.message_bytes.max(1);

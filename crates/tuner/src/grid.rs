@@ -1,4 +1,4 @@
-//! Every pair of a grid tried: what the optimisers are compared with.
+//! Exhaustive search over a grid of sizes: a baseline for the optimisers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::cost::Cost;
 use crate::error::{Result, TunerError};
 use crate::model::{Batch, Limits, LinkModel, Plan, Point, Query};
 
-/// Batch sizes and message sizes, each with each.
+/// All pairs of these batch sizes and message sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// F.
@@ -16,8 +16,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Messages of the smallest size and its doubles, batches of 1, 2, 3, 5, 7, 10, 20, ... rows, and
-    /// the largest of both: within the limits, whatever they are.
+    /// A grid within the limits: the smallest message size and its doublings, batches of 1, 2, 3, 5, 7,
+    /// 10, 20, ... rows, and the largest of both.
     ///
     /// # Errors
     /// As [`newton`](crate::newton).
@@ -34,16 +34,16 @@ impl Grid {
         })
     }
 
-    /// How many pairs there are.
+    /// The number of pairs.
     pub fn points(&self) -> usize {
         self.batch_rows.len() * self.message_bytes.len()
     }
 
-    /// The pair of the least cost, with ceilings; the smaller batch where two cost the same. Pairs
-    /// outside the limits don't count; a batch is no larger than the result.
+    /// The pair with the least cost, with ceilings; the smaller batch if two cost the same. Pairs
+    /// outside the limits are ignored. A batch is no larger than the result.
     ///
     /// # Errors
-    /// [`TunerError::EmptyGrid`] when no pair is within the limits, and as
+    /// [`TunerError::EmptyGrid`] if no pair is within the limits, and as
     /// [`newton`](crate::newton).
     pub fn best(&self, model: &LinkModel, query: &Query, limits: &Limits) -> Result<Plan> {
         limits.region(query)?;
@@ -73,7 +73,7 @@ mod tests {
     use crate::thesis::{self, LIMITS, Q3, TEN_GIGABIT};
 
     #[test]
-    fn the_grid_of_629() {
+    fn the_thesis_grid_has_629_pairs() {
         let grid = thesis::grid();
         assert_eq!((grid.points(), grid.batch_rows.len()), (629, 37));
         assert_eq!((grid.batch_rows[0], grid.batch_rows[36]), (110, 1_100_000));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_over_any_limits() -> Result<()> {
+    fn a_grid_fits_any_limits() -> Result<()> {
         let narrow = Limits { message_bytes_min: 100, message_bytes_max: 450, batch_bytes_max: 300 };
         let grid = Grid::over(&Q3, &narrow)?;
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_it() -> Result<()> {
+    fn best_finds_the_cheapest_pair() -> Result<()> {
         let best = thesis::grid().best(&TEN_GIGABIT, &Q3, &LIMITS)?;
         let cost = Cost::new(&TEN_GIGABIT, &Q3)?;
         for (rows, bytes) in [(110, 1536), (1_100_000, 32_767), (880_000, 30_720), (550_000, 32_767)] {
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_the_limits_does_not_count() -> Result<()> {
+    fn pairs_outside_the_limits_are_ignored() -> Result<()> {
         let narrow = Limits { message_bytes_min: 4096, message_bytes_max: 5000, batch_bytes_max: 30_000 };
         let best = thesis::grid().best(&TEN_GIGABIT, &Q3, &narrow)?;
         assert_eq!((best.message_bytes, best.batch_rows), (4096, 1100));
         let none = Limits { message_bytes_min: 100, message_bytes_max: 200, ..LIMITS };
         let found = thesis::grid().best(&TEN_GIGABIT, &Q3, &none);
         assert_eq!(found, Err(TunerError::EmptyGrid { points: 629 }));
-        // A result of ten rows makes one batch.
+        // A result of ten rows is a single batch.
         let ten = Query { volume_bytes: 270, row_bytes: 27.0 };
         assert_eq!(thesis::grid().best(&TEN_GIGABIT, &ten, &LIMITS)?.batch_rows, 10);
         Ok(())

@@ -1,35 +1,35 @@
-//! The cost of a transfer as a model: calibrated from measurements, minimised into a plan.
+//! A cost model of transfers: calibrated from measurements, and minimised to find a plan.
 //!
-//! A result of V bytes travels as batches of F rows (F^B bytes), a batch as messages of at most M
-//! bytes. The first message of a batch takes alpha seconds, every other beta; both are planes
-//! over F^B and M that belong to the link alone. This is the model MIND of A. Belghoul, "Optimizing
+//! A result of V bytes is sent as batches of F rows (F^B bytes), and a batch as messages of at most M
+//! bytes. The first message of a batch takes alpha seconds, every other one beta. Both are planes
+//! over F^B and M that depend only on the link. This is the model MIND of A. Belghoul, "Optimizing
 //! Communication Cost in Distributed Query Processing", PhD thesis, Université Clermont Auvergne,
-//! 2017, and beyond it a window of W batches in flight. `docs/cost-model.md` derives all of it.
+//! 2017, extended by a window of W batches in flight. `docs/cost-model.md` derives all of it.
 //!
-//! - [`calibrate()`]: [`Sample`]s to a [`LinkModel`], with what it is worth.
+//! - [`calibrate()`]: fits a [`LinkModel`] to [`Sample`]s, and says how good the fit is.
 //! - [`Cost`] and [`WindowCost`]: what a [`Query`] costs at given sizes.
-//! - [`newton()`]: the thesis' optimiser, with its halting [`Rules`]; [`descent()`]: one that never
-//!   goes uphill; [`Grid`] and [`Strategy`]: what they are compared with.
-//! - [`plan()`]: batch, message and window together, in the least memory that is nearly as
-//!   fast as any: a [`Plan`]. [`explain()`]: what a plan's time is spent on, and what half or twice
-//!   its memory would do.
+//! - [`newton()`]: the thesis' optimiser, with its halting [`Rules`]. [`descent()`]: an optimiser that
+//!   never goes uphill. [`Grid`] and [`Strategy`]: baselines to compare them with.
+//! - [`plan()`]: chooses batch, message and window together, with the least memory that is nearly as
+//!   fast as any, and returns a [`Plan`]. [`explain()`]: what a plan's time is spent on, and the effect of
+//!   half or twice its memory.
 //! - [`thesis`]: the links, queries and limits of the thesis.
+//! - [`Flight`] and [`Streams`]: controllers that adapt the sizes and the number of connections during a
+//!   transfer.
 //!
-//! - [`Flight`] and [`Streams`]: sizes, and the number of connections, that follow a transfer on its way.
-//!
-//! No I/O, no clock, no threads, no randomness: times are `f64` seconds that others measured. It does
-//! not choose codecs, and a model does not follow a link that changes: whoever has newer samples
-//! calibrates again. Nothing it is given makes a NaN: it is refused as a [`TunerError`].
+//! The crate has no I/O, clock, threads or randomness: callers measure times and pass them as `f64`
+//! seconds. It does not choose codecs. A model does not follow a link that changes: calibrate again with
+//! newer samples. Invalid inputs are rejected with a [`TunerError`], so no result is NaN.
 //!
 //! ```
 //! use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rules, newton, plan, thesis};
 //!
-//! // The thesis' plan: larger by steps, as long as each saves a second.
+//! // The thesis' plan: sizes grow step by step, as long as each step saves a second.
 //! let rules = Rules { gain_seconds: Some(1.0), ..Rules::default() };
 //! let walk = newton(&thesis::TEN_GIGABIT, &thesis::Q3, &thesis::LIMITS, &rules)?;
 //! assert_eq!((walk.k, walk.plan.message_bytes), (17, 22_377));
 //!
-//! // Several batches in flight, over 1 Gbit/s with 10 ms: bandwidth x delay are 1.25 MB.
+//! // Several batches in flight over 1 Gbit/s with 10 ms: the bandwidth-delay product is 1.25 MB.
 //! let first = Plane::new(0.0, 8e-9, 10e-3);
 //! let next = Plane::new(0.0, 8e-9, 10e-6);
 //! let link = Link { model: LinkModel { first, next }, rtt_seconds: 10e-3, ..Link::default() };

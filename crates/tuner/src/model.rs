@@ -1,25 +1,25 @@
-//! What the cost of a transfer depends on: the link's two planes, the query, the limits.
+//! The inputs of the cost model: the link's two planes, the query, the limits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TunerError, within};
 
-/// Larger sizes are refused, so that no formula can overflow.
+/// Larger sizes are rejected, so that no formula can overflow.
 pub(crate) const BYTES_MAX: f64 = (1u64 << 60) as f64;
-/// Columns that are all but constant compress to less than a byte a row.
+/// Nearly constant columns compress to less than a byte per row.
 const ROW_BYTES_MIN: f64 = 1e-6;
-/// Seconds, or seconds a byte: larger coefficients are refused for the same reason.
+/// In seconds, or seconds per byte. Larger coefficients are rejected for the same reason.
 const COEFFICIENT_MAX: f64 = 1e6;
 
 /// The time of one message as a plane over batch size and message size:
 /// `per_batch_byte * F^B + per_message_byte * M + constant`, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Plane {
-    /// Seconds for every byte of the batch (F^B). The thesis' a.
+    /// Seconds per byte of the batch (F^B). The thesis' a.
     pub per_batch_byte: f64,
-    /// Seconds for every byte of the message (M). The thesis' b.
+    /// Seconds per byte of the message (M). The thesis' b.
     pub per_message_byte: f64,
-    /// Seconds whatever the sizes. The thesis' c.
+    /// Seconds independent of the sizes. The thesis' c.
     pub constant: f64,
 }
 
@@ -29,7 +29,7 @@ impl Plane {
         Self { per_batch_byte, per_message_byte, constant }
     }
 
-    /// Seconds of a message of `message_bytes` in a batch of `batch_bytes`.
+    /// Seconds for a message of `message_bytes` in a batch of `batch_bytes`.
     pub fn seconds(&self, batch_bytes: f64, message_bytes: f64) -> f64 {
         self.per_batch_byte * batch_bytes + self.per_message_byte * message_bytes + self.constant
     }
@@ -41,18 +41,18 @@ impl Plane {
     }
 }
 
-/// What a link costs, whatever the query: measured by [`crate::calibrate`].
+/// The cost of a link, independent of the query. Measured by [`crate::calibrate`].
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct LinkModel {
-    /// alpha: the first message of a batch, the wait for it included.
+    /// alpha: the first message of a batch, including the wait for it.
     pub first: Plane,
-    /// beta: every other message; they follow each other without waiting.
+    /// beta: every other message; these follow without waiting.
     pub next: Plane,
 }
 
 impl LinkModel {
     /// # Errors
-    /// [`TunerError::OutOfRange`] when a coefficient is negative, not finite, or over a million
+    /// [`TunerError::OutOfRange`] if a coefficient is negative, not finite, or over a million
     /// seconds.
     pub fn check(&self) -> Result<()> {
         self.first.check()?;
@@ -60,7 +60,7 @@ impl LinkModel {
     }
 }
 
-/// What is to be carried.
+/// The result to be transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Query {
     /// V: bytes of the result.
@@ -71,8 +71,8 @@ pub struct Query {
 
 impl Query {
     /// # Errors
-    /// [`TunerError::OutOfRange`] when rows have no size (less than a millionth of a byte), or
-    /// either size is over 2^60 bytes.
+    /// [`TunerError::OutOfRange`] if a row is smaller than a millionth of a byte, or either size
+    /// is over 2^60 bytes.
     pub fn check(&self) -> Result<()> {
         within("volume in bytes", self.volume(), 0.0, BYTES_MAX)?;
         within("size of a row in bytes", self.row_bytes, ROW_BYTES_MIN, BYTES_MAX)
@@ -82,13 +82,13 @@ impl Query {
         self.volume_bytes as f64
     }
 
-    /// Rows of the result; at least one, for an empty result is answered too.
+    /// Rows of the result; at least one, because an empty result needs a reply too.
     pub(crate) fn rows(&self) -> f64 {
         (self.volume() / self.row_bytes).ceil().max(1.0)
     }
 }
 
-/// Within what a plan may be sought.
+/// The limits for the sizes of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Smallest message.
@@ -101,8 +101,8 @@ pub struct Limits {
 
 impl Limits {
     /// # Errors
-    /// [`TunerError::OutOfRange`] when a limit is zero or over 2^60, or the message limits are the
-    /// wrong way round.
+    /// [`TunerError::OutOfRange`] if a limit is zero or over 2^60, or the smallest message is larger
+    /// than the largest.
     pub fn check(&self) -> Result<()> {
         within("largest message in bytes", self.message_bytes_max as f64, 1.0, BYTES_MAX)?;
         let max = self.message_bytes_max as f64;
@@ -110,7 +110,7 @@ impl Limits {
         within("largest batch in bytes", self.batch_bytes_max as f64, 1.0, BYTES_MAX)
     }
 
-    /// The sizes that make sense for a query.
+    /// The useful sizes for a query.
     pub(crate) fn region(&self, query: &Query) -> Result<Region> {
         self.check()?;
         query.check()?;
@@ -118,7 +118,7 @@ impl Limits {
             let (row_bytes, batch_bytes_max) = (query.row_bytes, self.batch_bytes_max);
             return Err(TunerError::RowTooLarge { row_bytes, batch_bytes_max });
         }
-        // A batch that is larger than the result is the result.
+        // A batch is at most the whole result.
         let x_max = (self.batch_bytes_max as f64).min(query.volume().max(query.row_bytes));
         let y_min = self.message_bytes_min as f64;
         Ok(Region {
@@ -139,8 +139,8 @@ pub(crate) struct Point {
     pub(crate) y: f64,
 }
 
-/// Where the answer to a query lies. A message is no larger than its batch, unless the
-/// whole result is smaller than the smallest message.
+/// The sizes to choose from. A message is no larger than its batch, unless the whole result is
+/// smaller than the smallest message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Region {
     pub(crate) x_min: f64,
@@ -166,20 +166,20 @@ impl Region {
     }
 }
 
-/// The settings of a transfer, and what they should come to.
+/// The settings of a transfer, with their predicted time and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// F: rows of a batch.
+    /// F: rows per batch.
     pub batch_rows: u64,
-    /// F^B: bytes of a batch.
+    /// F^B: bytes per batch.
     pub batch_bytes: u64,
-    /// M: most bytes of a message.
+    /// M: maximum bytes per message.
     pub message_bytes: u64,
-    /// W: batches asked for and not yet consumed. 1 in the thesis' model.
+    /// W: batches requested and not yet consumed. 1 in the thesis' model.
     pub window_batches: u64,
-    /// Time of the whole transfer, with ceilings.
+    /// Predicted time of the whole transfer, with ceilings.
     pub predicted_seconds: f64,
-    /// Most bytes of rows on their way: `window_batches * batch_bytes`.
+    /// Maximum bytes of rows in flight: `window_batches * batch_bytes`.
     pub memory_bytes: u64,
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Of as many whole rows as fit into `bytes`, and of one at least.
+    /// A batch of as many whole rows as fit into `bytes`, and at least one.
     pub(crate) fn fitting(query: &Query, bytes: f64) -> Self {
         Self::of(query, (bytes / query.row_bytes).floor().max(1.0))
     }
@@ -207,7 +207,7 @@ mod tests {
     use crate::thesis;
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_inputs_are_rejected() {
         for bad in [f64::NAN, f64::INFINITY, -1e-12, 1e7] {
             for at in 0..6 {
                 let mut model = thesis::TEN_GIGABIT;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_make_sense_for_a_query() {
+    fn the_region_is_limited_by_the_query() {
         let region = |volume_bytes, row_bytes| thesis::LIMITS.region(&Query { volume_bytes, row_bytes });
         let all = Region { x_min: 512.0, x_max: 30e6, y_min: 512.0, y_max: 32_767.0 };
         assert_eq!(region(1 << 40, 27.0), Ok(all));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_of_whole_rows() {
+    fn batches_consist_of_whole_rows() {
         let query = Query { volume_bytes: 1 << 30, row_bytes: 27.1 };
         assert_eq!(Batch::fitting(&query, 81.5), Batch { rows: 3.0, bytes: 82.0 });
         assert_eq!(Batch::fitting(&query, 100.0), Batch { rows: 3.0, bytes: 82.0 });

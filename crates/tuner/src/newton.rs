@@ -1,22 +1,21 @@
-//! The thesis' optimiser: Newton's method on the smooth form, cut off at the maxima, until a
-//! step no longer pays.
+//! The thesis' optimiser: Newton's method on the smooth form, clamped to the maxima, until a step
+//! no longer pays off.
 
 use crate::cost::Cost;
 use crate::error::Result;
 use crate::model::{Limits, LinkModel, Point, Query, Region};
 use crate::walk::{Halt, Rules, Walk, walk};
 
-/// Walks from `M = M_min`, `F^B = 2 M_min` by `(F^B, M) - H^-1 g`, each size cut off at its
-/// maximum after each step. What a message may be is also bounded by its batch, and what a
-/// batch may be by the result, which changes nothing in the thesis' figures.
+/// Starts at `M = M_min`, `F^B = 2 M_min` and steps to `(F^B, M) - H^-1 g`. Each size is clamped to its
+/// maximum after each step. A message is also limited to its batch, and a batch to the result; this
+/// does not change the thesis' figures.
 ///
-/// Nothing keeps a step from leading uphill where the form is not convex: such a step
-/// saves nothing, and ends the walk. [`descent`](crate::descent) goes on.
+/// Where the form is not convex, a step may lead uphill. Such a step saves nothing and ends the walk,
+/// while [`descent`](crate::descent) continues.
 ///
 /// # Errors
-/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for coefficients, sizes or limits that
-/// make no sense, [`TunerError::RowTooLarge`](crate::TunerError::RowTooLarge) for rows that fit no
-/// batch.
+/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for invalid coefficients, sizes or
+/// limits, [`TunerError::RowTooLarge`](crate::TunerError::RowTooLarge) if a row does not fit a batch.
 pub fn newton(model: &LinkModel, query: &Query, limits: &Limits, rules: &Rules) -> Result<Walk> {
     walk(model, query, limits, rules, step)
 }
@@ -32,7 +31,7 @@ fn step(cost: &Cost, region: &Region, at: Point) -> Result<Point, Halt> {
         x: at.x - (g1 * h.message - g2 * h.mixed) / determinant,
         y: at.y - (g2 * h.batch - g1 * h.mixed) / determinant,
     };
-    // A singular Hessian makes them infinite, or NaN.
+    // With a singular Hessian the sizes are infinite or NaN.
     let usable = |size: f64| size.is_finite() && size > 0.0;
     if usable(next.x) && usable(next.y) { Ok(region.clamp(next)) } else { Err(Halt::NoStep) }
 }
@@ -52,12 +51,12 @@ mod tests {
     }
 
     #[test]
-    fn the_published_iterations() {
+    fn newton_repeats_the_published_iterations() {
         let walk = q3(Rules::default());
         assert_eq!((walk.trace[0].batch_bytes, walk.trace[0].message_bytes), (1024.0, 512.0));
         for (row, (batch_bytes, message_bytes, seconds)) in walk.trace[1..].iter().zip(ITERATIONS) {
             assert!(apart(row.batch_bytes.round(), batch_bytes) < 2e-4, "{row:?}");
-            // Half a unit of the last digit, or as much as the batch.
+            // Within half a unit of the last digit, or a relative error like that of the batch.
             assert!((row.message_bytes - message_bytes).abs() < 0.5f64.max(message_bytes * 3e-4), "{row:?}");
             assert!(apart(row.seconds, seconds) < 4e-3, "{row:?}");
             assert!(apart(row.smooth_seconds, seconds) < 1.5e-2, "{row:?}");
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_where_a_step_no_longer_saves_a_second() {
+    fn newton_stops_when_a_step_saves_less_than_a_second() {
         let walk = q3(Rules { gain_seconds: Some(1.0), ..Rules::default() });
         assert_eq!((walk.k, walk.halt, walk.trace.len()), (17, Halt::Gain, 19));
         // Published: 43,355 rows, 22,382 bytes.
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_where_a_second_costs_100_kilobytes() {
+    fn newton_stops_when_a_second_costs_100_kilobytes() {
         let price = Rules { price_bytes_per_second: Some(100e3), ..Rules::default() };
         let walk = q3(price);
         assert_eq!((walk.k, walk.halt), (15, Halt::Price));
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_next_to_nothing() -> Result<()> {
+    fn empty_and_tiny_results_have_a_plan() -> Result<()> {
         for (volume_bytes, rows) in [(0, 1), (27, 1), (20, 1), (600, 22)] {
             let query = Query { volume_bytes, row_bytes: 27.0 };
             let walk = newton(&TEN_GIGABIT, &query, &LIMITS, &Rules::default())?;
@@ -101,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_minimum_it_stops() -> Result<()> {
+    fn newton_stops_if_there_is_no_minimum() -> Result<()> {
         let free = LinkModel::default();
         let walk = newton(&free, &Q3, &LIMITS, &Rules::default())?;
         assert_eq!((walk.halt, walk.plan.predicted_seconds), (Halt::NoStep, 0.0));
-        // A wait and nothing else: the Hessian has no second row.
+        // With only a wait the second row of the Hessian is zero.
         let wait = LinkModel { first: Plane::new(0.0, 0.0, 1.0), ..free };
         assert_eq!(newton(&wait, &Q3, &LIMITS, &Rules::default())?.halt, Halt::NoStep);
-        // First messages that cost less than others: the form bends the wrong way.
+        // If first messages cost less than others, the form is not convex.
         let odd = LinkModel { first: TEN_GIGABIT.next, next: TEN_GIGABIT.first };
         let walk = newton(&odd, &Q3, &LIMITS, &Rules::default())?;
         assert!(matches!(walk.halt, Halt::NoGain | Halt::NoStep), "{walk:?}");

@@ -1,5 +1,5 @@
-//! The plan of a transfer: batch, message and window together, in the least memory that is
-//! nearly as fast as any.
+//! Plans a transfer: chooses batch, message and window together, with the least memory that is nearly
+//! as fast as any.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,17 +7,17 @@ use crate::error::{Result, within};
 use crate::model::{Batch, Limits, Plan, Query, Region};
 use crate::window::{Link, WindowCost};
 
-/// What a plan may spend, besides the [`Limits`] of its sizes.
+/// The window, memory and tolerance of a plan, besides the [`Limits`] of its sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
-    /// Fewest batches in flight: more than one where whoever asks keeps to a number.
+    /// Minimum batches in flight. It is above one if the caller fixes the window.
     pub window_batches_min: u64,
-    /// Most batches in flight.
+    /// Maximum batches in flight.
     pub window_batches_max: u64,
-    /// Most bytes of rows in flight: W times F^B.
+    /// Maximum bytes of rows in flight: W times F^B.
     pub memory_bytes_max: u64,
-    /// The part of the least possible time that may be given for less memory.
+    /// The fraction of the least possible time that may be added to save memory.
     pub tolerance: f64,
 }
 
@@ -42,7 +42,7 @@ impl Budget {
         self.window_batches_max.min(fitting).max(self.window_batches_min).max(1)
     }
 
-    /// The limits, with a batch no larger than what fits into the memory as often as it must.
+    /// The limits, with a batch small enough that the minimum window fits into the memory.
     pub(crate) fn within(&self, limits: &Limits) -> Limits {
         let share = self.memory_bytes_max / self.window_batches_min.max(1);
         Limits { batch_bytes_max: limits.batch_bytes_max.min(share), ..*limits }
@@ -52,22 +52,22 @@ impl Budget {
 /// Sizes are tried in steps of this factor.
 const FACTOR: f64 = std::f64::consts::SQRT_2;
 
-/// Chooses batch, message and window together: of all that take at most `1 + tolerance` times
-/// the least time, the one of the least memory, and of those the fastest.
+/// Chooses batch, message and window together. Of all plans that take at most `1 + tolerance` times the
+/// least time, it returns the one with the least memory, and of those the fastest.
 ///
-/// Sizes are tried in steps of a square root of two, and then evened out: all batches of a result
-/// as long as each other, and all messages of a batch. So the answer is that of the sizes tried,
-/// which a finer search may better by little.
+/// Sizes are tried in steps of a square root of two, and then evened out, so that all batches of a
+/// result have the same size, and all messages of a batch. A finer search could find a slightly better
+/// plan.
 ///
 /// # Errors
-/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for anything that makes no sense,
-/// [`TunerError::RowTooLarge`](crate::TunerError::RowTooLarge) when a row fits neither a batch nor
-/// the memory.
+/// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) if an input is invalid,
+/// [`TunerError::RowTooLarge`](crate::TunerError::RowTooLarge) if a row does not fit a batch or the
+/// memory.
 pub fn plan(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Result<Plan> {
     choose(link, query, limits, budget).map(|(plan, _)| plan)
 }
 
-/// The plan, and how many costs were computed for it at most.
+/// The plan, and an upper bound for the number of costs computed.
 fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Result<(Plan, usize)> {
     budget.check()?;
     let region = budget.within(limits).region(query)?;
@@ -81,7 +81,7 @@ fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Resul
     let mut evaluations = sizes.len();
     let mut best: Option<Plan> = None;
     for (size, _) in sizes.iter().zip(fastest).filter(|(_, seconds)| *seconds <= target) {
-        // With more in flight it would be no better than the best so far.
+        // A larger window would need more memory than the best plan so far.
         let fitting = best.map_or(u64::MAX, |best| (best.memory_bytes as f64 / size.batch.bytes) as u64);
         if fitting == 0 {
             continue;
@@ -90,7 +90,7 @@ fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Resul
         if windows.1 < windows.0 {
             continue;
         }
-        // One evaluation for the largest window, one for each halving, one for the answer.
+        // One evaluation for the largest window, one for each halving, one for the result.
         evaluations += 1;
         let Some(window_batches) = cost.window_for(size.batch.bytes, size.message_bytes, windows, target)
         else {
@@ -106,7 +106,7 @@ fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Resul
             best = Some(plan);
         }
     }
-    // There is always one that is as fast as the fastest; rounding must not make it none.
+    // The fastest plan always qualifies. Guard against rounding.
     let plan = best.unwrap_or_else(|| {
         let size = Size::even(query, &region, region.x_max, region.y_max);
         size.plan(largest(&size), seconds(&size, largest(&size)))
@@ -114,7 +114,7 @@ fn choose(link: &Link, query: &Query, limits: &Limits, budget: &Budget) -> Resul
     Ok((plan, evaluations))
 }
 
-/// A batch and its message.
+/// A batch size and a message size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Size {
     batch: Batch,
@@ -122,8 +122,8 @@ struct Size {
 }
 
 impl Size {
-    /// As many batches as there are of `x` bytes, all of the same rows; as many messages as there
-    /// are of `y` bytes in one, all of the same size.
+    /// Evens out the sizes: the same number of batches as with `x` bytes, all with equal rows, and the
+    /// same number of messages per batch as with `y` bytes, all of equal size.
     fn even(query: &Query, region: &Region, x: f64, y: f64) -> Self {
         let batches = (query.rows() / Batch::fitting(query, x).rows).ceil();
         let batch = Batch::of(query, (query.rows() / batches).ceil());
@@ -145,8 +145,8 @@ impl Size {
     }
 }
 
-/// Messages over the whole region, each with batches of whole messages that are the memory's 1st,
-/// 2nd, 3rd, 4th, 6th, 8th, 11th, ... part: windows fill it.
+/// Candidate sizes: messages over the whole region, each with batches of whole messages that are 1/1,
+/// 1/2, 1/3, 1/4, 1/6, 1/8, 1/11, ... of the memory, so that windows fill the memory.
 fn sizes(query: &Query, region: &Region, memory_bytes: f64) -> Vec<Size> {
     let steps = |from: f64, to: f64| {
         let inside = std::iter::successors(Some(from), |bytes| Some(bytes * FACTOR));
@@ -159,7 +159,7 @@ fn sizes(query: &Query, region: &Region, memory_bytes: f64) -> Vec<Size> {
             let share = (memory_bytes / part).min(region.x_max);
             let x = ((share / y).floor() * y).max(y).min(region.x_max);
             let size = Size::even(query, region, x, y);
-            // Rows larger than messages give the same batch many times.
+            // If rows are larger than messages, the same size repeats.
             if sizes.last() != Some(&size) {
                 sizes.push(size);
             }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn it_costs_few_evaluations() -> Result<()> {
+    fn a_plan_needs_few_evaluations() -> Result<()> {
         let wide = Limits { message_bytes_min: 512, message_bytes_max: 16 << 20, batch_bytes_max: 1 << 30 };
         let budget = Budget { memory_bytes_max: 1 << 30, ..Budget::default() };
         for link in links() {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_within_the_tolerance_of_every_other() -> Result<()> {
+    fn the_plan_is_within_the_tolerance_of_every_other() -> Result<()> {
         let budget = Budget::default();
         for link in links() {
             for (name, query) in QUERIES {
@@ -223,7 +223,7 @@ mod tests {
                     let window = budget.window_max(x);
                     let seconds = cost.seconds(x, y, window);
                     assert!(plan.predicted_seconds <= 1.025 * seconds, "{name} {x} {y}: {seconds} {plan:?}");
-                    // Nor does any reach the same in much less.
+                    // No other plan is as fast with much less memory.
                     let memory = cost
                         .window_for(x, y, (1, window), plan.predicted_seconds)
                         .map_or(f64::INFINITY, |window| window as f64 * x);
@@ -236,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn a_window_makes_do_with_a_fraction_of_the_memory() -> Result<()> {
+    fn a_window_needs_a_fraction_of_the_memory() -> Result<()> {
         let query = Query { volume_bytes: 10_000_000_000, row_bytes: 100.0 };
         let of = |window_batches_max| plan(&LONG, &query, &ROOMY, &Budget { window_batches_max, ..RICH });
         let (one, many) = (of(1)?, of(64)?);
         assert!(many.predicted_seconds < one.predicted_seconds * 1.02, "{one:?} {many:?}");
         assert!(many.memory_bytes * 30 < one.memory_bytes, "{one:?} {many:?}");
-        // Little more than bandwidth x delay.
+        // Slightly more than the bandwidth-delay product.
         assert!((1_250_000..1_500_000).contains(&many.memory_bytes), "{many:?}");
         Ok(())
     }
 
     #[test]
-    fn a_window_that_is_given_is_kept() -> Result<()> {
+    fn a_fixed_window_is_kept() -> Result<()> {
         for window in [1, 3, 64] {
             let budget =
                 Budget { window_batches_min: window, window_batches_max: window, ..Budget::default() };
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn small_results_and_large_rows() -> Result<()> {
+    fn small_results_and_large_rows_have_a_plan() -> Result<()> {
         let link = Link { model: TEN_GIGABIT, rtt_seconds: 1e-4, ..Link::default() };
         let budget = Budget::default();
         let of = |volume_bytes, row_bytes| plan(&link, &Query { volume_bytes, row_bytes }, &LIMITS, &budget);
@@ -303,7 +303,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_keeps_within_everything(
+        fn the_plan_is_within_all_limits(
             first in (0.0..1e-8f64, 0.0..1e-6f64, 0.0..0.5f64), next in (0.0..1e-9f64, 0.0..1e-7f64, 0.0..0.01f64),
             rtt_seconds in 0.0..0.5f64, volume_bytes in 0..1u64 << 40, row_bytes in 0.5..2000f64,
             message_bytes_min in 1..5000u64, more in 0..1u64 << 22, batch_bytes_max in 4000..1u64 << 28,

@@ -1,10 +1,10 @@
-//! The slowest stage of a transfer: what no setting of the link can beat.
+//! The slowest stage of a transfer, which limits its speed whatever the sizes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, within};
 
-/// A stage on the way of the rows.
+/// A stage that the rows pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -20,7 +20,7 @@ pub enum Stage {
     Consume,
 }
 
-/// How fast each stage is, in bytes of the volume a second; `None` where that is not known.
+/// The rate of each stage in bytes of the volume per second; `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rates {
@@ -38,18 +38,18 @@ pub struct Rates {
 
 impl Rates {
     /// # Errors
-    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) when a rate is below a byte a year,
-    /// or not finite.
+    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) if a rate is below 1e-8 bytes per
+    /// second (about a byte in three years), above 1e18, or not finite.
     pub fn check(&self) -> Result<()> {
-        self.known().try_for_each(|(_, rate)| within("rate of a stage in bytes a second", rate, 1e-8, 1e18))
+        self.known().try_for_each(|(_, rate)| within("rate of a stage in bytes per second", rate, 1e-8, 1e18))
     }
 
-    /// The stage all others wait for, and its rate; `None` when none is known.
+    /// The slowest stage and its rate; `None` if no rate is known.
     pub fn slowest(&self) -> Option<(Stage, f64)> {
         self.known().min_by(|one, other| one.1.total_cmp(&other.1))
     }
 
-    /// The least seconds that so many bytes take: the stages work side by side, at the pace of the
+    /// The minimum seconds for `volume_bytes`: the stages work in parallel, at the rate of the
     /// slowest.
     pub fn least_seconds(&self, volume_bytes: u64) -> f64 {
         self.slowest().map_or(0.0, |(_, rate)| volume_bytes as f64 / rate)
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_wait_for_the_slowest() {
+    fn the_slowest_stage_limits_the_transfer() {
         let rates = Rates { produce: Some(2e9), decode: Some(5e8), send: Some(1e9), ..Rates::default() };
         assert_eq!(rates.slowest(), Some((Stage::Decode, 5e8)));
         assert_eq!(rates.least_seconds(1_000_000_000), 2.0);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_are_none() {
+    fn invalid_rates_are_rejected() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Rates { send: Some(bad), ..Rates::default() }.check().is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! What is done where nothing is tuned: the five strategies that the thesis compares with.
+//! The five fixed strategies, without tuning, that the thesis compares with.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::cost::Cost;
 use crate::error::Result;
 use crate::model::{Limits, LinkModel, Plan, Point, Query};
 
-/// A driver's own rows of a batch, and bytes of a message.
+/// A driver's default rows per batch and bytes per message.
 const ROWS_DEFAULT: f64 = 15.0;
 const MESSAGE_BYTES_DEFAULT: f64 = 8192.0;
 
@@ -14,7 +14,7 @@ const MESSAGE_BYTES_DEFAULT: f64 = 8192.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Batches of 15 rows, messages of 8 KB: a driver's own settings.
+    /// Batches of 15 rows, messages of 8 KB: a driver's defaults.
     Default,
     /// The largest message, and 15 rows.
     LargestMessage,
@@ -31,8 +31,8 @@ impl Strategy {
     pub const ALL: [Self; 5] =
         [Self::Default, Self::LargestMessage, Self::LargestBatch, Self::LargestBoth, Self::BatchOfOneMessage];
 
-    /// What it sets for a query, with the time and the memory that takes. Sizes are brought within
-    /// the limits, a batch also within the result.
+    /// The strategy's plan for a query, with its time and memory. Sizes are clamped to the limits, and a
+    /// batch also to the result.
     ///
     /// # Errors
     /// As [`newton`](crate::newton).
@@ -47,7 +47,7 @@ impl Strategy {
             Self::LargestBoth => (region.x_max, largest),
             Self::BatchOfOneMessage => (largest, largest),
         };
-        // These are settings as they are made: messages may be larger than batches.
+        // As in practice, messages may be set larger than batches.
         let at = Point { x: x.min(region.x_max), y: y.max(region.y_min).min(largest) };
         Ok(cost.plan_at(query, at))
     }
@@ -59,7 +59,7 @@ mod tests {
     use crate::thesis::{LIMITS, Q3, TEN_GIGABIT};
 
     #[test]
-    fn sizes_of_the_five() -> Result<()> {
+    fn each_strategy_has_its_sizes() -> Result<()> {
         let expected = [(15, 8192), (15, 32_767), (1_111_111, 8192), (1_111_111, 32_767), (1213, 32_767)];
         for (strategy, sizes) in Strategy::ALL.into_iter().zip(expected) {
             let plan = strategy.plan(&TEN_GIGABIT, &Q3, &LIMITS)?;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_larger_than_what_a_strategy_would_send() -> Result<()> {
+    fn large_rows_fit_every_strategy() -> Result<()> {
         let query = Query { volume_bytes: 1 << 30, row_bytes: 100_000.0 };
         for strategy in Strategy::ALL {
             let plan = strategy.plan(&TEN_GIGABIT, &query, &LIMITS)?;

@@ -1,51 +1,53 @@
-//! How many connections a result comes over, found by trial.
+//! Finds the number of connections for a result by trial.
 //!
-//! A connection that is held down by loss looks like one whose link is full: segments are missing with both, and
-//! both are slow. What tells them apart is what another connection gains. So where many segments come out of
-//! order, and rows are what is waited for, two connections are tried in place of one, and twice as many
-//! for as long as the pace rises clearly with each step. Where it does not, they stay as they are.
+//! A connection slowed down by packet loss looks like one on a saturated link: segments are missing and
+//! rows arrive slowly in both cases. Only the gain from another connection tells them apart. If many
+//! segments arrive out of order, and the consumer mostly waits for rows, two connections are tried
+//! instead of one. The number is doubled as long as each step raises the pace clearly.
 
 use crate::error::{Result, within};
 
-/// An epoch takes so many round trips, in which a new connection finds its pace,
+/// Minimum round trips of an epoch, during which a new connection reaches its pace.
 const EPOCH_ROUND_TRIPS: f64 = 20.0;
-/// so long at least,
+/// Minimum time of an epoch.
 const EPOCH_SECONDS_MIN: f64 = 0.5;
-/// and has so many batches: with loss they are not even.
+/// Minimum batches of an epoch, because they arrive unevenly under loss.
 const EPOCH_BATCHES_MIN: u64 = 8;
-/// Rows are waited for this part of the time, or it is not the link that is slow.
+/// If the consumer waits for rows for less than this fraction of the time, the link is not the bottleneck.
 const WAITED_MIN: f64 = 0.8;
-/// This part of the segments came out of order. Reno's window has 1.2 / sqrt(p) segments where a part p is lost, and a
-/// segment that is missing puts as many out of order as a window has: 3% are windows of 50 segments at most.
+/// Minimum fraction of segments that arrive out of order. If a fraction p is lost, Reno's window has
+/// 1.2 / sqrt(p) segments, and a missing segment puts a window of segments out of order. So 3% means
+/// windows of at most 50 segments.
 const DISORDER_MIN: f64 = 0.03;
-/// The pace has risen by less: it might have done so by itself.
+/// The pace may rise by less without more connections.
 const RISE_MIN: f64 = 1.3;
-/// A trial takes two epochs, and is to be of use for as long.
+/// Minimum remaining epochs for a trial: it takes two, and should pay off for as long.
 const EPOCHS_LEFT_MIN: f64 = 4.0;
 
-/// Segments of a connection that have come since it began.
+/// Segments received on a connection since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Segments {
-    /// All of them.
+    /// All segments.
     pub received: u64,
-    /// Those that came before one that was sent earlier.
+    /// Segments that arrived before one that was sent earlier.
     pub out_of_order: u64,
 }
 
-/// A batch that was taken.
+/// A batch that was consumed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taken {
-    /// When, in seconds since any moment.
+    /// The time in seconds, measured from any fixed moment.
     pub at_seconds: f64,
     /// Bytes of its rows.
     pub bytes: u64,
-    /// How long it was waited for.
+    /// How long the consumer waited for it.
     pub waited_seconds: f64,
-    /// Bytes of rows that are still to come, where that is known; else it is thought to be as much as has come.
+    /// Bytes of rows that remain. If unknown, as many as have arrived are assumed to remain.
     pub left_bytes: Option<u64>,
 }
 
-/// Follows a transfer that began with one connection. It is told of each batch, and says when there should be more.
+/// Controls the number of connections of a transfer that began with one. Call [`Streams::taken`] for
+/// each batch; it returns a new number when there should be more.
 #[derive(Debug, Clone)]
 pub struct Streams {
     max: u32,
@@ -59,17 +61,17 @@ pub struct Streams {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Is one connection held down?
+    /// Is a single connection slowed down?
     Watching,
-    /// Others have joined, and are finding their pace. It was this before.
+    /// More connections have joined and are speeding up. `before` is the pace before them.
     Settling { before: f64 },
-    /// Has it risen?
+    /// Has the pace risen?
     Judging { before: f64 },
-    /// Nothing changes any more.
+    /// The number is final.
     Still,
 }
 
-/// What came in since some moment.
+/// What has arrived since the epoch began.
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     began: f64,
@@ -80,19 +82,20 @@ struct Epoch {
 }
 
 impl Streams {
-    /// At most so many connections.
+    /// A controller for at most `max` connections.
     ///
     /// # Errors
-    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for a round trip that is negative, not finite,
-    /// or over a million seconds.
+    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for a round trip that is negative, not
+    /// finite, or over a million seconds.
     pub fn new(max: u32, rtt_seconds: f64) -> Result<Self> {
         within("round trip in seconds", rtt_seconds, 0.0, 1e6)?;
         let phase = if max > 1 { Phase::Watching } else { Phase::Still };
         Ok(Self { max, rtt_seconds, connections: 1, phase, epoch: None, bytes: 0 })
     }
 
-    /// Answers how many connections there should be from now on, if more than there are. `segments` are those of the
-    /// first connection so far, where the system tells; it is asked once an epoch.
+    /// Records a batch, and returns the new number of connections if there should be more. `segments`
+    /// returns the counts of the first connection, if the system reports them; it is called once per
+    /// epoch.
     pub fn taken(&mut self, batch: &Taken, segments: impl FnOnce() -> Option<Segments>) -> Option<u32> {
         self.bytes = self.bytes.saturating_add(batch.bytes);
         if self.phase == Phase::Still {
@@ -136,7 +139,7 @@ impl Streams {
         }
     }
 
-    /// The sizes have changed: what came before says nothing of what comes now.
+    /// Starts a new epoch, because the sizes have changed and earlier measurements no longer apply.
     pub fn resized(&mut self) {
         self.epoch = None;
     }
@@ -153,7 +156,7 @@ impl Epoch {
         Self { began, bytes: 0, batches: 0, waited: 0.0, segments }
     }
 
-    /// The part of its segments that came out of order; none where the system does not tell.
+    /// The fraction of segments that arrived out of order; zero if the system does not report it.
     fn disorder(&self, now: Option<Segments>) -> f64 {
         let Some((before, now)) = self.segments.zip(now) else { return 0.0 };
         let received = now.received.saturating_sub(before.received).max(1);
@@ -165,7 +168,7 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// A link over which a connection carries so many bytes a second, and all together no more than it.
+    /// A link on which each connection carries `each` bytes per second, and all together at most `link`.
     struct Simulated {
         each: f64,
         link: f64,
@@ -178,7 +181,7 @@ mod tests {
         Simulated { each: 400e3, link: 12e6, disorder: 0.1, waited: 1.0, left_bytes: Some(1 << 40) };
 
     impl Simulated {
-        /// The numbers of connections that it comes to, over so many batches of 100 KB.
+        /// The numbers of connections that are tried during this many batches of 100 KB.
         fn run(&self, batches: u64) -> Vec<u32> {
             let mut streams = Streams::new(4, 0.05).expect("a round trip");
             let (mut connections, mut at, mut found) = (1, 0.0, Vec::new());
@@ -204,17 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_are_held_down_become_more_while_that_pays() {
+    fn connections_are_doubled_while_each_step_pays_off() {
         assert_eq!(LOSSY.run(1000), [2, 4]);
-        // With two the link is full: the step to four is tried, and nothing comes of it.
+        // Two connections saturate the link. The step to four is tried without success.
         assert_eq!(Simulated { link: 800e3, ..LOSSY }.run(1000), [2, 4]);
-        // With one it is.
+        // One connection saturates the link, or nearly.
         assert_eq!(Simulated { link: 400e3, ..LOSSY }.run(1000), [2]);
         assert_eq!(Simulated { link: 480e3, ..LOSSY }.run(1000), [2]);
     }
 
     #[test]
-    fn nothing_is_tried_without_a_reason() {
+    fn more_connections_are_tried_only_for_a_reason() {
         assert_eq!(Simulated { disorder: 0.005, ..LOSSY }.run(1000), [0; 0]);
         assert_eq!(Simulated { waited: 0.5, ..LOSSY }.run(1000), [0; 0]);
         assert_eq!(Simulated { left_bytes: Some(1 << 20), ..LOSSY }.run(1000), [0; 0]);
@@ -223,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_thought_to_be_what_has_come() {
+    fn an_unknown_rest_is_assumed_to_equal_what_has_arrived() {
         assert_eq!(Simulated { left_bytes: None, ..LOSSY }.run(1000), [2, 4]);
     }
 
     #[test]
-    fn a_pace_under_other_sizes_is_no_measure() {
+    fn a_pace_under_other_sizes_is_ignored() {
         let mut streams = Streams::new(4, 0.0).expect("a round trip");
         let mut at = 0.0;
         for _ in 0..100 {
@@ -238,7 +241,7 @@ mod tests {
             assert_eq!(streams.taken(&taken, || Some(segments)), None);
             streams.resized();
         }
-        // A system that does not tell is not taken for one that loses much.
+        // A system that does not report segments is not treated as lossy.
         for _ in 0..100 {
             at += 0.2;
             let taken = Taken { at_seconds: at, bytes: 1000, waited_seconds: 0.2, left_bytes: None };

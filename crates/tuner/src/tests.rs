@@ -1,4 +1,4 @@
-//! The tables of `docs/cost-model.md` made again, and what is stored read again.
+//! Checks the tables of `docs/cost-model.md` against the code, and the serialised types.
 
 use std::fmt::Write;
 
@@ -13,13 +13,13 @@ use crate::{Strategy, descent, newton};
 
 const DOCUMENT: &str = include_str!("../../../docs/cost-model.md");
 
-/// 1 Gbit/s and 10 ms; every message 10 us of work. Bandwidth x delay are 1.25 MB.
+/// 1 Gbit/s and 10 ms; every message takes 10 us of work. The bandwidth-delay product is 1.25 MB.
 pub(crate) const LONG: Link = Link {
     model: LinkModel { first: Plane::new(0.0, 8e-9, 0.010), next: Plane::new(0.0, 8e-9, 1e-5) },
     rtt_seconds: 0.010,
     rates: Rates { produce: None, encode: None, send: None, decode: None, consume: None },
 };
-/// Sizes and memory without much of a limit.
+/// Limits that hardly restrict sizes and memory.
 pub(crate) const ROOMY: Limits =
     Limits { message_bytes_min: 512, message_bytes_max: 1 << 20, batch_bytes_max: 1 << 30 };
 pub(crate) const RICH: Budget =
@@ -28,10 +28,10 @@ const TEN_GIGABYTES: Query = Query { volume_bytes: 10_000_000_000, row_bytes: 10
 
 #[track_caller]
 fn documented(table: &str) {
-    assert!(DOCUMENT.contains(table), "docs/cost-model.md does not have this table:\n\n{table}");
+    assert!(DOCUMENT.contains(table), "docs/cost-model.md does not contain this table:\n\n{table}");
 }
 
-/// Three digits.
+/// Three significant digits.
 fn three(value: f64) -> String {
     let digits = 2 - value.log10().floor() as i32;
     format!("{value:.*}", digits.clamp(0, 6) as usize)
@@ -46,7 +46,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 #[test]
-fn iterations() -> Result<()> {
+fn the_table_of_iterations_is_up_to_date() -> Result<()> {
     let walk = newton(&TEN_GIGABIT, &Q3, &LIMITS, &Rules::default())?;
     let mut table = String::from(
         "| k | F^B | M | seconds | gain, seconds | published F^B | M | seconds |\n|---|---|---|---|---|---|---|---|\n",
@@ -67,11 +67,11 @@ fn iterations() -> Result<()> {
     Ok(())
 }
 
-/// What it is called, and what it sets for a query.
+/// A row of the table: its name, and the plan it gives for a query.
 type Row<'a> = (&'a str, &'a dyn Fn(&Query) -> Result<Plan>);
 
 #[test]
-fn strategies_and_optimisers() -> Result<()> {
+fn the_tables_of_strategies_are_up_to_date() -> Result<()> {
     for model in [TEN_GIGABIT, FIFTY_MEGABIT] {
         let gain = Rules { gain_seconds: Some(1.0), ..Rules::default() };
         let link = Link { model, rtt_seconds: model.first.constant, ..Link::default() };
@@ -108,7 +108,7 @@ fn strategies_and_optimisers() -> Result<()> {
 }
 
 #[test]
-fn windows() -> Result<()> {
+fn the_tables_of_windows_are_up_to_date() -> Result<()> {
     let cost = WindowCost::new(&LONG, &TEN_GIGABYTES)?;
     let mut table = String::from("| W | seconds | memory |\n|---|---|---|\n");
     for window in [1, 2, 4, 8, 10, 11, 12, 16] {
@@ -136,15 +136,15 @@ fn windows() -> Result<()> {
 }
 
 #[test]
-fn what_is_stored_is_read_again() -> Result<(), Box<dyn std::error::Error>> {
+fn types_survive_a_round_trip_through_json() -> Result<(), Box<dyn std::error::Error>> {
     let walk = newton(&TEN_GIGABIT, &Q3, &LIMITS, &Rules::default())?;
-    // Numbers may lose their last bit in JSON.
+    // Numbers can lose their last bit in JSON.
     let again: Walk = serde_json::from_str(&serde_json::to_string(&walk)?)?;
     assert_eq!((again.halt, again.k, again.trace.len()), (walk.halt, walk.k, walk.trace.len()));
     let rates = Rates { decode: Some(1e9), ..Rates::default() };
     let link = Link { rates, ..LONG };
     assert_eq!(serde_json::from_str::<Link>(&serde_json::to_string(&link)?)?, link);
-    // Only what is known of the ends need be said.
+    // Unknown rates may be omitted.
     let short = r#"{"model": {"first": {"per_batch_byte": 0, "per_message_byte": 8e-9, "constant": 0.01},
         "next": {"per_batch_byte": 0, "per_message_byte": 8e-9, "constant": 1e-5}}, "rtt_seconds": 0.01}"#;
     assert_eq!(serde_json::from_str::<Link>(short)?, LONG);

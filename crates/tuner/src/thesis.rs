@@ -1,5 +1,5 @@
-//! What A. Belghoul's thesis measured: two links, six queries, the limits and the grid of its
-//! experiments. For comparisons, and for those who have measured nothing yet.
+//! The measurements of A. Belghoul's thesis: two links, six queries, and the limits and grid of its
+//! experiments. For comparison, and for use before a link is measured.
 
 use crate::grid::Grid;
 use crate::model::{Limits, LinkModel, Plane, Query};
@@ -12,14 +12,14 @@ pub const TEN_GIGABIT: LinkModel =
 pub const FIFTY_MEGABIT: LinkModel =
     LinkModel { first: Plane::new(1.94e-11, 2.94e-8, 5.12e-4), next: Plane::new(4.51e-11, 2.25e-8, 1.29e-4) };
 
-/// The messages and batches that were possible: 512 to 32,767 bytes, 30 MB.
+/// The limits of the experiments: messages of 512 to 32,767 bytes, batches of up to 30 MB.
 pub const LIMITS: Limits =
     Limits { message_bytes_min: 512, message_bytes_max: 32_767, batch_bytes_max: 30_000_000 };
 
-/// The query whose iterations are published: 164,989,583 rows of 27 bytes.
+/// The query with published iterations: 164,989,583 rows of 27 bytes.
 pub const Q3: Query = query(164_989_583, 27);
 
-/// The six queries. Sizes are published in millions of rows, but for [`Q3`].
+/// The six queries. Except for [`Q3`], the published sizes are in millions of rows.
 pub const QUERIES: [(&str, Query); 6] = [
     ("Q1", query(165_000_000, 205)),
     ("Q2", query(165_000_000, 54)),
@@ -29,7 +29,7 @@ pub const QUERIES: [(&str, Query); 6] = [
     ("Q6", query(55, 27)),
 ];
 
-/// Newton's walk for [`Q3`] over [`TEN_GIGABIT`], as it was published, from k = 1: F^B, M, seconds.
+/// The published Newton iterations for [`Q3`] over [`TEN_GIGABIT`], from k = 1: F^B, M, seconds.
 pub const ITERATIONS: [(f64, f64, f64); 20] = [
     (1538.0, 682.0, 1353.0),
     (2311.0, 889.0, 905.3),
@@ -57,8 +57,8 @@ const fn query(rows: u64, row_bytes: u32) -> Query {
     Query { volume_bytes: rows * row_bytes as u64, row_bytes: row_bytes as f64 }
 }
 
-/// The 629 pairs that were run: messages of 1.5, 2, 4, ..., 32 KB by batches of 110 to
-/// 1.1 million rows. The largest message is one byte short of 32 KB, as the limit is.
+/// The 629 measured pairs: messages of 1.5, 2, 4, ..., 32 KB, and batches of 110 to 1.1 million
+/// rows. The largest message is one byte short of 32 KB, like the limit.
 pub fn grid() -> Grid {
     let decades = [110, 1100, 11_000].into_iter().flat_map(|step| (1..=9).map(move |i| i * step));
     let message_bytes = std::iter::once(1536).chain((1..=16).map(|i| i * 2048));

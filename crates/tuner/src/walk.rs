@@ -1,5 +1,5 @@
-//! A walk to ever better sizes, one step after the other, until a step no longer pays: what
-//! [`newton`](crate::newton) and [`descent`](crate::descent) have in common.
+//! Iterates to better sizes until a step no longer pays off: the common part of
+//! [`newton`](crate::newton) and [`descent`](crate::descent).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use crate::cost::Cost;
 use crate::error::{Result, within};
 use crate::model::{Limits, LinkModel, Plan, Point, Query, Region};
 
-/// A walk of this length goes nowhere. The thesis' take under 30 steps.
+/// Maximum steps of a walk. The thesis' walks take under 30.
 pub(crate) const STEPS_MAX: usize = 200;
 
-/// When a step no longer pays: by either rule, where both are given. One that gains
-/// nothing never does. With no rule a walk ends at both maxima, or where nothing is gained.
+/// When a step no longer pays off. If both rules are given, either one ends the walk. A step that gains
+/// nothing always ends it. Without rules a walk ends at both maxima, or when nothing is gained.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Rules {
     /// delta1: a step must save more seconds than this.
@@ -24,10 +24,10 @@ impl Rules {
     fn check(&self) -> Result<()> {
         within("least gain in seconds", self.gain_seconds.unwrap_or(0.0), 0.0, f64::MAX)?;
         let price = self.price_bytes_per_second.unwrap_or(0.0);
-        within("highest price in bytes a second", price, 0.0, f64::MAX)
+        within("highest price in bytes per second", price, 0.0, f64::MAX)
     }
 
-    /// Why a step does not pay that saves `gain` seconds for `bytes` more of batch.
+    /// The reason why a step that saves `gain` seconds for `bytes` more of batch does not pay off, if any.
     fn refuse(&self, gain: f64, bytes: f64) -> Option<Halt> {
         if gain <= 0.0 {
             Some(Halt::NoGain)
@@ -55,43 +55,43 @@ pub enum Halt {
     NoGain,
     /// There is no next step: the Hessian is singular, or a size would not have been positive.
     NoStep,
-    /// As many steps as are allowed were taken.
+    /// The maximum number of steps was taken.
     Steps,
 }
 
-/// A stop of the walk. Sizes are not rounded to rows here.
+/// A point of the walk. Its sizes are not rounded to rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
-    /// How many steps led here.
+    /// Number of steps from the start.
     pub k: usize,
     /// F^B.
     pub batch_bytes: f64,
-    /// F: whole rows.
+    /// F, in whole rows.
     pub batch_rows: u64,
     /// M.
     pub message_bytes: f64,
-    /// Cost with ceilings, as the thesis prints it.
+    /// Cost with ceilings, as printed in the thesis.
     pub seconds: f64,
-    /// Cost of the smooth form: what is minimised, and what gains are differences of.
+    /// Cost in the smooth form, which is minimised. Gains are differences of it.
     pub smooth_seconds: f64,
-    /// What the step that led here saved; zero at the start.
+    /// Seconds that the step to this point saved; zero at the start.
     pub gain_seconds: f64,
 }
 
-/// Where a walk has led.
+/// The result of a walk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Walk {
-    /// The last configuration whose step paid, of whole rows and bytes.
+    /// The last point whose step paid off, in whole rows and bytes.
     pub plan: Plan,
     /// Its [`Iteration::k`].
     pub k: usize,
-    /// Why no further.
+    /// Why the walk ended.
     pub halt: Halt,
-    /// From the start (k = 0) to the step that did not pay, that one included.
+    /// All points from the start (k = 0) to the step that did not pay off, inclusive.
     pub trace: Vec<Iteration>,
 }
 
-/// Walks from the thesis' start, a smallest message and a batch of two.
+/// Walks from the thesis' start: the smallest message, and a batch of two of them.
 pub(crate) fn walk(
     model: &LinkModel,
     query: &Query,

@@ -1,22 +1,21 @@
 //! The cost with several batches in flight.
 //!
-//! In the thesis a consumer asks for a batch, waits for all of it, and asks for the next: one
-//! *cycle* a batch, `alpha + (ceil(F^B / M) - 1) beta`. A part of alpha is waiting, in which
-//! nothing moves: the round trip, but no more than alpha is over beta, for a first message is
-//! also a message. The rest of the cycle is the batch's *wire time*, in which no other batch
-//! moves. With W batches asked for ahead, batch i is there
+//! In the thesis a consumer requests a batch, waits for all of it, and requests the next. Each batch
+//! takes one *cycle*, `alpha + (ceil(F^B / M) - 1) beta`. A part of alpha is waiting, with nothing in
+//! transit: the round trip, but at most alpha - beta, because a first message is also a message. The
+//! rest of the cycle is the batch's *wire time*, during which no other batch is transferred. With W
+//! batches requested ahead, batch i arrives
 //!
 //! - no sooner than a wire time after batch i - 1, and
-//! - no sooner than a cycle after batch i - W, whose arrival asked for it.
+//! - no sooner than a cycle after batch i - W, whose arrival requested it.
 //!
-//! The later of the two decides, so the last of n batches is there after
+//! The later of the two decides, so the last of n batches arrives after
 //!
 //! `cycle + (n - 1) wire + floor((n - 1) / W) max(0, cycle - W wire)`:
 //!
-//! every W batches the transfer stalls for what W batches don't cover of a cycle. With W = 1 that
-//! is `n cycle`, the thesis' cost; once W wire times cover a cycle it is the *plateau*
-//! `cycle + (n - 1) wire`, with a single wait in it. The time of a batch in between is
-//! `max(wire, cycle / W)`.
+//! Every W batches the transfer stalls for the part of a cycle that W wire times don't cover. With
+//! W = 1 that is `n cycle`, the thesis' cost. Once W wire times cover a cycle it is the *plateau*
+//! `cycle + (n - 1) wire`, with a single wait. In between, a batch takes `max(wire, cycle / W)`.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,22 +27,22 @@ use crate::stages::Rates;
 /// A link and its two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Link {
-    /// What messages cost.
+    /// The cost of messages.
     pub model: LinkModel,
-    /// The measured round trip. Of it counts no more than a first message takes longer than another;
-    /// what a first message takes beyond both is work that no window hides.
+    /// The measured round trip. It counts at most as much as a first message takes longer than another.
+    /// Any further extra time of a first message is work that no window hides.
     pub rtt_seconds: f64,
-    /// What the stages can do at most, as far as that is known.
+    /// The maximum rates of the stages, as far as they are known.
     #[serde(default)]
     pub rates: Rates,
 }
 
-/// What carrying a query's result over a link costs with W batches in flight.
+/// The cost of transferring a query's result over a link with W batches in flight.
 #[derive(Debug, Clone, Copy)]
 pub struct WindowCost {
     cost: Cost,
     rtt_seconds: f64,
-    /// Of the slowest stage.
+    /// The time of the slowest stage.
     least_seconds: f64,
 }
 
@@ -61,8 +60,8 @@ impl WindowCost {
         })
     }
 
-    /// Seconds of the transfer with `window_batches` in flight, at least one; never less than the
-    /// slowest stage takes. A larger window never takes longer.
+    /// Seconds of the transfer with `window_batches` in flight (at least one), but at least the time of
+    /// the slowest stage. A larger window never takes longer.
     pub fn seconds(&self, batch_bytes: f64, message_bytes: f64, window_batches: u64) -> f64 {
         let batches = self.cost.batches(batch_bytes);
         if batches < 1.0 {
@@ -76,7 +75,7 @@ impl WindowCost {
         seconds.max(self.least_seconds)
     }
 
-    /// What the time of the transfer is made of, but for the slowest stage.
+    /// The parts of the transfer's time, ignoring the slowest stage.
     pub(crate) fn parts(&self, batch_bytes: f64, message_bytes: f64, window_batches: u64) -> Parts {
         let batches = self.cost.batches(batch_bytes);
         if batches < 1.0 {
@@ -94,13 +93,13 @@ impl WindowCost {
         }
     }
 
-    /// Of the slowest stage.
+    /// The time of the slowest stage.
     pub(crate) fn least_seconds(&self) -> f64 {
         self.least_seconds
     }
 
-    /// The least window within `windows` whose time is no more than `target_seconds`; `None` when
-    /// that of the largest is more as well.
+    /// The smallest window within `windows` (minimum, maximum) that takes at most `target_seconds`; `None`
+    /// if even the largest takes longer.
     pub(crate) fn window_for(
         &self,
         batch_bytes: f64,
@@ -109,7 +108,7 @@ impl WindowCost {
         target_seconds: f64,
     ) -> Option<u64> {
         let (window_min, window_max) = windows;
-        // As many as there are batches are as good as any more.
+        // A window larger than the number of batches gains nothing.
         let most = window_max.min(self.cost.batches(batch_bytes) as u64).max(window_min).max(1);
         let reaches = |window| self.seconds(batch_bytes, message_bytes, window) <= target_seconds;
         if !reaches(most) {
@@ -123,8 +122,8 @@ impl WindowCost {
         Some(high)
     }
 
-    /// For given sizes, the least window that takes at most `1 + tolerance` times what the
-    /// largest takes: the least memory of the plateau.
+    /// For given sizes, the smallest window that takes at most `1 + tolerance` times as long as the
+    /// largest: the least memory that reaches the plateau.
     pub fn least_window(&self, batch_bytes: f64, message_bytes: f64, window_max: u64, tolerance: f64) -> u64 {
         let plateau = self.seconds(batch_bytes, message_bytes, window_max);
         let target = plateau * (1.0 + tolerance.max(0.0));
@@ -132,14 +131,15 @@ impl WindowCost {
     }
 }
 
-/// Seconds of a transfer by what they are spent on.
+/// The parts of a transfer's time, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Parts {
-    /// Nothing moves: for the first batch, and wherever the window does not cover a round trip.
+    /// Time with nothing in transit: before the first batch, and whenever the window does not cover a
+    /// round trip.
     pub(crate) waiting: f64,
-    /// What a first message takes beyond another and beyond the wait.
+    /// Extra time of first messages, not counting the wait.
     pub(crate) starting: f64,
-    /// What messages take wherever they stand.
+    /// Time of all messages.
     pub(crate) messages: f64,
 }
 
@@ -176,7 +176,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_is_what_the_batches_do(
+        fn the_formula_matches_a_simulation_of_the_batches(
             link in link(), volume_bytes in 0..30_000_000u64, x in 3e4..3e6f64, part in 0.001..1.5f64, window in 1..40u64,
         ) {
             let query = Query { volume_bytes, row_bytes: 27.0 };
@@ -186,13 +186,13 @@ mod tests {
         }
 
         #[test]
-        fn a_window_of_one_is_the_thesis(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64) {
+        fn a_window_of_one_costs_as_in_the_thesis(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64) {
             let (ours, theirs) = (WindowCost::new(&link, &Q3)?.seconds(x, y, 1), Cost::new(&link.model, &Q3)?.seconds(x, y));
             prop_assert!((ours / theirs - 1.0).abs() < 1e-12, "{} {}", ours, theirs);
         }
 
         #[test]
-        fn the_parts_make_the_whole(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64, window in 1..100u64) {
+        fn the_parts_sum_to_the_whole(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64, window in 1..100u64) {
             let cost = WindowCost::new(&link, &Q3)?;
             let parts = cost.parts(x, y, window);
             let (sum, seconds) = (parts.waiting + parts.starting + parts.messages, cost.seconds(x, y, window));
@@ -207,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn the_least_window_is_the_least(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64, tolerance in 0.0..0.2f64) {
+        fn no_smaller_window_reaches_the_target(link in link(), x in 27.0..3e7f64, y in 512.0..32_767f64, tolerance in 0.0..0.2f64) {
             let cost = WindowCost::new(&link, &Q3)?;
             let window = cost.least_window(x, y, 1000, tolerance);
             let allowed = cost.seconds(x, y, 1000) * (1.0 + tolerance);
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// 1 Gbit/s and 10 ms, in batches of one message of 125 KB: each takes 1 ms of the wire.
+    /// 1 Gbit/s and 10 ms. A batch of one message of 125 KB takes 1 ms on the wire.
     const LONG: Link = Link {
         model: LinkModel { first: Plane::new(0.0, 8e-9, 0.010), next: Plane::new(0.0, 8e-9, 0.0) },
         rtt_seconds: 0.010,
@@ -231,7 +231,7 @@ mod tests {
         for (window, expected) in [(1, 88.0), (2, 44.001), (11, 8.01), (1000, 8.01)] {
             assert!((seconds(window) - expected).abs() < 1e-6, "{window}: {}", seconds(window));
         }
-        // Bandwidth x delay are ten batches; one more is on the wire.
+        // The bandwidth-delay product is ten batches; one more is on the wire.
         assert_eq!(cost.least_window(125e3, 125e3, 1000, 1e-9), 11);
         assert_eq!(cost.least_window(125e3, 125e3, 4, 0.0), 4);
         assert_eq!(cost.least_window(125e3, 125e3, 0, 0.0), 1);
@@ -239,18 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_stage_is_the_floor() -> Result<()> {
+    fn the_time_is_at_least_that_of_the_slowest_stage() -> Result<()> {
         let rates = Rates { decode: Some(50e6), ..Rates::default() };
         let cost = WindowCost::new(&Link { rates, ..LONG }, &GIGABYTE)?;
         assert_eq!(cost.seconds(125e3, 125e3, 1000), 20.0);
         assert!(cost.seconds(125e3, 125e3, 1) > 87.0);
-        // Twenty seconds are reached with far fewer in flight.
+        // Twenty seconds need far fewer batches in flight.
         assert_eq!(cost.least_window(125e3, 125e3, 1000, 0.02), 5);
         Ok(())
     }
 
     #[test]
-    fn a_link_that_makes_no_sense() {
+    fn an_invalid_link_is_rejected() {
         for rtt_seconds in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(WindowCost::new(&Link { rtt_seconds, ..LONG }, &GIGABYTE).is_err());
         }

@@ -1,4 +1,4 @@
-//! What PostgreSQL answers to the queries, over the same rows: found out once, then read from files.
+//! PostgreSQL's answers to the queries over the same rows: computed once, then read from files.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,8 +19,7 @@ use tokio::runtime::Runtime;
 
 use crate::{Result, data, places};
 
-/// The tables in the cache, sorts in memory, nothing that waits for the disk; and an end for a query whose plan
-/// has gone wrong.
+/// Tables in the cache, sorts in memory, no waiting for the disk, and a timeout for a query with a bad plan.
 const SETTINGS: &[&str] = &[
     "shared_buffers=1GB",
     "work_mem=256MB",
@@ -31,29 +30,29 @@ const SETTINGS: &[&str] = &[
     "jit=off",
     "statement_timeout=20min",
 ];
-/// Entries in a file's metadata: the query that it answers, and the server that did.
+/// Keys of a file's metadata: the query, and the server that answered it.
 const SQL: &str = "sql";
 const VERSION: &str = "version";
 
 /// The answers to all queries.
 pub(super) struct Answers {
-    /// Of each query.
+    /// Rows of each query.
     pub(super) rows: Vec<Vec<RecordBatch>>,
-    /// Of the server, with its name.
+    /// Name and version of the server.
     pub(super) version: String,
 }
 
 impl Answers {
-    /// Those of `queries` over the tables of a folder: from the files beside it, as far as they are of the same
-    /// queries, else from a server, which is started for it.
+    /// Reads the answers to `queries` over the tables of a folder from files. Unless all files exist and are
+    /// of the same queries, starts a server to write them.
     pub(super) fn open(tables: &Path, scale: f64, queries: &[String]) -> Result<Self> {
         let folder = places::data().join(format!("tpch-{scale}-postgres"));
         fs::create_dir_all(&folder)?;
         let file = |number: usize| folder.join(format!("{number:02}.parquet"));
         let is_known = |(number, sql): (usize, &String)| matches!(version(&file(number), sql), Ok(Some(_)));
-        // All or none: of one server.
+        // All or none, so that all answers come from one server.
         if !(1..).zip(queries).all(is_known) {
-            eprintln!("asking PostgreSQL over TPC-H at scale {scale}");
+            eprintln!("running TPC-H at scale {scale} on PostgreSQL");
             let server = Postgres::start_with(SETTINGS);
             let version = format!("PostgreSQL {}", server.psql("show server_version").trim());
             server.psql(tpch::POSTGRES_TABLES);
@@ -63,7 +62,7 @@ impl Answers {
                 }
                 server.psql(tpch::POSTGRES_KEYS);
                 let source = PostgresSource::connect(&server.uri()).await?;
-                // A quotient has more places than a decimal of one width for all has.
+                // As text: quotients have more decimal places than a decimal of one width holds.
                 let options = ReadOptions { numeric: NumericRule::String, ..ReadOptions::default() };
                 for (number, sql) in (1..).zip(queries) {
                     let began = Instant::now();
@@ -77,11 +76,11 @@ impl Answers {
         let rows = (1..=queries.len()).map(|number| Ok(data::read(&file(number), data::BATCH_ROWS)?.1));
         let rows = rows.collect::<Result<_>>()?;
         let known = queries.first().map(|sql| version(&file(1), sql)).transpose()?;
-        Ok(Self { rows, version: known.flatten().ok_or("no answer of PostgreSQL")? })
+        Ok(Self { rows, version: known.flatten().ok_or("no answers from PostgreSQL")? })
     }
 }
 
-/// The version of the server that has given the answer in a file, if it is one to this query.
+/// The version of the server that gave the answer in a file; `None` if the file answers another query.
 fn version(path: &Path, sql: &str) -> Result<Option<String>> {
     let footer = ArrowReaderMetadata::load(&File::open(path)?, ArrowReaderOptions::new())?;
     let entries = footer.metadata().file_metadata().key_value_metadata();
@@ -103,7 +102,7 @@ async fn load(uri: &str, name: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file gets its name once whole.
+/// Writes an answer, whose file appears under its name only when it is complete.
 async fn write(mut answer: Rows, path: &Path, sql: &str, version: &str) -> Result<()> {
     let entry = |key: &str, value: &str| KeyValue::new(key.into(), value.to_owned());
     let entries = vec![entry(SQL, sql), entry(VERSION, version)];
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_kept_for_the_query_they_are_of() {
+    fn a_stored_answer_belongs_to_one_query() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("01.parquet");
         let column: Arc<dyn Array> = Arc::new(Int64Array::from(vec![1, 2]));

@@ -1,4 +1,4 @@
-//! `lightship calibrate`: measures a link, and keeps what was found.
+//! `lightship calibrate`: measures a link and saves its profile.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,67 +19,72 @@ use super::manual::print;
 use crate::error::CliError;
 use crate::size::Size;
 
-/// Rows without end, of eight bytes.
+/// Rows of eight bytes, more than any measurement needs.
 const NODE_SQL: &str = "select value from generate_series(1, 1000000000000)";
-/// The same; PostgreSQL makes these as they are fetched.
+/// The same for PostgreSQL, which generates these rows as they are fetched.
 const POSTGRES_SQL: &str = "select generate_series(1, 1000000000000) as value";
-/// 100,000 rows of 136 bytes. MySQL and MariaDB make a temporary table of a cursor's whole result first,
-/// and this one fits into the memory that such tables have by default, 16 MiB.
+/// 100,000 rows of 136 bytes. MySQL and MariaDB first write a cursor's whole result to a temporary table,
+/// and this one fits the 16 MiB of memory that such tables have by default.
 const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all select 2 union all select 3 \
      union all select 4 union all select 5 union all select 6 union all select 7 union all select 8 \
      union all select 9), v as (select a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n as n \
      from d as a, d as b, d as c, d, d as e) select n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n from v";
 
-/// Measure the link to a node or a database, and keep its profile
+/// Measure the link to a node or a database, and save its profile
 ///
-/// Asks for rows in batches of many sizes, and fits what a batch's first message costs
-/// (alpha) and every other one (beta) over the size of batches (F) and of messages (M).
-/// `lightship tune` makes plans of it. A profile is kept for each endpoint, in
-/// LIGHTSHIP_PROFILES or ~/.local/state/lightship/profiles.
+/// Fetches rows in batches of many sizes, and fits the cost of a batch's first message (alpha) and of
+/// every other message (beta) to the size of batches (F) and of messages (M). `lightship tune` and
+/// `lightship fetch` plan with the profile. There is one for each endpoint, in LIGHTSHIP_PROFILES or
+/// ~/.local/state/lightship/profiles.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship calibrate lightship://db.example
   lightship calibrate lightship://db.example --sql 'select * from lineitem' --seconds 10
-  lightship calibrate postgresql://me@db/shop       as drivers that fetch by the batch see it
+  lightship calibrate postgresql://me@db/shop       as seen by drivers that fetch in batches
   lightship calibrate mysql://me@db/shop
 
-Of a database a cursor is measured, from which rows are fetched so many at a time, as drivers with
-a fetch size do. Lightship itself does not: it reads a whole result without asking again.
+For a database it measures a cursor, from which rows are fetched in batches, as drivers with a fetch
+size do. Lightship itself does not use one: it reads a whole result with one request.
 
-MySQL and MariaDB make a temporary table of a cursor's whole result before the first row is
-fetched, for each pair of sizes. That is not counted, but takes its time: a query given with --sql
-is best limited to some 100,000 rows, as the default is, and ends the measure where it ends.")]
+MySQL and MariaDB write a cursor's whole result to a temporary table before the first row is
+fetched, once for each pair of sizes. That time is not counted, but it adds up: limit a query given
+with --sql to about 100,000 rows, as the default query is. Batches are not larger than the result.")]
 pub(crate) struct CalibrateArgs {
-    /// The other end: lightship://HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…
+    /// Node or database to measure: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…
+    /// or mysql://…
     #[arg(value_name = "URI")]
     uri: String,
-    /// A query of many rows to measure with. [default: numbers]
+    /// Query to measure with, which must return many rows. [default: generated numbers]
     #[arg(long)]
     sql: Option<String>,
-    /// How long to measure; over a slow link it takes what a few pairs of sizes take.
+    /// How many seconds to measure. Over a slow link a few pairs of sizes may take longer.
     #[arg(long, default_value_t = 2.0, value_parser = positive_seconds, conflicts_with = "thorough")]
     seconds: f64,
-    /// All 629 pairs of sizes of the thesis, however long it takes; nodes alone.
+    /// Measure all 629 pairs of sizes of Belghoul's thesis, however long it takes. Only for nodes.
     #[arg(long)]
     thorough: bool,
-    /// Keep nothing: only say what was found.
+    /// Print the result, but do not save a profile.
     #[arg(long)]
     dry_run: bool,
-    /// No progress bar and no report.
+    /// Print no progress bar and no report.
     #[arg(short, long)]
     quiet: bool,
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if seconds > 0.0 && seconds <= 3600.0 { Ok(seconds) } else { Err("more than 0, at most 3600".into()) }
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if seconds > 0.0 && seconds <= 3600.0 {
+        Ok(seconds)
+    } else {
+        Err("expected above 0, at most 3600".into())
+    }
 }
 
 /// The object of `--json`.
 #[derive(Serialize)]
 struct Found<'a> {
     seconds: f64,
-    /// Where the profile is, if it was kept.
+    /// The path of the profile, if it was saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<String>,
     #[serde(flatten)]
@@ -107,7 +112,7 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
                 .map_err(|e| failed(e, sql))?
         }
         Location::Postgres(_) | Location::MySql(_) if args.thorough => {
-            return Err(CliError::usage("--thorough measures messages, and a database has none of its own"));
+            return Err(CliError::usage("--thorough measures sizes of messages, which only a node has"));
         }
         Location::Postgres(uri) => {
             let source = PostgresSource::connect(uri).await?;
@@ -138,13 +143,13 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
     if !args.quiet {
         print((report(&profile, seconds) + "\n").as_bytes())?;
         if let Some(path) = kept {
-            crate::say!("kept in {}", path.display());
+            crate::say!("saved in {}", path.display());
         }
     }
     Ok(())
 }
 
-/// The link to a database, as its cursors see it.
+/// Measures the link to a database with its cursors.
 async fn of_cursor(
     source: &impl Cursors,
     location: &Location,
@@ -164,9 +169,9 @@ where
     match error {
         CalibrateError::Probe(error) => CliError::from(error).in_statement(sql),
         short @ CalibrateError::TooFewRows { .. } => CliError::new(ErrorKind::Usage, short.to_string())
-            .hint("leave --sql out, or ask for a larger table"),
+            .hint("leave out --sql, or query a larger table"),
         other => CliError::new(ErrorKind::Data, other.to_string())
-            .hint("measure for longer (--seconds 10), on a link that others use less"),
+            .hint("measure for longer (--seconds 10), or when the link is less busy"),
     }
 }
 
@@ -178,7 +183,7 @@ fn bar(quiet: bool) -> ProgressBar {
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// What was found, for a person.
+/// The result as text.
 fn report(profile: &Profile, took: f64) -> String {
     let calibration = &profile.calibration;
     let rate = profile.bytes_per_second.map_or(String::new(), |rate| format!(", {}/s", Size(rate as u64)));
@@ -186,8 +191,11 @@ fn report(profile: &Profile, took: f64) -> String {
         let (error, rtt_ms) = (error * 100.0, profile.rtt_seconds * 1e3);
         format!("\nmean error of the fit {error:.1}%; round trip {rtt_ms:.2} ms{rate}")
     });
-    let doubt =
-        profile.doubts(SystemTime::now()).iter().map(|doubt| format!("\nbut {doubt}")).collect::<String>();
+    let doubt = profile
+        .doubts(SystemTime::now())
+        .iter()
+        .map(|doubt| format!("\nwarning about the profile: {doubt}"))
+        .collect::<String>();
     let next = match calibration.next.samples {
         0 => String::new(),
         _ => format!("\nother messages            beta  = {}", plane(&calibration.next)),
@@ -200,10 +208,10 @@ fn report(profile: &Profile, took: f64) -> String {
     )
 }
 
-/// A coefficient of a plane, and the size it goes with.
+/// A coefficient of a plane, and the size that it multiplies.
 type Coefficient = (Term, fn(&Plane) -> f64, &'static str);
 
-/// A plane with its standard errors, as it would be written.
+/// A plane as a formula, with its standard errors.
 fn plane(fit: &Fit) -> String {
     let errors = fit.standard_errors.unwrap_or_default();
     let terms: [Coefficient; 3] = [
@@ -219,19 +227,19 @@ fn plane(fit: &Fit) -> String {
     let negative: Vec<_> = fit.dropped.iter().filter(|(_, why)| *why == Why::Negative).collect();
     let note = match negative.len() {
         0 => String::new(),
-        n => format!(", {n} negative left out"),
+        n => format!(", {n} negative terms left out"),
     };
     let sum = if shown.is_empty() { "0".to_owned() } else { shown.join(" + ") };
     format!("{sum} s   (R² {:.3}{note})", fit.r_squared)
 }
 
-/// A cursor of a database, a new one for each pair.
+/// Measures with cursors of a database, a new one for each pair.
 struct CursorProbe<'a, S> {
     source: &'a S,
     sql: &'a str,
 }
 
-/// Rows by which the size of one is told.
+/// Number of rows from which the size of a row is estimated.
 const SAMPLE_ROWS: u32 = 100;
 
 impl<S: Cursors> Probe for CursorProbe<'_, S> {
@@ -244,7 +252,7 @@ impl<S: Cursors> Probe for CursorProbe<'_, S> {
         Ok((fetched.rows > 0).then(|| fetched.bytes as f64 / fetched.rows as f64))
     }
 
-    /// It always waits.
+    /// `None`: a cursor can't stream.
     async fn rate(&mut self, _within: Duration) -> Result<Option<f64>, SourceError> {
         Ok(None)
     }
@@ -258,7 +266,7 @@ impl<S: Cursors> Probe for CursorProbe<'_, S> {
 }
 
 async fn time(cursor: &mut impl Cursor, pair: &Pair) -> Result<Option<Sample>, SourceError> {
-    // In it the query begins.
+    // Not counted: the query starts with the first fetch.
     let begun = cursor.fetch(pair.batch_rows).await?;
     let (began, mut took, mut batches, mut bytes) = (Instant::now(), Duration::ZERO, 0, 0);
     let mut whole = begun.rows == u64::from(pair.batch_rows);
@@ -269,10 +277,10 @@ async fn time(cursor: &mut impl Cursor, pair: &Pair) -> Result<Option<Sample>, S
             (batches, bytes, took) = (batches + 1, bytes + fetched.bytes, began.elapsed());
         }
     }
-    // A result may end before there was time for more.
+    // The result may end before enough batches were fetched.
     Ok((batches >= pair.batches.min).then(|| Sample {
         batch_bytes: bytes as f64 / f64::from(batches.max(1)),
-        // All of a batch is one answer.
+        // A batch arrives as one message.
         message_bytes: f64::from(pair.message_bytes),
         first_seconds: took.as_secs_f64() / f64::from(batches.max(1)),
         first_count: batches.into(),

@@ -1,4 +1,4 @@
-//! `lightship cluster`: which nodes belong to a cluster, how they are, and which parts of tables they have.
+//! `lightship cluster`: shows and changes the members of a cluster, and shows their parts of tables.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,11 @@ use crate::columns::aligned;
 use crate::error::CliError;
 use crate::size::{Size, grouped};
 
-/// Show the nodes of a cluster and the parts of its tables; remove nodes for good
+/// Show the nodes of a cluster and their parts of tables; remove and add nodes
 ///
-/// A node that has joined belongs to the cluster until it is removed. While it is stopped or lost, queries
-/// of tables that it has a part of fail. Once it is removed, its rows no longer belong to these tables.
+/// A node that has joined belongs to the cluster until it is removed. While it is stopped or lost,
+/// queries of tables of which it has a part fail. Once it is removed, its rows no longer belong to
+/// these tables.
 #[derive(Args)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -30,20 +31,22 @@ pub(crate) struct ClusterArgs {
 #[derive(Subcommand)]
 enum Action {
     Show(ShowArgs),
-    /// Take a node out of the cluster for good
+    /// Remove a node from the cluster permanently
     ///
-    /// The node may be running or not. Tables in parts are complete without its rows, and it cannot rejoin when it
-    /// starts. The node at URI tells the others; nodes that are unreachable now learn of it when they are back.
+    /// The node may be running or not. Its rows no longer belong to tables in parts, so that queries no
+    /// longer fail without it. It can't rejoin until it is added again. The node at URI tells the
+    /// others; nodes that are unreachable now learn of it when they are back.
     Remove(ChangeArgs),
-    /// Take in a node that was removed
+    /// Take back a node that was removed
     ///
-    /// Its rows belong to the tables again, and are missed while it is not there.
+    /// Its rows belong to the tables again; while it is not running, queries of these tables fail.
     Add(ChangeArgs),
 }
 
-/// Show the nodes, how they are, and which parts of tables they have
+/// Show the nodes, their states, and their parts of tables
 ///
-/// As one node sees it. In SQL, for any client: select * from cluster.nodes; select * from cluster.parts.
+/// It shows the cluster as the node at URI sees it. Any client gets the same in SQL: select * from
+/// cluster.nodes; select * from cluster.parts.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship cluster show lightship://localhost
@@ -52,7 +55,7 @@ enum Action {
 States: joined (it answers), connecting (not tried yet), unreachable (not reached since the queried
 node started), stopped (it shut down), lost (it crashed or the connection broke), removed.")]
 struct ShowArgs {
-    /// A node: lightship://HOST[:PORT], lightship+unix:PATH.
+    /// The node to ask: lightship://[TOKEN@]HOST[:PORT] or lightship+unix:PATH.
     #[arg(value_name = "URI")]
     uri: String,
 }
@@ -62,13 +65,13 @@ struct ShowArgs {
   lightship cluster remove lightship://localhost:4301 localhost:4302
   lightship cluster add lightship://db1 db2:4270 --cluster-token-file secret")]
 struct ChangeArgs {
-    /// A node that stays: lightship://HOST[:PORT], lightship+unix:PATH.
+    /// A node that stays in the cluster: lightship://HOST[:PORT] or lightship+unix:PATH.
     #[arg(value_name = "URI")]
     uri: String,
-    /// The node to change, as `lightship cluster show` names it.
+    /// The node to remove or add, by its name in `lightship cluster show`.
     #[arg(value_name = "HOST:PORT")]
     node: String,
-    /// File with the token of the cluster, where it has one.
+    /// File with the token of the cluster, if it has one.
     #[arg(long, value_name = "FILE")]
     cluster_token_file: Option<PathBuf>,
 }
@@ -180,15 +183,15 @@ async fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     print(text.as_bytes())
 }
 
-/// The rows, if all of them could be read: a node left out would look like one that was removed.
+/// All rows, or an error if one could not be read: a node left out would look like one that was removed.
 fn whole<T>(rows: Vec<Option<T>>) -> Result<Vec<T>, CliError> {
     rows.into_iter().collect::<Option<_>>().ok_or_else(|| {
-        CliError::internal("the node describes its cluster in columns that this version does not know")
-            .hint("use the version of the node")
+        CliError::internal("the node's tables of the cluster have columns that this version does not know")
+            .hint("use the same version as the node")
     })
 }
 
-/// All rows of a query, each read by `read`; nothing in place of one that has other columns than it should.
+/// All rows of a query, each read by `read`; `None` for a row that lacks an expected column.
 async fn rows<T>(
     client: &mut Client,
     sql: &str,

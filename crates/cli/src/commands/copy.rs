@@ -1,4 +1,4 @@
-//! `lightship copy`: a result, into a database or a file.
+//! `lightship copy`: copies a result into a database or a file.
 
 use std::path::PathBuf;
 
@@ -9,43 +9,43 @@ use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs, finish};
 use crate::error::CliError;
 use crate::progress::Progress;
 
-/// Copy a result into a table of another database, or into a file
+/// Copy a result into a PostgreSQL table or a file
 ///
-/// The rows arrive in one transaction: all of them or none. A missing table is
-/// created with the types that the columns have. Each value arrives as it is, or is
-/// refused with its row and column. A table that is replaced can be read until the
-/// new one takes its place, by this copy too; its indexes, constraints and privileges
-/// go with it.
+/// The copy is one transaction: all rows arrive, or none. A missing table is created with the types
+/// of the result. Each value arrives unchanged; a value that the column can't hold exactly is an
+/// error with row and column.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship copy mysql://me@old/shop 'select * from orders' postgresql://me@new/shop --table orders
   lightship copy orders.parquet 'select * from orders' postgresql://me@new/shop --table archive.orders
   lightship copy lightship://localhost 'select * from lineitem' lineitem.parquet")]
 pub(crate) struct CopyArgs {
-    /// Where to ask, as for `fetch`.
+    /// Source to query, as for `lightship fetch`.
     #[arg(value_name = "URI")]
     from: String,
-    /// The query.
+    /// SQL query to run at the source.
     #[arg(value_name = "SQL")]
     sql: String,
     #[command(flatten)]
     also: AlsoArgs,
-    /// Where the rows go: postgresql://…, or a file.
+    /// Destination of the rows: postgresql://…, or a file.
     #[arg(value_name = "URI")]
     to: String,
-    /// Table to write, [SCHEMA.]NAME.
+    /// Table to write: [SCHEMA.]NAME. Required for PostgreSQL.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// What becomes of a table that is there already: append keeps its rows, create
-    /// refuses, replace puts a new one in its place once all rows are there. That takes
-    /// a lock on it, for which others get 10 seconds to end what they do with it; the
-    /// setting lock_timeout of the login says otherwise.
+    /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table.
+    ///
+    /// append matches columns by name. replace loads a new table and swaps it for the old one once all
+    /// rows have arrived. Until then the old table can be read, even by the query of this copy; its
+    /// indexes, constraints and privileges are lost. The swap waits up to 10 seconds for others that use
+    /// the old table, unless lock_timeout is set for the connection.
     #[arg(long, value_name = "append|create|replace", default_value = "append")]
     mode: WriteMode,
-    /// Write what was planned and what happened to this file, as JSON.
+    /// Write the plan and the statistics of the transfer to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// No progress bar and no summary.
+    /// Print no progress bar and no summary.
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
     let to = match (&to, &args.table) {
         (Location::Postgres(_), None) => {
-            return Err(CliError::usage("which table? name it with --table [SCHEMA.]NAME"));
+            return Err(CliError::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"));
         }
         (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
             Target::file(WriteTarget::File(path.clone()), format)

@@ -1,4 +1,4 @@
-//! `lightship explain`: what a query does on each node, and what goes between them.
+//! `lightship explain`: shows what a query does on each node and what is sent between nodes.
 
 use std::fmt::Write as _;
 
@@ -10,25 +10,26 @@ use crate::columns::aligned;
 use crate::error::CliError;
 use crate::size::{Seconds, Size, grouped};
 
-/// Show what a query does: stages, nodes, and what goes between them
+/// Show the plan of a query: its stages, their nodes, and what is sent between them
 ///
-/// Of a cluster, each stage with the nodes that run it, from the one that was asked down to the tables; of
-/// a node alone, its plan. With --analyze the query is run, its rows are thrown away, and what each node
-/// did is shown: rows, processor time, bytes on the wire, and how long readers waited.
+/// For a cluster it shows each stage with the nodes that run it, from the coordinator down to the
+/// tables; for a single node, the node's plan. With --analyze the query is run, its rows are
+/// discarded, and the figures of each node are shown: rows, processor time, bytes on the wire, and how
+/// long readers waited.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship explain lightship://localhost 'select count(*) from lineitem'
   lightship explain lightship://localhost --analyze 'select l_partkey, count(*) from lineitem group by 1'
   lightship --json explain lightship://localhost --analyze 'select ...' | jq .edges
 
-In SQL the same is EXPLAIN and EXPLAIN ANALYZE, of any client.")]
+Any client gets the same in SQL, with EXPLAIN and EXPLAIN ANALYZE.")]
 pub(crate) struct ExplainArgs {
-    /// A node: lightship://HOST[:PORT], lightship+unix:PATH.
+    /// The node to ask: lightship://[TOKEN@]HOST[:PORT] or lightship+unix:PATH.
     #[arg(value_name = "URI")]
     uri: String,
-    /// The query.
+    /// The query to explain.
     sql: String,
-    /// Run it, and show what was measured.
+    /// Run the query and show what was measured. It takes as long as the query.
     #[arg(long)]
     analyze: bool,
 }

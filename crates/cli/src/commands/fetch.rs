@@ -1,4 +1,4 @@
-//! `lightship fetch`: a result, into a file or onto the terminal.
+//! `lightship fetch`: writes a result to a file or the terminal.
 
 use std::io::IsTerminal;
 use std::num::NonZeroU32;
@@ -16,11 +16,10 @@ use crate::error::CliError;
 use crate::progress::Progress;
 use crate::size::{Size, grouped};
 
-/// Run a query and bring its result here
+/// Run a query and write its result to a file or stdout
 ///
-/// The result goes to a file (-o), or to stdout: as a table on a terminal, as
-/// CSV elsewhere. A file appears under its name once it is whole; whatever goes
-/// wrong before, nothing is left behind.
+/// Without -o the result goes to stdout: as a table on a terminal, as CSV elsewhere. A file gets its
+/// name only when it is complete; after an error no file is left.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship fetch lightship://localhost 'select * from lineitem' -o lineitem.parquet
@@ -30,31 +29,31 @@ use crate::size::{Size, grouped};
   lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
       --also lightship://b --also postgresql://me@db/shop
 
-A file or folder is a table of its own name: sales.csv is `sales`.")]
+A file or folder is a table named after it: sales.csv is `sales`.")]
 pub(crate) struct FetchArgs {
-    /// Where to ask: lightship://HOST[:PORT], lightship+unix:PATH, postgresql://…,
-    /// mysql://…, sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.
+    /// Source to query: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…,
+    /// sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.
     #[arg(value_name = "URI")]
     uri: String,
-    /// The query.
+    /// SQL query to run at the source.
     #[arg(value_name = "SQL")]
     sql: String,
     #[command(flatten)]
     also: AlsoArgs,
-    /// File to write; `-` is stdout.
+    /// File to write; `-` is stdout, the default.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// How to write: arrow, stream, parquet, csv, json, table. Told from the
-    /// file's name when not given.
+    /// Output format: arrow, stream, parquet, csv, json or table. [default: by the extension of the
+    /// file]
     #[arg(long)]
     format: Option<String>,
-    /// Rows of a table that are shown on a terminal; the rest is counted.
+    /// Number of rows that the table format shows; further rows are only counted.
     #[arg(long, value_name = "N", default_value_t = 40)]
     table_rows: usize,
-    /// Write what was planned and what happened to this file, as JSON.
+    /// Write the plan and the statistics of the transfer to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// No progress bar and no summary.
+    /// Print no progress bar and no summary.
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -63,85 +62,83 @@ pub(crate) struct FetchArgs {
     transfer: TransferArgs,
 }
 
-/// Places beside the first.
+/// Sources besides the first.
 #[derive(Args)]
 pub(crate) struct AlsoArgs {
-    /// Another place to ask the same, whose rows are added to the result (UNION ALL).
-    /// Repeat it for more places.
+    /// Another source for the same query, whose rows are added to the result (UNION ALL). Can be
+    /// repeated.
     ///
-    /// All are asked at once, and rows are taken from whoever has some: their order
-    /// stays within a place, and there is none between places. All have to answer columns
-    /// of the same names, and of types that one type can hold without loss, as Int32 and
-    /// Int64. An error of one is the end of all. The memory is divided between them, and
-    /// each needs 4MiB.
+    /// All sources run the query at the same time. Rows interleave as they arrive; order is kept only
+    /// within one source. The columns must have the same names, and types that one type can hold
+    /// without loss, such as Int32 and Int64. If one source fails, the command fails. --memory is divided
+    /// between the sources, and each needs at least 4MiB.
     #[arg(long, value_name = "URI")]
     also: Vec<String>,
 }
 
 impl AlsoArgs {
-    /// All places, the first one first.
+    /// All sources, with `first` at the beginning.
     pub(crate) fn locations(&self, first: &str) -> Result<Vec<Location>, CliError> {
         let places = std::iter::once(first).chain(self.also.iter().map(String::as_str));
         Ok(places.map(Location::parse).collect::<Result<_, _>>()?)
     }
 }
 
-/// Names of columns where they have to be different.
+/// How to handle columns of the same name.
 #[derive(Args)]
 pub(crate) struct ColumnArgs {
-    /// What becomes of a second column of one name: error, or rename, which numbers
-    /// them: a, a_2, a_3. Only a table on the terminal may show both.
+    /// What to do with columns of the same name: error, or rename, which numbers them: a, a_2, a_3.
+    /// With error, only the table format may have duplicates.
     #[arg(long, value_name = "error|rename", default_value = "error")]
     duplicate_columns: DuplicateColumns,
 }
 
-/// How rows travel. `auto` everywhere is the default and rarely wrong.
+/// How rows are transferred. `auto` is the default of most options, and rarely wrong.
 #[derive(Args)]
 #[command(next_help_heading = "Transfer")]
 pub(crate) struct TransferArgs {
-    /// Memory that rows here may take at once. For a query over files that is all
-    /// its work, so without a bound it gets 1GiB. [default: 64MiB]
+    /// Memory for rows in this command. [default: 64MiB; 1GiB for a query over files, which runs in
+    /// this command]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// How rows are encoded: auto, none, light, light+lz4, light+zstd, lz4, zstd.
+    /// Encoding of rows on the link: auto, none, light, light+lz4, light+zstd, lz4 or zstd.
     ///
-    /// Encoding costs processor time on both sides and saves bytes on the link. auto
-    /// measures both and follows the link as it changes; trying costs it about 1% of the
-    /// time. On one host nothing is encoded.
+    /// light sends each column in the cheapest of several encodings; lz4 and zstd compress. Both cost
+    /// processor time at both ends and save bytes on the link. auto measures both and follows changes
+    /// of the link; its trials cost about 1% of the time. On one host auto encodes nothing.
     #[arg(long, value_name = "auto|CODEC", default_value = "auto")]
     codec: Auto<Codec>,
-    /// Rows of a batch: more need more memory, fewer cost round trips.
+    /// Rows per batch. More need more memory, fewer cost more round trips.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     batch_rows: Auto<u32>,
-    /// Bytes of a message, about 1 MiB is best on most links.
+    /// Bytes per message. About 1MiB is best on most links.
     #[arg(long, value_name = "auto|SIZE", default_value = "auto")]
     message_bytes: Auto<Size>,
-    /// Largest message for a single row that fits no other; part of the memory.
+    /// Largest message for a single row that exceeds --message-bytes. It is part of --memory.
     #[arg(long, value_name = "auto|SIZE", default_value = "auto")]
     message_bytes_max: Auto<Size>,
-    /// Batches on their way at once: enough of them hide the round trip, each takes memory. auto begins
-    /// with what is known of the link and follows it on the way.
+    /// Batches in flight. Enough of them hide the round trip; each takes memory. auto starts with what
+    /// is known of the link and adjusts it during the transfer.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     window: Auto<u32>,
-    /// Connections that a result comes over, to a database or a node.
+    /// Number of connections for one result, to a PostgreSQL database or a node.
     ///
-    /// Of a database: those that one large table is read with, auto for up to 4. To a
-    /// node, by TCP: more than 1 helps where loss, or a limit for each, holds one
-    /// connection down; each costs a handshake and a place at the node, and takes from
-    /// others on the link. auto is 1 there, and tries 2 and 4 on the way where many
-    /// segments are lost and much is still to come.
+    /// A large table of PostgreSQL is read over several connections; auto uses up to 4. From a node, over
+    /// TCP, more than one helps if loss or a limit per connection slows a single one down. Each costs a
+    /// handshake and one of the node's connections, and takes bandwidth from others on the link. auto
+    /// starts with 1, and tries 2 and 4 if many segments are lost and much is still to come.
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     streams: Auto<NonZeroU32>,
     #[command(flatten)]
     values: ValueArgs,
 }
 
-/// A setting that may be left to us.
+/// A value that is given, or `auto`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Auto<T>(Option<T>);
 
 impl<T> Auto<T> {
-    /// What was given; nothing where it is left to us.
+    /// The given value; `None` for `auto`.
     pub(crate) fn given(self) -> Option<T> {
         self.0
     }
@@ -188,7 +185,7 @@ pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliErro
     finish(&report, args.stats.as_deref(), args.quiet, json)
 }
 
-/// Says what happened, on stderr and in the file of `--stats`.
+/// Reports what happened, on stderr and in the file of `--stats`.
 pub(crate) fn finish(report: &Report, stats: Option<&Path>, quiet: bool, json: bool) -> Result<(), CliError> {
     let internal = |e: serde_json::Error| CliError::internal(e.to_string());
     if let Some(path) = stats {
@@ -203,10 +200,10 @@ pub(crate) fn finish(report: &Report, stats: Option<&Path>, quiet: bool, json: b
     Ok(())
 }
 
-/// One line for a person.
+/// The summary on stderr, one line.
 fn summary(report: &Report) -> String {
     let rate = if report.seconds > 0.0 { (report.bytes_arrow as f64 / report.seconds) as u64 } else { 0 };
-    // Shared memory is no wire; nor is it said what came partly through one and partly by the other.
+    // Shared memory is not a wire. If rows came partly through both, neither is named.
     let by = report.carrier.as_deref().map(|carrier| match carrier {
         "tcp" | "unix" | "circuit" => "on the wire".to_owned(),
         other => format!("through {other}"),
@@ -214,7 +211,7 @@ fn summary(report: &Report) -> String {
     let wire = report.bytes_wire.zip(by).map(|(b, by)| format!(", {} {by}", Size(b))).unwrap_or_default();
     let from = match report.sources.len() {
         0 | 1 => String::new(),
-        places => format!(" from {places} places"),
+        places => format!(" from {places} sources"),
     };
     let peak = report.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
     format!(
@@ -232,8 +229,8 @@ fn destination(args: &FetchArgs, json: bool) -> Result<(WriteTarget, Format), Cl
     match &args.output {
         Some(path) if path.as_os_str() != "-" => {
             let format = named.or_else(|| Format::from_path(path)).ok_or_else(|| {
-                CliError::usage(format!("{}: the name does not tell the format", path.display()))
-                    .hint("name it with --format arrow|stream|parquet|csv|json|table")
+                CliError::usage(format!("{}: cannot infer the format from the file name", path.display()))
+                    .hint("give the format with --format arrow|stream|parquet|csv|json|table")
             })?;
             Ok((WriteTarget::File(path.clone()), format))
         }
@@ -245,8 +242,8 @@ fn destination(args: &FetchArgs, json: bool) -> Result<(WriteTarget, Format), Cl
                 (false, false) => Format::Csv,
             });
             if terminal && matches!(format, Format::ArrowFile | Format::ArrowStream | Format::Parquet) {
-                return Err(CliError::usage("binary data does not belong on a terminal")
-                    .hint("write it to a file with -o FILE, or into a pipe"));
+                return Err(CliError::usage("a binary format can't be written to a terminal")
+                    .hint("write to a file with -o FILE, or to a pipe"));
             }
             Ok((WriteTarget::Stdout, format))
         }

@@ -9,17 +9,19 @@ use lightship::ErrorKind;
 
 use crate::error::CliError;
 
-/// Print completions for a shell
+/// Print a script that completes this command in a shell
+///
+/// For bash: source <(lightship completions bash)
 #[derive(Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 
 /// Write the manual pages
 #[derive(Args)]
 pub(crate) struct ManArgs {
-    /// Folder for the pages, one each subcommand; without it the main page goes to stdout.
+    /// Folder for the pages, one for each subcommand. Without it the main page is printed to stdout.
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
 }

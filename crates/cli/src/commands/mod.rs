@@ -49,7 +49,7 @@ impl Command {
         }
     }
 
-    /// Whether it runs until it is told to stop, and then ends by itself.
+    /// Whether the command runs until it is told to stop, and then ends by itself.
     pub(crate) fn is_service(&self) -> bool {
         match self {
             Self::Node(_) => true,

@@ -1,4 +1,4 @@
-//! `lightship node`: serves tables.
+//! `lightship node`: serves tables to clients and other nodes.
 
 mod databases;
 mod memory;
@@ -27,19 +27,17 @@ use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::CliError;
 use crate::size::{Limit, Size, grouped};
 
-/// Serve tables: files, folders and tables of databases
+/// Serve files, folders and tables of databases
 ///
-/// Clients run SQL over the tables named here and over nothing else; no
-/// statement opens a file or writes. Beyond this host a node listens only with
-/// TLS and a token.
+/// Clients run SQL over the tables named here and over nothing else; no statement opens a file or
+/// writes. To listen on an address that other hosts can reach, a node needs TLS and a token.
 ///
-/// Asked to stop (Ctrl-C, SIGTERM), it takes no more connections and gives running
-/// queries 5 seconds to end; those that have not are cancelled. Asked a second time, it ends at
-/// once with exit code 130.
+/// On Ctrl-C or SIGTERM it accepts no more connections and gives running queries 5 seconds to end;
+/// then they are cancelled. A second signal ends it at once with exit code 130.
 ///
-/// With --join, or --advertise for the first one, it is a node of a cluster: a
-/// query to any of them is answered by all. A table may be in parts, each node
-/// with rows of its own, or shared, in files that all nodes can read.
+/// With --join, or with --advertise for the first node, it is a node of a cluster: a query to any
+/// node is answered by all. A table of a cluster is either in parts, where each node has rows of its
+/// own, or shared, in files that all nodes can read.
 #[derive(Args, Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 #[command(after_long_help = "Examples:
@@ -49,176 +47,189 @@ use crate::size::{Limit, Size, grouped};
   lightship node --listen 0.0.0.0:4270 --tls-cert cert.pem --tls-key key.pem --token-file tokens --data warehouse/
   lightship node --listen 10.0.0.2:4270 --join 10.0.0.1:4270 --data part2/ --cluster-token-file secret ...
 
-Each flag can stand in the file of --config, as TOML: listen = [\"127.0.0.1:4270\"],
+Every option can be set in a TOML file given with --config: listen = [\"127.0.0.1:4270\"],
 table = [\"lineitem=lineitem.parquet\"], in-memory = true, query-memory = \"2GiB\".
-A flag on the command line goes before the file; tables of both are served.")]
+Options of the command line override the file; the tables of both are served.")]
 pub(crate) struct NodeArgs {
-    /// Address to listen on, HOST[:PORT] or unix:PATH; several may be given.
+    /// Address to listen on: HOST[:PORT] or unix:PATH. Port 0 picks a free port. Can be repeated.
     /// [default: 127.0.0.1:4270]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// A table and where it is: NAME=PATH, or NAME=URI?table=[SCHEMA.]TABLE of a database.
+    /// Serve this table: NAME=PATH of a file or folder, or NAME=URI?table=[SCHEMA.]TABLE of a database.
+    /// Can be repeated.
     #[arg(long, value_name = "NAME=PLACE")]
     table: Vec<String>,
-    /// Serve each file and folder in this folder as a table of its name.
+    /// Serve each file and folder in this folder as a table named after it.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Read all file tables into memory first.
+    /// Load the tables of files into memory at startup, so that queries read no files. --table-memory
+    /// limits their size.
     #[arg(long)]
     in_memory: bool,
-    /// Memory for all of the following, each of which has its share unless it is given.
+    /// Total memory of the node, which is divided between the options below. Each of them overrides
+    /// its share.
     ///
-    /// The program itself takes 64 MiB. Half of the rest is for --query-memory, a quarter for --row-memory, an
-    /// eighth for --exchange-memory, and what is left for small things. With --in-memory, --table-memory has half of it, and these have half of
-    /// what they would have. [default: the defaults of each]
+    /// The program itself gets 64 MiB. Of the rest, half is for --query-memory, a quarter for
+    /// --row-memory, an eighth for --exchange-memory, and the remainder for small allocations. With
+    /// --in-memory, half of the rest is for --table-memory, and the other shares are halved.
+    /// [default: the default of each option]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// Memory for tables with --in-memory; what does not fit is refused. [default: 4GiB]
+    /// Memory for tables with --in-memory. The node does not start if they need more. [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     table_memory: Option<Size>,
-    /// Memory for all running queries; what does not fit goes to disk or fails. [default: 1GiB]
+    /// Memory for sorts, joins and aggregates of all running queries. A query that needs more spills
+    /// to disk, or fails if it can't. [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     query_memory: Option<Size>,
-    /// Memory for rows that all queries are reading and sending. When it is used up, further queries wait
-    /// until others end. [default: 1GiB]
+    /// Memory for the rows that all queries are reading and sending. When it is used up, further
+    /// queries wait until others end. [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     row_memory: Option<Size>,
-    /// Folder for what queries put on disk. [default: the system's temporary folder]
+    /// Folder for data that queries spill to disk. [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     spill_folder: Option<PathBuf>,
-    /// Parts of a query that run at once; more need more memory. [default: the number of cores]
+    /// Number of partitions of a query that run in parallel. More need more memory. [default: the
+    /// number of cores]
     #[arg(long, value_name = "N")]
     partitions: Option<usize>,
-    /// Clients at once; more wait in line. [default: 256]
+    /// Number of clients served at once. Further clients wait in a queue. [default: 256]
     #[arg(long, value_name = "N")]
     connections_max: Option<usize>,
-    /// How long a client waits in line before it is refused; 0 refuses at once. [default: 10s]
+    /// How long a client waits in the queue before it is refused, at most 1h; 0 refuses at once.
+    /// [default: 10s]
     ///
-    /// At most 1h. The line holds as many clients as --connections-max, but at most 256.
+    /// The queue holds as many clients as --connections-max, but at most 256.
     #[arg(long, value_name = "DURATION")]
     queue_timeout: Option<Limit>,
-    /// End a result when the client has taken no rows for this long; `never` disables this. [default: 15min]
+    /// End a result with an error if the client takes no rows for this long; `never` disables this.
+    /// [default: 15min]
     ///
-    /// A result that stands still keeps its connection, its memory, and in a database that it reads from
-    /// a snapshot, which keeps that from cleaning up. Between nodes there is no such limit.
+    /// A stalled result holds a connection, memory, and a snapshot in a database that it reads from,
+    /// which keeps the database from removing old rows. The limit does not apply between nodes.
     #[arg(long, value_name = "DURATION")]
     stall_timeout: Option<Limit>,
-    /// Certificate chain (PEM).
+    /// File with the certificate chain for TLS (PEM). Requires --tls-key.
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Key of the certificate (PEM).
+    /// File with the private key of the certificate (PEM).
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// A token that lets a client in; several may be given. Others of this host
-    /// can see it in the list of processes: --token-file keeps it to itself.
+    /// Serve only clients that present this token. Can be repeated. Other users of this host can see the
+    /// token in the list of processes; --token-file avoids that.
     #[arg(long)]
     token: Vec<String>,
-    /// File with a token a line.
+    /// File with tokens for clients, one per line.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Listen beyond this host without TLS and token. Whoever reaches the port reads the tables.
+    /// Listen without TLS and a token, even on an address that other hosts can reach. Anyone who reaches
+    /// the port can read the tables.
     #[arg(long)]
     insecure: bool,
-    /// Other nodes of the cluster; one is enough to get to know all. A host's name may
-    /// stand for several addresses.
+    /// Join the cluster of these nodes. One of them is enough: the nodes learn the others from each
+    /// other. If a host name has several addresses, each of them is a node.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     join: Vec<String>,
-    /// The address by which other nodes reach this one. [default: that of --listen]
+    /// The address by which other nodes reach this node. Without --join it starts a new cluster.
+    /// [default: that of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// A table in files that all nodes of the cluster can read; each reads a share of them.
+    /// Serve a table in files that all nodes of the cluster can read. Each node reads a share of them.
+    /// Can be repeated.
     #[arg(long, value_name = "NAME=PATH")]
     shared_table: Vec<String>,
-    /// Each file and folder in this folder as a shared table of its name.
+    /// Serve each file and folder in this folder as a shared table named after it.
     #[arg(long, value_name = "DIR")]
     shared_data: Option<PathBuf>,
     /// Number of nodes in the cluster, including this one. Queries of tables in parts fail until that
     /// many have joined.
     ///
-    /// For the first start of a cluster: later each node knows from --state-folder which nodes belong
-    /// to it.
+    /// Use it for the first start of a cluster; later each node knows the members from --state-folder.
     #[arg(long, value_name = "N")]
     expect_nodes: Option<usize>,
-    /// Folder where a node of a cluster keeps which nodes belong to it.
+    /// Folder in which a node of a cluster stores the members of the cluster.
     ///
-    /// After a restart, queries of tables in parts fail until all of these nodes have joined. If one is stopped or
-    /// lost, they fail until it is back or is removed with `lightship cluster remove`. A node whose port
-    /// is picked by the system (port 0) keeps nothing unless a folder is given: it can't come back under
-    /// its name.
+    /// After a restart, queries of tables in parts fail until all members have joined. If a member is
+    /// stopped or lost, they fail until it is back or is removed with `lightship cluster remove`. A node
+    /// whose port is picked by the system (port 0) stores nothing unless a folder is given: it can't come
+    /// back under its name.
     ///
     /// [default: lightship/cluster below XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR", env = "LIGHTSHIP_STATE", hide_env_values = true)]
     state_folder: Option<PathBuf>,
-    /// Remove this node's part of a table that it served in its last run. Its rows no longer belong to
-    /// the table.
+    /// Give up this node's part of a table that it served in its last run: the rows of the part no
+    /// longer belong to the table. Without it, a node that lacks such a part does not start.
     #[arg(long, value_name = "TABLE")]
     drop_part: Vec<String>,
-    /// File with the token by which nodes know each other; clients have tokens of their own.
+    /// File with the token by which the nodes of a cluster recognise each other. Clients have other
+    /// tokens (--token-file).
     #[arg(long, value_name = "FILE")]
     cluster_token_file: Option<PathBuf>,
-    /// Authority that has signed the nodes' certificates (PEM).
+    /// File with the certificate of the CA that signed the certificates of the nodes (PEM). Required
+    /// for a cluster with TLS.
     #[arg(long, value_name = "FILE")]
     cluster_ca: Option<PathBuf>,
-    /// Memory for rows on their way from other nodes, of all queries together; each stream
-    /// beyond it still has 128 KiB. [default: 256MiB]
+    /// Memory for rows in flight from other nodes, for all queries together. When it is used up, each
+    /// further stream still gets 128 KiB. [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     exchange_memory: Option<Size>,
-    /// Largest message of rows between nodes. [default: 1MiB]
+    /// Largest message of rows between nodes, from 4KiB to 16MiB. [default: 1MiB]
     ///
-    /// With --overlay-listen the default is what netbench has found of the hosts to join, where it
-    /// has, between 64KiB and 1MiB.
+    /// With --overlay-listen, the default is the size that `lightship netbench sweep --keep` has saved
+    /// for the hosts of --join, if any, but from 64KiB to 1MiB.
     #[arg(long, value_name = "SIZE")]
     exchange_message: Option<Size>,
-    /// Where connections of an overlay come in, so that there may be one.
+    /// Address to listen on for connections of an overlay. An overlay forms only if all nodes have
+    /// this option.
     ///
-    /// Where all nodes have this, and more others than --connections-between-nodes, rows go over an
-    /// overlay: each node has few connections, and forwards for others. Most rows cross the network
-    /// twice then, so it is for where connections are what there are too many of.
+    /// If there are more other nodes than --connections-between-nodes, rows go over the overlay: each
+    /// node keeps few connections, and forwards rows for others. Most rows then cross the network
+    /// twice, so use it only where the number of connections is the bottleneck.
     #[arg(long, value_name = "HOST:PORT")]
     overlay_listen: Option<String>,
-    /// The address by which other nodes reach --overlay-listen.
-    ///
-    /// [default: that of --overlay-listen, or the host of --advertise with its port]
+    /// The address by which other nodes reach --overlay-listen. [default: that of --overlay-listen; if
+    /// that is 0.0.0.0, the host of --advertise with its port]
     #[arg(long, value_name = "HOST:PORT")]
     overlay_advertise: Option<String>,
-    /// Connections with rows to other nodes; with more others there is an overlay. [default: 64]
+    /// Number of connections for rows to other nodes, at least 2. With more other nodes, rows go over
+    /// an overlay. [default: 64]
     ///
-    /// With as many others, or fewer, all is sent directly. Of all nodes' the smallest counts. Where
-    /// `lightship netbench sweep --keep` has found something of the hosts to join, that is the
-    /// default: as many as the most demanding host took to be as fast as it gets.
+    /// The smallest number of all nodes counts. If `lightship netbench sweep --keep` has saved results
+    /// for hosts of --join, the default is the number that the most demanding of them needed for its
+    /// best throughput.
     #[arg(long, value_name = "N")]
     connections_between_nodes: Option<usize>,
-    /// Connections to each database server behind tables, of all queries together. [default: 16]
+    /// Number of connections to each database server, for all queries together. [default: 16]
     ///
-    /// A query takes one for each table that it reads, and waits its turn for 30 s; a large table
-    /// of PostgreSQL is read over more where some are free.
+    /// A query uses one for each table that it reads, and waits up to 30 seconds for it. A large table
+    /// of PostgreSQL is read over several if they are free.
     #[arg(long, value_name = "N")]
     source_connections: Option<NonZeroUsize>,
-    /// What numbers of no stated precision become in tables of PostgreSQL: decimal,
-    /// decimal(P,S), string, double. [default: decimal, which is decimal(76,20)]
+    /// Type of PostgreSQL's numeric without a precision, in tables: decimal, decimal(P,S), string or
+    /// double. [default: decimal, which is decimal(76,20)]
     ///
-    /// A value that does not fit is an error of the query. string holds all, as text; double rounds.
-    /// `numeric=RULE` in the URI of a table goes before this.
+    /// A query fails at a value that does not fit. string holds all values, as text; double rounds.
+    /// `numeric=RULE` in the URI of a table overrides this.
     #[arg(long, value_name = "RULE")]
     numeric: Option<Numeric>,
-    /// What becomes of infinite dates, timestamps and intervals of PostgreSQL, and of decimals that
-    /// are infinite or NaN: error, null, text. [default: error]
+    /// How to read infinite dates, timestamps and intervals of PostgreSQL, and decimals that are
+    /// infinite or NaN: error, null or text. [default: error]
     ///
-    /// With text, all columns of these types are text. `infinite=RULE` in the URI of a table goes
-    /// before this.
+    /// error fails the query, null reads them as NULL, and text makes all columns of these types text.
+    /// `infinite=RULE` in the URI of a table overrides this.
     #[arg(long, value_name = "RULE")]
     infinite: Option<Infinite>,
-    /// Settings from a TOML file.
+    /// Read options from this TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
 }
 
-/// Connections to each database server, where nothing else is said.
+/// The default of --source-connections.
 const SOURCE_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(16).expect("above 0");
 
 impl NodeArgs {
-    /// What was typed, and from the file what was not.
+    /// The options of the command line, completed with those of the file.
     fn with_file(self) -> Result<Self, CliError> {
         let Some(path) = &self.config else { return Ok(self) };
         let text =
@@ -270,7 +281,7 @@ impl NodeArgs {
         config.tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some(tls::server(certificate, key)?),
             (None, None) => None,
-            _ => return Err(CliError::usage("--tls-cert and --tls-key belong together")),
+            _ => return Err(CliError::usage("--tls-cert and --tls-key must be given together")),
         };
         config.tokens = self.token.clone();
         if let Some(path) = &self.token_file {
@@ -287,7 +298,7 @@ impl NodeArgs {
         if let Some(connections) = self.connections_max {
             config.connections_max = connections;
             config.queue_max = config.queue_max.min(connections);
-            // A small node keeps few files open for strangers.
+            // A small node keeps few sockets open for clients that have not shown a token.
             config.strangers_max = config.strangers_max.min(connections.saturating_mul(2).max(64));
         }
         match self.queue_timeout {
@@ -315,11 +326,11 @@ impl NodeArgs {
             let far = self.addresses()?.into_iter().find(|listen| !listen.is_local());
             return match far.filter(|_| !self.insecure) {
                 Some(listen) => Err(CliError::usage(format!(
-                    "{listen} can be reached from other hosts, which takes a token of the cluster"
+                    "{listen} can be reached from other hosts, which requires a cluster token"
                 ))
                 .hint("give all nodes the same file with --cluster-token-file")),
                 None if !self.token.is_empty() || self.token_file.is_some() => {
-                    Err(CliError::usage("clients need a token, and nodes of the cluster would need none")
+                    Err(CliError::usage("clients need a token, but other nodes could join without one")
                         .hint("give all nodes the same file with --cluster-token-file"))
                 }
                 None => Ok(String::new()),
@@ -328,7 +339,7 @@ impl NodeArgs {
         token_in(path)
     }
 
-    /// How this node takes part in the cluster, when it listens at these addresses.
+    /// The cluster settings of a node that listens on these addresses.
     fn cluster(&self, listening: &[Listen]) -> Result<ClusterConfig, CliError> {
         let specific = listening.iter().find_map(|listen| match listen {
             Listen::Tcp(address) if !address.ip().is_unspecified() => Some(address.to_string()),
@@ -339,7 +350,7 @@ impl NodeArgs {
             Listen::Unix(_) => None,
         });
         let name = match (&self.advertise, specific) {
-            // The port that was free.
+            // Port 0 stands for the port that the system picked.
             (Some(name), _) if name.ends_with(":0") => {
                 format!("{}:{}", name.trim_end_matches(":0"), port.unwrap_or(NODE_PORT))
             }
@@ -349,15 +360,15 @@ impl NodeArgs {
             (Some(name), _) => format!("{name}:{NODE_PORT}"),
             (None, Some(address)) => address,
             (None, None) => {
-                return Err(CliError::usage("other nodes can't reach this one by the address of --listen")
-                    .hint("say by which they can: --advertise HOST[:PORT]"));
+                return Err(CliError::usage("other nodes can't reach this node by the address of --listen")
+                    .hint("give the address by which they can: --advertise HOST[:PORT]"));
             }
         };
         let tls = match (&self.tls_cert, &self.cluster_ca) {
             (Some(_), Some(path)) => Some(tls::client_with_authority(path)?),
             (Some(_), None) => {
                 return Err(CliError::usage("the certificates of other nodes can't be verified")
-                    .hint("say who has signed them: --cluster-ca FILE"));
+                    .hint("give the certificate of the CA that signed them: --cluster-ca FILE"));
             }
             (None, _) => None,
         };
@@ -370,7 +381,7 @@ impl NodeArgs {
         let far =
             self.join.iter().map(with_port).find(|node| !is_this_host(host(node).trim_matches(['[', ']'])));
         if let Some(far) = far.filter(|_| tls.is_none() && !token.is_empty() && !self.insecure) {
-            return Err(CliError::usage(format!("the token of the cluster would go to {far} in clear"))
+            return Err(CliError::usage(format!("the cluster token would be sent to {far} unencrypted"))
                 .hint(
                     "give --tls-cert, --tls-key and --cluster-ca, or --insecure if the network is trusted",
                 ));
@@ -395,7 +406,7 @@ impl NodeArgs {
         Ok(config)
     }
 
-    /// Where the node keeps which nodes belong to its cluster; nowhere where its port is picked for this run.
+    /// Where the node stores the members of its cluster; `None` if the system picks its port.
     fn state_folder(&self) -> Result<Option<PathBuf>, CliError> {
         let is_picked = |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
         if self.state_folder.is_some() || self.addresses()?.iter().any(is_picked) {
@@ -405,13 +416,13 @@ impl NodeArgs {
         let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
         state.map(|state| Some(state.join("lightship/cluster"))).ok_or_else(|| {
             CliError::usage(
-                "no folder to keep the cluster's nodes in: neither XDG_STATE_HOME nor HOME is set",
+                "no folder to store the members of the cluster in: neither XDG_STATE_HOME nor HOME is set",
             )
-            .hint("name one with --state-folder DIR")
+            .hint("give one with --state-folder DIR")
         })
     }
 
-    /// The shares of --memory, where it is given.
+    /// The shares of --memory, if it is given.
     fn shares(&self) -> Result<Option<Shares>, CliError> {
         self.memory.map(|memory| Shares::of(memory, self.in_memory)).transpose()
     }
@@ -440,7 +451,7 @@ impl NodeArgs {
         self.listen.iter().map(|text| listen(text)).collect()
     }
 
-    /// Names and places of all tables.
+    /// Names and locations of all tables.
     fn tables(&self) -> Result<Vec<(String, String)>, CliError> {
         let mut tables = self.data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
         for given in &self.table {
@@ -459,7 +470,7 @@ impl NodeArgs {
     }
 }
 
-/// The token of a cluster, in a file.
+/// Reads the token of a cluster from a file.
 pub(super) fn token_in(path: &Path) -> Result<String, CliError> {
     let text =
         std::fs::read_to_string(path).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
@@ -484,18 +495,18 @@ fn tables_in(folder: &Path) -> Result<Vec<(String, String)>, CliError> {
     Ok(tables)
 }
 
-/// A table and its place, as they were given.
+/// A table's name and location, as they were given.
 fn named(flag: &str, given: &str) -> Result<(String, String), CliError> {
     let (name, place) = given.split_once('=').ok_or_else(|| {
-        CliError::usage(format!("{flag} {}: NAME=PATH or NAME=URI belongs there", redact(given)))
+        CliError::usage(format!("{flag} {}: expected NAME=PATH or NAME=URI", redact(given)))
     })?;
     if name.contains("://") {
-        return Err(CliError::usage(format!("{flag} {}: the name is missing: NAME=URI", redact(given))));
+        return Err(CliError::usage(format!("{flag} {}: expected NAME=URI", redact(given))));
     }
     Ok((name.to_owned(), place.to_owned()))
 }
 
-/// Where the file is wrong and why, without its values: there may be tokens and passwords among them.
+/// Where the error in a file is and what it is, without values, which may be tokens or passwords.
 pub(super) fn toml_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start.min(text.len()));
     let line = text[..start].matches('\n').count();
@@ -538,13 +549,13 @@ async fn register(
     Ok(())
 }
 
-/// Makes room for as many files and sockets as there may come to be, and says so where there is none.
+/// Raises the limit of open files and sockets, and warns if it is below what the node may need.
 fn check_descriptors(needed: u64) {
     match raise_descriptors() {
         Ok(limit) if limit >= needed => {}
         Ok(limit) => crate::say!(
-            "this process may have {limit} files and sockets open, and needs up to {needed} for as many connections as it \
-             is to take: beyond that, clients and nodes are refused. Raise the limit (`ulimit -n {needed}`, \
+            "this process may open {limit} files and sockets, but needs up to {needed} for all its connections: \
+             beyond the limit, clients and nodes are refused. Raise the limit (`ulimit -n {needed}`, \
              LimitNOFILE={needed} of systemd), or lower --connections-max"
         ),
         Err(error) => crate::say!("cannot read the open-file limit: {error}"),
@@ -561,8 +572,8 @@ pub(crate) async fn cmd_node(
     check_descriptors(config.descriptors_max());
     let grace = config.shutdown_grace;
     let mut engine = Engine::new(args.engine()?)?;
-    // The address first: reading tables into memory for nothing is a waste. Who connects before the tables are there is
-    // refused at once, rather than left to wait for a welcome.
+    // Reserve the address before loading tables, which would be wasted work if it is taken. Clients that connect
+    // before the tables are ready are refused at once, rather than left waiting for a welcome.
     let reserved = Server::reserve(&addresses, config).await?;
     let values = ValueArgs { numeric: args.numeric, infinite: args.infinite };
     let mut databases = Databases::new(args.source_connections.unwrap_or(SOURCE_CONNECTIONS), values);
@@ -579,17 +590,17 @@ pub(crate) async fn cmd_node(
         let registered = engine.register_shared_path(&name, Path::new(&path)).await.map_err(CliError::from);
         registered.map_err(|e| e.of_table(&name))?;
     }
-    // Before the cluster hears of this node: another process may have taken the address meanwhile.
+    // Listen before joining the cluster: another process may have taken the address meanwhile.
     let server = reserved.listen()?;
     let addresses = server.local()?;
     if args.is_clustered() {
         engine.join(args.cluster(&addresses)?).await?;
     } else if !args.shared_table.is_empty() || args.shared_data.is_some() {
-        return Err(CliError::usage("tables are shared among nodes of a cluster")
-            .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
+        return Err(CliError::usage("--shared-table and --shared-data require a cluster")
+            .hint("join one with --join HOST:PORT, or start one with --advertise HOST:PORT"));
     } else if args.overlay_listen.is_some() {
         return Err(CliError::usage("--overlay-listen requires a cluster")
-            .hint("join one with --join HOST:PORT, or begin one with --advertise HOST:PORT"));
+            .hint("join one with --join HOST:PORT, or start one with --advertise HOST:PORT"));
     }
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
@@ -628,7 +639,7 @@ pub(crate) async fn cmd_node(
     Ok(ended?)
 }
 
-/// Says who comes and goes, and to all that this node leaves when it is asked to stop.
+/// Reports nodes that join and leave. When this node is asked to stop, tells the others that it leaves.
 async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
     let Some(mut changes) = engine.watch_cluster() else { return };
     let mut told = BTreeMap::new();
@@ -639,7 +650,7 @@ async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
         if nodes != overlaid {
             overlaid = nodes;
             match nodes {
-                0 => crate::say!("rows go to nodes directly"),
+                0 => crate::say!("rows go directly between nodes"),
                 nodes => crate::say!("rows go over an overlay of {nodes} nodes"),
             }
         }
@@ -664,7 +675,7 @@ async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
         told = now;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            // A sender that is gone will never ask for more: that is a stop too.
+            // A closed channel also means to stop.
             _ = stop.wait_for(|&asked| asked) => return engine.leave(),
         }
     }

@@ -1,4 +1,4 @@
-//! How values of a database become Arrow's, where there is a choice.
+//! Options for values of a database that Arrow's types can't all hold.
 
 use std::str::FromStr;
 
@@ -7,22 +7,22 @@ use lightship::{InfiniteRule, NumericRule, Options};
 use lightship_sources::ReadOptions;
 use serde::Deserialize;
 
-/// Values of a database that Arrow's types can't all hold.
+/// How to convert values of a database that Arrow's types can't all hold.
 #[derive(Args, Default, Debug, Clone, Copy)]
 pub(crate) struct ValueArgs {
-    /// What PostgreSQL's numbers of no stated precision become: decimal, decimal(P,S),
-    /// string, double.
+    /// Type of PostgreSQL's numeric without a precision: decimal, decimal(P,S), string or double.
+    /// [default: decimal]
     ///
-    /// So are sums, averages and quotients of numeric. decimal holds what arises of ordinary numbers
-    /// without loss: it is decimal(76,44) in a result, and decimal(76,20) in a table of a node, so that
-    /// there is room for products. A value that does not fit is an error. string holds all, as text;
-    /// double rounds. Of more than 38 digits many readers of Parquet know nothing.
+    /// Sums, averages and quotients of numeric have no precision either. decimal is decimal(76,44) in a
+    /// result, which holds the results of ordinary arithmetic exactly, and decimal(76,20) in a table of
+    /// a node, which leaves room for products. A value that does not fit is an error. string holds all
+    /// values, as text; double rounds. Many readers of Parquet support at most 38 digits.
     #[arg(long, value_name = "RULE")]
     pub(crate) numeric: Option<Numeric>,
-    /// What becomes of PostgreSQL's infinite dates, timestamps and intervals, and of decimals that are
-    /// infinite or NaN: error, null, text.
+    /// How to read PostgreSQL's infinite dates, timestamps and intervals, and decimals that are infinite
+    /// or NaN: error, null or text. [default: error]
     ///
-    /// With text, all columns of these types arrive as text. [default: error]
+    /// error fails the query, null reads them as NULL, and text makes all columns of these types text.
     #[arg(long, value_name = "RULE")]
     pub(crate) infinite: Option<Infinite>,
 }
@@ -47,10 +47,11 @@ impl ValueArgs {
         }
     }
 
-    /// Takes `numeric=...` or `infinite=...` of a URI, which goes before what was given; says whether it was one of them.
+    /// Takes `numeric=...` or `infinite=...` from a URI, which overrides the option. Returns whether
+    /// `pair` was one of them.
     ///
     /// # Errors
-    /// When the value is none that there is.
+    /// If the value is not a known rule.
     pub(crate) fn take(&mut self, pair: &str) -> Result<bool, String> {
         match pair.split_once('=') {
             Some(("numeric", value)) => self.numeric = Some(value.parse()?),
@@ -61,7 +62,7 @@ impl ValueArgs {
     }
 }
 
-/// A rule for numbers; nothing is a decimal of the default size.
+/// A rule for numbers; `None` is a decimal of the default size.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Numeric(Option<NumericRule>);
@@ -82,7 +83,7 @@ impl TryFrom<String> for Numeric {
     }
 }
 
-/// A rule for what is infinite or not a number.
+/// A rule for values that are infinite or not a number.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Infinite(InfiniteRule);
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read() {
+    fn rules_are_parsed() {
         let rule = |text: &str| text.parse::<Numeric>().ok();
         assert_eq!(rule("decimal"), Some(Numeric(None)));
         assert_eq!(rule("string"), Some(Numeric(Some(NumericRule::String))));

@@ -1,23 +1,23 @@
-//! Everything a person can get wrong, and the message that says what to do.
+//! Wrong input, and the messages that say what to do.
 
 use std::net::TcpListener;
 
 use crate::support::*;
 
 #[test]
-fn places_that_are_none() {
+fn sources_that_do_not_exist_are_named_in_the_error() {
     let closed = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         format!("lightship://{}", listener.local_addr().expect("an address"))
     };
     let cases: &[(&str, i32, &[&str])] = &[
         ("", USAGE, &["it is empty"]),
-        ("http://example.org/x", USAGE, &["the scheme `http` is not known", "lightship://", "postgresql://"]),
+        ("http://example.org/x", USAGE, &["unknown scheme `http`", "lightship://", "postgresql://"]),
         ("lightship://", USAGE, &["the host is missing"]),
         ("lightship://h:port", USAGE, &["is not a location", "port"]),
         ("lightship://h/shop", USAGE, &["a node has no databases; leave out `/shop`"]),
         ("lightship://u:p@h", USAGE, &["lightship://TOKEN@host"]),
-        ("lightship://h?tsl=true", USAGE, &["`tsl` is not known", "tls=true"]),
+        ("lightship://h?tsl=true", USAGE, &["unknown option `tsl`", "tls=true"]),
         ("lightship+unix:", USAGE, &["the path of the socket is missing"]),
         ("sqlite:", USAGE, &["the path of the database file is missing"]),
         ("postgresql://h/db", USAGE, &["the user is missing", "postgresql://USER@host/database"]),
@@ -37,7 +37,7 @@ fn places_that_are_none() {
 }
 
 #[test]
-fn arguments_that_make_no_sense() {
+fn wrong_arguments_are_refused_with_a_reason() {
     let file = lineitem();
     let sql = "select 1";
     let cases: &[(&[&str], &[&str])] = &[
@@ -45,18 +45,21 @@ fn arguments_that_make_no_sense() {
         (&["fetsh"], &["unrecognized subcommand 'fetsh'", "fetch"]),
         (&["fetch"], &["<URI>", "<SQL>"]),
         (&["fetch", file, sql, "--format", "tsv"], &["format `tsv`", "parquet, csv"]),
-        (&["fetch", file, sql, "-o", "rows.tsv"], &["rows.tsv", "does not tell the format", "hint: name it"]),
+        (
+            &["fetch", file, sql, "-o", "rows.tsv"],
+            &["rows.tsv", "cannot infer the format", "hint: give the format"],
+        ),
         (&["fetch", file, sql, "--memory", "1KiB"], &["--memory", "4MiB"]),
-        (&["fetch", file, sql, "--memory", "much"], &["--memory", "`much` is not a size, as 64MiB is"]),
+        (&["fetch", file, sql, "--memory", "much"], &["--memory", "`much` is not a size (example: 64MiB)"]),
         (&["fetch", file, sql, "--codec", "gzip"], &["--codec", "gzip"]),
         (&["fetch", file, sql, "--batch-rows=-1"], &["--batch-rows"]),
         (&["fetch", file, sql, "--streams", "0"], &["--streams"]),
         (
             &["fetch", file, sql, "--numeric", "float"],
-            &["no rule `float`; there are decimal, decimal(P,S)", "string, double"],
+            &["unknown rule `float`; expected decimal, decimal(P,S)", "string or double"],
         ),
         (&["--log", "a=b=c", "fetch", file, sql], &["--log a=b=c"]),
-        (&["copy", file, sql, "postgresql://h/db"], &["which table? name it with --table"]),
+        (&["copy", file, sql, "postgresql://h/db"], &["requires --table"]),
         (
             &["copy", file, sql, "mysql://h/db"],
             &["can't copy into mysql://h/db", "hint: copy writes to PostgreSQL"],
@@ -64,12 +67,12 @@ fn arguments_that_make_no_sense() {
         (&["copy", file, sql, "rows.tsv"], &["can't copy into rows.tsv", ".parquet"]),
         (
             &["copy", file, sql, "postgresql://h/db", "--table", "t", "--mode", "merge"],
-            &["no mode `merge`; there are append, create, replace"],
+            &["unknown mode `merge`; expected append, create or replace"],
         ),
-        (&["node", "--table", "lineitem"], &["--table lineitem: NAME=PATH or NAME=URI belongs there"]),
+        (&["node", "--table", "lineitem"], &["--table lineitem: expected NAME=PATH or NAME=URI"]),
         (&["node", "--table", "t=lightship://h"], &["table t", "a table of another node can't be served"]),
         (&["node", "--listen", "nowhere.invalid:1"], &["--listen nowhere.invalid:1"]),
-        (&["node", "--tls-cert", "cert.pem"], &["--tls-cert and --tls-key belong together"]),
+        (&["node", "--tls-cert", "cert.pem"], &["--tls-cert and --tls-key must be given together"]),
         (&["node", "--token", ""], &["a token is empty"]),
         (&["node", "--token-file", "/nowhere/tokens"], &["/nowhere/tokens", "No such file"]),
         (&["node", "--config", "/nowhere/node.toml"], &["/nowhere/node.toml", "No such file"]),
@@ -84,7 +87,7 @@ fn arguments_that_make_no_sense() {
 }
 
 #[test]
-fn tables_that_a_node_can_not_serve() {
+fn tables_that_a_node_can_not_serve_are_refused() {
     let folder = Folder::new();
     let text = format!("t={}", folder.write("notes.txt", "hello"));
     let broken = format!("t={}", folder.write("broken.parquet", "PAR1 and then nothing"));
@@ -94,9 +97,9 @@ fn tables_that_a_node_can_not_serve() {
     let postgres = format!("t={}?table=public.no_such_table", postgres().uri());
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&["--table", "t=/nowhere/t.parquet"], SOURCE, &["table t: /nowhere/t.parquet", "No such file"]),
-        (&["--table", &text], SOURCE, &["table t", "not a kind of file that is known", ".parquet"]),
+        (&["--table", &text], SOURCE, &["table t", "unknown kind of file", ".parquet"]),
         (&["--table", &broken], SOURCE, &["table t", "broken.parquet"]),
-        (&["--table", &empty], SOURCE, &["table t", "no Parquet, CSV, JSON or Arrow file in it"]),
+        (&["--table", &empty], SOURCE, &["table t", "the folder has no Parquet, CSV, JSON or Arrow files"]),
         (&["--table", &twice, "--table", &twice], USAGE, &["two tables are called `lineitem`"]),
         (&["--table", &postgres], SOURCE, &["table t", "no table `public.no_such_table`"]),
         (&["--data", "/nowhere"], SOURCE, &["/nowhere", "No such file"]),
@@ -108,7 +111,7 @@ fn tables_that_a_node_can_not_serve() {
 }
 
 #[test]
-fn sql_that_a_node_refuses() {
+fn errors_in_sql_show_their_position() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let cases: &[(&str, i32, &[&str])] = &[
         ("selec 1", SOURCE, &["error: ", "\n  selec 1\n  ^"]),
@@ -125,7 +128,7 @@ fn sql_that_a_node_refuses() {
     for (sql, code, words) in cases {
         node.fetch(&[sql]).fails(*code, words);
     }
-    // For a script: the same as an object.
+    // The same as JSON.
     let error = lightship(&["--json", "fetch", &node.uri, "select\n  no_such from lineitem"]).json();
     assert_eq!(error["error"]["kind"], "source", "{error}");
     assert_eq!(error["error"]["position"], serde_json::json!({"line": 2, "column": 3}), "{error}");
@@ -134,7 +137,7 @@ fn sql_that_a_node_refuses() {
 }
 
 #[test]
-fn what_postgresql_refuses() {
+fn errors_of_postgresql_are_passed_on() {
     let server = postgres();
     server.psql("create table bad_input_t (a int)");
     let fetch = |uri: &str, sql: &str| lightship(&["fetch", uri, sql]);
@@ -152,9 +155,9 @@ fn what_postgresql_refuses() {
     ] {
         fetch(&server.uri(), sql).fails(SOURCE, words);
     }
-    // The place of the error is in its own line.
+    // Only the line with the error is shown.
     fetch(&server.uri(), "select 1,\n  b\nfrom bad_input_t").fails(SOURCE, &["\n    b\n    ^"]);
-    // No password is ever shown.
+    // Passwords are never shown.
     for uri in [server.uri_as(server.user(), "gu3ssed", "test"), server.uri_as("x", "gu3ssed", "y")] {
         let outcome = lightship(&["--log", "trace", "fetch", &uri, "select 1"]).fails(SOURCE, &[]);
         assert!(!outcome.stderr.contains("gu3ssed"), "{outcome}");
@@ -162,7 +165,7 @@ fn what_postgresql_refuses() {
 }
 
 #[test]
-fn what_mariadb_and_sqlite_refuse() {
+fn errors_of_mariadb_and_sqlite_are_passed_on() {
     let server = mariadb();
     let fetch = |uri: &str, sql: &str| lightship(&["fetch", uri, sql]);
     fetch(&server.uri_as(server.user(), "wrong", "test"), "select 1")

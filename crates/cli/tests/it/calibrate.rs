@@ -1,8 +1,8 @@
-//! Links are measured, and their profiles kept.
+//! Links are measured, and their profiles saved and used.
 
 use crate::support::*;
 
-/// The command with its profiles in a folder of its own.
+/// Runs the command with this folder for profiles.
 pub(crate) fn with_profiles(profiles: &str, args: &[&str]) -> Outcome {
     Process::start_with(args, |command| command.env("LIGHTSHIP_PROFILES", profiles)).end()
 }
@@ -16,7 +16,7 @@ fn tune(profiles: &str, args: &[&str]) -> Outcome {
 }
 
 #[test]
-fn of_a_node_and_of_a_database() {
+fn the_links_to_a_node_and_to_databases_are_measured() {
     let node = Node::start(&[]);
     let (folder, databases) = (Folder::new(), [postgres().uri(), mariadb().uri()]);
     let profiles = folder.arg("profiles");
@@ -30,7 +30,7 @@ fn of_a_node_and_of_a_database() {
             assert!(alpha[coefficient].as_f64().is_some_and(|value| value >= 0.0), "{outcome}");
         }
         assert!(found["rtt_seconds"].as_f64().is_some_and(|rtt| rtt > 0.0 && rtt < 1.0), "{outcome}");
-        // No password in what is kept, nor in where.
+        // Neither the profile nor its path contains a password.
         let kept = std::path::PathBuf::from(found["kept"].as_str().expect("a path"));
         let text = std::fs::read_to_string(&kept).expect("the profile");
         assert!(text.contains("\"version\": 1"), "{text}");
@@ -45,7 +45,7 @@ fn of_a_node_and_of_a_database() {
 }
 
 #[test]
-fn what_can_not_be_measured() {
+fn what_can_not_be_measured_leaves_no_profile() {
     let node = Node::start(&[]);
     let folder = Folder::new();
     let profiles = folder.arg("profiles");
@@ -62,18 +62,18 @@ fn what_can_not_be_measured() {
     fails(&[&postgres().uri(), "--thorough"], USAGE, &["--thorough"]);
     fails(&[&mariadb().uri(), "--sql", "select nothing form nowhere"], SOURCE, &["nowhere", "^"]);
     fails(&[&mariadb().uri(), "--sql", "select 1 as one"], USAGE, &["too few rows", "hint:"]);
-    fails(&[&mariadb().uri(), "--sql", "set @x = 1"], USAGE, &["no SELECT"]);
+    fails(&[&mariadb().uri(), "--sql", "set @x = 1"], USAGE, &["not a SELECT"]);
     fails(&[&mariadb().uri(), "--thorough"], USAGE, &["--thorough"]);
     fails(&[&mariadb().uri_as("tester", "wrong", "test")], SOURCE, &["refused the login"]);
     fails(&["mysql://nobody@127.0.0.1:1/none"], NETWORK, &["127.0.0.1:1"]);
     fails(&["sqlite:nothing.db"], USAGE, &["PostgreSQL", "MariaDB", "hint:"]);
-    // A place where nothing can be kept.
+    // A folder where no profile can be saved.
     let file = folder.write("file", "");
     calibrate(&file, &[&node.uri, "--seconds", "0.2"]).fails(SOURCE, &["file"]);
 }
 
 #[test]
-fn plans_for_links_that_were_measured() {
+fn tune_plans_for_measured_links() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
     let profiles = folder.arg("profiles");
@@ -84,7 +84,7 @@ fn plans_for_links_that_were_measured() {
         serde_json::from_str(outcome.text()).unwrap_or_else(|e| panic!("{e}: {outcome}"))
     };
     let planned = answer(&[&node.uri, "select * from lineitem"]);
-    // What the engine knows of its own table.
+    // The engine knows the number of rows of its table.
     let rows = csv(&node.uri, "select count(*) as n from lineitem");
     assert_eq!(planned["query"]["rows"].to_string(), rows.lines().nth(1).expect("a count"));
     let limits = &planned["limits"];
@@ -92,11 +92,11 @@ fn plans_for_links_that_were_measured() {
         assert!(planned["plan"][size].as_u64() <= limits[limit].as_u64(), "{planned}");
     }
     assert!(planned["plan"]["predicted_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
-    // What is said goes before what is thought.
+    // A given number overrides the estimate.
     let said = answer(&[&node.uri, "select * from lineitem", "--rows", "1000000000"]);
     assert_eq!(said["query"]["rows"], 1_000_000_000u64);
     answer(&[&node.uri, "--rows", "1000", "--row-bytes", "100"]);
-    tune(&profiles, &[&node.uri]).fails(USAGE, &["how large"]);
+    tune(&profiles, &[&node.uri]).fails(USAGE, &["the size of the result is unknown"]);
     tune(&profiles, &[&node.uri, "select * from nowhere"]).fails(SOURCE, &["nowhere"]);
     tune(&profiles, &[&node.uri, "--link", "10gbit"]).fails(USAGE, &["--link"]);
 
@@ -108,8 +108,9 @@ fn plans_for_links_that_were_measured() {
     assert_eq!(planned["plan"]["window_batches"], 1);
     assert!(planned["settings"].to_string().contains("itersize"), "{planned}");
     assert!(!planned.to_string().contains("message_bytes"), "{planned}");
-    // The fewest rows that are nearly as fast: 200 us beside 10 ns a byte are 2% at a megabyte. A busy machine
-    // tries batches of half a megabyte at most, and 2% more than they take are 340 KB.
+    // The plan has the fewest rows that are nearly as fast: at a megabyte, 200 us are 2% of 10 ns per
+    // byte. On a busy machine the largest measured batch is half a megabyte; within 2% of its time are
+    // 340 KB.
     let known = |profile: &mut serde_json::Value| {
         let alpha = &mut profile["calibration"]["model"]["first"];
         alpha["per_batch_byte"] = 1e-8.into();
@@ -144,7 +145,7 @@ fn plans_for_links_that_were_measured() {
         planned["query"]["rows"].as_u64().is_some_and(|rows| (18_000..22_000).contains(&rows)),
         "{planned}"
     );
-    // Header, NULLs, a number, and six letters with their length.
+    // Header, NULL bitmap, a number, and six letters with their length.
     assert_eq!(planned["query"]["row_bytes"], 4.0 + 2.0 + 4.0 + 7.0, "{planned}");
     assert_eq!(planned["strategies"].as_array().map(Vec::len), Some(2), "{planned}");
     assert!(planned["settings"].to_string().contains("STMT_ATTR_PREFETCH_ROWS"), "{planned}");
@@ -158,15 +159,16 @@ fn plans_for_links_that_were_measured() {
         "{said}"
     );
     assert!(!said.text().contains("message"), "{said}");
-    // What the server does not know, and what it refuses.
+    // What the server can't estimate, and what it refuses.
     tune(&profiles, &[&server.uri(), "select count(*) from tuned"])
         .fails(USAGE, &["how many rows", "--rows"]);
     assert_eq!(answer(&[&server.uri(), "select count(*) from tuned", "--rows", "1"])["query"]["rows"], 1);
     tune(&profiles, &[&server.uri(), "select 1; drop table tuned"]).fails(SOURCE, &["drop table", "^"]);
 
-    // A damaged profile is not used, and it is said how to mend it.
+    // A damaged profile is an error that says how to replace it.
     for entry in std::fs::read_dir(&profiles).expect("a folder") {
         std::fs::write(entry.expect("a profile").path(), "{\"version\": 1}").expect("written");
     }
-    tune(&profiles, &[&node.uri, "select 1"]).fails(SOURCE, &["is no profile", "lightship calibrate"]);
+    tune(&profiles, &[&node.uri, "select 1"])
+        .fails(SOURCE, &["is not a valid profile", "lightship calibrate"]);
 }

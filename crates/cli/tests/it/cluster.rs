@@ -1,4 +1,4 @@
-//! Several nodes that answer one query, as processes.
+//! Clusters of nodes that answer queries together, as processes.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::*;
 
 const SCALE: f64 = 0.01;
 
-/// A node for each part of TPC-H's tables, which all know each other.
+/// A cluster with a node for each part of TPC-H's tables; returns when all nodes have joined each other.
 fn cluster(parts: &[impl AsRef<Path>]) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for part in parts {
@@ -37,7 +37,7 @@ fn answer(folder: &Folder, uri: &str, sql: &str) -> Vec<arrow_array::RecordBatch
 }
 
 #[test]
-fn any_of_four_nodes_answers_as_one_would() {
+fn each_of_four_nodes_answers_like_a_single_node() {
     let folder = Folder::new();
     let whole = folder.file("whole");
     tpch::write_parquet(SCALE, &whole, |_, _| {}).expect("written");
@@ -60,15 +60,15 @@ fn any_of_four_nodes_answers_as_one_would() {
     let explained: serde_json::Value = serde_json::from_str(explained.text()).expect("JSON");
     let edges = explained["edges"].as_array().expect("edges");
     assert_eq!(edges.len(), 4 * 3 + 3, "{explained:#}");
-    // A node alone explains itself.
+    // A single node shows its own plan.
     let plan = lightship(&["explain", &alone.uri, sql]).succeeds();
     assert!(plan.text().contains("physical_plan"), "{plan}");
 
-    // Any client can write it as SQL.
+    // Any client can explain in SQL.
     assert!(csv(&nodes[0].uri, &format!("explain {sql}")).contains("distributed_plan"));
 }
 
-/// A cluster of nodes with addresses of their own, which can be started again; each with one row of `t`.
+/// A cluster whose nodes keep their addresses over restarts; each node has one row of `t`.
 struct Restartable {
     folder: Folder,
     addresses: Vec<String>,
@@ -77,7 +77,7 @@ struct Restartable {
 impl Restartable {
     fn new(nodes: usize) -> Self {
         let folder = Folder::new();
-        // All at once, so that they differ.
+        // Bind all at the same time, so that the ports differ.
         let listeners: Vec<_> =
             (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
         let address = |listener: &TcpListener| listener.local_addr().expect("bound").to_string();
@@ -89,7 +89,7 @@ impl Restartable {
         Self { folder, addresses }
     }
 
-    /// The first knows of no other, but by what it has kept; the others know the first.
+    /// The first node knows the others only from its state folder; the others join the first.
     fn start(&self, node: usize, more: &[&str]) -> Node {
         let address = self.addresses[node].as_str();
         let (data, state) = (self.folder.arg(&node.to_string()), self.folder.arg(&format!("state-{node}")));
@@ -116,26 +116,26 @@ impl Restartable {
 const SUM: &str = "select sum(a) as s from t";
 
 #[test]
-fn after_any_restart_a_table_is_whole_or_refused() {
+fn after_any_restart_a_table_is_complete_or_an_error() {
     let cluster = Restartable::new(3);
     let mut nodes = cluster.start_all();
     assert_eq!(csv(&nodes[1].uri, SUM), "s\n7\n");
     nodes.iter_mut().for_each(|node| node.process.kill());
     drop(nodes);
 
-    // The first one was not told of any other.
+    // The first node is started without --join.
     let first = cluster.start(0, &[]);
     let failed = lightship(&["fetch", &first.uri, SUM]);
     failed.fails(NETWORK, &["rows of `t` may be missing", "can't reach node", "lightship cluster remove"]);
     let second = cluster.start(1, &[]);
-    until("the second is met", || {
+    until("the second node has joined", || {
         let failed = lightship(&["fetch", &first.uri, SUM]);
         assert_eq!(failed.code, Some(NETWORK), "{failed}");
         failed.stderr.contains(&cluster.addresses[2])
     });
     let third = cluster.start(2, &[]);
     for node in [&first, &second, &third] {
-        until("all are met", || {
+        until("all nodes have joined", || {
             let outcome = lightship(&["fetch", "--quiet", &node.uri, SUM]);
             assert!(outcome.code == Some(NETWORK) || outcome.text() == "s\n7\n", "{outcome}");
             outcome.code == Some(0)
@@ -144,7 +144,7 @@ fn after_any_restart_a_table_is_whole_or_refused() {
 }
 
 #[test]
-fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_added() {
+fn queries_fail_without_a_stopped_node_until_it_is_removed_and_include_it_when_it_is_added() {
     let cluster = Restartable::new(3);
     let mut nodes = cluster.start_all();
     let gone = nodes.pop().expect("a node");
@@ -160,7 +160,7 @@ fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_a
         assert!(shown.text().contains(words), "{words}: {shown}");
     }
 
-    // Back again, and all is well; away again, and it is removed.
+    // The node comes back, leaves again, and is removed.
     let back = cluster.start(2, &[]);
     nodes[0].process.says_times(&format!("node {name} joined"), 2);
     assert_eq!(csv(&nodes[0].uri, SUM), "s\n7\n");
@@ -173,15 +173,15 @@ fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_a
     let removed = lightship(&["cluster", "remove", &nodes[1].uri, name]).succeeds();
     assert_eq!(removed.text(), format!("node {name} removed\n"));
     for node in &nodes {
-        until("it no longer counts", || {
+        until("its rows no longer count", || {
             let outcome = lightship(&["fetch", "--quiet", &node.uri, SUM]);
             outcome.code == Some(0) && outcome.text() == "s\n3\n"
         });
     }
 
-    // It is not let in by starting it.
+    // Starting the node again does not add it.
     let back = cluster.start(2, &[]);
-    until("it has learned of it", || {
+    until("it knows that it was removed", || {
         let outcome = lightship(&["fetch", "--quiet", &back.uri, SUM]);
         assert_eq!(outcome.code, Some(NETWORK), "{outcome}");
         outcome.stderr.contains("was removed from the cluster")
@@ -193,7 +193,7 @@ fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_a
     assert_eq!(of_removed.expect("named")["state"], "removed", "{shown:#}");
     lightship(&["cluster", "add", &nodes[0].uri, name]).succeeds();
     for node in nodes.iter().chain([&back]) {
-        until("it counts again", || {
+        until("its rows count again", || {
             let outcome = lightship(&["fetch", "--quiet", &node.uri, SUM]);
             outcome.code == Some(0) && outcome.text() == "s\n7\n"
         });
@@ -201,7 +201,7 @@ fn a_node_that_stops_is_missed_until_it_is_removed_and_let_in_again_when_it_is_a
 }
 
 #[test]
-fn at_its_first_start_a_cluster_waits_for_the_nodes_that_are_expected() {
+fn at_its_first_start_a_cluster_waits_for_the_expected_nodes() {
     let cluster = Restartable::new(2);
     let first = cluster.start(0, &["--expect-nodes", "2"]);
     lightship(&["fetch", &first.uri, SUM]).fails(NETWORK, &["1 of 2 nodes have joined", "--expect-nodes"]);
@@ -211,7 +211,7 @@ fn at_its_first_start_a_cluster_waits_for_the_nodes_that_are_expected() {
 }
 
 #[test]
-fn a_node_that_no_longer_has_its_part_does_not_start_unless_it_is_given_up() {
+fn a_node_without_its_part_does_not_start_unless_the_part_is_dropped() {
     let cluster = Restartable::new(2);
     let nodes = cluster.start_all();
     drop(nodes);
@@ -221,12 +221,12 @@ fn a_node_that_no_longer_has_its_part_does_not_start_unless_it_is_given_up() {
     lightship(&words).fails(USAGE, &["no longer has its part of table `t`", "--drop-part t"]);
     let first = cluster.start(0, &[]);
     let _second = Node::start(&[&words[1..], &["--drop-part", "t"]].concat());
-    until("both are there", || lightship(&["fetch", "--quiet", &first.uri, SUM]).code == Some(0));
+    until("both nodes have joined", || lightship(&["fetch", "--quiet", &first.uri, SUM]).code == Some(0));
     assert_eq!(csv(&first.uri, SUM), "s\n1\n");
 }
 
 #[test]
-fn the_same_table_of_a_database_as_parts_of_two_nodes_is_refused() {
+fn two_nodes_can_not_serve_the_same_table_of_a_database_as_parts() {
     let folder = Folder::new();
     let sqlite = folder.arg("some.db");
     for sql in ["create table twice (a integer)", "insert into twice values (1)"] {
@@ -250,7 +250,7 @@ fn the_same_table_of_a_database_as_parts_of_two_nodes_is_refused() {
 }
 
 #[test]
-fn with_more_others_than_connections_rows_go_over_an_overlay() {
+fn rows_go_over_an_overlay_if_there_are_more_nodes_than_connections() {
     let folder = Folder::new();
     let parts = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1, 1]).expect("written");
     let mut nodes: Vec<Node> = Vec::new();
@@ -272,20 +272,20 @@ fn with_more_others_than_connections_rows_go_over_an_overlay() {
     let explained: serde_json::Value = serde_json::from_str(explained.text()).expect("JSON");
     let edges = explained["edges"].as_array().expect("edges");
     assert!(edges.iter().all(|edge| edge["overlay_streams"].as_u64() > Some(0)), "{explained:#}");
-    // One leaves, and the others need none.
+    // When one node leaves, the others no longer need an overlay.
     let left = nodes.pop().expect("a node");
     let name = left.address().to_owned();
     left.process.signal("TERM");
     left.process.end().succeeds();
     for node in &nodes {
-        node.process.says("rows go to nodes directly");
+        node.process.says("rows go directly between nodes");
     }
     lightship(&["cluster", "remove", &nodes[0].uri, &name]).succeeds();
     lightship(&["fetch", "--quiet", &nodes[0].uri, "select count(*) from lineitem"]).succeeds();
 }
 
 #[test]
-fn a_node_that_is_killed_is_named_and_welcome_again() {
+fn a_query_names_a_killed_node_and_the_node_can_rejoin() {
     let folder = Folder::new();
     let parts = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).expect("written");
     let mut nodes = cluster(&parts);
@@ -298,54 +298,53 @@ fn a_node_that_is_killed_is_named_and_welcome_again() {
     std::io::copy(&mut rows, &mut std::io::sink()).expect("a pipe");
     fetch.end().fails(NETWORK, &["node", &name]);
     nodes[1].process.says(&format!("node {name} was lost"));
-    // Its rows are missed.
+    // Queries that need its rows fail.
     let count = "select count(*) as n from lineitem";
     lightship(&["fetch", &nodes[1].uri, count]).fails(NETWORK, &["rows of `lineitem` may be missing", &name]);
     let again = Node::start(&["--listen", &name, "--join", nodes[0].address(), "--data", data]);
     for node in &nodes {
-        until("it is met again", || lightship(&["fetch", "--quiet", &node.uri, count]).code == Some(0));
+        until("it has rejoined", || lightship(&["fetch", "--quiet", &node.uri, count]).code == Some(0));
     }
     assert_eq!(csv(&again.uri, count), csv(&nodes[0].uri, count));
 }
 
 #[test]
-fn what_does_not_go_together_is_said_at_once() {
+fn options_that_conflict_are_refused_at_once() {
     let folder = Folder::new();
     let table = format!("t={}", folder.write("t.csv", "a\n1\n"));
-    lightship(&["node", "--shared-table", &table])
-        .fails(USAGE, &["shared among nodes of a cluster", "--advertise"]);
+    lightship(&["node", "--shared-table", &table]).fails(USAGE, &["require a cluster", "--advertise"]);
     lightship(&["node", "--listen", "0.0.0.0:0", "--join", "127.0.0.1:1", "--table", &table])
         .fails(USAGE, &["can be reached from other hosts", "--cluster-token-file"]);
     lightship(&["node", "--listen", "0.0.0.0:0", "--insecure", "--join", "127.0.0.1:1", "--table", &table])
         .fails(USAGE, &["--advertise"]);
     let token = folder.write("token", "\n");
-    // To other hosts the token goes encrypted, or not at all: these are not even looked up.
-    let clear = "the token of the cluster would go to nowhere.invalid:4270 in clear";
+    // The token is not sent to other hosts unencrypted: these hosts are not even looked up.
+    let clear = "the cluster token would be sent to nowhere.invalid:4270 unencrypted";
     let known = folder.write("known", "s3cret\n");
     let own = ["--listen", "127.0.0.1:0", "--advertise", "127.0.0.1:1", "--cluster-token-file", &known];
     lightship(&[&["node", "--join", "nowhere.invalid"], &own[..]].concat())
         .fails(USAGE, &[clear, "--insecure"]);
     let remove = ["cluster", "remove", "lightship://nowhere.invalid", "n:1", "--cluster-token-file", &known];
-    lightship(&remove).fails(USAGE, &["the token would go to nowhere.invalid in clear", "?tls=true"]);
+    lightship(&remove).fails(USAGE, &["the token would be sent to nowhere.invalid unencrypted", "?tls=true"]);
     lightship(&["node", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--cluster-token-file", &token])
         .fails(USAGE, &["no token in it"]);
     lightship(&["node", "--listen", "127.0.0.1:0", "--token", "t", "--advertise", "localhost:0"])
-        .fails(USAGE, &["nodes of the cluster would need none", "--cluster-token-file"]);
+        .fails(USAGE, &["other nodes could join without one", "--cluster-token-file"]);
     let member = ["node", "--listen", "127.0.0.1:0", "--advertise", "localhost:0"];
     for (given, words) in [
         (&["--connections-between-nodes", "8"][..], &["--overlay-listen HOST:PORT"][..]),
-        (&["--overlay-listen", "127.0.0.1:0", "--connections-between-nodes", "1"], &["fewer than 2"]),
-        (&["--overlay-listen", "127.0.0.1"], &["HOST:PORT belongs there"]),
-        (&["--overlay-listen", "127.0.0.1:0", "--overlay-advertise", "here"], &["HOST:PORT belongs there"]),
-        (&["--overlay-listen", "0.0.0.0:0"], &["TLS and a token", "--cluster-token-file"]),
+        (&["--overlay-listen", "127.0.0.1:0", "--connections-between-nodes", "1"], &["must be at least 2"]),
+        (&["--overlay-listen", "127.0.0.1"], &["expected HOST:PORT"]),
+        (&["--overlay-listen", "127.0.0.1:0", "--overlay-advertise", "here"], &["expected HOST:PORT"]),
+        (&["--overlay-listen", "0.0.0.0:0"], &["TLS and a cluster token", "--cluster-token-file"]),
         (&["--exchange-message", "1KiB"], &["4KiB to 16MiB"]),
     ] {
         lightship(&[&member, given].concat()).fails(USAGE, words);
     }
     lightship(&["node", "--overlay-listen", "127.0.0.1:0"]).fails(USAGE, &["requires a cluster", "--join"]);
-    lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries of nodes"]);
+    lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries on nodes"]);
 
-    // A list with an entry where nobody is: a shared table is read all the same, others are not.
+    // If a node of --join can't be reached, a shared table can be read, but a table in parts can't.
     let dead = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
     let shared = Node::start(&["--join", &dead, "--shared-table", &table]);
     assert_eq!(csv(&shared.uri, "select a from t"), "a\n1\n");
@@ -354,7 +353,7 @@ fn what_does_not_go_together_is_said_at_once() {
 }
 
 #[test]
-fn nodes_know_each_other_by_their_token() {
+fn a_node_with_another_cluster_token_can_not_join() {
     let folder = Folder::new();
     let (right, wrong) = (folder.write("right", "a-long-secret\n"), folder.write("wrong", "another\n"));
     let table = format!("t={}", folder.write("t.csv", "a\n1\n"));
@@ -369,7 +368,7 @@ fn nodes_know_each_other_by_their_token() {
 }
 
 #[test]
-fn nodes_under_tls() {
+fn nodes_of_a_cluster_use_tls() {
     let folder = Folder::new();
     let ours = certificates();
     let tokens = (folder.write("clients", "of-clients\n"), folder.write("nodes", "of-nodes\n"));
@@ -393,12 +392,12 @@ fn nodes_under_tls() {
     first.process.says(&format!("node {} joined", second.address()));
     let uri = |token: &str| format!("lightship://{token}@{}?ca={authority}", second.address());
     assert_eq!(csv(&uri("of-clients"), "select sum(a) as s from t"), "s\n3\n");
-    // A client is no node, and a node's token is no client's.
+    // A client can't use the token of the nodes.
     lightship(&["fetch", &uri("of-nodes"), "select 1"]).fails(SOURCE, &["the token is not known"]);
 
     lightship(&[&["node"], &secure[..4], &["--join", &name]].concat()).fails(USAGE, &["--cluster-ca"]);
 
-    // Nor is what goes by way of others.
+    // Rows over an overlay are encrypted, too.
     let mut nodes: Vec<Node> = Vec::new();
     for place in 0..4 {
         let table = format!("t={}", folder.write(&format!("{place}.csv"), format!("a\n{place}\n")));

@@ -1,19 +1,19 @@
-//! Queries that compute for hours are stopped at once, and harm nobody.
+//! Queries that would compute for hours stop at once, and do not disturb others.
 
 use std::time::{Duration, Instant};
 
 use crate::support::*;
 
-/// Queries over `lineitem` that would take hours, and give hardly any row before their end.
+/// Queries over `lineitem` that would take hours, and return hardly any row before their end.
 const HOURS: [&str; 7] = [
-    // A condition that holds for half of all pairs, one that holds for none, one for which no rows are made.
+    // A condition that is true for half of all pairs, one that is true for none, and one without output rows.
     "select count(*) from lineitem a, lineitem b where a.l_comment < b.l_comment || a.l_shipinstruct",
     "select count(*) from lineitem a, lineitem b
         where a.l_comment || '!' > b.l_comment || 'zz' and a.l_comment || b.l_comment = 'nothing'",
     "select count(*) from lineitem a where not exists
         (select 1 from lineitem b where b.l_comment || a.l_comment = 'nothing')",
     "select sum(a.l_linenumber + b.l_linenumber * c.l_linenumber) from lineitem a, lineitem b, lineitem c",
-    // Every row finds a sixth of all rows, of which none fits.
+    // Every row matches a sixth of all rows by key, but none by the second condition.
     "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber
         and a.l_comment || b.l_comment = 'nothing'",
     "select sum(a.value * b.value) from generate_series(1, 100000000) a, generate_series(1, 100000000) b",
@@ -25,7 +25,7 @@ fn took(began: Instant, most: u64, what: &str) {
 }
 
 #[test]
-fn a_query_over_a_file_is_interrupted_once() {
+fn one_interrupt_stops_a_query_over_a_file() {
     for (place, sql) in HOURS.into_iter().enumerate() {
         let client = Process::start(&["fetch", lineitem(), sql, "--quiet"]);
         client.computes();
@@ -37,15 +37,15 @@ fn a_query_over_a_file_is_interrupted_once() {
 }
 
 #[test]
-fn a_client_that_goes_takes_its_query_along() {
+fn a_query_stops_when_its_client_is_gone() {
     let node = Node::start(&["--table", &lineitem_table()]);
     for sql in HOURS {
         let mut client = Process::start(&["fetch", &node.uri, sql]);
         node.process.computes();
-        // Others are answered meanwhile.
+        // Other clients are served meanwhile.
         node.serves();
         client.kill();
-        // Less than a tenth of a processor, while another process starts and is answered.
+        // The node uses less than a tenth of a processor.
         until("the node is at rest", || {
             let (before, began) = (node.process.cpu_ticks(), Instant::now());
             while began.elapsed() < Duration::from_millis(500) {
@@ -57,14 +57,14 @@ fn a_client_that_goes_takes_its_query_along() {
 }
 
 #[test]
-fn a_node_that_computes_is_stopped() {
+fn a_node_stops_while_it_computes() {
     for (place, sql) in HOURS.into_iter().enumerate().take(4) {
         let node = Node::start(&["--table", &lineitem_table()]);
         let client = Process::start(&["fetch", &node.uri, sql]);
         node.process.computes();
         let began = Instant::now();
         if place == 0 {
-            // Twice: at once.
+            // A second signal stops the node at once.
             node.process.signal("INT");
             node.process.says("stopping: running queries have 5 s to end");
             node.process.signal("TERM");
@@ -73,16 +73,16 @@ fn a_node_that_computes_is_stopped() {
         } else {
             node.process.signal("TERM");
             node.process.end().succeeds();
-            // As long as queries have to end.
+            // The time that running queries have to end.
             took(began, 9, sql);
         }
         client.end().fails(NETWORK, &[]);
     }
 }
 
-/// Text that once ended the process for everybody.
+/// Without a limit of depth such statements would overflow the stack.
 #[test]
-fn a_statement_of_a_hundred_kilobytes_ends_nothing() {
+fn a_statement_of_a_hundred_kilobytes_does_not_stop_the_node() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let chains = ["+1", " or true", " and true", " union all select 1", "::int", " is null", "[1]"];
     for chain in chains {

@@ -1,9 +1,9 @@
-//! From anywhere into databases and files.
+//! Copies from any source into databases and files.
 
 use crate::support::*;
 
 #[test]
-fn into_postgresql_from_everywhere() {
+fn rows_of_every_source_can_be_copied_into_postgresql() {
     let server = postgres();
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
@@ -53,7 +53,7 @@ fn into_postgresql_from_everywhere() {
 }
 
 #[test]
-fn modes_of_writing() {
+fn modes_append_create_or_replace() {
     let server = postgres();
     server.psql(
         "create schema copy; create table copy.kept (a int primary key); insert into copy.kept values (1)",
@@ -65,7 +65,7 @@ fn modes_of_writing() {
     copy("select 2 as a", "append").succeeds();
     assert_eq!(rows().trim(), "1 2");
     copy("select 3 as a", "create").fails(SOURCE, &["kept", "already exists"]);
-    // All rows or none.
+    // A copy writes all rows or none.
     copy("select generate_series(10, 2, -1) as a", "append").fails(SOURCE, &["duplicate key", "kept_pkey"]);
     assert_eq!(rows().trim(), "1 2");
     copy("select 1 / (5 - n) as a from generate_series(3, 9) g(n)", "append")
@@ -81,7 +81,7 @@ fn modes_of_writing() {
 }
 
 #[test]
-fn a_copy_that_is_interrupted_leaves_nothing() {
+fn an_interrupted_copy_leaves_no_rows() {
     let server = postgres();
     server.psql("create table copy_interrupted (n bigint)");
     let sql = "select generate_series(1, 1000000000000) as n";
@@ -98,7 +98,7 @@ fn a_copy_that_is_interrupted_leaves_nothing() {
 }
 
 #[test]
-fn a_server_that_talks_while_rows_are_sent_is_heard() {
+fn notices_are_read_while_rows_are_sent() {
     let server = postgres();
     // Enough notices to fill the buffers of both sockets many times over.
     server.psql(
@@ -112,13 +112,13 @@ fn a_server_that_talks_while_rows_are_sent_is_heard() {
     let outcome = lightship(&[&["--json"] as &[_], &args].concat()).succeeds();
     assert_eq!(outcome.json()["rows"], 60_000);
     assert_eq!(server.psql("select count(*), sum(n) from copy_noisy").trim(), "60000\t1800030000");
-    // A row refused amid all that is found at once, though most rows are still to come.
+    // A refused row is reported at once, although most rows are still to come.
     server.psql("truncate copy_noisy; alter table copy_noisy add check (n <> 70)");
     lightship(&args).fails(SOURCE, &["row 70", "copy_noisy_n_check"]);
 }
 
 #[test]
-fn notices_are_not_kept() {
+fn notices_are_not_kept_in_memory() {
     let server = postgres();
     server.psql(
         "create table copy_loud (n bigint); create table copy_still (n bigint);
@@ -137,7 +137,7 @@ fn notices_are_not_kept() {
 }
 
 #[test]
-fn into_the_table_that_is_read() {
+fn a_table_can_be_copied_into_itself() {
     let server = postgres();
     server.psql(
         "create schema copy_self;
@@ -173,9 +173,9 @@ fn into_the_table_that_is_read() {
 }
 
 #[test]
-fn a_replaced_table_is_the_one_in_its_schema() {
+fn replace_finds_the_table_by_the_search_path() {
     let server = postgres();
-    // The search path has another schema first, where tables would be made.
+    // Another schema comes first in the search path, where tables would be created.
     server.psql(
         "create role copy_path superuser login password 'p'; create schema copy_path_second;
          create schema copy_path; alter role copy_path set search_path = copy_path, copy_path_second;
@@ -193,9 +193,9 @@ fn a_replaced_table_is_the_one_in_its_schema() {
 }
 
 #[test]
-fn the_table_in_the_making_takes_no_name_of_another() {
+fn the_temporary_name_of_a_new_table_is_unused() {
     let server = postgres();
-    // Names that backends to come would choose.
+    // Names that later backends would choose.
     server.psql(
         "create schema copy_names; create table copy_names.t (a int);
          do $$ begin for n in 0..999 loop
@@ -213,7 +213,7 @@ fn the_table_in_the_making_takes_no_name_of_another() {
 }
 
 #[test]
-fn a_table_is_readable_until_another_takes_its_place() {
+fn a_table_is_readable_until_it_is_replaced() {
     let server = postgres();
     server.psql("create table copy_swapped (a bigint); insert into copy_swapped values (-1)");
     let sql = "select generate_series(1, 1000000000000) as a";
@@ -234,7 +234,7 @@ fn a_table_is_readable_until_another_takes_its_place() {
     copy.signal("INT");
     copy.end().fails(INTERRUPTED, &[]);
     assert_eq!(server.psql("select a from copy_swapped").trim(), "-1");
-    // Others who use it are waited for, but not for ever.
+    // A copy waits for others that use the table, but not for ever.
     server.psql(
         "create role copy_hasty superuser login password 'p'; alter role copy_hasty set lock_timeout = '300ms'",
     );
@@ -253,7 +253,7 @@ fn a_table_is_readable_until_another_takes_its_place() {
 }
 
 #[test]
-fn tables_that_can_not_be_replaced_stay() {
+fn tables_that_can_not_be_replaced_are_unchanged() {
     let server = postgres();
     server.psql(
         "create table copy_based (a int); insert into copy_based values (1); create view copy_view as select a from copy_based;
@@ -272,10 +272,10 @@ fn tables_that_can_not_be_replaced_stay() {
     replace("copy_view").fails(USAGE, &["not a table"]);
     replace("copy_part").fails(USAGE, &["partition"]);
     assert_eq!(server.psql("select count(*) from copy_based").trim(), "1");
-    // What is its own goes with it.
+    // Its own indexes, sequences and constraints are dropped with it.
     replace("copy_own").succeeds();
     assert_eq!(server.psql("select sum(a) from copy_own").trim(), "6");
-    // Names that the server would cut could be those of others.
+    // Names that the server would truncate are refused: they could be those of other tables.
     let long = "copy_".repeat(13);
     server.psql(&format!("create table {long} (a int)"));
     replace(&long).fails(USAGE, &["has 65 bytes", "up to 63"]);
@@ -291,7 +291,7 @@ fn tables_that_can_not_be_replaced_stay() {
 }
 
 #[test]
-fn values_arrive_as_they_are_or_are_refused_by_row_and_column() {
+fn values_arrive_unchanged_or_are_refused_by_row_and_column() {
     let server = postgres();
     server.psql(
         "create type copy_mood as enum ('sad', 'happy'); create domain copy_price as numeric(4, 1);
@@ -301,7 +301,7 @@ fn values_arrive_as_they_are_or_are_refused_by_row_and_column() {
              ch \"char\")",
     );
     let copy = |sql: &str| lightship(&["copy", &server.uri(), sql, &server.uri(), "--table", "copy_exact"]);
-    // The third of four rows is another one.
+    // Of four rows, the third has another value.
     let rows = |column: &str, good: &str, third: &str| {
         copy(&format!(
             "select n, case n when 3 then {third} else {good} end as {column} from generate_series(1, 4) g(n)"
@@ -321,7 +321,7 @@ fn values_arrive_as_they_are_or_are_refused_by_row_and_column() {
         ("price", "1.25::float8", "1.255::float8", "decimal places beyond those of numeric(6, 2)"),
         ("price", "1.50::numeric(10, 3)", "1.505::numeric(10, 3)", "numeric(6, 2)"),
         ("price", "1::numeric(10, 3)", "10000::numeric(10, 3)", "too large for numeric(6, 2)"),
-        ("price", "1.25::float8", "'infinity'::float8", "no infinity"),
+        ("price", "1.25::float8", "'infinity'::float8", "can't hold infinity"),
         ("price", "'1.25'", "'1.255'", "a text that numeric(6,2) would not keep"),
         ("price", "'1.25'", "'x'", "invalid input syntax for type numeric"),
         ("domain", "1.5::numeric(10, 3)", "1.55::numeric(10, 3)", "numeric(4, 1)"),
@@ -382,9 +382,9 @@ fn values_arrive_as_they_are_or_are_refused_by_row_and_column() {
 }
 
 #[test]
-fn rows_between_tables_of_the_same_types_are_left_as_they_are() {
+fn rows_between_tables_of_the_same_types_are_not_decoded() {
     let server = postgres();
-    // Values that no type of Arrow has show that none is decoded on the way.
+    // The table has values that no Arrow type can hold, which shows that rows are not decoded.
     server.psql(
         "create table copy_tuples (n int4 primary key, ok bool, big int8, small int2, f4 float4, f8 float8,
              price numeric(6, 2), any_number numeric, b bytea, t text, v varchar(5), c char(4), d date, ti time,
@@ -421,13 +421,13 @@ fn rows_between_tables_of_the_same_types_are_left_as_they_are() {
         assert_eq!(outcome.json()["rows"], 30_000, "{table}");
         assert_eq!(all(table), all("copy_tuples"), "{table}");
     }
-    // What the server refuses is refused by row, and nothing is left.
+    // A row that the server refuses is named, and no row is left.
     server.psql("truncate copy_tuples_kept; alter table copy_tuples_kept add check (n <> 77)");
     let outcome = copy(&["--streams", "1"], "select * from copy_tuples order by n", "copy_tuples_kept");
     assert_eq!(outcome.code, Some(SOURCE), "{outcome}");
     assert!(outcome.stderr.contains("row 77: "), "{outcome}");
     assert_eq!(server.psql("select count(*) from copy_tuples_kept").trim(), "0");
-    // A rule for values is kept, and so are rows that have to change.
+    // With a rule for values, and if values have to change, rows are decoded.
     let outcome = copy(&["--infinite", "error"], "select n, d from copy_tuples", "copy_tuples_kept");
     assert!(outcome.code == Some(DATA) && outcome.stderr.contains("infin"), "{outcome}");
     let changed = "select n, n::int4 as big, 'x' as t from copy_tuples where n between 5 and 6";
@@ -436,7 +436,7 @@ fn rows_between_tables_of_the_same_types_are_left_as_they_are() {
 }
 
 #[test]
-fn two_columns_of_one_name_are_refused_or_renamed() {
+fn columns_of_the_same_name_are_refused_or_renamed() {
     let server = postgres();
     let folder = Folder::new();
     let sql = "select 1 as a, 2 as a, 3 as b, 4 as a_2";
@@ -461,11 +461,12 @@ fn two_columns_of_one_name_are_refused_or_renamed() {
     lightship(&copy).fails(USAGE, &["both named `a`"]);
     lightship(&[&copy as &[_], &["--duplicate-columns", "rename"]].concat()).succeeds();
     assert_eq!(server.psql("select a, a_2, a_3, b from copy_twice").trim(), "1\t4\t2\t3");
-    // A person sees the difference.
+    // The table format shows both.
     let table = lightship(&["fetch", "--quiet", &server.uri(), "select 1 as a, 2 as a", "--format", "table"])
         .succeeds();
     assert!(table.text().starts_with(" a │ a\n"), "{table}");
-    lightship(&["fetch", &server.uri(), sql, "--duplicate-columns", "some"]).fails(USAGE, &["error, rename"]);
+    lightship(&["fetch", &server.uri(), sql, "--duplicate-columns", "some"])
+        .fails(USAGE, &["error or rename"]);
 }
 
 #[test]
@@ -482,7 +483,7 @@ fn json_has_no_infinity() {
 }
 
 #[test]
-fn into_files() {
+fn results_can_be_copied_into_files() {
     let server = postgres();
     server.psql(
         "create table copy_out (a int, b text);

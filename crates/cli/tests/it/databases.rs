@@ -1,4 +1,4 @@
-//! Tables of databases, served by a node: the node's answers against the database's own.
+//! Tables of databases, served by a node: its answers are compared with those of the database.
 
 use crate::support::*;
 
@@ -9,7 +9,7 @@ const FILLED: &str = "insert into served values
     (4, null, '2024-02-29', 99999999.99, -9223372036854775808), (5, 'it''s', '1970-01-01', null, 9223372036854775807),
     (6, 'a\"b', '1969-12-31', 3.00, 0), (7, '', '2000-01-01', 1.50, 10)";
 
-/// Conditions that can be left to the database, that can't, and mixtures.
+/// Conditions that the database can evaluate, that it can't, and mixtures.
 const CONDITIONS: [&str; 17] = [
     "true",
     "id > 3",
@@ -30,7 +30,7 @@ const CONDITIONS: [&str; 17] = [
     "id > 100",
 ];
 
-/// Compares answers as CSV, NULL as the text `NULL`.
+/// Compares answers as CSV, with NULL as the text `NULL`.
 fn check(place: &str, ask: impl Fn(&str) -> String) {
     let node = Node::start(&["--table", &format!("served={place}")]);
     for condition in CONDITIONS {
@@ -42,7 +42,7 @@ fn check(place: &str, ask: impl Fn(&str) -> String) {
             .lines()
             .map(|line| line.replace("NULL\t", "\t").replace('\t', ",").replace('"', ""))
             .collect();
-        // The clients of the databases print NULL as nothing or as NULL.
+        // The databases' clients print NULL as an empty text or as `NULL`.
         let plain =
             |lines: Vec<String>| lines.iter().map(|line| line.replace(",NULL,", ",,")).collect::<Vec<_>>();
         assert_eq!(plain(found), plain(expected), "{condition}");
@@ -58,7 +58,7 @@ fn check(place: &str, ask: impl Fn(&str) -> String) {
 }
 
 #[test]
-fn postgresql() {
+fn tables_of_postgresql_give_its_own_answers() {
     let server = postgres();
     server.psql(&format!("create schema shop; set search_path = shop; {MADE}; {FILLED}"));
     check(&format!("{}?table=shop.served", server.uri()), |sql| {
@@ -67,14 +67,14 @@ fn postgresql() {
 }
 
 #[test]
-fn mariadb_() {
+fn tables_of_mariadb_give_its_own_answers() {
     let server = mariadb();
     server.sql(&format!("{MADE} collate utf8mb4_bin; {FILLED}"));
     check(&format!("{}?table=served", server.uri()), |sql| server.sql(sql));
 }
 
 #[test]
-fn sqlite() {
+fn tables_of_sqlite_give_its_own_answers() {
     let folder = Folder::new();
     let database = rusqlite::Connection::open(folder.file("shop.db")).expect("a file");
     database.execute_batch(&format!("{MADE}; {FILLED}")).expect("filled");
@@ -92,18 +92,18 @@ fn sqlite() {
 
 #[test]
 fn conditions_reach_the_database() {
-    // Where they did not, the view would be computed for rows that it fails for.
+    // Otherwise the view would be computed for rows at which it fails.
     let server = postgres();
     server.psql("create view pushed as select n, 1 / (n - 5) as one from generate_series(1, 10) as g(n)");
     let node = Node::start(&["--table", &format!("pushed={}?table=pushed", server.uri())]);
     node.fetch(&["select sum(one) as one from pushed"]).fails(SOURCE, &["division by zero"]);
     assert_eq!(csv(&node.uri, "select count(one) as rows from pushed where n < 5"), "rows\n4\n");
-    // Columns that are not asked for are not computed.
+    // Unused columns are not computed.
     assert_eq!(csv(&node.uri, "select sum(n) as n from pushed"), "n\n55\n");
 }
 
 #[test]
-fn a_node_keeps_to_its_connections_and_rules_of_values() {
+fn a_node_obeys_its_connection_limit_and_value_rules() {
     let server = postgres();
     server.psql(
         "create table values_odd (id int, n numeric, at timestamptz);
@@ -133,7 +133,7 @@ fn a_node_keeps_to_its_connections_and_rules_of_values() {
     let product = csv(&node.uri, "select sum(n * n * n) as product from as_null");
     assert_eq!(product, "product\n3.375\n");
     node.fetch(&["select * from as_error"]).fails(SOURCE, &["column `n`: row 2 holds NaN", "infinite=null"]);
-    // Each of three queries takes a connection when it is its turn; all end.
+    // Three queries share two connections, and all end.
     let sql = "select count(*) as rows from as_null a join as_null b on a.id = b.id";
     let clients: Vec<_> = (0..3).map(|_| Process::start(&["fetch", "--quiet", &node.uri, sql])).collect();
     for client in clients {
@@ -145,27 +145,27 @@ fn a_node_keeps_to_its_connections_and_rules_of_values() {
 }
 
 #[test]
-fn a_table_that_changed_since_the_node_began() {
+fn a_table_that_changed_since_the_node_started_is_an_error() {
     let server = postgres();
     server.psql("create table changing (a int, b text); insert into changing values (1, 'x')");
     let node = Node::start(&["--table", &format!("changing={}", server.uri())]);
     assert_eq!(csv(&node.uri, "select * from changing"), "a,b\n1,x\n");
     server.psql("alter table changing alter a type text");
     node.fetch(&["select * from changing"])
-        .fails(DATA, &["columns have changed since the node began", "restart it"]);
+        .fails(DATA, &["columns changed after the node started", "restart the node"]);
     server.psql("drop table changing");
     node.fetch(&["select * from changing"]).fails(SOURCE, &["changing"]);
     node.serves();
 }
 
 #[test]
-fn averages_arrive_as_they_are_and_the_rule_for_them_is_said_first() {
+fn averages_arrive_exactly_and_a_note_names_their_type() {
     let server = postgres();
     server.psql("create table averages (x numeric); insert into averages values (1), (2), (2), (0.5)");
     let sql = "select avg(x) as mean, sum(x) as total, 1 as one from averages";
     let outcome = lightship(&["fetch", &server.uri(), sql, "--format", "csv"]).succeeds();
     assert_eq!(outcome.text(), "mean,total,one\n1.375,5.5,1\n");
-    let note = "numbers of no stated precision are read as decimal(76, 44): mean, total; --numeric";
+    let note = "numbers without a precision are read as decimal(76, 44): mean, total; --numeric";
     assert!(outcome.stderr.contains(note), "{outcome}");
     let outcome =
         lightship(&["fetch", &server.uri(), sql, "--format", "table", "--numeric", "double"]).succeeds();

@@ -1,4 +1,4 @@
-//! Transfers that end before they are done.
+//! Transfers that end early.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use lightship_testkit::postgres::Postgres;
 
 use crate::support::*;
 
-/// A client that writes an endless result into a file, and is halfway.
+/// A client that is writing an endless result to a file.
 fn half_written(uri: &str, sql: &str, folder: &Folder) -> Process {
     let client = Process::start(&["fetch", uri, sql, "-o", &folder.arg("rows.csv")]);
     client.half_written(folder);
     client
 }
 
-/// No backend is busy with a statement that contains this.
+/// Waits until no backend runs a statement that contains `mark`.
 fn no_longer_in_postgres(mark: &str) {
     let running = format!(
         "select count(*) from pg_stat_activity
@@ -31,7 +31,7 @@ fn nothing_left(folder: &Folder) {
 }
 
 #[test]
-fn the_node_is_killed_halfway() {
+fn a_fetch_fails_when_the_node_is_killed() {
     let folder = Folder::new();
     let mut node = Node::start(&[]);
     let client = half_written(&node.uri, ENDLESS, &folder);
@@ -45,7 +45,7 @@ fn the_node_is_killed_halfway() {
 }
 
 #[test]
-fn the_client_is_killed_halfway_and_the_node_frees_everything() {
+fn a_node_frees_everything_when_the_client_is_killed() {
     let server = postgres();
     server.psql("create view ends_endless as select generate_series(1, 1000000000000) as n");
     let table = format!("endless={}?table=public.ends_endless", server.uri());
@@ -55,7 +55,7 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
         let _rows = client.stuck_in_rows();
         node.fetch(&["select 1"]).fails(NETWORK, &["all 1 connections of the node are taken"]);
         client.kill();
-        // The refused one, the killed one, and the one that gets in again.
+        // The refused client and the killed one have ended; then one more is served.
         node.process.connections_ended(3 * round + 2);
         node.serves();
         node.process.connections_ended(3 * round + 3);
@@ -64,7 +64,7 @@ fn the_client_is_killed_halfway_and_the_node_frees_everything() {
 }
 
 #[test]
-fn a_client_that_takes_no_rows_holds_no_snapshot_for_ever() {
+fn a_client_that_takes_no_rows_does_not_hold_a_snapshot_for_ever() {
     let server = postgres();
     server.psql("create view ends_stalled as select generate_series(1, 1000000000000) as n");
     let table = format!("endless={}?table=public.ends_stalled", server.uri());
@@ -76,7 +76,7 @@ fn a_client_that_takes_no_rows_holds_no_snapshot_for_ever() {
 }
 
 #[test]
-fn the_database_ends_halfway() {
+fn a_fetch_fails_when_the_database_ends_the_connection() {
     let server = postgres();
     let folder = Folder::new();
     server.psql("create view ends_direct as select generate_series(1, 1000000000000) as n");
@@ -93,17 +93,17 @@ fn the_database_ends_halfway() {
              where query like '%{mark}%' and pid <> pg_backend_pid()"
         ));
         assert!(killed.contains('t'), "{killed}");
-        // A server that is stuck in sending can't say why it ends.
+        // A server that is blocked in sending can't report why it ends.
         client.end().fails(code, &["the connection to 127.0.0.1", "was lost after"]);
         nothing_left(&folder);
     }
     node.serves();
-    // The node connects anew.
+    // The node connects again.
     assert_eq!(csv(&node.uri, "select n from served limit 2"), "n\n1\n2\n");
 }
 
 #[test]
-fn interrupted_once() {
+fn an_interrupt_ends_a_fetch_and_leaves_no_file() {
     let folder = Folder::new();
     let node = Node::start(&["--connections-max", "1"]);
     for (round, signal) in ["INT", "TERM"].into_iter().enumerate() {
@@ -115,7 +115,7 @@ fn interrupted_once() {
         node.serves();
         node.process.connections_ended(2 * round + 2);
     }
-    // A database, too.
+    // The same with a database.
     let client =
         half_written(&postgres().uri(), "select generate_series(1, 1000000000000) as interrupted", &folder);
     client.signal("INT");
@@ -124,8 +124,8 @@ fn interrupted_once() {
     no_longer_in_postgres("as interrupted");
 }
 
-/// Interrupts a fetch of a statement that sends no row for minutes, once the server runs it. When the
-/// command has ended, the server has stopped.
+/// Interrupts a fetch of a statement that sends no row for minutes, once the server runs it. Checks
+/// that the server stops the statement when the command has ended.
 fn interrupted_at(uri: &str, sql: &str, running: impl Fn() -> bool) {
     for signal in ["INT", "TERM"] {
         let client = Process::start(&["fetch", uri, sql]);
@@ -133,13 +133,13 @@ fn interrupted_at(uri: &str, sql: &str, running: impl Fn() -> bool) {
         client.signal(signal);
         let outcome = client.end().fails(INTERRUPTED, &["interrupted"]);
         assert!(!outcome.stderr.contains("warning"), "{outcome}");
-        // The request has been taken; the server's process may need a moment to notice.
+        // The server has accepted the request, but its process may need a moment to act on it.
         until("the statement is cancelled", || !running());
     }
 }
 
 #[test]
-fn interrupted_postgresql_stops_also_over_tls() {
+fn an_interrupt_stops_the_statement_in_postgresql_also_over_tls() {
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
     let settings = ["ssl=on", "ssl_cert_file={dir}/cert.pem", "ssl_key_file={dir}/key.pem"];
     let server = Postgres::start_prepared(&settings, |dir| {
@@ -161,10 +161,10 @@ fn interrupted_postgresql_stops_also_over_tls() {
 }
 
 #[test]
-fn interrupted_mariadb_stops_also_over_tls() {
+fn an_interrupt_stops_the_statement_in_mariadb_also_over_tls() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
-    // The server runs as a user of its own.
+    // The server runs as another user.
     let readable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).expect("readable");
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
@@ -183,8 +183,8 @@ fn interrupted_mariadb_stops_also_over_tls() {
 }
 
 #[test]
-fn a_cancel_request_that_can_t_be_sent_is_said() {
-    // A way to the server that is closed to all but the first connection.
+fn a_cancel_request_that_can_not_be_sent_is_a_warning() {
+    // A proxy to the server that accepts only the first connection.
     let server = postgres();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -211,14 +211,14 @@ fn a_cancel_request_that_can_t_be_sent_is_said() {
 }
 
 #[test]
-fn the_terminal_hangs_up() {
+fn a_hang_up_ends_commands_cleanly() {
     let folder = Folder::new();
     let node = Node::start(&[]);
     let client = half_written(&node.uri, ENDLESS, &folder);
     client.signal("HUP");
     client.end().fails(HUNG_UP, &["the terminal hung up; nothing was left half written"]);
     nothing_left(&folder);
-    // A copy into a database, too.
+    // The same with a copy into a database.
     let server = postgres();
     server.psql("create table ends_hung_up (n bigint)");
     let sql = "select generate_series(1, 1000000000000) as n";
@@ -230,13 +230,13 @@ fn the_terminal_hangs_up() {
     copy.end().fails(HUNG_UP, &["hung up"]);
     until("the copy is gone", || server.psql(copying).trim() == "0");
     assert_eq!(server.psql("select count(*) from ends_hung_up").trim(), "0");
-    // A node ends as it does when it is interrupted.
+    // A node ends as after an interrupt.
     node.process.signal("HUP");
     node.process.end().succeeds();
 }
 
 #[test]
-fn under_nohup_a_hang_up_is_nothing() {
+fn under_nohup_a_hang_up_is_ignored() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let mut client = Process::start_under(
         "trap '' HUP",
@@ -265,13 +265,13 @@ fn a_client_that_is_killed_leaves_no_file() {
 }
 
 #[test]
-fn interrupted_while_nobody_reads() {
+fn an_interrupt_ends_a_command_whose_output_is_not_read() {
     let node = Node::start(&[]);
     let mut client = Process::start(&["fetch", &node.uri, ENDLESS]);
     let rows = client.stuck_in_rows();
     client.signal("INT");
     client.says("interrupted");
-    // Whoever is stuck in a pipe nobody reads from ends all the same, the second time at the latest.
+    // A command that is blocked on a pipe ends at the second signal at the latest.
     client.signal("INT");
     client.end().fails(INTERRUPTED, &[]);
     drop(rows);
@@ -283,7 +283,7 @@ fn a_node_interrupted_twice_ends_at_once() {
     let mut client = Process::start(&["fetch", &node.uri, ENDLESS]);
     let mut rows = client.stuck_in_rows();
     node.process.signal("INT");
-    // Gone from the address: the shutdown has begun, and waits for the client.
+    // When the node no longer listens, its shutdown has begun, and waits for the client.
     until("the node listens no more", || std::net::TcpStream::connect(node.address()).is_err());
     node.process.signal("INT");
     node.process.end().fails(INTERRUPTED, &[]);
@@ -293,7 +293,7 @@ fn a_node_interrupted_twice_ends_at_once() {
 }
 
 #[test]
-fn a_node_is_told_to_end_while_clients_are_connected() {
+fn a_node_ends_while_clients_are_connected() {
     let node = Node::start(&[]);
     let mut stuck = Process::start(&["fetch", &node.uri, ENDLESS]);
     let mut rows = stuck.stuck_in_rows();
@@ -308,7 +308,7 @@ fn a_node_is_told_to_end_while_clients_are_connected() {
 }
 
 #[test]
-fn a_result_that_ends_in_time_outlives_the_node() {
+fn a_result_that_ends_in_time_is_complete_when_the_node_stops() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let mut client =
         Process::start(&["fetch", "--quiet", &node.uri, "select * from lineitem", "--window", "1"]);
@@ -324,7 +324,7 @@ fn a_result_that_ends_in_time_outlives_the_node() {
 }
 
 #[test]
-fn a_reader_that_has_enough() {
+fn a_reader_that_closes_the_pipe_is_not_an_error() {
     let node = Node::start(&[]);
     for args in [
         &["fetch", &node.uri, ENDLESS] as &[&str],
@@ -336,7 +336,7 @@ fn a_reader_that_has_enough() {
         let outcome = client.end().succeeds();
         assert_eq!(outcome.stderr, "", "quiet");
     }
-    // As a shell does it, with the exit code of the first command.
+    // In a shell pipeline, with the exit code of the first command.
     let line = format!(
         "set -o pipefail; {} fetch {} '{ENDLESS}' | head -n 2",
         env!("CARGO_BIN_EXE_lightship"),
@@ -351,7 +351,7 @@ fn a_reader_that_has_enough() {
 }
 
 #[test]
-fn the_disk_is_full() {
+fn a_full_disk_is_an_error_and_leaves_no_file() {
     let node = Node::start(&["--table", &lineitem_table()]);
     for format in ["csv", "json", "arrow", "stream", "parquet"] {
         node.fetch(&["select * from lineitem", "-o", "/dev/full", "--format", format])
@@ -382,7 +382,7 @@ fn the_disk_is_full() {
 }
 
 #[test]
-fn a_port_that_takes_calls_and_never_speaks() {
+fn a_server_that_accepts_and_never_answers_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let uri = format!("lightship://{}", listener.local_addr().expect("an address"));
     let began = std::time::Instant::now();

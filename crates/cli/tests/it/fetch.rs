@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::*;
 
 #[test]
-fn every_format_to_a_file_and_to_stdout() {
+fn every_format_is_the_same_in_a_file_and_on_stdout() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let sql = "select l_orderkey, l_quantity, l_comment from lineitem where l_orderkey < 1000 order by 1, 3";
     let folder = Folder::new();
@@ -21,11 +21,11 @@ fn every_format_to_a_file_and_to_stdout() {
         let written = std::fs::metadata(folder.file(name)).expect("the file is there").len();
         assert_eq!(outcome.json()["bytes_written"], written, "{name}");
         lines.push(outcome.json()["rows"].as_u64().expect("rows"));
-        // The same by way of a pipe.
+        // The same through a pipe.
         let piped = node.fetch(&[sql, "--quiet", "-o", "-", "--format", format]).succeeds();
         let file = std::fs::read(folder.file(name)).expect("read");
         assert!(piped.stdout == file, "{name} differs from what goes to stdout");
-        // All of them can be read again, and hold the same.
+        // The file can be read, and has the same rows.
         if format != "json" {
             let again = "select count(*) as rows, sum(l_orderkey) as keys from a";
             assert_eq!(
@@ -47,7 +47,7 @@ fn every_format_to_a_file_and_to_stdout() {
 }
 
 #[test]
-fn the_values_of_text_formats() {
+fn text_formats_quote_values_and_show_nulls() {
     let node = Node::start(&[]);
     let sql = "select 1 as n, 'a \"b\", c' as t, null as z, '' as e, true as b
                union all select 2, 'x', null, null, false order by n";
@@ -65,7 +65,7 @@ fn the_values_of_text_formats() {
 }
 
 #[test]
-fn results_without_rows() {
+fn results_without_rows_have_their_columns() {
     let node = Node::start(&["--table", &lineitem_table()]);
     postgres().psql("create table fetch_empty (a int, b text)");
     let folder = Folder::new();
@@ -100,7 +100,7 @@ fn rows_without_columns_are_still_rows() {
 }
 
 #[test]
-fn two_columns_of_one_name() {
+fn columns_of_the_same_name_are_refused_or_renamed() {
     let uri = postgres().uri();
     let sql = "select 1 as a, 2 as a";
     for format in ["csv", "json", "stream", "arrow", "parquet"] {
@@ -108,7 +108,7 @@ fn two_columns_of_one_name() {
     }
     let renamed = lightship(&["fetch", "--quiet", &uri, sql, "--duplicate-columns", "rename"]).succeeds();
     assert_eq!(renamed.text(), "a,a_2\n1,2\n");
-    // A node's SQL names them apart, or says that it can't.
+    // The SQL of a node refuses them itself.
     let node = Node::start(&[]);
     node.fetch(&[sql]).fails(SOURCE, &["unique", "AS a"]);
 }
@@ -126,13 +126,13 @@ fn a_row_over_the_limit_says_what_it_needs() {
         lightship(&[&["--json", "fetch", &node.uri, sql], &narrow as &[_]].concat()).fails(LIMITS, &[]);
     let needed = error.json()["error"]["needed_bytes"].as_u64().expect("how many");
     assert!((3_000_000..3_100_000).contains(&needed), "{needed}");
-    // As the hint says.
+    // Following the hint helps.
     let needed = needed.to_string();
     let wide =
         node.fetch(&[sql, "--quiet", "--message-bytes", "64KiB", "--message-bytes-max", &needed]).succeeds();
     assert_eq!(wide.stdout.len(), "wide\n".len() + 3_000_001);
     assert_eq!(csv(&node.uri, sql).len(), wide.stdout.len());
-    // Rows before it are in a result that failed: nothing is left of them.
+    // Earlier rows belong to a failed result: no file is left.
     let folder = Folder::new();
     let late =
         "select repeat('x', case when value < 200000 then 10 else 3000000 end) as wide from range(1, 200002)";
@@ -142,7 +142,7 @@ fn a_row_over_the_limit_says_what_it_needs() {
 }
 
 #[test]
-fn every_codec_and_plan_brings_the_same_rows() {
+fn every_codec_and_plan_gives_the_same_rows() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let sql = "select * from lineitem";
     let expected = read_parquet(lineitem().as_ref()).1;
@@ -179,7 +179,7 @@ fn every_codec_and_plan_brings_the_same_rows() {
 }
 
 #[test]
-fn the_report_says_what_was_planned_and_what_happened() {
+fn the_report_has_the_plan_and_the_figures() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
     let (file, stats) = (folder.arg("rows.parquet"), folder.arg("stats.json"));
@@ -213,7 +213,7 @@ fn the_report_says_what_was_planned_and_what_happened() {
     assert_eq!(report["rows"], 60_175);
     assert_eq!(report["plan"]["codec"], "none", "both ends are on this host");
     assert!(report["retunes"].is_array());
-    // A database that is read without a node has no wire of ours.
+    // A database is read directly: there is no plan and no wire.
     lightship(&["fetch", &postgres().uri(), "select 1", "--stats", &stats]).succeeds();
     let text = std::fs::read_to_string(&stats).expect("the statistics");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -221,7 +221,7 @@ fn the_report_says_what_was_planned_and_what_happened() {
 }
 
 #[test]
-fn files_and_folders_are_tables_of_their_name() {
+fn files_and_folders_are_tables_named_after_them() {
     let folder = Folder::new();
     std::fs::create_dir(folder.file("sales")).expect("a folder");
     let sales = folder.file("sales");
@@ -231,7 +231,7 @@ fn files_and_folders_are_tables_of_their_name() {
     assert_eq!(csv(&folder.arg("sales"), sql), "region,total\nnorth,4\nsouth,2\n");
     let one = format!("file://{}", sales.join("b.csv").display());
     assert_eq!(csv(&one, "select amount from b"), "amount\n3\n");
-    // What a shell or a URL would take for something else is a name like any other.
+    // Names with characters that are special in a shell or a URL.
     for name in ["a[1]", "b 100%", "c?", "d*", "e#1", "f%20g", "Ünder"] {
         let file = folder.write(&format!("{name}.csv"), "x\n1\n");
         folder.write(&format!("{}z.csv", &name.chars().take(1).collect::<String>()), "x\n2\n");

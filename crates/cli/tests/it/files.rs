@@ -1,9 +1,9 @@
-//! Files that others have written, and that we have.
+//! Files written by other programs and by Lightship.
 
 use crate::support::*;
 
 #[test]
-fn newlines_in_csv_come_back_as_they_were() {
+fn newlines_in_csv_are_preserved() {
     let folder = Folder::new();
     for name in ["one", "two"] {
         std::fs::create_dir(folder.file(name)).expect("a folder");
@@ -14,14 +14,14 @@ fn newlines_in_csv_come_back_as_they_were() {
         "select count(*) as rows, count(distinct n) as n, min(length(\"the\nnote\")) as length from notes";
     let expected = "rows,n,length\n3000,3000,18\n";
     assert_eq!(csv(&one, sql), expected);
-    // What we write we read.
+    // Lightship can read what it writes.
     let two = folder.arg("two/notes.csv");
     lightship(&["fetch", &one, "select * from notes", "-o", &two]).succeeds();
     assert_eq!(csv(&two, sql), expected);
 }
 
 #[test]
-fn what_can_not_be_read_is_said_with_its_place() {
+fn errors_in_files_name_the_line_and_column() {
     let folder = Folder::new();
     let rows = "1,2\n".repeat(1500);
     let cases = [

@@ -1,4 +1,4 @@
-//! Transfers are predicted, and what happened is kept beside it.
+//! Transfers are predicted, and recorded with their predicted and actual times.
 
 use crate::calibrate::with_profiles;
 use crate::support::*;
@@ -9,7 +9,7 @@ fn json(outcome: &Outcome) -> serde_json::Value {
     serde_json::from_str(outcome.text()).expect("JSON")
 }
 
-/// Fetches by TCP, as from another host, and answers what was reported.
+/// Fetches over TCP, as from another host, and returns the report.
 fn fetch(profiles: &str, node: &Node, sql: &str, folder: &Folder) -> serde_json::Value {
     let (file, stats) = (folder.arg("rows.arrow"), folder.arg("stats.json"));
     let uri = format!("{}?shm=false", node.uri);
@@ -18,20 +18,20 @@ fn fetch(profiles: &str, node: &Node, sql: &str, folder: &Folder) -> serde_json:
 }
 
 #[test]
-fn predictions_stand_beside_what_happened() {
+fn predictions_are_recorded_with_the_actual_times() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
     let profiles = folder.arg("profiles");
     let history = |args: &[&str]| with_profiles(&profiles, &[&["tune", "--history"], args].concat());
-    history(&[]).fails(USAGE, &["no transfer was kept", "hint:"]);
-    // Nothing is known of the link, and nothing is said.
+    history(&[]).fails(USAGE, &["no transfer is recorded", "hint:"]);
+    // Nothing is known of the link, so nothing is predicted.
     let cold = fetch(&profiles, &node, SQL, &folder);
     assert!(cold.pointer("/plan/predicted_seconds").is_none(), "{cold}");
     with_profiles(&profiles, &["calibrate", "-q", &node.uri, "--seconds", "0.3"]).succeeds();
     let warm = fetch(&profiles, &node, SQL, &folder);
     let predicted = warm.pointer("/plan/predicted_seconds").and_then(serde_json::Value::as_f64);
     assert!(predicted.is_some_and(|seconds| seconds > 0.0 && seconds < 10.0), "{warm}");
-    // The window is that of a link without a round trip to speak of, not the one for whatever link.
+    // The window is that of a link with hardly any round trip, not the default for unknown links.
     assert!(warm["plan"]["window_batches"].as_u64() < cold["plan"]["window_batches"].as_u64(), "{warm}");
     let outcome = with_profiles(&profiles, &["--json", "tune", "--history", &node.uri]).succeeds();
     let links = json(&outcome);
@@ -39,7 +39,7 @@ fn predictions_stand_beside_what_happened() {
     let facts = links[0]["facts"].as_array().expect("facts");
     assert!(facts.iter().all(|fact| fact["rows"] == 60_175 && fact["carrier"] == "tcp"), "{outcome}");
     assert_eq!(facts[1]["predicted_seconds"].as_f64(), predicted);
-    // Of the statement there is what tells it from another, and no word of it.
+    // A statement is recorded as a hash and a length, without its text.
     assert!(!outcome.text().contains("lineitem"), "{outcome}");
     let said = history(&[&node.uri]).succeeds();
     for word in ["link", "mean error", "60,175", &node.uri] {
@@ -49,7 +49,7 @@ fn predictions_stand_beside_what_happened() {
 }
 
 #[test]
-fn the_plan_of_tune_is_the_one_of_fetch() {
+fn tune_gives_the_plan_of_fetch() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
     let profiles = folder.arg("profiles");
@@ -63,13 +63,13 @@ fn the_plan_of_tune_is_the_one_of_fetch() {
     );
     let fetched = fetch(&profiles, &node, SQL, &folder);
     assert_eq!(tuned["plan"]["message_bytes"], fetched["plan"]["message_bytes"], "{tuned} {fetched}");
-    // A window covers the round trip of its own hellos, which a busy machine makes some milliseconds longer.
+    // The window covers the round trip of the hellos, which takes some milliseconds longer on a busy machine.
     let window = |of: &serde_json::Value| of["plan"]["window_batches"].as_u64().expect("a window");
     assert!(window(&tuned).abs_diff(window(&fetched)) <= 8, "{tuned} {fetched}");
 }
 
 #[test]
-fn what_can_not_be_read_is_nothing_known() {
+fn unreadable_profiles_and_histories_are_ignored() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
     let profiles = folder.arg("profiles");
@@ -84,10 +84,10 @@ fn what_can_not_be_read_is_nothing_known() {
     let outcome =
         with_profiles(&profiles, &["fetch", &uri, SQL, "-o", &folder.arg("rows.arrow"), "--stats", &stats])
             .succeeds();
-    assert!(outcome.stderr.contains("going on without"), "{outcome}");
-    // A folder that can't be written loses no rows either.
+    assert!(outcome.stderr.contains("continuing without"), "{outcome}");
+    // A folder that can't be written does not make the fetch fail either.
     let file = folder.arg("a-file");
     std::fs::write(&file, "").expect("written");
     let outcome = with_profiles(&file, &["fetch", &uri, SQL, "-o", &folder.arg("rows.arrow")]).succeeds();
-    assert!(outcome.stderr.contains("is not kept"), "{outcome}");
+    assert!(outcome.stderr.contains("cannot record this transfer"), "{outcome}");
 }

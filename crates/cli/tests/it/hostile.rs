@@ -1,4 +1,4 @@
-//! Peers that speak nonsense, to the client and to the node.
+//! Peers that send malformed data to the client and to the node.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -58,7 +58,7 @@ fn read_frame(stream: &mut TcpStream) -> Option<(Header, Vec<u8>)> {
     Some((header, payload))
 }
 
-/// Sends the client's query this answer, and closes.
+/// Answers the client's query with these bytes, and closes the connection.
 fn answered(welcome: Vec<u8>, answer: Vec<u8>) -> (Outcome, Duration) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let uri = format!("lightship://{}", listener.local_addr().expect("an address"));
@@ -70,7 +70,7 @@ fn answered(welcome: Vec<u8>, answer: Vec<u8>) -> (Outcome, Duration) {
             let _ = stream.write_all(&answer);
         }
         let _ = stream.shutdown(Shutdown::Write);
-        // A client that hangs up first is no error.
+        // The client may close the connection first.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let began = Instant::now();
@@ -80,7 +80,7 @@ fn answered(welcome: Vec<u8>, answer: Vec<u8>) -> (Outcome, Duration) {
 }
 
 #[test]
-fn servers_that_speak_nonsense() {
+fn malformed_data_of_a_server_is_an_error_of_the_client() {
     let newer = {
         let mut bytes = hello();
         bytes[4] = 9;
@@ -100,7 +100,7 @@ fn servers_that_speak_nonsense() {
     let mut garbled = payload(5);
     garbled[0..4].fill(0xff);
     let lie = {
-        // More rows than there are bytes for.
+        // Announces more rows than the message has bytes for.
         let mut bytes = payload(5);
         bytes[0..4].copy_from_slice(&1_000_000_u32.to_le_bytes());
         bytes
@@ -159,13 +159,7 @@ fn servers_that_speak_nonsense() {
             NETWORK,
             "checksum of the payload",
         ),
-        (
-            "rows that are none",
-            hello(),
-            [schema(), frame(Kind::Message, 0, 1, 1, &garbled)].concat(),
-            NETWORK,
-            "",
-        ),
+        ("garbled rows", hello(), [schema(), frame(Kind::Message, 0, 1, 1, &garbled)].concat(), NETWORK, ""),
         (
             "rows without bytes",
             hello(),
@@ -189,14 +183,14 @@ fn servers_that_speak_nonsense() {
             "not open",
         ),
         (
-            "an end that stops short",
+            "no end of the batch",
             hello(),
             [schema(), message(1)].concat(),
             NETWORK,
             "before the result was complete",
         ),
         (
-            "rows that went missing",
+            "missing rows",
             hello(),
             [schema(), message(1), end(2, 10, 2)].concat(),
             NETWORK,
@@ -213,7 +207,7 @@ fn servers_that_speak_nonsense() {
             "{name}: {outcome}"
         );
     }
-    // The same, done right.
+    // The same exchange without an error.
     let (outcome, _) = answered(hello(), [schema(), message(1), end(2, 5, 1)].concat());
     assert_eq!(outcome.succeeds().text(), "n\n0\n1\n2\n3\n4\n");
 }
@@ -227,7 +221,7 @@ fn unknown_kind() -> Vec<u8> {
 }
 
 #[test]
-fn a_server_that_announces_much_and_sends_little_costs_no_memory() {
+fn memory_is_not_allocated_for_announced_bytes() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let uri = format!("lightship://{}", listener.local_addr().expect("an address"));
     let client = Process::start(&["fetch", &uri, "select n from t", "--memory", "8GiB"]);
@@ -237,14 +231,14 @@ fn a_server_that_announces_much_and_sends_little_costs_no_memory() {
     read_frame(&mut stream).expect("a query");
     let much = [schema(), announcing(Kind::Message, 1, 1, 1 << 30), vec![0; 1 << 20]].concat();
     stream.write_all(&much).expect("sent");
-    // It answers a ping only after the frame, so there is nothing to wait for but its own pace.
+    // The client answers a ping only after the frame, so wait until it has read what was sent.
     until("the megabyte was taken", || unread_bytes(&stream) == 0);
     assert!(client.memory_bytes("VmHWM:") < 200 << 20, "{}", client.memory_bytes("VmHWM:"));
     drop(stream);
     client.end().fails(NETWORK, &["in the middle of a frame"]);
 }
 
-/// What the peer's kernel has not yet acknowledged: nothing once all has arrived.
+/// Bytes sent that the peer has not read yet.
 fn unread_bytes(stream: &TcpStream) -> usize {
     let port = format!(":{:04X}", stream.local_addr().expect("an address").port());
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the sockets");
@@ -259,7 +253,7 @@ fn unread_bytes(stream: &TcpStream) -> usize {
 }
 
 #[test]
-fn clients_that_speak_nonsense() {
+fn malformed_data_of_a_client_is_refused_by_the_node() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let no_window = {
         let mut bytes = Query { sql: "select 1".into(), plan: Plan::default() }.encode();
@@ -333,25 +327,25 @@ fn clients_that_speak_nonsense() {
                 failure = Some(Failure::decode(&payload).expect("an error"));
             }
         }
-        let failure = failure.unwrap_or_else(|| panic!("{name}: closed without a word"));
+        let failure = failure.unwrap_or_else(|| panic!("{name}: closed without an error"));
         assert_eq!(failure.code, ErrorCode::Protocol, "{name}: {failure}");
         assert!(failure.message.contains(words), "{name}: {failure}");
     }
-    // Those who leave in the middle.
+    // Clients that disconnect in the middle of a message.
     for bytes in [vec![], vec![0x4c], hello()[..40].to_vec(), greeted(query("select 1")[..50].to_vec())] {
         drop(TcpStream::connect(node.address()).map(|mut stream| stream.write_all(&bytes)));
     }
     let random: Vec<u8> = (0_u32..100_000).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let mut stream = TcpStream::connect(node.address()).expect("connected");
     let _ = stream.write_all(&greeted(random));
-    // And those who stay and say nothing.
+    // Clients that stay connected and send nothing.
     let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(node.address()).expect("connected")).collect();
     node.serves();
     assert!(node.process.memory_bytes("VmRSS:") < 300 << 20);
 }
 
 #[test]
-fn a_client_that_asks_and_never_reads_costs_little() {
+fn a_client_that_never_reads_costs_little_memory() {
     let node = Node::start(&[]);
     let mut stream = TcpStream::connect(node.address()).expect("connected");
     let plan = Plan { window_batches: u32::MAX, batch_bytes: u32::MAX, ..Plan::default() };
@@ -359,7 +353,7 @@ fn a_client_that_asks_and_never_reads_costs_little() {
     stream.write_all(&hello()).expect("sent");
     read_frame(&mut stream).expect("a welcome");
     stream.write_all(&ask).expect("sent");
-    // Pings want answers, which pile up behind rows that nobody takes.
+    // The answers to pings queue up behind rows that the client does not read.
     stream.set_write_timeout(Some(Duration::from_secs(5))).expect("set");
     let pings: Vec<u8> = (1..=1_000_000).flat_map(|n| frame(Kind::Ping, 0, 0, n, &[])).collect();
     let _ = stream.write_all(&pings);

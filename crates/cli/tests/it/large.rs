@@ -1,4 +1,4 @@
-//! Results larger than memory should ever be.
+//! Results larger than the allowed memory.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use arrow_array::{RecordBatch, StringArray};
 use crate::support::*;
 
 #[test]
-fn a_column_of_more_than_two_gigabytes_of_text() {
+fn a_column_of_more_than_two_gigabytes_of_text_is_streamed() {
     const ROWS: usize = 560_000;
     const WIDTH: usize = 4_000;
     const _: () = assert!(ROWS * WIDTH > 1 << 31);
     let folder = Folder::new();
-    // Highly compressible: the file is small, what it says is not.
+    // The text compresses well: the file is small, its content is not.
     let text = "lightship ".repeat(WIDTH / 10);
     let batch = {
         let column = StringArray::from_iter_values(std::iter::repeat_n(&text, 4_000));
@@ -23,7 +23,7 @@ fn a_column_of_more_than_two_gigabytes_of_text() {
     let node = Node::start(&["--table", &format!("wide={}", folder.arg("wide.parquet"))]);
     let mut client =
         Process::start(&["--json", "fetch", &node.uri, "select text from wide", "--format", "stream"]);
-    // Read as it comes, and counted: nobody holds it.
+    // Count the bytes as they arrive, without keeping them.
     let mut stdout = client.stdout();
     let (mut bytes, mut buffer) = (0_u64, vec![0; 1 << 20]);
     loop {
@@ -45,8 +45,8 @@ fn a_column_of_more_than_two_gigabytes_of_text() {
 }
 
 #[test]
-fn more_text_in_one_batch_of_the_reader_than_offsets_reach() {
-    // 2.2 GB in 2 200 rows: a reader that takes thousands of rows at once can't.
+fn a_batch_with_more_text_than_offsets_reach_is_whole_or_an_error() {
+    // 2.2 GB in 2 200 rows: a batch of thousands of rows would need offsets beyond 32 bits.
     const ROWS: usize = 2_200;
     let folder = Folder::new();
     let text = "x".repeat(1_000_000);
@@ -67,7 +67,7 @@ fn more_text_in_one_batch_of_the_reader_than_offsets_reach() {
         "stream",
     ]);
     eprintln!("{outcome}");
-    // Whole, or an error that says so: never a short result, and the node lives.
+    // Either a complete result or an error, never a truncated result; and the node survives.
     if outcome.code == Some(0) {
         assert_eq!(outcome.json()["rows"], ROWS, "{outcome}");
     } else {

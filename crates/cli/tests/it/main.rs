@@ -1,5 +1,4 @@
-//! The `lightship` command, driven as people drive it: real processes, real
-//! sockets, real databases.
+//! Tests of the `lightship` command as people use it: with real processes, sockets and databases.
 
 mod bad_input;
 mod calibrate;

@@ -1,4 +1,4 @@
-//! What the command says about itself.
+//! Help, completions and manual pages.
 
 use crate::support::*;
 
@@ -29,13 +29,13 @@ fn every_subcommand_has_help() {
 }
 
 #[test]
-fn completions_for_every_shell() {
+fn completions_exist_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let outcome = lightship(&["completions", shell]).succeeds();
         assert!(outcome.text().contains("message-bytes-max"), "{shell}");
     }
     lightship(&["completions", "tcsh"]).fails(USAGE, &["tcsh", "bash"]);
-    // Bash takes it.
+    // Bash can parse the script.
     let folder = Folder::new();
     let script = folder.write("lightship.bash", lightship(&["completions", "bash"]).text());
     let checked = std::process::Command::new("bash").args(["-n", &script]).status().expect("bash");
@@ -43,7 +43,7 @@ fn completions_for_every_shell() {
 }
 
 #[test]
-fn manual_pages() {
+fn manual_pages_are_written() {
     assert!(lightship(&["man"]).succeeds().text().contains(".TH lightship 1"));
     let folder = Folder::new();
     lightship(&["man", &folder.arg(".")]).succeeds();

@@ -9,7 +9,7 @@ fn expected() -> (usize, i64) {
 }
 
 #[test]
-fn ten_clients_at_once_get_whole_results() {
+fn ten_clients_at_once_get_complete_results() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let folder = Folder::new();
     let clients: Vec<_> = (0..10)
@@ -34,7 +34,7 @@ fn ten_clients_at_once_get_whole_results() {
 }
 
 #[test]
-fn a_slow_client_holds_nobody_up() {
+fn a_slow_client_does_not_delay_others() {
     let node = Node::start(&["--table", &lineitem_table()]);
     let mut slow: Vec<_> =
         (0..3).map(|_| Process::start(&["fetch", "--quiet", &node.uri, "select * from lineitem"])).collect();
@@ -43,7 +43,7 @@ fn a_slow_client_holds_nobody_up() {
         let fast = node.fetch(&["select * from lineitem", "--format", "stream", "--quiet"]).succeeds();
         assert_eq!(rows_of(&read_arrow_stream(&fast.stdout).1), expected().0);
     }
-    // The slow ones get theirs whole when they come round to it.
+    // The slow clients get complete results when they read on.
     for rows in rest {
         assert_eq!(std::io::BufRead::lines(rows).count(), expected().0);
     }
@@ -53,7 +53,7 @@ fn a_slow_client_holds_nobody_up() {
 }
 
 #[test]
-fn no_more_clients_than_allowed() {
+fn clients_beyond_the_limit_are_refused_without_a_queue() {
     let node = Node::start(&["--connections-max", "2", "--queue-timeout", "0"]);
     let mut clients: Vec<_> = (0..2).map(|_| Process::start(&["fetch", &node.uri, ENDLESS])).collect();
     let _rows: Vec<_> = clients.iter_mut().map(Process::stuck_in_rows).collect();
@@ -66,7 +66,7 @@ fn no_more_clients_than_allowed() {
 }
 
 #[test]
-fn more_clients_than_allowed_wait_in_line() {
+fn clients_beyond_the_limit_wait_in_the_queue() {
     let node =
         Node::start(&["--connections-max", "2", "--queue-timeout", "1min", "--table", &lineitem_table()]);
     let sql = "select * from lineitem";

@@ -1,7 +1,8 @@
-//! A cluster under faults: whatever happens to its nodes and their network, an answer is right, or an error.
+//! A cluster under faults: whatever happens to its nodes and their network, an answer is correct or an error.
 //!
-//! Nodes are processes, each behind a proxy by whose address the others know it. What happens is drawn from a seed:
-//! nodes are killed, stopped, started again, suspended; their network is cut, or loses everything without a word.
+//! Nodes are processes, each behind a proxy whose address the other nodes use. A seed determines the
+//! faults: nodes are killed, stopped, restarted or suspended; their network is cut, or silently drops
+//! everything.
 //! `LIGHTSHIP_RUNS=200 cargo test -p lightship-cli --test it nemesis -- --nocapture` runs more;
 //! `LIGHTSHIP_SEED=N` replays one run.
 
@@ -16,12 +17,12 @@ use crate::support::*;
 const NODES: usize = 3;
 const ROWS: usize = 300;
 const STEPS: usize = 12;
-/// A client has so much patience; a node that is cut off without a word is noticed later than that.
+/// How long a client waits; it takes longer to notice that a node is silently cut off.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
-/// Runs where nothing else is said.
+/// The default number of runs.
 const RUNS: u64 = 3;
 
-/// Queries that need all rows of all nodes, by ways of their own: an aggregate, a shuffle, rows.
+/// Queries that need all rows of all nodes, in different ways: an aggregate, a shuffle, rows.
 const QUERIES: [&str; 3] = [
     "select count(*) as n, sum(v) as s from t",
     "select a.k % 7 as g, count(*) as n from t a join t b on a.k = b.k + 1 group by g order by g",
@@ -33,7 +34,7 @@ struct Member {
     proxy: Proxy,
     address: SocketAddr,
     is_suspended: bool,
-    /// Its network carries nothing.
+    /// Whether its network carries nothing.
     is_cut: bool,
 }
 
@@ -41,7 +42,7 @@ struct Cluster {
     folder: Folder,
     members: Vec<Member>,
     runtime: tokio::runtime::Runtime,
-    /// What was done, to be shown where it went wrong.
+    /// What was done, shown if an answer is wrong.
     history: Vec<String>,
 }
 
@@ -63,7 +64,7 @@ impl Cluster {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let folder = Folder::new();
-        // All at once, so that they differ.
+        // Bind all at the same time, so that the ports differ.
         let listeners = [(); NODES].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let members = listeners.into_iter().enumerate().map(|(number, listener)| {
             let rows =
@@ -88,14 +89,14 @@ impl Cluster {
         let listen = member.address.to_string();
         let mut words = vec!["--listen", &listen, "--advertise", &member.proxy.name, "--data", &data];
         words.extend(["--state-folder", &state, "--expect-nodes", "3"]);
-        // The first one is not told of any other.
+        // The first node is started without --join.
         if number > 0 {
             words.extend(["--join", &first]);
         }
         member.node = Some(Node::start(&words));
     }
 
-    /// One fault, or the end of all faults of a node.
+    /// Injects a fault into a random node, or ends its faults.
     fn disturb(&mut self, random: &mut Rng) {
         let number = random.usize(..NODES);
         if !self.members[number].is_well() {
@@ -148,7 +149,7 @@ impl Cluster {
         }
     }
 
-    /// Asks a node that runs; a wrong answer is the end.
+    /// Sends a query to a random running node; panics at a wrong answer.
     fn ask(&mut self, random: &mut Rng, counts: &mut Counts) {
         let running: Vec<usize> = (0..NODES).filter(|n| self.members[*n].node.is_some()).collect();
         let Some(&number) = random.choice(&running) else { return };
@@ -162,14 +163,14 @@ impl Cluster {
                 assert_eq!(outcome.text(), expected(query), "after {:#?}", self.history);
                 counts.right += 1;
             }
-            // A node that is suspended, or waits for another that says nothing.
+            // The node is suspended, or waits for a silent node.
             None => counts.unanswered += 1,
             Some(NETWORK) => counts.refused += 1,
             Some(_) => panic!("{outcome} after {:#?}", self.history),
         }
     }
 
-    /// Once there are no more faults, all nodes answer, and right.
+    /// Ends all faults, and waits until all nodes answer correctly.
     fn until_all_answer(&mut self) {
         (0..NODES).for_each(|number| self.heal(number));
         for member in &self.members {
@@ -188,7 +189,7 @@ impl Cluster {
     }
 }
 
-/// The answer to a query, worked out without a database.
+/// The answer to a query, computed without a database.
 fn expected(query: usize) -> String {
     let rows = 0..ROWS;
     match query {
@@ -212,7 +213,7 @@ fn run(seed: u64, counts: &mut Counts) {
     let mut cluster = Cluster::start();
     for _ in 0..STEPS {
         cluster.disturb(&mut random);
-        // In the midst of it, and a little later.
+        // Ask during the fault, and a little later.
         cluster.ask(&mut random, counts);
         cluster.ask(&mut random, counts);
     }
@@ -222,7 +223,7 @@ fn run(seed: u64, counts: &mut Counts) {
 }
 
 #[test]
-fn a_cluster_under_faults_answers_right_or_not_at_all() {
+fn a_cluster_under_faults_never_gives_a_wrong_answer() {
     let number = |name: &str| std::env::var(name).ok().map(|value| value.parse().expect("a number"));
     let mut counts = Counts::default();
     match number("LIGHTSHIP_SEED") {

@@ -1,4 +1,4 @@
-//! Networks are measured by themselves.
+//! Measurements of a network.
 
 use std::io::{BufRead, BufReader};
 use std::process::ChildStdout;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// A server for those who measure, killed on drop.
+/// A netbench server, killed on drop.
 struct Server {
     process: Process,
     address: String,
@@ -32,7 +32,7 @@ fn netbench(args: &[&str]) -> Outcome {
 }
 
 #[test]
-fn one_pair_for_a_person_and_for_a_script() {
+fn run_measures_one_pair_as_text_and_json() {
     let mut server = Server::start(&[]);
     let args = [&server.address, "--connections", "3", "--message-bytes", "4KiB", "--seconds", "200ms"];
     let said = netbench(&[&["run"], &args[..]].concat()).succeeds();
@@ -56,7 +56,7 @@ fn one_pair_for_a_person_and_for_a_script() {
     for cpu in ["client_cpu", "server_cpu"] {
         assert!(row[cpu]["process_percent"].is_f64() && row[cpu]["system_percent"].is_f64(), "{row}");
     }
-    // Interrupted, it ends well, and says what it has seen.
+    // After an interrupt the server ends with success and reports its totals.
     server.process.signal("INT");
     let mut last = String::new();
     server._stdout.read_line(&mut last).expect("a pipe");
@@ -66,7 +66,7 @@ fn one_pair_for_a_person_and_for_a_script() {
 }
 
 #[test]
-fn a_grid_with_its_files() {
+fn sweep_measures_a_grid_and_writes_its_files() {
     let server = Server::start(&[]);
     let folder = Folder::new();
     let (output, profiles) = (folder.arg("grid"), folder.arg("profiles"));
@@ -98,7 +98,7 @@ fn a_grid_with_its_files() {
     assert_eq!(csv.lines().count(), 5, "{csv}");
     assert!(!folder.file("profiles").exists());
 
-    // Only what is missing is measured; what is found is kept when that is asked for.
+    // Only missing pairs are measured; --keep saves the result.
     let more = lines(&sweep(&["--connections", "1,2,3", "--keep"]).succeeds());
     let (last, rows) = more.split_last().expect("lines");
     assert!(rows.len() == 2 && rows.iter().all(|row| row["connections"] == 3), "{rows:?}");
@@ -111,23 +111,23 @@ fn a_grid_with_its_files() {
     for words in ["throughput in MB/s", "4 KiB", "4 pairs, 0 measured now", "plateau from"] {
         assert!(said.text().contains(words), "no `{words}` in {said}");
     }
-    // What is no table is not written over.
+    // A file that is not a table is not overwritten.
     folder.write("grid/netbench.csv", "mine\n");
     sweep(&[]).fails(SOURCE, &["netbench.csv", "other columns", "--output"]);
     assert_eq!(std::fs::read(folder.file("grid/netbench.csv")).expect("there"), b"mine\n");
 }
 
 #[test]
-fn what_goes_wrong_is_said() {
+fn errors_are_reported_with_a_hint() {
     netbench(&["run", "127.0.0.1:1"]).fails(NETWORK, &["127.0.0.1:1", "can't connect", "netbench serve"]);
     netbench(&["run", "lightship://a"]).fails(USAGE, &["HOST[:PORT]"]);
     netbench(&["run"]).fails(USAGE, &["HOST[:PORT]"]);
     netbench(&["run", "a", "--message-bytes", "65MiB"]).fails(USAGE, &["64MiB"]);
-    netbench(&["run", "a", "--seconds", "0"]).fails(USAGE, &["more than 0"]);
-    netbench(&["sweep", "a", "--connections", "8..2"]).fails(USAGE, &["smaller one goes first"]);
+    netbench(&["run", "a", "--seconds", "0"]).fails(USAGE, &["expected above 0"]);
+    netbench(&["sweep", "a", "--connections", "8..2"]).fails(USAGE, &["smaller value must come first"]);
     netbench(&["sweep", "a b", "--output", "/nowhere/to/be"]).fails(USAGE, &["a b"]);
     let node = Node::start(&[]);
-    netbench(&["run", node.address()]).fails(NETWORK, &["a node is no server for this"]);
+    netbench(&["run", node.address()]).fails(NETWORK, &["a node does not answer netbench"]);
     let server = Server::start(&["--connections-max", "4"]);
     netbench(&["serve", "--listen", &server.address])
         .fails(NETWORK, &["can't listen", "in use", "port 0 picks a free port"]);
@@ -144,9 +144,9 @@ fn what_goes_wrong_is_said() {
 }
 
 #[test]
-fn few_open_files_are_said_beforehand() {
+fn a_low_limit_of_open_files_is_a_warning_beforehand() {
     let server = Server::start(&[]);
-    // Of a shell with fewer of them.
+    // Run in a shell with a low limit.
     let command = format!(
         "ulimit -n 48; exec '{}' netbench run {} --connections 60 --message-bytes 1KiB --seconds 0.1",
         env!("CARGO_BIN_EXE_lightship"),
@@ -155,6 +155,6 @@ fn few_open_files_are_said_beforehand() {
     let run = std::process::Command::new("sh").args(["-c", &command]).output().expect("sh");
     let (said, talk) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{said}{talk}");
-    assert!(talk.contains("60 connections need 94 open files, and 48 are allowed"), "{talk}");
+    assert!(talk.contains("60 connections need 94 open files, but 48 are allowed"), "{talk}");
     assert!(said.contains("Too many open files") && said.contains("the limit is 48 (ulimit -n)"), "{said}");
 }

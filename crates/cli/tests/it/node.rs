@@ -1,9 +1,9 @@
-//! A node's settings.
+//! The options of a node.
 
 use crate::support::*;
 
 #[test]
-fn it_says_what_it_serves() {
+fn a_node_reports_what_it_serves() {
     let folder = Folder::new();
     folder.write("small.csv", "a,b\n1,x\n2,y\n");
     folder.write(".hidden.csv", "a\n1\n");
@@ -29,7 +29,7 @@ fn it_says_what_it_serves() {
     );
     assert_eq!(listed, "table_name\nlineitem\nparts\nsmall\n");
 
-    // For a person.
+    // The same as text.
     let mut process = Process::start(&["node", "--listen", "127.0.0.1:0", "--table", &lineitem_table()]);
     process.says("table lineitem: 16 columns\n");
     process.says("listening on lightship://127.0.0.1:");
@@ -40,16 +40,16 @@ fn it_says_what_it_serves() {
 }
 
 #[test]
-fn as_many_files_and_sockets_as_the_system_lets_it_have() {
+fn a_node_raises_its_limit_of_open_files() {
     let args = ["node", "--listen", "127.0.0.1:0"];
     let process = Process::start_under("ulimit -Sn 64", &args);
     process.says("listening on");
     let [now, most] = process.files_max();
     assert_eq!(now, most);
 
-    // What is too few is said, and those that there are, are served.
+    // If the limit is too low, the node warns, and starts anyway.
     let process = Process::start_under("ulimit -n 300", &args);
-    process.says("may have 300 files and sockets open, and needs up to 1408");
+    process.says("may open 300 files and sockets, but needs up to 1408");
     process.says("listening on");
     let process = Process::start_under("ulimit -n 300", &[&args[..], &["--connections-max", "20"]].concat());
     process.says("listening on");
@@ -58,7 +58,7 @@ fn as_many_files_and_sockets_as_the_system_lets_it_have() {
 }
 
 #[test]
-fn what_does_not_fit_in_memory_is_refused() {
+fn a_table_that_does_not_fit_in_memory_is_refused() {
     let table = lineitem_table();
     let args = ["node", "--listen", "127.0.0.1:0", "--in-memory", "--table", &table, "--table-memory"];
     lightship(&[&args as &[_], &["1MiB"]].concat())
@@ -68,7 +68,7 @@ fn what_does_not_fit_in_memory_is_refused() {
 }
 
 #[test]
-fn a_query_that_needs_more_memory_than_there_is() {
+fn a_query_beyond_the_memory_spills_or_fails() {
     let folder = Folder::new();
     std::fs::create_dir(folder.file("spill")).expect("a folder");
     let spill = folder.arg("spill");
@@ -89,7 +89,7 @@ fn a_query_that_needs_more_memory_than_there_is() {
         outcome.fails(LIMITS, &["error: ", "emory"]);
     }
     node.serves();
-    // A sort goes to disk instead, and clears up.
+    // A sort spills to disk instead, and removes its files.
     let roomy = Node::start(&[
         "--table",
         &table,
@@ -122,7 +122,7 @@ fn a_query_that_needs_more_memory_than_there_is() {
 }
 
 #[test]
-fn every_flag_can_stand_in_the_file() {
+fn every_option_can_be_set_in_the_file() {
     let folder = Folder::new();
     std::fs::create_dir(folder.file("data")).expect("a folder");
     std::fs::create_dir(folder.file("spill")).expect("a folder");
@@ -154,7 +154,7 @@ fn every_flag_can_stand_in_the_file() {
     let _rows = only.stuck_in_rows();
     lightship(&["fetch", &uri, "select 1"]).fails(NETWORK, &["all 1 connections of the node are taken"]);
 
-    // What is typed goes before the file; tables are added.
+    // Options of the command line override the file; tables are added.
     let more = format!("more={}", folder.arg("data/small.csv"));
     let node =
         Node::start(&["--config", &config, "--token", "other", "--table", &more, "--connections-max", "5"]);
@@ -166,12 +166,12 @@ fn every_flag_can_stand_in_the_file() {
 }
 
 #[test]
-fn mistakes_in_the_file_are_named() {
+fn errors_in_the_file_are_named() {
     let folder = Folder::new();
     for (text, words) in [
         ("lissten = [\"127.0.0.1:0\"]", &["node.toml", "lissten", "listen"] as &[&str]),
         ("partitions = \"many\"", &["node.toml", "partitions"]),
-        ("query-memory = \"much\"", &["node.toml", "`much` is not a size, as 64MiB is"]),
+        ("query-memory = \"much\"", &["node.toml", "`much` is not a size (example: 64MiB)"]),
         ("listen = ", &["node.toml", "line 1"]),
         ("config = \"other.toml\"", &["node.toml", "config"]),
     ] {
@@ -181,14 +181,14 @@ fn mistakes_in_the_file_are_named() {
 }
 
 #[test]
-fn an_address_that_is_taken() {
+fn an_address_that_can_not_be_used_is_named() {
     let node = Node::start(&[]);
     lightship(&["node", "--listen", node.address()]).fails(NETWORK, &["can't", node.address(), "in use"]);
     lightship(&["node", "--listen", "192.0.2.1:0", "--insecure"]).fails(NETWORK, &["192.0.2.1"]);
 }
 
 #[test]
-fn addresses_in_use_are_named_with_what_to_do() {
+fn an_address_in_use_is_an_error_with_a_hint() {
     let node = Node::start(&[]);
     let taken = node.address();
     let hint = "hint: another process listens there";

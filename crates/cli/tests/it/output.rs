@@ -1,11 +1,11 @@
-//! Where results go, and what is there before and after.
+//! The files that results are written to, before and after.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::support::*;
 
 #[test]
-fn a_file_is_replaced_only_by_a_whole_one() {
+fn a_file_is_replaced_only_by_a_complete_one() {
     let node = Node::start(&[]);
     let folder = Folder::new();
     let file = folder.write("rows.csv", "as it was\n");
@@ -23,7 +23,7 @@ fn a_file_is_replaced_only_by_a_whole_one() {
 }
 
 #[test]
-fn places_that_can_not_be_written() {
+fn destinations_that_can_not_be_written_are_errors() {
     let node = Node::start(&[]);
     let folder = Folder::new();
     std::fs::create_dir(folder.file("d.csv")).expect("a folder");
@@ -38,7 +38,7 @@ fn places_that_can_not_be_written() {
 }
 
 #[test]
-fn stdout_by_its_other_names() {
+fn stdout_can_be_given_as_a_path() {
     let node = Node::start(&[]);
     for path in ["-", "/dev/stdout"] {
         let outcome = node.fetch(&["select 1 as a", "-o", path, "--format", "csv", "--quiet"]).succeeds();

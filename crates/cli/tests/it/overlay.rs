@@ -1,4 +1,4 @@
-//! Overlays: what is said of topologies, what simulations give, and what can't be.
+//! Overlays: the figures of topologies, simulations and runs, and the errors of impossible options.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn per_node(answer: &Value, key: &str) -> u64 {
     nodes.iter().map(|node| node[key].as_u64().expect("a count")).sum()
 }
 
-/// What every answer has, whatever it is of.
+/// Checks the figures that every answer has.
 #[track_caller]
 fn adds_up(answer: &Value, nodes: u64, messages_per_node: u64) {
     assert_eq!(answer["messages"], nodes * messages_per_node);
@@ -40,7 +40,7 @@ fn adds_up(answer: &Value, nodes: u64, messages_per_node: u64) {
 }
 
 #[test]
-fn what_a_topology_is_worth() {
+fn show_prints_the_figures_of_a_topology() {
     for (args, degree, sockets, diameter, mean_hops) in [
         (["mesh", "60"].as_slice(), 59, 59, 1, 1.0),
         (&["ring", "8"], 2, 2, 4, 16.0 / 7.0),
@@ -70,7 +70,7 @@ fn what_a_topology_is_worth() {
 }
 
 #[test]
-fn a_drawing() {
+fn show_draws_a_topology() {
     let folder = Folder::new();
     let file = folder.arg("ring.svg");
     lightship(&["overlay", "show", "--topology", "ring", "--nodes", "12", "-o", &file]).succeeds();
@@ -83,7 +83,7 @@ fn a_drawing() {
 }
 
 #[test]
-fn topologies_that_there_are_not() {
+fn impossible_topologies_are_refused() {
     for (args, words) in [
         (
             &["hypercube", "6"] as &[&str],
@@ -96,18 +96,18 @@ fn topologies_that_there_are_not() {
         (&["torus", "60", "--degree", "5"], &["2 connections for each", "hint: --degree 6"]),
         (&["tree", "60", "--degree", "1"], &["a parent and a child"]),
         (&["tree", "60"], &["--degree", "hint:"]),
-        (&["binomial", "60", "--degree", "5"], &["whatever its base", "hint: --degree"]),
-        (&["binomial", "60", "--base", "1"], &["base of a binomial graph is 1"]),
-        (&["binomial", "60", "--base", "2", "--degree", "12"], &["--base says"]),
+        (&["binomial", "60", "--degree", "5"], &["with any base", "hint: --degree"]),
+        (&["binomial", "60", "--base", "1"], &["base of a binomial graph must be"]),
+        (&["binomial", "60", "--base", "2", "--degree", "12"], &["--base determines"]),
         (&["kautz", "60", "--degree", "60"], &["between 2 and 59"]),
         (&["original", "60", "--degree", "0"], &["between 1 and 59"]),
-        (&["circulant", "61", "--degree", "5"], &["one of both must be even", "hint: --degree 4"]),
+        (&["circulant", "61", "--degree", "5"], &["one of the two numbers must be even", "hint: --degree 4"]),
         (&["circulant", "60", "--degree", "60"], &["between 2 and 59"]),
         (&["circulant", "12", "--offsets", "2,4"], &["one node in 2", "hint:"]),
         (&["circulant", "12", "--offsets", "7"], &["between 1 and 6"]),
-        (&["circulant", "12", "--offsets", "1", "--degree", "2"], &["--offsets say"]),
-        (&["ring", "12", "--offsets", "1"], &["of circulants"]),
-        (&["ring", "12", "--base", "2"], &["of binomial graphs"]),
+        (&["circulant", "12", "--offsets", "1", "--degree", "2"], &["--offsets determine"]),
+        (&["ring", "12", "--offsets", "1"], &["only for circulants"]),
+        (&["ring", "12", "--base", "2"], &["only for binomial graphs"]),
         (&["ring", "12", "--one-way"], &["for Kautz graphs"]),
         (&["ring", "1"], &["2 to 4096"]),
         (&["ring", "4097"], &["2 to 4096"]),
@@ -117,7 +117,7 @@ fn topologies_that_there_are_not() {
         let args = [&["overlay", "show", "--topology", args[0], "--nodes"], &args[1..]].concat();
         lightship(&args).fails(USAGE, words);
     }
-    // As a script gets it.
+    // The error as JSON.
     let error = lightship(&["--json", "overlay", "show", "--topology", "hypercube", "--nodes", "6"]).json();
     assert_eq!(error["error"]["kind"], "usage");
     assert!(error["error"]["hint"].as_str().is_some_and(|hint| hint.starts_with("--nodes 8")), "{error}");
@@ -125,7 +125,7 @@ fn topologies_that_there_are_not() {
 
 const SKEW: [&str; 2] = ["--skew", "2,7,10,4,11,6,15"];
 
-/// The figures of docs/overlay.md.
+/// Compares with the figures of docs/overlay.md.
 #[test]
 fn simulations_give_the_documented_figures() {
     let simulate = |args: &[&str]| {
@@ -155,7 +155,7 @@ fn simulations_give_the_documented_figures() {
 }
 
 #[test]
-fn the_shape_of_a_simulation() {
+fn a_simulation_is_reproducible_and_written_in_every_format() {
     let folder = Folder::new();
     let (csv, plot) = (folder.arg("nodes.csv"), folder.arg("nodes.svg"));
     let args = ["simulate", "--topology", "circulant", "--nodes", "12", "--degree", "4", "--direct", "1"];
@@ -169,7 +169,7 @@ fn the_shape_of_a_simulation() {
     assert_eq!(answer["parameters"]["policy"], "local");
     assert_eq!(answer["parameters"]["pool"]["accepted_max"], 3);
     assert_eq!(answer["parameters"]["traffic"]["message_bytes"], 4096);
-    // 4 of the topology, 1 opened, 3 accepted.
+    // 4 connections of the topology, 1 opened, 3 accepted.
     assert!(number(&answer, "/sockets_max") <= 8.0);
     assert_eq!(json(&args), answer, "the same seed, the same run");
 
@@ -186,7 +186,7 @@ fn the_shape_of_a_simulation() {
 }
 
 #[test]
-fn what_is_divided_and_why() {
+fn direct_connections_are_reserved_only_for_skewed_traffic() {
     let split = |args: &[&str]| {
         let args =
             [&["simulate", "--nodes", "60", "--topology", "circulant", "--degree", "12"], args].concat();
@@ -201,20 +201,20 @@ fn what_is_divided_and_why() {
 }
 
 #[test]
-fn simulations_that_can_not_be() {
+fn impossible_simulations_are_refused() {
     for (args, words) in [
         (&["--direct", "auto"] as &[&str], &["sockets of a circulant", "hint:"] as &[&str]),
         (&["--skew", "50,60"], &["sum of the weights"]),
         (&["--skew", "1,2,3,4,5,6,7,8,9"], &["number of weights"]),
-        (&["--skew", "x"], &["no part in percent"]),
-        (&["--skew=-1"], &["no part in percent"]),
-        (&["--messages-per-node", "0"], &["messages of a node"]),
-        (&["--message-bytes", "0"], &["bytes of a message"]),
-        (&["--message-bytes", "200MB"], &["bytes of a message"]),
+        (&["--skew", "x"], &["expected a percentage below 100"]),
+        (&["--skew=-1"], &["expected a percentage below 100"]),
+        (&["--messages-per-node", "0"], &["messages per node"]),
+        (&["--message-bytes", "0"], &["message size in bytes"]),
+        (&["--message-bytes", "200MB"], &["message size in bytes"]),
         (&["--period", "0s"], &["period"]),
         (&["--period", "5"], &["not a time"]),
         (&["--link-rate", "1B/s"], &["a link"]),
-        (&["--queue", "0"], &["messages of a queue"]),
+        (&["--queue", "0"], &["messages per queue"]),
         (&["--window", "0"], &["own messages"]),
         (&["--policy", "best"], &["best", "predicted"]),
         (&["--direct", "5000"], &["direct connections"]),
@@ -224,9 +224,9 @@ fn simulations_that_can_not_be() {
     }
 }
 
-/// With real sockets: every message arrives, over the connections that there are.
+/// Runs with real sockets: every message arrives, with no more sockets than the topology has.
 #[test]
-fn runs_over_sockets() {
+fn runs_over_sockets_deliver_every_message() {
     for (args, sockets_max) in [
         (&["--topology", "circulant", "--nodes", "12", "--degree", "4"] as &[&str], 4),
         (&["--topology", "mesh", "--nodes", "8", "--queue", "1"], 7),
@@ -240,7 +240,7 @@ fn runs_over_sockets() {
         assert_eq!((&answer["kind"], &answer["seed"]), (&"measured".into(), &3.into()));
         let most = number(&answer, "/sockets_max");
         assert!(most >= 1.0 && most <= f64::from(sockets_max), "{answer}");
-        // Messages go where those of a simulation go, and each as far.
+        // Messages have the same destinations and hops as in a simulation.
         let simulate = ["simulate", "--messages-per-node", "60", "--message-bytes", "4KiB", "--seed", "3"];
         let simulated = json(&[&simulate, args].concat());
         for key in ["/forwards", "/messages", "/pairs"] {
@@ -250,7 +250,7 @@ fn runs_over_sockets() {
 }
 
 #[test]
-fn runs_with_direct_connections() {
+fn direct_connections_save_forwards() {
     let folder = Folder::new();
     let (csv, plot) = (folder.arg("nodes.csv"), folder.arg("nodes.svg"));
     let base = ["run", "--nodes", "10", "--messages-per-node", "300", "--message-bytes", "2KB"];
@@ -260,9 +260,9 @@ fn runs_with_direct_connections() {
         let answer = json(&[&base[..], &skew, &ring].concat());
         adds_up(&answer, 10, 300);
         assert_eq!(answer["parameters"]["policy"], policy);
-        // 2 of the ring, 1 opened, 2 accepted.
+        // 2 connections of the ring, 1 opened, 2 accepted.
         assert!(number(&answer, "/sockets_max") <= 5.0, "{answer}");
-        // Without them it would be as many as the ring is long.
+        // Without direct connections there are more forwards.
         let without = json(&[&base[..], &["--topology", "ring", "--skew", "30,20"]].concat());
         assert!(number(&answer, "/forwards") < number(&without, "/forwards"), "{policy}");
     }
@@ -273,13 +273,13 @@ fn runs_with_direct_connections() {
 }
 
 #[test]
-fn runs_that_can_not_be() {
+fn impossible_runs_are_refused() {
     for (code, args, words) in [
         (USAGE, &["--nodes", "300"] as &[&str], &["at most 256", "simulate"] as &[&str]),
-        (USAGE, &["--message-bytes", "23"], &["24 at least"]),
-        (USAGE, &["--messages-per-node", "0"], &["messages of a node"]),
-        (USAGE, &["--queue", "0"], &["queues"]),
-        (USAGE, &["--window", "0"], &["windows"]),
+        (USAGE, &["--message-bytes", "23"], &["must be at least 24"]),
+        (USAGE, &["--messages-per-node", "0"], &["messages per node"]),
+        (USAGE, &["--queue", "0"], &["--queue and --window must be at least 1"]),
+        (USAGE, &["--window", "0"], &["--queue and --window must be at least 1"]),
         (USAGE, &["--timeout", "0s"], &["--timeout", "millisecond"]),
         (USAGE, &["--period", "0s"], &["--period", "millisecond"]),
         (USAGE, &["--direct", "auto"], &["sockets of a circulant"]),

@@ -1,4 +1,4 @@
-//! Who is let in, and what they can do.
+//! Authentication, encryption, and what clients may do.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::support::*;
 
-/// An authority, and a certificate by it for this host: `ca.pem`, `cert.pem`, `key.pem`.
+/// A private CA, and a certificate that it signed for this host: `ca.pem`, `cert.pem`, `key.pem`.
 pub(crate) fn certificates() -> Folder {
     let folder = Folder::new();
     let authority_key = KeyPair::generate().expect("a key");
@@ -26,7 +26,7 @@ pub(crate) fn certificates() -> Folder {
 }
 
 #[test]
-fn tls() {
+fn a_node_serves_over_tls_and_clients_verify_its_certificate() {
     let ours = certificates();
     let node = Node::start(&[
         "--table",
@@ -54,13 +54,13 @@ fn tls() {
 
     let fetch = |uri: &str| lightship(&["fetch", uri, "select 1"]);
     fetch(&with(&certificates())).fails(NETWORK, &["can't reach 127.0.0.1", "certificate"]);
-    // The system's authorities do not know it either.
+    // The system's CAs did not sign it either.
     fetch(&format!("{}?tls=true", node.uri)).fails(NETWORK, &["127.0.0.1"]);
     let plain = Node::start(&[]);
     fetch(&format!("{}?tls=true&ca={}", plain.uri, ours.arg("ca.pem")))
         .fails(NETWORK, &["can't reach", "TLS"]);
     fetch(&node.uri)
-        .fails(NETWORK, &["does not speak Lightship", "hint: the node takes only TLS", "?tls=true"]);
+        .fails(NETWORK, &["does not speak Lightship", "hint: the node accepts only TLS", "?tls=true"]);
     fetch(&format!("{}?ca=/nowhere/ca.pem", node.uri)).fails(NETWORK, &["TLS: /nowhere/ca.pem"]);
     fetch(&format!("{}?ca={}", node.uri, ours.arg("key.pem")))
         .fails(NETWORK, &["key.pem", "no certificate in it"]);
@@ -75,7 +75,7 @@ impl Node {
 }
 
 #[test]
-fn certificates_that_do_not_fit() {
+fn certificates_and_keys_that_do_not_match_are_refused() {
     let (ours, theirs) = (certificates(), certificates());
     let empty = ours.write("empty.pem", "");
     for (cert, key, words) in [
@@ -90,7 +90,7 @@ fn certificates_that_do_not_fit() {
 }
 
 #[test]
-fn tokens() {
+fn only_clients_with_a_valid_token_are_served() {
     let folder = Folder::new();
     let file = folder.write("tokens", "from-file\n\n  spaced  \n");
     let node = Node::start(&["--token", "s3cret", "--token-file", &file]);
@@ -106,10 +106,12 @@ fn tokens() {
     fetch(&node.uri).fails(SOURCE, &["a token is needed", "hint: give it in the URI", "LIGHTSHIP_TOKEN"]);
     let long = "t".repeat(4097);
     fetch(&with(&long)).fails(USAGE, &["a token of 4097 bytes: it has 4096 at most"]);
-    // To other hosts no token goes in clear, unless that is wanted: this one is not even looked up.
+    // No token is sent to another host unencrypted, unless requested: the host is not even looked up.
     let elsewhere = |query: &str| fetch(&format!("lightship://s3cret@nowhere.invalid{query}"));
-    elsewhere("")
-        .fails(USAGE, &["the token would go to nowhere.invalid in clear", "?tls=true", "?insecure=true"]);
+    elsewhere("").fails(
+        USAGE,
+        &["the token would be sent to nowhere.invalid unencrypted", "?tls=true", "?insecure=true"],
+    );
     elsewhere("?insecure=true").fails(NETWORK, &["nowhere.invalid"]);
     let from_environment = |token: &str| {
         Process::start_with(&["fetch", "--quiet", &node.uri, "select 1 as a"], |c| {
@@ -127,7 +129,7 @@ fn tokens() {
 }
 
 #[test]
-fn beyond_this_host_only_with_tls_and_token_or_on_request() {
+fn listening_beyond_this_host_requires_tls_and_a_token_or_insecure() {
     let folder = certificates();
     let (cert, key) = (folder.arg("cert.pem"), folder.arg("key.pem"));
     let anywhere = ["node", "--listen", "0.0.0.0:0"];
@@ -149,7 +151,7 @@ fn beyond_this_host_only_with_tls_and_token_or_on_request() {
 }
 
 #[test]
-fn a_unix_socket_is_for_its_owner() {
+fn a_unix_socket_is_only_for_its_owner() {
     let folder = Folder::new();
     let path = folder.file("node.socket");
     let listen = format!("unix:{}", path.display());
@@ -161,10 +163,10 @@ fn a_unix_socket_is_for_its_owner() {
     assert_eq!(kind(&path).permissions().mode() & 0o777, 0o600);
     killed.serves();
     assert_eq!(csv(killed.ready["listening"][1].as_str().expect("TCP"), "select 1 as one"), "one\n1\n");
-    // One that is in use is left alone.
+    // A socket that is in use is not replaced.
     lightship(&["node", "--listen", &listen]).fails(NETWORK, &["node.socket", "in use"]);
     killed.serves();
-    // One that a killed node left behind is replaced.
+    // A socket that a killed node left behind is replaced.
     killed.process.kill();
     assert!(path.exists());
     let node = Node::start(&["--listen", &listen]);
@@ -172,14 +174,14 @@ fn a_unix_socket_is_for_its_owner() {
     node.process.signal("TERM");
     node.process.end().succeeds();
     assert!(!path.exists(), "a node takes its socket away with it");
-    // A file that is no socket is never removed.
+    // A file that is not a socket is never removed.
     std::fs::write(&path, "precious").expect("written");
     lightship(&["node", "--listen", &listen]).fails(NETWORK, &["node.socket", "in use"]);
     assert_eq!(std::fs::read_to_string(&path).expect("read"), "precious");
 }
 
 #[test]
-fn sql_from_afar_reads_the_tables_and_nothing_else() {
+fn sql_of_clients_reads_the_tables_and_nothing_else() {
     let folder = Folder::new();
     let secret = folder.write("secret.csv", "a\n42\n");
     let copy = folder.arg("copy.csv");
@@ -214,13 +216,13 @@ fn sql_from_afar_reads_the_tables_and_nothing_else() {
         assert!(!outcome.stderr.contains("internal"), "{sql}: {outcome}");
     }
     let forbidden = node.fetch(&[&format!("copy (select 1) to '{copy}'")]);
-    forbidden.fails(SOURCE, &["COPY", "hint: a node runs only queries, over the tables it was given"]);
+    forbidden.fails(SOURCE, &["COPY", "hint: a node runs only queries that read the tables it serves"]);
     assert_eq!(folder.names(), ["secret.csv"]);
     assert_eq!(csv(&node.uri, "select count(*) as rows from lineitem"), "rows\n60175\n");
 }
 
 #[test]
-fn a_plain_port_tells_other_protocols_apart() {
+fn a_port_without_tls_recognises_other_protocols() {
     let node = Node::start(&[]);
     let mut stream = TcpStream::connect(node.address()).expect("connected");
     std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")

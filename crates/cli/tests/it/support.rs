@@ -1,4 +1,4 @@
-//! Running the command: processes that end with their owner, nodes, files.
+//! Running the command: processes that are killed on drop, nodes, files.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -18,7 +18,7 @@ use lightship_testkit::postgres::Postgres;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-/// Whatever has not happened by then will not happen.
+/// How long tests wait for an event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const USAGE: i32 = 2;
@@ -29,10 +29,10 @@ pub(crate) const LIMITS: i32 = 6;
 pub(crate) const HUNG_UP: i32 = 129;
 pub(crate) const INTERRUPTED: i32 = 130;
 
-/// A query that does not end by itself.
+/// A query that practically never ends.
 pub(crate) const ENDLESS: &str = "select value, value * 3 as triple from generate_series(1, 1000000000000)";
 
-/// One PostgreSQL for all tests; they name their tables differently.
+/// One PostgreSQL for all tests, which use different names for their tables.
 pub(crate) fn postgres() -> &'static Postgres {
     static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
     &SERVER
@@ -47,7 +47,7 @@ pub(crate) fn mariadb() -> &'static MariaDb {
 /// How a run of the command ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Nothing when a signal ended it.
+    /// `None` if a signal ended the command.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
@@ -64,7 +64,7 @@ impl Outcome {
         self
     }
 
-    /// Failed with this exit code and a message with all these words, and nothing odd besides.
+    /// Checks that it failed with this exit code and a message with all these words, and did not panic.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
@@ -90,21 +90,21 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// What a process has said on stderr so far.
+/// What a process has written to stderr so far.
 #[derive(Default)]
 struct Log {
     text: Mutex<(String, bool)>,
     more: Condvar,
 }
 
-/// With pipes, and nothing of our own surroundings.
+/// Uses pipes, and hides the environment of the test.
 fn quiet(command: &mut Command) -> &mut Command {
     command
         .env_remove("LIGHTSHIP_LOG")
         .env_remove("LIGHTSHIP_TOKEN")
-        // What one test leaves there is nothing to another: their nodes have ports of their own.
+        // Tests may share this folder: their nodes have different ports.
         .env("LIGHTSHIP_PROFILES", concat!(env!("CARGO_TARGET_TMPDIR"), "/profiles"))
-        // What an earlier run has kept of nodes is nothing to this one: it may get the same ports.
+        // A folder for each run: nodes of an earlier run may have had the same ports.
         .env("XDG_STATE_HOME", format!("{}/state-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id()))
         .env_remove("LIGHTSHIP_STATE")
         .stdin(Stdio::null())
@@ -130,7 +130,7 @@ impl Process {
         Self::spawn(change(quiet(command.args(args))))
     }
 
-    /// After a line of a shell, which may set limits.
+    /// Runs the command after a line of shell, which may set limits.
     pub(crate) fn start_under(line: &str, args: &[&str]) -> Self {
         let script = format!("{line}; exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -157,7 +157,7 @@ impl Process {
         self.child.stdout.take().expect("stdout was not taken yet")
     }
 
-    /// Waits until it has begun to write rows, and leaves it stuck in the next ones.
+    /// Waits until the process has begun to write rows, and leaves it blocked on the next ones.
     pub(crate) fn stuck_in_rows(&mut self) -> BufReader<ChildStdout> {
         let mut rows = BufReader::new(self.stdout());
         let mut line = String::new();
@@ -183,7 +183,7 @@ impl Process {
         self.says_times(words, 1);
     }
 
-    /// Waits until a node has let go of so many connections, in whatever way they ended.
+    /// Waits until this many connections of a node have ended, in any way.
     #[track_caller]
     pub(crate) fn connections_ended(&self, count: usize) {
         self.says_times("peer=", count);
@@ -209,7 +209,7 @@ impl Process {
         digits.parse::<u64>().expect("a number") * 1024
     }
 
-    /// Waits until it has written rows into a file in this folder that has no name yet, or not its own.
+    /// Waits until it has written rows to a file in this folder that does not have its final name yet.
     #[track_caller]
     pub(crate) fn half_written(&self, folder: &Folder) {
         let files = format!("/proc/{}/fd", self.child.id());
@@ -221,7 +221,7 @@ impl Process {
         });
     }
 
-    /// Processor time that it has taken, in clock ticks (10 ms).
+    /// Processor time of the process, in clock ticks (10 ms).
     pub(crate) fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
         let (_, fields) = stat.rsplit_once(')').expect("a name");
@@ -229,14 +229,14 @@ impl Process {
         [11, 12].into_iter().map(|place| fields[place].parse::<u64>().expect("a number")).sum()
     }
 
-    /// Waits until it computes: until it has taken another second of a processor.
+    /// Waits until the process has used another second of processor time.
     #[track_caller]
     pub(crate) fn computes(&self) {
         let before = self.cpu_ticks();
         until("it computes", || self.cpu_ticks() > before + 100);
     }
 
-    /// How many files it may have open, and how many it could come to have.
+    /// The soft and the hard limit of open files.
     pub(crate) fn files_max(&self) -> [String; 2] {
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("it runs");
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a limit");
@@ -249,7 +249,7 @@ impl Process {
         self.end_within(PATIENCE)
     }
 
-    /// Waits for the end, and kills it when that does not come in time.
+    /// Waits for the end, and kills the process if it does not end in time.
     pub(crate) fn end_within(mut self, patience: Duration) -> Outcome {
         let (done, overdue) = mpsc::channel::<()>();
         let id = self.child.id().to_string();
@@ -294,7 +294,7 @@ pub(crate) fn csv(uri: &str, sql: &str) -> String {
 pub(crate) struct Node {
     pub(crate) process: Process,
     pub(crate) uri: String,
-    /// What it said when it was ready.
+    /// The JSON that it printed when it was ready.
     pub(crate) ready: serde_json::Value,
     _stdout: BufReader<ChildStdout>,
 }
@@ -332,14 +332,14 @@ impl Node {
         self.uri.strip_prefix("lightship://").expect("TCP")
     }
 
-    /// It still answers.
+    /// Checks that the node still answers.
     #[track_caller]
     pub(crate) fn serves(&self) {
         assert_eq!(csv(&self.uri, "select 1 as one"), "one\n1\n");
     }
 }
 
-/// A folder of a test's own.
+/// A temporary folder.
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -376,7 +376,7 @@ impl Folder {
     }
 }
 
-/// Waits for what can only be looked at.
+/// Polls until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -425,10 +425,10 @@ pub(crate) fn sum(batches: &[RecordBatch], column: usize) -> i64 {
     values.flat_map(|column| column.values().iter()).sum()
 }
 
-/// `lineitem` of TPC-H with 60 175 rows, made once.
+/// `lineitem` of TPC-H with 60 175 rows, written once.
 pub(crate) fn lineitem() -> &'static str {
     static FILE: LazyLock<String> = LazyLock::new(|| {
-        // Of the test binary, and the same each time: it stays for the next run.
+        // The content is always the same, so the file is kept for the next run.
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lineitem.parquet");
         if !path.exists() {
             let whole = path.with_extension("new");

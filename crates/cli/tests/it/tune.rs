@@ -1,12 +1,12 @@
-//! Plans from bare numbers: the rows and the stops of Belghoul's thesis, what is said to people and to
-//! scripts, and what can't be planned.
+//! Plans from explicit numbers: the iterations of Belghoul's thesis and where they stop, text and JSON,
+//! and the errors of impossible options.
 
 use lightship_tuner::thesis::ITERATIONS;
 use serde_json::Value;
 
 use crate::support::*;
 
-/// The thesis' network of 10 Gbit/s, its query Q3 and its limits.
+/// The thesis' network of 10 Gbit/s, its query Q3 and its limits of sizes.
 const THESIS: [&str; 13] = [
     "tune",
     "--alpha",
@@ -41,14 +41,14 @@ fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {pointer} in {value}"))
 }
 
-/// Within a part of what is published.
+/// Compares with a published figure, within a relative tolerance.
 #[track_caller]
 fn near(found: f64, published: f64, part: f64) {
     assert!((found / published - 1.0).abs() <= part, "{found}, and published {published}");
 }
 
 #[test]
-fn the_iterations_of_the_thesis() {
+fn newton_takes_the_iterations_of_the_thesis() {
     for rules in [&["--halt", "gain=1s"] as &[_], &["--method", "newton"], &[]] {
         let answer = thesis(&[rules, &["--trace"]].concat());
         let rows = answer["iterations"].as_array().expect("iterations");
@@ -56,7 +56,7 @@ fn the_iterations_of_the_thesis() {
             assert_eq!(row["k"], at, "{row}");
         }
         for (k, (batch_bytes, message_bytes, seconds)) in (1..).zip(ITERATIONS) {
-            // To 4 digits.
+            // The thesis gives 4 digits.
             near(number(&rows[k], "/batch_bytes"), batch_bytes, 5e-4);
             near(number(&rows[k], "/message_bytes"), message_bytes, 5e-4);
             near(number(&rows[k], "/seconds"), seconds, 0.015);
@@ -67,7 +67,7 @@ fn the_iterations_of_the_thesis() {
 }
 
 #[test]
-fn where_its_walks_stop() {
+fn the_halt_rules_stop_where_the_thesis_does() {
     for (rules, k, reason) in [
         ("gain=1s", 17, "gain"),
         ("gain=1000ms", 17, "gain"),
@@ -87,14 +87,14 @@ fn where_its_walks_stop() {
         assert_eq!(plan["window_batches"], 1);
         assert_eq!(plan["memory_bytes"], plan["batch_bytes"]);
     }
-    // Published: 43,355 rows and 22,382 bytes.
+    // The thesis has 43,355 rows and 22,382 bytes.
     let plan = &thesis(&["--halt", "gain=1s"])["plan"];
     near(number(plan, "/batch_rows"), 43_355.0, 5e-4);
     near(number(plan, "/message_bytes"), 22_382.0, 5e-4);
 }
 
 #[test]
-fn the_shape_of_the_answer() {
+fn the_answer_has_the_plan_the_reasons_and_the_strategies() {
     let answer = thesis(&[]);
     assert_eq!(answer["method"], "plan");
     assert!(answer.get("iterations").is_none() && answer.get("halt").is_none(), "{answer}");
@@ -119,7 +119,7 @@ fn the_shape_of_the_answer() {
     near(number(&answer, "/strategies/0/predicted_seconds"), 6004.0, 1e-3);
     let ratio = number(&answer, "/strategies/0/predicted_seconds") / number(plan, "/predicted_seconds");
     near(number(&answer, "/strategies/0/ratio"), ratio, 1e-9);
-    // A link by its name is the same, within the limits in which it was measured.
+    // A named link has the same plan, with the limits within which it was measured.
     let named = ["tune", "--link", "10gbit", "--volume-bytes", "4454718741", "--rows", "164989583"];
     assert_eq!(&json(&named)["plan"], plan);
 }
@@ -161,30 +161,30 @@ fn a_window_hides_the_round_trip() {
 }
 
 #[test]
-fn every_method_plans() {
+fn every_method_finds_a_plan_near_the_best() {
     for (method, least) in [("plan", 2.05), ("newton", 2.05), ("descent", 2.05), ("grid", 2.05)] {
         let answer = thesis(&["--method", method]);
         let seconds = number(&answer, "/plan/predicted_seconds");
         assert!((least..1.03 * least).contains(&seconds), "{method}: {seconds}");
         assert_eq!(answer["method"], method);
-        // Looking at the steps changes nothing.
+        // --trace does not change the plan.
         assert_eq!(thesis(&["--method", method, "--trace"])["plan"], answer["plan"], "{method}");
     }
     assert!(thesis(&["--method", "descent", "--halt", "gain=1s"])["halt"]["k"].is_u64());
 }
 
 #[test]
-fn what_people_read() {
+fn the_text_shows_the_plan_the_reasons_and_the_steps() {
     let said = lightship(&[&THESIS[..], &["--halt", "gain=1s", "--trace"]].concat()).succeeds();
     for words in [
         "164,989,583 rows of 27 bytes",
         "Plan: batches of 43,352 rows (1.2 MB), messages of 22,377 bytes, 1 batch in flight",
         "Predicted: 4.87 s",
         "Limited by the ",
-        "Not larger: step 18 saves 0.956 s, and is to save more than 1.00 s",
+        "Not larger: step 18 saves 0.956 s, but must save more than 1.00 s",
         "Not smaller: half the memory would take ",
         "default (15 rows, 8 KiB)",
-        "one message a batch",
+        "one message per batch",
     ] {
         assert!(said.text().contains(words), "no `{words}` in {said}");
     }
@@ -212,13 +212,13 @@ fn what_people_read() {
 }
 
 #[test]
-fn settings_of_drivers() {
+fn settings_of_drivers_follow_the_plan() {
     let all = "jdbc,psycopg,oracle,odbc,mysql,lightship";
     let said = lightship(&[&THESIS[..], &["--halt", "gain=1s", "--for", all]].concat()).succeeds();
     for words in [
         "For jdbc:",
         "statement.setFetchSize(43352)",
-        "1.2 MB of rows as they travel",
+        "1.2 MB of rows on the wire",
         "connection.setAutoCommit(false)",
         "useCursorFetch=true",
         "defaultRowFetchSize=43352",
@@ -227,7 +227,7 @@ fn settings_of_drivers() {
         "DEFAULT_SDU_SIZE=22377",
         "OCI_ATTR_PREFETCH_ROWS = 43352",
         "SET ARRAYSIZE 5000",
-        "the plan's 43,352 is outside of what it may be, 1 to 5,000",
+        "the plan's 43,352 is outside the range of this setting, 1 to 5,000",
         "SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER) 43352",
         "UseDeclareFetch=1;Fetch=43352",
         "net_buffer_length = 22528",
@@ -250,7 +250,7 @@ fn settings_of_drivers() {
         (&5000.into(), &43_352.into(), &135_000.into())
     );
 
-    // Messages beyond what the settings can be; and drivers have one batch in flight.
+    // Messages beyond the range of the settings. Drivers have one batch in flight.
     let wide =
         ["tune", "--link", "10gbit", "--rows", "165000000", "--row-bytes", "205", "--message-bytes", "4MiB"];
     let answer = json(&[&wide[..], &["--for", "oracle,mysql"]].concat());
@@ -266,7 +266,7 @@ fn settings_of_drivers() {
         (&sdu["value"], &buffer["value"], &buffer["memory_bytes"]),
         (&512.into(), &1024.into(), &1024.into())
     );
-    // Ours has more, and is told the memory that takes.
+    // `lightship fetch` has more than one, and gets a note about --memory.
     let answer = json(&[&wide[..], &["--for", "lightship"]].concat());
     assert!(
         answer["settings"][0]["settings"][0]["notes"][0]
@@ -278,47 +278,50 @@ fn settings_of_drivers() {
 }
 
 #[test]
-fn what_can_not_be_planned() {
+fn impossible_options_are_refused_with_a_hint() {
     let link = ["--link", "10gbit"];
     let query = ["--rows", "1000", "--row-bytes", "100"];
     let cases: &[(&[&str], &[&str])] = &[
-        (&[], &["how large is the result?", "hint: for example --rows 1000000 --row-bytes 100"]),
-        (&["--volume-bytes", "1MB"], &["two of --volume-bytes, --rows and --row-bytes are needed"]),
+        (&[], &["the size of the result is unknown", "hint: for example --rows 1000000 --row-bytes 100"]),
+        (&["--volume-bytes", "1MB"], &["two of --volume-bytes, --rows and --row-bytes are required"]),
         (
             &["--volume-bytes", "1MB", "--rows", "5", "--row-bytes", "7"],
-            &["two of them say the third", "hint: leave one out"],
+            &["two determine the third", "hint: leave one out"],
         ),
         (&["--volume-bytes", "0", "--row-bytes", "27"], &["the result is empty", "hint: "]),
         (&["--rows", "0", "--row-bytes", "27"], &["the result is empty"]),
-        (&["--rows", "10", "--row-bytes", "0"], &["a row has bytes", "hint: "]),
+        (&["--rows", "10", "--row-bytes", "0"], &["--row-bytes must be above 0", "hint: "]),
         (&["--rows", "10", "--row-bytes", "nan"], &["--row-bytes", "`nan` is not a size"]),
         (&["--rows", "-10"], &["-1"]),
-        (&query, &["what do messages cost?", "hint: to try it: --link 50mbit"]),
+        (&query, &["the cost of messages is unknown", "hint: to try it: --link 50mbit"]),
         (
             &["--alpha", "1,2,3", query[0], query[1], query[2], query[3]],
-            &["--alpha without --beta", "hint: "],
+            &["--alpha requires --beta", "hint: "],
         ),
-        (&["--beta", "1,2,3", query[0], query[1], query[2], query[3]], &["--beta without --alpha", "hint: "]),
-        (&["--alpha", "1,2"], &["--alpha", "2 numbers are given and three needed"]),
-        (&["--alpha", "1"], &["1 number is given and three needed"]),
+        (
+            &["--beta", "1,2,3", query[0], query[1], query[2], query[3]],
+            &["--beta requires --alpha", "hint: "],
+        ),
+        (&["--alpha", "1,2"], &["--alpha", "2 numbers given, expected three"]),
+        (&["--alpha", "1"], &["1 number given, expected three"]),
         (&["--alpha", "1,2,nan"], &["`nan` is not a number of seconds"]),
         (&["--alpha", "1,2,inf"], &["`inf` is not a number of seconds"]),
         (&["--beta=-1,2,3"], &["`-1` is not a number of seconds"]),
         (&["--beta", "1,2,3ms"], &["`3ms` is not a number of seconds"]),
         (&["--link", "1gbit"], &["1gbit", "10gbit", "50mbit"]),
-        (&["--rates", "decode=500MB"], &["`500MB` is not a rate, as 500MB/s"]),
+        (&["--rates", "decode=500MB"], &["`500MB` is not a rate (examples: 500MB/s"]),
         (&["--rates", "decode=500Mb/s"], &["`500Mb/s` is not a rate", "10Gbit/s"]),
-        (&["--rates", "decoding=5MB/s"], &["no stage `decoding`; there are produce"]),
-        (&["--rtt", "10"], &["`10` is not a time, as 10ms is"]),
+        (&["--rates", "decoding=5MB/s"], &["unknown stage `decoding`; expected produce"]),
+        (&["--rtt", "10"], &["`10` is not a time (example: 10ms)"]),
         (&["--rtt", "10msec"], &["`10msec` is not a time"]),
         (&["--halt", "gain=1"], &["`1` is not a time"]),
         (&["--halt", "price=100KB"], &["`100KB` is not a rate"]),
-        (&["--halt", "gian=1s"], &["no rule `gian`; there are gain=TIME and price=RATE"]),
+        (&["--halt", "gian=1s"], &["unknown rule `gian`; expected gain=TIME or price=RATE"]),
         (&["--message-bytes", "32767..512"], &["`32767..512` is the wrong way round"]),
-        (&["--message-bytes", "0..512"], &["the least that makes sense is 1"]),
+        (&["--message-bytes", "0..512"], &["must be at least 1"]),
         (&["--message-bytes", "512..32KX"], &["`32KX` is not a size"]),
         (&["--window", "8..2"], &["`8..2` is the wrong way round"]),
-        (&["--window", "0"], &["the least that makes sense is 1"]),
+        (&["--window", "0"], &["must be at least 1"]),
         (&["--window", "many"], &["`many` is not a number of batches"]),
         (&["--method", "guess"], &["guess", "newton, descent, grid"]),
         (&["--for", "jbdc"], &["jbdc", "jdbc, psycopg"]),
@@ -328,17 +331,17 @@ fn what_can_not_be_planned() {
     }
     let whole = [&["tune"], &link[..], &query[..]].concat();
     let cases: &[(&[&str], &[&str])] = &[
-        (&["--alpha", "1,2,3"], &["--link stands for --alpha and --beta", "hint: "]),
+        (&["--alpha", "1,2,3"], &["--link replaces --alpha and --beta", "hint: "]),
         (
             &["--batch-bytes-max", "99"],
-            &["a row takes 100 bytes, and a batch may have 99", "hint: ", "--batch-bytes-max"],
+            &["a row takes 100 bytes, but a batch may have at most 99", "hint: ", "--batch-bytes-max"],
         ),
         (&["--memory", "99"], &["a row takes 100 bytes", "--memory"]),
-        (&["--memory", "350", "--window", "4"], &["a row takes 100 bytes, and a batch may have 87"]),
-        (&["--memory", "0"], &["a row is to fit"]),
+        (&["--memory", "350", "--window", "4"], &["a row takes 100 bytes, but a batch may have at most 87"]),
+        (&["--memory", "0"], &["must hold at least one row"]),
         (
             &["--halt", "gain=1s", "--method", "plan"],
-            &["--halt ends a walk, and --method plan makes none", "hint: "],
+            &["--halt stops the steps of a method, and --method plan takes none", "hint: "],
         ),
         (
             &["--method", "newton", "--window", "4"],
@@ -350,7 +353,7 @@ fn what_can_not_be_planned() {
         lightship(&[&whole[..], args].concat()).fails(USAGE, words);
     }
     lightship(&["tune", "--alpha", "0,0,0", "--beta", "0,0,1", "--rows", "1", "--row-bytes", "1"])
-        .fails(USAGE, &["where a batch costs nothing, any plan will do", "hint: "]);
+        .fails(USAGE, &["if batches cost nothing, all plans are equal", "hint: "]);
     lightship(&["tune", "--link", "10gbit", "--volume-bytes", "2000000TB", "--row-bytes", "1"])
         .fails(USAGE, &["the volume in bytes is 2e18"]);
     let error = lightship(&["--json", "tune", "--rows", "5"]).fails(USAGE, &[]).json();

@@ -1,4 +1,4 @@
-//! Every type, exactly.
+//! Values of every type arrive exactly.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::*;
 
 const ROWS: usize = 300;
 
-/// Writes an Arrow file, with columns of plain names.
+/// Writes an Arrow file.
 fn write_arrow(folder: &Folder, name: &str, batch: &RecordBatch) -> String {
     let file = File::create(folder.file(name)).expect("a file");
     let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &batch.schema()).expect("a schema");
@@ -23,7 +23,7 @@ fn write_arrow(folder: &Folder, name: &str, batch: &RecordBatch) -> String {
     folder.arg(name)
 }
 
-/// The columns that pass, named `c0` and on.
+/// The columns whose type passes, renamed to `c0`, `c1` and so on.
 fn columns(batch: &RecordBatch, pass: impl Fn(&DataType) -> bool) -> RecordBatch {
     let kept = batch.columns().iter().zip(batch.schema().fields().to_vec());
     let kept: Vec<_> = kept.filter(|(column, _)| pass(column.data_type())).collect();
@@ -33,7 +33,7 @@ fn columns(batch: &RecordBatch, pass: impl Fn(&DataType) -> bool) -> RecordBatch
         .expect("a batch")
 }
 
-/// The same values without dictionaries, as a stand-in for those whose keys may differ.
+/// The same values without dictionaries, whose keys may differ.
 fn plain(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Dictionary(_, values) => cast(array, values).expect("values of a dictionary"),
@@ -41,7 +41,7 @@ fn plain(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Intervals as the struct that stands in for them where a format has none, if it does.
+/// Intervals as a struct of their parts, if `to` is one: some formats have no intervals.
 fn parts(array: &ArrayRef, to: &DataType) -> ArrayRef {
     let DataType::Struct(fields) = to else { return array.clone() };
     let intervals = array.as_primitive::<IntervalMonthDayNanoType>();
@@ -54,7 +54,7 @@ fn parts(array: &ArrayRef, to: &DataType) -> ArrayRef {
     Arc::new(StructArray::new(fields.clone(), columns, intervals.nulls().cloned()))
 }
 
-/// Row for row, whatever batches they come in.
+/// Compares row by row, however the rows are divided into batches.
 #[track_caller]
 fn check_rows(expected: &RecordBatch, schema: &SchemaRef, found: &[RecordBatch], exact_types: bool) {
     assert_eq!(rows_of(found), expected.num_rows());
@@ -98,7 +98,7 @@ fn in_parquet(data_type: &DataType) -> bool {
 }
 
 #[test]
-fn every_arrow_type_through_a_node() {
+fn a_node_passes_on_every_arrow_type() {
     let folder = Folder::new();
     for seed in 1..=3 {
         let batch = columns(&arrays::every_type(ROWS, seed), |_| true);
@@ -122,7 +122,7 @@ fn every_arrow_type_through_a_node() {
 }
 
 #[test]
-fn every_arrow_type_that_parquet_takes() {
+fn parquet_keeps_every_arrow_type_that_it_can_hold() {
     let folder = Folder::new();
     for seed in 4..=6 {
         let all = arrays::every_type(ROWS, seed);
@@ -133,7 +133,7 @@ fn every_arrow_type_that_parquet_takes() {
         node.fetch(&["select * from every", "-o", &path]).succeeds();
         let (schema, found) = read_parquet(path.as_ref());
         check_rows(&batch, &schema, &found, false);
-        // What Parquet can't take is named, before anything is written.
+        // A type that Parquet can't hold is an error before anything is written.
         std::fs::remove_file(&path).expect("removed");
         for (i, column) in all.columns().iter().enumerate() {
             if !in_parquet(column.data_type()) {
@@ -150,7 +150,7 @@ fn every_arrow_type_that_parquet_takes() {
 }
 
 #[test]
-fn every_postgresql_type_to_parquet_and_back() {
+fn every_postgresql_type_survives_parquet_and_a_node() {
     let types = [
         ("bool", "true"),
         ("int2", "-32768"),
@@ -217,7 +217,7 @@ fn every_postgresql_type_to_parquet_and_back() {
     let folder = Folder::new();
     let file = folder.arg("types_all.parquet");
     let sql = "select * from types_all";
-    // As text a number keeps the places that it is shown with.
+    // As text, a number keeps its trailing zeros.
     let numeric = ["--numeric", "string"];
     let ordered = "select * from types_all order by n";
     lightship(&["fetch", &server.uri(), ordered, "-o", &file, numeric[0], numeric[1]]).succeeds();
@@ -237,8 +237,8 @@ fn every_postgresql_type_to_parquet_and_back() {
 }
 
 #[test]
-fn structs_of_random_types() {
-    // Columns and nested types as chance has it, through the node and back.
+fn a_node_passes_on_random_nested_types() {
+    // Random columns and nested types, through the node and back.
     let folder = Folder::new();
     for seed in 100..110 {
         let batch = arrays::batch(seed, ROWS);

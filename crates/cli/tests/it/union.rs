@@ -1,4 +1,4 @@
-//! Several places at once, as one result.
+//! One result from several sources.
 
 use std::io::BufRead;
 use std::net::TcpListener;
@@ -12,13 +12,13 @@ use arrow_schema::DataType;
 use crate::calibrate::with_profiles;
 use crate::support::*;
 
-/// `union_t.csv` in a folder of its own there.
+/// Writes `union_t.csv` to a new subfolder `name`.
 fn table(folder: &Folder, name: &str, text: &str) -> String {
     std::fs::create_dir(folder.file(name)).expect("a folder");
     folder.write(&format!("{name}/union_t.csv"), text)
 }
 
-/// Fetches as CSV, and sorts the lines behind the header.
+/// Fetches as CSV, and sorts the lines after the header.
 #[track_caller]
 fn sorted(args: &[&str]) -> Vec<String> {
     let outcome = lightship(&[&["fetch", "--quiet"], args].concat()).succeeds();
@@ -28,7 +28,7 @@ fn sorted(args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn two_halves_are_the_whole() {
+fn two_halves_give_the_whole_table() {
     let folder = Folder::new();
     let (_, batches) = read_parquet(lineitem().as_ref());
     let (first, second) = batches.split_at(batches.len() / 2);
@@ -39,7 +39,7 @@ fn two_halves_are_the_whole() {
     let sql = "select * from lineitem order by l_orderkey";
     let (whole, profiles) = (folder.arg("whole.parquet"), folder.arg("profiles"));
     let args = ["--json", "fetch", &nodes[0].uri, sql, "--also", &nodes[1].uri, "-o", &whole];
-    // More memory than one alone would need.
+    // More memory than a single source would need.
     let args = [&args, &["--memory", "256MiB"] as &[_]].concat();
     let report = with_profiles(&profiles, &args).succeeds().json();
 
@@ -50,7 +50,7 @@ fn two_halves_are_the_whole() {
         )
     };
     assert_eq!(csv(&whole, &check("whole")), csv(lineitem(), &check("lineitem")));
-    // The order within a place stays.
+    // The order within a source is kept.
     let (_, rows) = read_parquet(whole.as_ref());
     let keys = |batches: &[RecordBatch]| -> Vec<i64> {
         let columns =
@@ -77,14 +77,14 @@ fn two_halves_are_the_whole() {
         assert_eq!(source["carrier"], report["carrier"]);
         assert!(source["seconds"].as_f64() <= report["seconds"].as_f64(), "{report}");
         assert!(source["plan"]["window_batches"].is_u64(), "{report}");
-        // What became of each transfer is kept for its node.
+        // Each transfer is recorded for its node.
         let history = with_profiles(&profiles, &["--json", "tune", "--history", &node.uri]).succeeds();
         let links: serde_json::Value = serde_json::from_str(history.text()).expect("JSON");
         assert_eq!(links[0]["transfers"], 1, "{history}");
         let fact = &links[0]["facts"][0];
         assert_eq!((&fact["rows"], &fact["ours"]), (&source["rows"], &false.into()), "{history}");
     }
-    // One alone is a place too, with its plan where it was.
+    // With a single source the plan is at the top level.
     let alone = lightship(&["--json", "fetch", &nodes[0].uri, sql, "-o", &whole]).succeeds().json();
     assert_eq!(alone["sources"].as_array().map(Vec::len), Some(1), "{alone}");
     assert_eq!(alone["sources"][0]["rows"], alone["rows"]);
@@ -92,7 +92,7 @@ fn two_halves_are_the_whole() {
 }
 
 #[test]
-fn a_node_a_database_and_a_file() {
+fn a_node_a_database_and_a_file_give_one_result() {
     let server = postgres();
     server.psql(
         "create table union_t (a int not null, b text); insert into union_t values (1, 'one'), (2, null)",
@@ -107,19 +107,19 @@ fn a_node_a_database_and_a_file() {
         sorted(&[&server.uri(), sql, "--also", &node.uri, "--also", &file]),
         ["a,b", "1,one", "2,", "3000000000,three", "4,four", "5,five"]
     );
-    // In whatever order: the type is the one that holds them all.
+    // In any order of sources, the type is the one that holds all values.
     let out = folder.arg("out.parquet");
     let outcome = lightship(&["fetch", &file, sql, "--also", &server.uri(), "--also", &node.uri, "-o", &out])
         .succeeds();
-    assert!(outcome.stderr.starts_with("5 rows from 3 places, "), "{outcome}");
+    assert!(outcome.stderr.starts_with("5 rows from 3 sources, "), "{outcome}");
     let (schema, batches) = read_parquet(out.as_ref());
     assert_eq!(schema.field(0).data_type(), &DataType::Int64);
     assert_eq!((rows_of(&batches), sum(&batches, 0)), (5, 3_000_000_012));
-    // And into a table.
+    // The same into a table.
     let copied = ["--also", &node.uri, "--also", &file, "--table", "union_copied"];
     lightship(&[&["copy", &server.uri(), sql, &server.uri()], &copied as &[_]].concat()).succeeds();
     assert_eq!(sorted(&[&server.uri(), "select * from union_copied"]), expected);
-    // The password is nowhere to be seen.
+    // The password is not shown.
     let report =
         lightship(&["--json", "fetch", &file, sql, "--also", &server.uri(), "-o", &out]).succeeds().json();
     let uri = report["sources"][1]["uri"].as_str().expect("a URI");
@@ -128,11 +128,11 @@ fn a_node_a_database_and_a_file() {
 }
 
 #[test]
-fn nothing_from_one_and_twice_from_another() {
+fn a_source_may_be_empty_or_given_twice() {
     let folder = Folder::new();
     let none = table(&folder, "none", "a,b\n");
     let some = table(&folder, "some", "a,b\n1,x\n2,y\n");
-    // A column without values is text, and so are the others then.
+    // A CSV column without values is text, and would make the others text.
     let sql = "select cast(a as bigint) as a, cast(b as varchar) as b from union_t";
     for args in [[&none, sql, "--also", &some], [&some, sql, "--also", &none]] {
         assert_eq!(sorted(&args), ["a,b", "1,x", "2,y"]);
@@ -150,7 +150,7 @@ fn nothing_from_one_and_twice_from_another() {
 }
 
 #[test]
-fn a_row_that_fails_halfway_is_the_end_of_all() {
+fn an_error_of_one_source_fails_the_fetch() {
     let folder = Folder::new();
     let texts = |last: &'static str| {
         let numbers = (0..100_000).map(|n| n.to_string());
@@ -175,7 +175,7 @@ fn a_row_that_fails_halfway_is_the_end_of_all() {
 }
 
 #[test]
-fn a_node_that_is_killed_halfway_is_the_end_of_all() {
+fn a_node_that_is_killed_fails_the_fetch() {
     let mut nodes = [(); 3].map(|()| Node::start(&[]));
     let uris = nodes.each_ref().map(|node| node.uri.clone());
     let folder = Folder::new();
@@ -186,7 +186,7 @@ fn a_node_that_is_killed_halfway_is_the_end_of_all() {
     let outcome = client.end().fails(NETWORK, &[&format!("error: {}: ", uris[1]), "(after "]);
     assert!(!outcome.stderr.contains(&uris[0]) && !outcome.stderr.contains(&uris[2]), "{outcome}");
     assert_eq!(folder.names(), Vec::<String>::new());
-    // The others are let go of, and are free for others.
+    // The other nodes end their connections and are free for other clients.
     for node in [&nodes[0], &nodes[2]] {
         node.process.connections_ended(1);
         node.serves();
@@ -194,7 +194,7 @@ fn a_node_that_is_killed_halfway_is_the_end_of_all() {
 }
 
 #[test]
-fn columns_that_do_not_fit() {
+fn sources_with_different_columns_are_refused() {
     let folder = Folder::new();
     let [one, two, less, named, text] = [
         ("one", "a,b\n1,2\n"),
@@ -207,8 +207,8 @@ fn columns_that_do_not_fit() {
     let out = Folder::new();
     let kept = out.write("kept.csv", "as it was\n");
     for (other, words) in [
-        (&less, &["2 columns at ", "1 column at ", "hint: name the columns"] as &[&str]),
-        (&named, &["column 2 is `b` at ", "`B` at ", "hint: name it in the SQL"]),
+        (&less, &["2 columns at ", "1 column at ", "hint: list the columns"] as &[&str]),
+        (&named, &["column 2 is `b` at ", "`B` at ", "hint: rename it in the SQL"]),
         (&text, &["column 2, `b`, is Int64 at ", "Utf8 at ", "hint: cast it in the SQL", "cast(b as "]),
     ] {
         let outcome = lightship(&[
@@ -227,13 +227,13 @@ fn columns_that_do_not_fit() {
         assert_eq!(std::fs::read_to_string(&kept).expect("read"), "as it was\n");
         assert_eq!(out.names(), ["kept.csv"]);
     }
-    // As the hint says.
+    // Following the hint helps.
     let cast = "select a, cast(b as varchar) as b from union_t";
     assert_eq!(sorted(&[&one, cast, "--also", &text]), ["a,b", "1,2", "1,x"]);
 }
 
 #[test]
-fn one_that_can_not_be_asked_is_named_before_a_row_is_written() {
+fn a_source_that_can_not_be_queried_is_named_before_any_row_is_written() {
     let server = postgres();
     let folder = Folder::new();
     let good = table(&folder, "good", "a\n1\n");
@@ -263,18 +263,20 @@ fn one_that_can_not_be_asked_is_named_before_a_row_is_written() {
             assert_eq!(out.names(), Vec::<String>::new());
         }
     }
-    // The place in the statement is shown as of one alone.
+    // The position in the statement is shown as with a single source.
     lightship(&["fetch", &good, "select aa from union_t", "--also", &good])
         .fails(SOURCE, &["\n  select aa from union_t\n         ^", "hint: "]);
 }
 
 #[test]
-fn each_needs_its_share_of_the_memory() {
+fn each_source_needs_its_share_of_the_memory() {
     let file = lineitem();
     let sql = "select l_orderkey from lineitem";
     let args = ["fetch", file, sql, "--also", file, "--also", file, "--memory"];
-    lightship(&[&args, &["11MiB"] as &[_]].concat())
-        .fails(USAGE, &["--memory: ", "too little for 3 places", "4MiB", "hint: --memory 12MiB"]);
+    lightship(&[&args, &["11MiB"] as &[_]].concat()).fails(
+        USAGE,
+        &["--memory must be at least 4MiB for each of the 3 sources", "hint: use --memory 12MiB"],
+    );
     let node = Node::start(&["--table", &lineitem_table()]);
     let args = ["--json", "fetch", &node.uri, sql, "--also", &node.uri, "--also", file, "--memory", "12MiB"];
     let report = lightship(&args).succeeds().json();
@@ -285,7 +287,7 @@ fn each_needs_its_share_of_the_memory() {
 }
 
 #[test]
-fn one_without_end_does_not_starve_the_others() {
+fn an_endless_source_does_not_starve_the_others() {
     let server = postgres();
     server.psql("create view union_endless as select generate_series(1, 1000000000000) as n");
     let folder = Folder::new();
@@ -295,7 +297,7 @@ fn one_without_end_does_not_starve_the_others() {
     let mut rows = client.stuck_in_rows();
     let negative = (&mut rows).lines().map_while(Result::ok).filter(|line| line.starts_with('-'));
     assert_eq!(negative.take(3).collect::<Vec<_>>(), ["-1", "-2", "-3"]);
-    // The end of one is not the end of the other.
+    // The end of one source does not end the other.
     assert!(rows.lines().take(100_000).map_while(Result::ok).count() == 100_000);
     assert_eq!(client.end().succeeds().stderr, "");
 }

@@ -1,8 +1,9 @@
 //! Arithmetic that never wraps around.
 //!
-//! DataFusion adds, subtracts and multiplies integers modulo their size. Here what does not fit its type is an error:
-//! sums are kept in 128 bits ([`sum`]), and operators become functions that check ([`operators`]). Both are known by
-//! name, so that they are the same on all nodes of a cluster.
+//! DataFusion adds, subtracts and multiplies integers modulo their size. Here a result that does
+//! not fit its type is an error: sums use 128 bits ([`sum`]), and operators become functions that
+//! check for overflow ([`operators`]). Plans refer to both by name, so that all nodes of a cluster
+//! use the same functions.
 
 mod operators;
 mod sum;
@@ -19,7 +20,7 @@ pub(crate) fn rule() -> Arc<dyn AnalyzerRule + Send + Sync> {
     Arc::new(operators::CheckIntegers::default())
 }
 
-/// Registers the functions. All states that plan, decode or run queries need them.
+/// Registers the functions. Every session state that plans, decodes or runs queries needs this.
 pub(crate) fn register(functions: &mut dyn FunctionRegistry) -> Result<()> {
     functions.register_udaf(Arc::new(AggregateUDF::new_from_impl(sum::ExactSum::default())))?;
     for operation in operators::Operation::ALL {

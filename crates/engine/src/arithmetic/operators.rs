@@ -1,4 +1,4 @@
-//! `+`, `-` and `*` of integers, as functions that fail where the result does not fit.
+//! `+`, `-` and `*` of integers, as functions that fail if the result does not fit.
 
 use std::sync::Arc;
 
@@ -47,10 +47,10 @@ impl Operation {
     }
 }
 
-/// The name of `checked_add(checked_add(a,b),c)` and the like.
+/// The name of a chain such as `checked_add(checked_add(a,b),c)`.
 ///
-/// Planning asks for the name of each part of an expression, again and again: each level that copied the name of the one
-/// below would make that a matter of minutes for a sum of a thousand terms.
+/// Planning asks for the name of each part of an expression many times. If each level copied the
+/// name of the level below, a sum of a thousand terms would take minutes.
 fn chain_name(name: &str, arguments: &[Expr]) -> String {
     let (mut heads, mut tails) = (format!("{name}("), Vec::new());
     let mut arguments = arguments;
@@ -76,7 +76,7 @@ fn chain_name(name: &str, arguments: &[Expr]) -> String {
     heads
 }
 
-/// An operation on two integers of one type.
+/// An operation on two integers of the same type.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Checked {
     operation: Operation,
@@ -105,7 +105,9 @@ impl ScalarUDFImpl for Checked {
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
             [left, right] if left == right && left.is_integer() => Ok(left.clone()),
-            _ => Err(EngineError::Data(format!("{} is for two integers of one type", self.name())).into()),
+            _ => {
+                Err(EngineError::Data(format!("{} takes two integers of the same type", self.name())).into())
+            }
         }
     }
 
@@ -129,7 +131,7 @@ impl ScalarUDFImpl for Checked {
             kernel(left, right).map_err(|error| match error {
                 ArrowError::ArithmeticOverflow(_) => {
                     let message = format!(
-                        "integer overflow: a result does not fit {data_type}; cast a side of the operator: \
+                        "integer overflow: the result does not fit {data_type}; cast one operand: \
                          cast(... as decimal(38, 0))"
                     );
                     ArrowError::ExternalError(Box::new(EngineError::Data(message)))
@@ -140,7 +142,7 @@ impl ScalarUDFImpl for Checked {
     }
 }
 
-/// Makes operators on integers functions that check.
+/// Replaces operators on integers with functions that check for overflow.
 #[derive(Debug)]
 pub(super) struct CheckIntegers([Arc<ScalarUDF>; 3]);
 
@@ -180,10 +182,10 @@ impl CheckIntegers {
     }
 }
 
-/// The type of an expression, if it is one of integers.
+/// The type of an expression, if it is an integer type.
 ///
-/// Both sides of an operation have its type, and one of them is enough to look at: to ask the operation itself would ask
-/// all parts of all parts below it, and name each.
+/// Both operands of an operation have its type, so it is enough to look at one. Asking the
+/// operation itself would visit and name every expression below it.
 fn integer_type(expr: &Expr, schema: &dyn ExprSchema) -> Option<DataType> {
     let mut expr = expr;
     while let Expr::ScalarFunction(function) = expr
@@ -205,7 +207,7 @@ impl AnalyzerRule for CheckIntegers {
         "check_integers"
     }
 
-    /// After types are coerced: both sides of an operator have one type.
+    /// Runs after type coercion, when both operands of an operator have the same type.
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|plan| {
             let mut schema = merge_schema(&plan.inputs());

@@ -1,4 +1,4 @@
-//! `sum`, exact: what it adds up to is kept in 128 bits, and must fit the result's type in the end.
+//! An exact `sum`: it adds up values in 128 bits, and only the final sum must fit the result's type.
 //!
 //! So the order of the rows, and how they are divided among threads and nodes, does not decide whether it fails.
 
@@ -25,16 +25,16 @@ use datafusion::logical_expr::{
 
 use crate::error::EngineError;
 
-/// A sum on its way: 128 bits with a sign.
+/// The type of a partial sum: 128 bits with a sign.
 const STATE: DataType = DataType::Decimal128(38, 0);
 
-/// DataFusion's `sum`, but for integers, decimals of up to 128 bits, and durations.
+/// DataFusion's `sum`, made exact for integers, decimals of up to 128 bits, and durations.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ExactSum {
     inner: Sum,
 }
 
-/// Whether sums of this type are ours.
+/// Whether sums of this type are computed here, not by DataFusion.
 fn is_exact(data_type: &DataType) -> bool {
     use DataType::{Decimal32, Decimal64, Decimal128, Duration, Int64, UInt64};
     matches!(data_type, Int64 | UInt64 | Decimal32(..) | Decimal64(..) | Decimal128(..) | Duration(_))
@@ -101,7 +101,7 @@ impl AggregateUDFImpl for ExactSum {
     }
 }
 
-/// What a sum must fit.
+/// The result type that a sum must fit.
 #[derive(Debug, Clone)]
 struct Target {
     data_type: DataType,
@@ -165,16 +165,16 @@ impl Target {
     }
 }
 
-/// The largest integer of so many digits, at most 38.
+/// The largest integer with this many digits, at most 38.
 fn largest(digits: u8) -> i128 {
     10_i128.pow(u32::from(digits.min(38))) - 1
 }
 
 fn unexpected(data_type: &DataType) -> datafusion::error::DataFusionError {
-    EngineError::Internal(format!("values of {data_type} can't be summed up exactly")).into()
+    EngineError::Internal(format!("cannot compute exact sums of {data_type}")).into()
 }
 
-/// Something to be done with values of any type that is summed up.
+/// An operation on values of any type that can be summed.
 trait Visit {
     fn visit<T>(self, values: &PrimitiveArray<T>)
     where
@@ -199,7 +199,7 @@ fn visit(values: &ArrayRef, task: impl Visit) -> Result<()> {
     Ok(())
 }
 
-/// Gives all values but NULL.
+/// Calls a function with each value that is not NULL.
 struct ForEach<F>(F);
 
 impl<F: FnMut(i128)> Visit for ForEach<F> {
@@ -280,10 +280,10 @@ impl Accumulator for Total {
     }
 }
 
-/// The sum of all different values, or of those in a window.
+/// The sum of the distinct values of all rows, or of those in a window.
 struct Distinct {
     target: Target,
-    /// How often each value is there.
+    /// How often each value occurs.
     counts: HashMap<i128, u64>,
     sum: i128,
     overflows: bool,
@@ -362,7 +362,7 @@ struct Groups {
     sums: Vec<i128>,
     /// Groups with a value that is not NULL.
     has_values: Vec<bool>,
-    /// Some sum has left 128 bits.
+    /// Whether some sum has exceeded 128 bits.
     overflows: bool,
 }
 
@@ -402,7 +402,7 @@ impl Visit for AddTo<'_> {
     }
 }
 
-/// Values as sums of one value each.
+/// Converts values to partial sums of one value each.
 struct AsStates<'a> {
     states: &'a mut Vec<Option<i128>>,
     filter: Option<&'a BooleanArray>,

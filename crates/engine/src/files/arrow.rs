@@ -1,4 +1,4 @@
-//! Arrow's own files, with a footer, and its streams.
+//! Arrow IPC files, with a footer, and Arrow IPC streams.
 
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _};
@@ -14,14 +14,14 @@ use super::columns;
 use super::wide_keys::{wide, with_wide_keys};
 use crate::error::{EngineError, Result};
 
-/// What a file with a footer begins with.
+/// The first bytes of a file with a footer.
 const MAGIC: &[u8] = b"ARROW1";
 
 /// Files in Arrow's IPC format.
 #[derive(Debug)]
 pub(super) struct Ipc;
 
-/// One file, open.
+/// An open file.
 enum Reader {
     File(FileReader<BufReader<File>>),
     Stream(StreamReader<BufReader<File>>),
@@ -56,7 +56,7 @@ fn unreadable(path: &Path, error: &ArrowError) -> EngineError {
         ArrowError::IoError(_, error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
             EngineError::File(format!("{}: {error}", path.display()))
         }
-        error => EngineError::File(format!("{}: not a whole Arrow file: {error}", path.display())),
+        error => EngineError::File(format!("{}: incomplete or damaged Arrow file: {error}", path.display())),
     }
 }
 
@@ -82,7 +82,7 @@ impl Format for Ipc {
     fn read(&self, part: Part, wanted: &Wanted, _: usize) -> Result<Batches> {
         let path = part.path.clone();
         let places = wanted.places(&path, &Reader::open(&path, None)?.schema())?;
-        // In the order of the file, and back.
+        // The reader returns columns in the order of the file: convert the positions to that order.
         let mut sorted: Vec<usize> = places.iter().flatten().copied().collect();
         sorted.sort_unstable();
         let find = |place: Option<usize>| place.and_then(|place| sorted.binary_search(&place).ok());
@@ -96,7 +96,7 @@ impl Format for Ipc {
                     }
                     Box::new(reader.take(own.len()))
                 }
-                // A stream has to be read from its start.
+                // A stream can only be read from its start.
                 Reader::Stream(reader) => {
                     let is_first = part.range.start == 0 && part.range.end > 0;
                     Box::new(reader.take(if is_first { usize::MAX } else { 0 }))
@@ -108,14 +108,14 @@ impl Format for Ipc {
             fit(&batch, &places, &wanted).map_err(|e| {
                 EngineError::bad_file(
                     format!("{}: {e}", path.display()),
-                    "the file was added or changed after the table was opened: open it again",
+                    "the file was added or changed after the table was opened; reopen the table",
                 )
             })
         })))
     }
 }
 
-/// The batches of a part. The place of a batch is taken from its number: a file is cut in proportion to that.
+/// The batches of a part. Batch `i` of `count` is taken to begin at `i / count` of the file's bytes.
 fn own_batches(count: usize, part: &Part) -> std::ops::Range<usize> {
     let first = |offset: u64| -> usize {
         let count = count as u128;
@@ -125,9 +125,9 @@ fn own_batches(count: usize, part: &Part) -> std::ops::Range<usize> {
     first(part.range.start)..first(part.range.end)
 }
 
-/// The wanted columns, with the types of the table.
+/// The wanted columns, cast to the types of the table.
 fn fit(batch: &RecordBatch, places: &[Option<usize>], wanted: &Wanted) -> Result<RecordBatch, ArrowError> {
-    // Nothing becomes NULL because it does not fit.
+    // A value that does not fit is an error, not NULL.
     let exact = CastOptions { safe: false, ..CastOptions::default() };
     let columns = wanted.schema.fields().iter().zip(places).map(|(field, place)| {
         let Some(place) = place else { return Ok(new_null_array(field.data_type(), batch.num_rows())) };
@@ -136,11 +136,11 @@ fn fit(batch: &RecordBatch, places: &[Option<usize>], wanted: &Wanted) -> Result
         if found == *field.data_type() {
             return cast_with_options(column, &found, &exact);
         }
-        // A file that came later may have any type.
+        // A file that was added later may have any type.
         match lightship_sources::common_type(&found, field.data_type()) {
             Some(common) if common == *field.data_type() => cast_with_options(column, &common, &exact),
             _ => Err(ArrowError::SchemaError(format!(
-                "column `{}` is {found}, and {} in the table",
+                "column `{}` is {found}, but {} in the table",
                 field.name(),
                 field.data_type()
             ))),

@@ -1,8 +1,8 @@
-//! Files whose columns are found by name, as a kind of file of DataFusion's scan.
+//! File formats for DataFusion's scan that find columns by name.
 //!
-//! DataFusion's own readers of CSV and Arrow take the columns of every file by their place in the table. Here each
-//! file's own columns are looked up when it is opened. Which files there are, in which parts they are read, and what
-//! is done with their rows stays DataFusion's.
+//! DataFusion's own CSV and Arrow readers find the columns of a file by their position in the
+//! table. Here the columns are looked up by name when a file is opened. DataFusion still lists the
+//! files, divides them into parts, and processes their rows.
 
 use std::fmt;
 use std::ops::Range;
@@ -33,10 +33,10 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::columns;
 use crate::error::{self, EngineError};
 
-/// The rows of a part of a file. Each `next` reads, and blocks while it does.
+/// The rows of a part of a file. Each `next` reads from the file and blocks meanwhile.
 pub(super) type Batches = Box<dyn Iterator<Item = error::Result<RecordBatch>> + Send>;
 
-/// Batches until one is the last, or has failed.
+/// Batches up to the last one or the first error.
 pub(super) fn until_end(
     mut next: impl FnMut() -> error::Result<Option<RecordBatch>> + Send + 'static,
 ) -> Batches {
@@ -56,59 +56,59 @@ pub(super) struct Part {
     pub(super) path: PathBuf,
     /// Size of the whole file.
     pub(super) bytes: u64,
-    /// When it was changed last, in nanoseconds since 1970.
+    /// Time of its last change, in nanoseconds since 1970.
     pub(super) changed: i64,
-    /// The records that begin in here are read.
+    /// The records that begin in this range are read.
     pub(super) range: Range<u64>,
 }
 
-/// Columns of a table that are to be read.
+/// The columns of a table to read.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     /// All columns that files of the table may have.
     pub(super) table: SchemaRef,
-    /// Those to be read.
+    /// The columns to read.
     pub(super) schema: SchemaRef,
-    /// Their places in the table.
+    /// Their positions in the table.
     pub(super) indices: Vec<usize>,
 }
 
 impl Wanted {
-    /// The place of each wanted column among the file's; none where the file does not have it.
+    /// The position of each wanted column in the file; `None` if the file does not have it.
     ///
     /// # Errors
-    /// For a file with two columns of one name, or with one that the table does not have.
+    /// For a file with duplicate column names, or with a column that the table does not have.
     pub(super) fn places(&self, path: &Path, file: &Schema) -> error::Result<Vec<Option<usize>>> {
         columns::unique(path, file)?;
         if let Some(field) = file.fields().iter().find(|field| self.table.index_of(field.name()).is_err()) {
             let name = field.name();
             let message = format!("{}: the table has no column `{name}`", path.display());
-            let hint = "the file was added or changed after the table was opened: open it again";
+            let hint = "the file was added or changed after the table was opened; reopen the table";
             return Err(EngineError::bad_file(message, hint));
         }
         Ok(self.schema.fields().iter().map(|field| file.index_of(field.name()).ok()).collect())
     }
 }
 
-/// A kind of file. All of it blocks.
+/// A kind of file. All methods may block.
 pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
-    /// What it is called in plans.
+    /// Its name in plans.
     fn name(&self) -> &'static str;
 
-    /// The columns of a file; of type Null where nothing tells their type.
+    /// The columns of a file; a column has type Null if nothing in the file shows its type.
     fn columns(&self, path: &Path) -> error::Result<Schema>;
 
     /// The type of a column that is Null in all files.
     fn unknown(&self) -> DataType;
 
-    /// The type that holds the values of both.
+    /// A type that holds the values of both, if there is one.
     fn common(&self, a: &DataType, b: &DataType) -> Option<DataType>;
 
-    /// The rows of a part. All parts of a file together give each of its rows once, however it is cut.
+    /// The rows of a part. However a file is divided, its parts together return each row once.
     fn read(&self, part: Part, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
 }
 
-/// A kind of file, as DataFusion knows them.
+/// Makes a [`Format`] usable as DataFusion's [`FileFormat`].
 #[derive(Debug)]
 pub(super) struct ByName<F>(Arc<F>);
 
@@ -118,14 +118,14 @@ impl<F: Format> ByName<F> {
     }
 }
 
-/// The path of a file of the machine.
+/// The path of a local file.
 fn path_of(object: &ObjectMeta) -> Result<PathBuf> {
     Ok(LocalFileSystem::new().path_to_filesystem(&object.location)?)
 }
 
 async fn blocking<T: Send + 'static>(task: impl FnOnce() -> error::Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(task).await;
-    Ok(done.map_err(|e| EngineError::Internal(format!("a file could not be read: {e}")))??)
+    Ok(done.map_err(|e| EngineError::Internal(format!("reading a file failed: {e}")))??)
 }
 
 #[async_trait]
@@ -149,7 +149,7 @@ impl<F: Format> FileFormat for ByName<F> {
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let mut paths = objects.iter().map(path_of).collect::<Result<Vec<_>>>()?;
-        // On all nodes the columns come in the same order.
+        // Gives the columns the same order on all nodes.
         paths.sort();
         let format = self.0.clone();
         let schema = blocking(move || {
@@ -193,7 +193,7 @@ impl<F: Format> FileFormat for ByName<F> {
     }
 }
 
-/// Columns of files, as DataFusion's scan reads them.
+/// Makes a [`Format`] usable as DataFusion's [`FileSource`].
 struct Source<F> {
     format: Arc<F>,
     projection: SplitProjection,

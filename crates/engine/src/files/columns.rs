@@ -8,22 +8,23 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
 use crate::error::{EngineError, Result};
 
-/// Makes sure that each column has a name of its own.
+/// Checks that each column has a unique name.
 pub(super) fn unique(path: &Path, schema: &Schema) -> Result<()> {
     let mut seen = BTreeSet::new();
     match schema.fields().iter().find(|field| !seen.insert(field.name())) {
         None => Ok(()),
         Some(field) => {
             let message = format!("{}: two columns are called `{}`", path.display(), field.name());
-            Err(EngineError::bad_file(message, "give each column a name of its own"))
+            Err(EngineError::bad_file(message, "give each column a unique name"))
         }
     }
 }
 
-/// The columns of all files, in the order of their first appearance. Each may be NULL: other files need not have it.
+/// The columns of all files, in the order of their first appearance. All are nullable, because
+/// other files may lack them.
 ///
 /// # Errors
-/// Where a column has types in two files that no type has in common.
+/// When the types of a column in two files have no common type.
 pub(super) fn unite(
     files: &[(PathBuf, Schema)],
     common: impl Fn(&DataType, &DataType) -> Option<DataType>,
@@ -37,7 +38,7 @@ pub(super) fn unite(
             };
             let united = common(known.data_type(), field.data_type()).ok_or_else(|| {
                 let message = format!(
-                    "{}: column `{}` is {}, and {} in the files before",
+                    "{}: column `{}` is {}, but {} in earlier files",
                     path.display(),
                     field.name(),
                     field.data_type(),
@@ -46,7 +47,7 @@ pub(super) fn unite(
                 EngineError::bad_file(message, "write the files with one type, or read them as two tables")
             })?;
             if !known.contains(&field.as_ref().clone().with_nullable(true)) {
-                // Notes are kept where all files have the same ones.
+                // Metadata is kept if it is the same in all files.
                 let metadata = lightship_sources::common_metadata(known.metadata().clone(), field.metadata());
                 known.set_metadata(metadata);
             }
@@ -102,11 +103,11 @@ mod tests {
         assert!(united.fields().iter().all(|field| field.is_nullable()));
         let unfit = [files[0].clone(), ("3".into(), schema(&[("a", Utf8)]))];
         let error = unite(&unfit, lightship_sources::common_type).unwrap_err().to_string();
-        assert!(error.contains("3: column `a` is Utf8, and Int32"), "{error}");
+        assert!(error.contains("3: column `a` is Utf8, but Int32"), "{error}");
     }
 
     #[test]
-    fn two_columns_of_one_name_are_refused() {
+    fn duplicate_column_names_are_refused() {
         let error =
             unique(Path::new("x.csv"), &schema(&[("a", Int32), ("b", Int32), ("a", Utf8)])).unwrap_err();
         assert!(error.to_string().contains("x.csv: two columns are called `a`"), "{error}");

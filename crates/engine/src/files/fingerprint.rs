@@ -1,4 +1,4 @@
-//! What tells two states of a table's files apart.
+//! Fingerprints, which tell versions of a table's files apart.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use super::{DEPTH_MAX, look};
 use crate::error::{EngineError, Result};
 
-/// Of files up to this size the bytes are compared too: many are of one size, and made at one time.
+/// Files up to this size are also compared by content: many of them have the same size and time.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// What tells two states of a file or folder apart: names, sizes and times of its files, and what is in small
-/// ones. Its own name does not matter. Never 0.
+/// Tells versions of a file or folder apart: a hash of the names, sizes and times of its files, and
+/// of the contents of small ones. Its own name does not matter. Never 0.
 ///
 /// # Errors
-/// When it can't be looked at.
+/// When the file or folder can't be read.
 pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
     let fail = |e: std::io::Error| EngineError::File(format!("{}: {e}", path.display()));
     let mut found = Vec::new();
@@ -29,14 +29,15 @@ pub(crate) fn fingerprint(path: &Path) -> Result<u64> {
     Ok(hash(text.as_bytes()).max(1))
 }
 
-/// FNV-1a: the same on all nodes, whatever their version of anything.
+/// FNV-1a: the same on all nodes, regardless of their software versions.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Name below `folder`, bytes, time in nanoseconds, and what is inside of a small one.
+/// Name relative to `folder`, size in bytes, time in nanoseconds, and a hash of the contents if the
+/// file is small.
 fn state(folder: &Path, file: &Path) -> std::io::Result<(String, u64, i128, u64)> {
     let metadata = file.metadata()?;
     let name = file.strip_prefix(folder).unwrap_or(file).display().to_string();
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_apart() {
+    fn different_files_have_different_fingerprints() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for (name, text) in [("a/t.csv", "1"), ("b/t.csv", "2"), ("c/t.csv", "1")] {

@@ -15,7 +15,7 @@ pub(crate) struct Loaded {
     pub(crate) bytes: usize,
 }
 
-/// Reads a table into memory, into as many parts as can be scanned at once.
+/// Reads a table into memory, in `partitions` parts that can be scanned at once.
 pub(crate) async fn load(
     context: &SessionContext,
     table: Arc<dyn TableProvider>,

@@ -33,10 +33,10 @@ pub(crate) use self::parquet_format::PruneWithoutFloats;
 pub(crate) use self::shared_reads::SharedReads;
 use crate::error::{EngineError, Result};
 
-/// Deepest folder that is looked into for files.
+/// Maximum depth of folders that are searched for files.
 const DEPTH_MAX: usize = 16;
 
-/// A kind of file, by the ends of its names.
+/// A kind of file, recognised by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Parquet,
@@ -84,13 +84,13 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         look(&path, DEPTH_MAX, &mut give).map_err(|e| fail(e.to_string()))?;
         if let Some(file) = hidden_file(&path).map_err(|e| fail(e.to_string()))? {
             return Err(fail(format!(
-                "{}: a hidden file among those of the table. Move it away",
+                "{}: hidden file in the folder of a table; move it elsewhere",
                 file.display()
             )));
         }
         if let Some(file) = unread {
             return Err(fail(format!(
-                "{}: files in subfolders are read only where the folders are called COLUMN=VALUE. Serve each \
+                "{}: files in subfolders are read only if the folders are named COLUMN=VALUE; read each \
                  subfolder as a table, or move its files",
                 file.display()
             )));
@@ -98,14 +98,14 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         let mut found = found.into_iter();
         match (found.next(), found.next()) {
             (Some(one), None) => one,
-            (None, _) => return Err(fail("no Parquet, CSV, JSON or Arrow file in it".into())),
+            (None, _) => return Err(fail("the folder has no Parquet, CSV, JSON or Arrow files".into())),
             (Some((_, one)), Some((_, other))) => {
-                return Err(fail(format!("files of several kinds in it (.{one}, .{other})")));
+                return Err(fail(format!("the folder has files of several kinds (.{one}, .{other})")));
             }
         }
     } else {
         Kind::of(&path).ok_or_else(|| {
-            fail("not a kind of file that is known: .parquet, .csv, .json, .jsonl, .arrow, .arrows".into())
+            fail("unknown kind of file; expected .parquet, .csv, .json, .jsonl, .arrow or .arrows".into())
         })?
     };
     if kind == Kind::Parquet {
@@ -118,9 +118,9 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         });
         checked.await.map_err(|e| EngineError::Internal(e.to_string()))??;
     }
-    // As a URL: in a text, `*`, `?` and `[` of a name would stand for other files.
+    // As a URL: in a plain path, `*`, `?` and `[` would be wildcards.
     let url = if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
-    let url = url.map_err(|()| fail("no absolute path".into()))?;
+    let url = url.map_err(|()| fail("not an absolute path".into()))?;
     let options = ListingOptions::new(kind.format()).with_file_extension(format!(".{extension}"));
     let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
         .with_listing_options(options)
@@ -130,7 +130,7 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
         .infer_schema(&context.state())
         .await
         .map_err(|e| {
-            // Our own errors name the file already.
+            // Our own errors already name the file.
             let is_named = matches!(&e, DataFusionError::External(inner) if inner.is::<EngineError>());
             match EngineError::from(e) {
                 EngineError::File(reason) | EngineError::Data(reason) if !is_named => fail(reason),
@@ -147,13 +147,13 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
     Ok(Arc::new(ListingTable::try_new(config)?))
 }
 
-/// Whether a scan of a folder reads a file below it: those of subfolders that are not of partitions it passes over.
+/// Whether a scan of a folder reads a file below it. It skips files in subfolders that are not partitions.
 fn is_read(folder: &Path, file: &Path) -> bool {
     let inner = file.strip_prefix(folder).ok().and_then(Path::parent);
     inner.is_none_or(|folders| folders.iter().all(|one| one.as_encoded_bytes().contains(&b'=')))
 }
 
-/// A hidden file of a kind that is read. A scan takes it for one of the table's, and it is a copy more often than not.
+/// Finds a hidden file of a known kind. A scan would read it as part of the table, but it is usually a copy.
 fn hidden_file(folder: &Path) -> std::io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -165,7 +165,7 @@ fn hidden_file(folder: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Gives all files below a folder, or the one that the path is of. Hidden ones are passed over.
+/// Passes all files below a folder to `give`, or the file itself. Skips hidden files and folders.
 fn look(path: &Path, depth: usize, give: &mut dyn FnMut(PathBuf)) -> std::io::Result<()> {
     if !path.is_dir() {
         give(path.to_owned());

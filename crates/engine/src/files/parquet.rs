@@ -1,4 +1,4 @@
-//! Parquet files are DataFusion's; what it would misread is refused.
+//! Checks of Parquet files. DataFusion reads them; files that it would misread are refused.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,20 +14,21 @@ use datafusion::physical_expr_adapter::{
 use super::columns;
 use crate::error::{EngineError, Result};
 
-/// Makes sure that a file has a footer that can be read, and each column a name of its own.
+/// Checks that a file has a readable footer and unique column names.
 pub(super) fn check(path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
-    // DataFusion passes over files without any bytes.
+    // DataFusion skips empty files.
     if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
         return Ok(());
     }
-    let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
-        .map_err(|e| EngineError::File(format!("{}: not a whole Parquet file: {e}", path.display())))?;
+    let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(|e| {
+        EngineError::File(format!("{}: incomplete or damaged Parquet file: {e}", path.display()))
+    })?;
     columns::unique(path, metadata.schema())
 }
 
-/// Finds columns by name, as DataFusion does, in files that have each name once. Files may come after the table was
-/// opened.
+/// Finds columns by name, as DataFusion does, and refuses files with duplicate names. Files may be
+/// added after the table was opened.
 #[derive(Debug)]
 pub(super) struct UniqueNames;
 

@@ -1,8 +1,9 @@
-//! DataFusion's Parquet, without what its statistics say of floats.
+//! DataFusion's Parquet format, without the minimum and maximum of float columns.
 //!
-//! The least and greatest value of a column in a Parquet file leave NaN out, which is greater than all numbers to Arrow
-//! and to our queries. By them a column of infinities and NaN would be constant, `max` would not be NaN, and rows with
-//! NaN would be passed over by `x > 5`. So no such value of a column of floats is believed.
+//! The minimum and maximum of a column in a Parquet file ignore NaN, but Arrow and our queries
+//! treat NaN as greater than all numbers. By these statistics a column of infinities and NaN would
+//! be constant, `max` would not be NaN, and `x > 5` would skip rows with NaN. So the minimum and
+//! maximum of float columns are not used.
 
 use std::sync::Arc;
 
@@ -28,18 +29,18 @@ use datafusion::physical_expr::{LexOrdering, conjunction, split_conjunction};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-/// Parquet without least and greatest values of floats.
+/// Parquet without the minimum and maximum of float columns.
 #[derive(Debug)]
 pub(super) struct Parquet(ParquetFormat);
 
 impl Default for Parquet {
     fn default() -> Self {
-        // A format of its own does not look at the session's options.
+        // A format created here ignores the session's options.
         Self(ParquetFormat::default().with_force_view_types(false))
     }
 }
 
-/// Statistics without the values of columns of floats.
+/// Statistics without the minimum and maximum of float columns.
 fn without_floats(mut statistics: Statistics, schema: &SchemaRef) -> Statistics {
     for (field, column) in schema.fields().iter().zip(&mut statistics.column_statistics) {
         if has_floats(field.data_type()) {
@@ -49,7 +50,7 @@ fn without_floats(mut statistics: Statistics, schema: &SchemaRef) -> Statistics 
     statistics
 }
 
-/// Whether values of a type are floats, or have some inside.
+/// Whether values of a type are floats or contain floats.
 fn has_floats(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => has_floats(values),
@@ -134,8 +135,8 @@ impl FileFormat for Parquet {
     }
 }
 
-/// Row groups and pages of Parquet are passed over by conditions on columns that are no floats. The others are
-/// checked row by row, as all conditions are.
+/// Lets only conditions on columns without floats skip row groups and pages of Parquet. All
+/// conditions are still checked row by row.
 #[derive(Debug)]
 pub(crate) struct PruneWithoutFloats;
 

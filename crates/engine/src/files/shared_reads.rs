@@ -1,8 +1,8 @@
-//! Files of which queries that run at the same time hold the bytes together.
+//! Shares the bytes read from files among queries that run at the same time.
 //!
-//! A scan of Parquet holds the bytes of a row group, tens of megabytes, while it decodes them. A hundred clients that read
-//! one table would hold a hundred copies of it. So what a scan holds is lent to others that want the same bytes of the same
-//! version of a file; nothing is kept that no scan holds.
+//! A scan of Parquet holds the bytes of a row group, tens of megabytes, while it decodes them. A
+//! hundred clients that read one table would hold a hundred copies of them. So scans share bytes of
+//! the same range of the same version of a file. Bytes that no scan holds are not kept.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,17 +24,17 @@ use datafusion::object_store::{
 use futures::stream::{BoxStream, StreamExt as _};
 use tokio::sync::OnceCell;
 
-/// Entries at which the table is first searched for those without a holder.
+/// Number of entries at which those without a holder are first removed.
 const HELD_MIN: usize = 1024;
 
-/// The files of this host, to be read.
+/// Read-only access to the files of this host.
 #[derive(Debug, Default)]
 pub(crate) struct SharedReads {
     files: LocalFileSystem,
     held: Mutex<Held>,
 }
 
-/// What scans hold, by where it is from.
+/// The bytes that scans hold, by their origin.
 #[derive(Debug, Default)]
 struct Held {
     pieces: HashMap<Place, Weak<Piece>>,
@@ -42,11 +42,11 @@ struct Held {
     next_sweep: usize,
 }
 
-/// Some bytes of a version of a file.
+/// A range of bytes of a version of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Place {
     path: PathBuf,
-    /// Of inode, size and time of the last change.
+    /// Inode, size, and time of the last change.
     version: String,
     start: u64,
     end: u64,
@@ -56,7 +56,7 @@ struct Place {
 #[derive(Debug, Default)]
 struct Piece(OnceCell<Vec<u8>>);
 
-/// A share of them.
+/// Keeps a [`Piece`] alive for a [`Bytes`].
 struct Share(Arc<Piece>);
 
 impl AsRef<[u8]> for Share {
@@ -82,7 +82,7 @@ impl Held {
 
 fn read(file: &File, path: &std::path::Path, range: Range<u64>) -> Result<Vec<u8>> {
     let fill = || {
-        // A footer may say anything.
+        // The range may come from a damaged footer.
         let bytes = range
             .end
             .checked_sub(range.start)
@@ -98,7 +98,7 @@ fn read(file: &File, path: &std::path::Path, range: Range<u64>) -> Result<Vec<u8
 }
 
 fn only_read<T>(operation: &str) -> Result<T> {
-    Err(Error::NotImplemented { operation: operation.into(), implementer: "files that are only read".into() })
+    Err(Error::NotImplemented { operation: operation.into(), implementer: "read-only files".into() })
 }
 
 impl fmt::Display for SharedReads {
@@ -114,10 +114,10 @@ impl ObjectStore for SharedReads {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        // Opened once: its version is that of the bytes.
+        // Opened only once, so that the version belongs to the bytes.
         let found = self.files.get_opts(location, GetOptions::default()).await?;
         let GetResultPayload::File(file, path) = found.payload else {
-            return only_read("reading what is no file");
+            return only_read("reading anything but a file");
         };
         let file = Arc::new(file);
         let version = found.meta.e_tag.unwrap_or_default();
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bytes_are_held_once_and_only_while_somebody_holds_them() {
+    async fn concurrent_reads_share_bytes_and_nothing_is_kept_afterwards() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, "0123456789").unwrap();
@@ -184,7 +184,7 @@ mod tests {
         let get = async |start, end| {
             store.get_ranges(&location, std::slice::from_ref(&(start..end))).await.unwrap().remove(0)
         };
-        // At once, as clients ask.
+        // Concurrently, as clients read.
         let (first, second) = tokio::join!(get(2, 6), get(2, 6));
         assert_eq!((&*first, first.as_ptr()), (&b"2345"[..], second.as_ptr()));
         assert_ne!(get(2, 5).await.as_ptr(), first.as_ptr());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_can_not_be_read_is_an_error_each_time() {
+    async fn a_range_that_can_not_be_read_fails_each_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, "0123").unwrap();
@@ -211,7 +211,7 @@ mod tests {
                 store.get_ranges(&location, std::slice::from_ref(&(2..6))).await.unwrap_err().to_string();
             assert!(error.contains("bytes 2 to 6"), "{error}");
         }
-        // No memory is taken for what can't be there.
+        // No memory is allocated for a range beyond the file.
         assert!(store.get_ranges(&location, std::slice::from_ref(&(2..u64::MAX))).await.is_err());
         assert_eq!(&*store.get_ranges(&location, std::slice::from_ref(&(2..4))).await.unwrap()[0], b"23");
     }

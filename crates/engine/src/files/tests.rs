@@ -1,4 +1,4 @@
-//! Files as tables, read in parts as small as they get.
+//! Files as tables, read in the smallest possible parts.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::error::{EngineError, Result};
 /// All rows as text, sorted; NULL is empty.
 async fn rows(path: &Path, partitions: usize, batch_rows: usize) -> Result<Vec<Vec<String>>> {
     let mut config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(batch_rows);
-    // The smallest parts there can be.
+    // The smallest possible parts.
     config.options_mut().optimizer.repartition_file_min_size = 1;
     let context = SessionContext::new_with_config(config);
     let table = open(&context, path).await?;
@@ -42,9 +42,9 @@ fn wait<T>(task: impl Future<Output = T>) -> T {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What the `csv` crate has written is read as the `csv` crate reads it, in however many parts.
+    /// A file written by the `csv` crate gives the rows that the `csv` crate reads, in any number of parts.
     #[test]
-    fn csv_in_parts_is_what_the_csv_crate_reads(
+    fn csv_in_parts_reads_as_the_csv_crate_does(
         values in proptest::collection::vec(
             (proptest::sample::select(vec!["", "x", "\n", "\r\n", "a,b", "\"", "5\" disk", "\"\"", "é\n\n"]),
              proptest::sample::select(vec!["", "y", ",\n\"", "z\"\n"])), 1..40),
@@ -74,9 +74,9 @@ proptest! {
         prop_assert_eq!(wait(rows(&path, partitions, batch_rows)).unwrap(), expected);
     }
 
-    /// JSON is the same in however many parts, on lines or not.
+    /// JSON gives the same rows in any number of parts, with one object per line or not.
     #[test]
-    fn json_in_parts_is_the_same(
+    fn json_in_parts_gives_the_same_rows(
         values in proptest::collection::vec(proptest::sample::select(vec!["", "x", "\n", "{\"}", "é"]), 1..40),
         partitions in 1_usize..8,
         batch_rows in 1_usize..20,
@@ -109,13 +109,13 @@ fn refused(name: &str, text: &[u8]) -> String {
 }
 
 #[test]
-fn bad_csv_is_refused_by_file_line_and_column() {
-    // A record of two lines is before it.
+fn bad_csv_is_refused_with_file_line_and_column() {
+    // A record of two lines precedes it.
     let many = |record: &str| format!("a,b,t\n{}1,2,\"x\ny\"\n{record}\n", "1,2,x\n".repeat(2000));
     for (text, expected) in [
         (many("1,2.5,x"), "line 2004: column `b`: `2.5` is not a 64-bit integer"),
-        (many("1,2,x,3"), "line 2004: the record has 4 values, and the header 3"),
-        (many("1"), "line 2004: the record has 1 values, and the header 3"),
+        (many("1,2,x,3"), "line 2004: the record has 4 values, but the header has 3"),
+        (many("1"), "line 2004: the record has 1 values, but the header has 3"),
         (many("1,2,\"x\n1,2,x"), "line 2004: the quote that begins a value here is never closed"),
         ("a,b,a\n1,2,3\n".to_owned(), "two columns are called `a`"),
     ] {
@@ -128,10 +128,10 @@ fn bad_csv_is_refused_by_file_line_and_column() {
 }
 
 #[test]
-fn bad_json_is_refused_by_file_and_line() {
+fn bad_json_is_refused_with_file_and_line() {
     let many = |line: &str| format!("{}{line}\n", "{\"a\": 1}\n".repeat(2000));
     for (text, expected) in [
-        (many("{\"a\": [1]}"), "line 2001: field `a` has a list here, and a single value before"),
+        (many("{\"a\": [1]}"), "line 2001: field `a` has a list here, but a single value before"),
         (many("{\"a\": 1"), "line 2001: not a JSON object: EOF while parsing an object"),
         (many("7"), "line 2001: not a JSON object: invalid type"),
     ] {
@@ -141,7 +141,7 @@ fn bad_json_is_refused_by_file_and_line() {
 }
 
 #[test]
-fn a_field_of_json_that_comes_late_is_there() {
+fn a_late_json_field_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("late.json");
     let text = format!("{}{{\"a\": 2, \"late\": \"x\"}}\n", "{\"a\": 1}\n".repeat(2000));
@@ -152,7 +152,7 @@ fn a_field_of_json_that_comes_late_is_there() {
 }
 
 #[test]
-fn empty_files_and_headers_alone() {
+fn empty_files_and_headers_alone_have_no_rows() {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in
         [("a.csv", "a,b"), ("b.csv", "a,b\n"), ("c.csv", "\u{feff}\"a\",b\r\n"), ("d.json", "\n")]
@@ -164,7 +164,7 @@ fn empty_files_and_headers_alone() {
 }
 
 #[test]
-fn a_column_that_has_its_first_value_late_is_text() {
+fn a_column_whose_first_value_comes_late_is_text() {
     let folder = tempfile::tempdir().unwrap();
     let csv = format!("a,b\n{}1,late\n", "1,\n".repeat(2000));
     let json = format!("{}{{\"a\": 1, \"b\": null}}\n", "{\"a\": 1, \"b\": null}\n".repeat(10));
@@ -176,7 +176,7 @@ fn a_column_that_has_its_first_value_late_is_text() {
     let path = folder.path().join("list.json");
     std::fs::write(&path, "[\n{\"a\": 1}\n]\n").unwrap();
     let error = wait(rows(&path, 1, 100)).unwrap_err();
-    assert!(error.to_string().contains("list.json, line 1: a list of objects"), "{error}");
+    assert!(error.to_string().contains("list.json, line 1: a JSON array of objects"), "{error}");
 }
 
 /// Records that are much longer than those before them are read a few at a time.
@@ -204,15 +204,15 @@ fn batches_of_text_are_bounded_in_bytes() {
     }
 }
 
-/// A record larger than a batch usually is forms a batch by itself, also at the end of the file.
+/// A record that is larger than a usual batch forms its own batch, also at the end of the file.
 #[test]
-fn large_records_at_the_end() {
+fn large_records_at_the_end_of_a_file_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let large = "x".repeat(65 << 20);
     for (name, text, rows) in [
         ("one.json", format!("{{\"t\":\"{large}\"}}"), 1),
         ("two.json", format!("{{\"t\":\"a\"}}\n{{\"t\":\"{large}\"}}"), 2),
-        // Objects that end where a piece of the file does.
+        // Objects that end where a chunk of the file ends.
         ("even.json", format!("{{\"t\":\"{}\"}}\n", "x".repeat((1 << 20) - 9)).repeat(66), 66),
         ("two.csv", format!("t\na\n{large}"), 2),
     ] {
@@ -228,12 +228,12 @@ fn large_records_at_the_end() {
 }
 
 #[test]
-fn one_object_that_fills_its_file_is_refused_before_it_is_read_whole() {
+fn an_object_that_fills_its_file_is_refused_before_it_is_read_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.json");
     let mut file = std::fs::File::create(&path).unwrap();
     std::io::Write::write_all(&mut file, b"{\"a\":\n[0").unwrap();
-    // What follows is not looked at.
+    // The rest of the file is not read.
     file.set_len(1 << 40).unwrap();
     let error = wait(rows(&path, 1, 100)).unwrap_err().to_string();
     assert!(error.contains("t.json"), "{error}");

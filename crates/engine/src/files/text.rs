@@ -1,4 +1,4 @@
-//! What files of text have in common.
+//! Shared code of the text formats.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -7,13 +7,14 @@ use std::path::Path;
 /// Bytes read at once.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
-/// A record of text is no longer than this: one that does not end would take the rest of the file into memory.
+/// Maximum length of a record. Without it, a record that never ends would take the rest of the file
+/// into memory.
 pub(super) const RECORD_BYTES_MAX: u64 = 256 << 20;
 
-/// The text of a batch has about this many bytes, if its records are like those of the batch before.
+/// A batch has about this much text, if its records are like those of the previous batch.
 const BATCH_BYTES: u64 = 16 << 20;
 
-/// A batch of more text is read again, with fewer records, unless it has but one.
+/// A batch with more text is read again with fewer records, unless it has only one.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// The bytes that may precede the text of a file.
@@ -27,7 +28,7 @@ pub(super) fn text_start(file: &mut File) -> io::Result<u64> {
     Ok(if first == BYTE_ORDER_MARK { first.len() as u64 } else { 0 })
 }
 
-/// The line, from 1, on which a byte of a file stands.
+/// The line number, from 1, of a byte of a file.
 pub(super) fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
     let mut before = File::open(path)?.take(offset);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -40,17 +41,17 @@ pub(super) fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
     }
 }
 
-/// What becomes of a batch that is not full yet.
+/// What to do with a batch that is not full yet.
 pub(super) enum Growth {
-    /// More bytes are read for it.
+    /// Read more bytes for it.
     GoesOn,
-    /// It is read again, with this many rows.
+    /// Read it again, with this many rows.
     Fewer(usize),
-    /// Its only record is longer than [`RECORD_BYTES_MAX`].
+    /// Fail: its only record is longer than [`RECORD_BYTES_MAX`].
     TooLong,
 }
 
-/// Judges a batch that is not full by the bytes read for it and its records so far that are complete.
+/// Decides about a batch that is not full, by the bytes read for it and its complete records so far.
 pub(super) fn growth(bytes: u64, complete: usize) -> Growth {
     match complete {
         0 if bytes > RECORD_BYTES_MAX => Growth::TooLong,
@@ -59,7 +60,7 @@ pub(super) fn growth(bytes: u64, complete: usize) -> Growth {
     }
 }
 
-/// Rows of the next batch, after one of so many rows and bytes.
+/// Rows of the next batch, given the bytes and rows of the previous one.
 pub(super) fn batch_rows_for(bytes: u64, rows: usize, rows_max: usize) -> usize {
     let row_bytes = (bytes / rows.max(1) as u64).max(1);
     ((BATCH_BYTES / row_bytes) as usize).clamp(1, rows_max)

@@ -1,14 +1,14 @@
-//! Dictionaries with keys that have room for the values of all batches.
+//! Widens dictionary keys so that they have room for the values of all batches.
 //!
-//! Each batch of a file may bring a dictionary of its own, and an operator that gathers rows of several makes one of all
-//! their values, for which keys of 8 or 16 bits may be too few.
+//! Each batch of a file may have its own dictionary. An operator that combines rows of several
+//! batches merges their dictionaries, and keys of 8 or 16 bits may be too small for the result.
 
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
-/// The type with keys of 32 bits in its dictionaries that have shorter ones, in lists and structs too. Maps, unions, runs
-/// and list views stay as they are.
+/// The type with dictionary keys of at least 32 bits, also inside lists and structs. Maps, unions,
+/// runs and list views are unchanged.
 pub(super) fn wide(data_type: &DataType) -> DataType {
     match data_type {
         DataType::List(item) => DataType::List(wide_field(item)),
@@ -40,12 +40,13 @@ fn with_types(schema: &Schema, of: impl Fn(&Field) -> Option<DataType>) -> Schem
     Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone())
 }
 
-/// The columns with wide keys, in lists and structs too.
+/// The columns with wide keys, also inside lists and structs.
 pub(super) fn with_wide_keys(schema: &Schema) -> Schema {
     with_types(schema, |field| Some(wide(field.data_type())))
 }
 
-/// The columns with wide keys where a column is a dictionary: DataFusion's reader of Parquet casts no others.
+/// The columns with wide keys only where the column itself is a dictionary: DataFusion's Parquet
+/// reader casts no others.
 pub(super) fn with_wide_keys_of_columns(schema: &Schema) -> Schema {
     with_types(schema, |field| wide_itself(field.data_type()))
 }

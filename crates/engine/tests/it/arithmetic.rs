@@ -1,4 +1,4 @@
-//! What does not fit its type is an error, on one node and on several.
+//! A result that does not fit its type is an error, on one node and on several.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::support::{Node, met, run};
 
-/// Groups whose sums fit (g = 0), don't (1), and do only if all is added up (2).
+/// Writes groups whose sums fit (g = 0), don't fit (1), and fit only once all values are added (2).
 fn write(path: &Path, from: i64) {
     let max = i64::MAX;
     let rows = [(0, from), (0, 1), (1, max), (1, 1), (2, max), (2, from - 1), (2, -max)];
@@ -55,7 +55,7 @@ const TOO_LARGE: &[&str] = &[
     "select a.x + b.x from t a join t b on a.x + 1 = b.x + 1",
 ];
 
-/// Queries whose result fits, and is the same however the rows are added up.
+/// Queries whose result fits, and is the same in whatever order the rows are added.
 const FITS: &[&str] = &[
     "select g, sum(x) as s from t where g <> 1 group by g order by g",
     "select sum(x) as s from t where g = 2",
@@ -83,7 +83,7 @@ fn is_overflow(sql: &str, result: Result<Vec<RecordBatch>, Failure>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_wraps_around() {
+async fn integer_arithmetic_does_not_wrap_around() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder.path().join("t.csv"), 5);
     let engine = engine(&folder.path().join("t.csv")).await;
@@ -95,14 +95,14 @@ async fn nothing_wraps_around() {
     assert_eq!(text(&run(&engine, "select x + 1 from t where x = 5").await.unwrap()), ["6"]);
     let failure = run(&engine, TOO_LARGE[0]).await.unwrap_err();
     assert!(failure.message.contains("sum(t.x) exceeds BIGINT; cast to decimal"), "{failure:?}");
-    // Names of columns are those that DataFusion gives.
+    // Columns keep the names that DataFusion gives them.
     let rows = run(&engine, "select g + 1, sum(x) from t where g = 0 group by g").await.unwrap();
     let names: Vec<String> = rows[0].schema().fields().iter().map(|field| field.name().clone()).collect();
     assert_eq!(names, ["t.g + Int64(1)", "sum(t.x)"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_wraps_around_on_three_nodes() {
+async fn integer_arithmetic_does_not_wrap_around_on_three_nodes() {
     let folder = tempfile::tempdir().unwrap();
     let mut nodes: Vec<Node> = Vec::new();
     let mut all = String::from("g,x\n");

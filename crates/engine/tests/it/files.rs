@@ -1,4 +1,4 @@
-//! Files as tables: what they hold is what a query sees, or the error says why not.
+//! Files as tables: a query sees exactly what they hold, or the error says why not.
 
 use std::fs::File;
 use std::path::Path;
@@ -33,7 +33,7 @@ async fn open(path: &Path) -> Result<Engine, Failure> {
     Ok(engine)
 }
 
-/// Values as text, a row each.
+/// Each row as text.
 fn text(batches: &[RecordBatch]) -> Vec<String> {
     let row = |batch: &RecordBatch, row: usize| {
         let values = batch.columns().iter().map(|column| array_value_to_string(column, row).unwrap());
@@ -50,7 +50,7 @@ fn number(batches: &[RecordBatch], column: usize) -> i64 {
     batches[0].column(column).as_primitive::<Int64Type>().value(0)
 }
 
-/// Records with newlines in quotes, so many that they are read in parts.
+/// Writes records with newlines in quotes, enough that they are read in parts.
 fn with_newlines(path: &Path, records: usize) {
     let mut writer = csv::Writer::from_path(path).unwrap();
     writer.write_record(["id", "note"]).unwrap();
@@ -65,14 +65,14 @@ fn with_newlines(path: &Path, records: usize) {
 const COUNT: &str =
     "select count(*) as n, count(distinct id) as ids, cast(sum(length(note)) as bigint) as l from t";
 
-/// The answer to it.
+/// The expected answer to [`COUNT`].
 fn counted(records: usize) -> String {
     let length = |id: usize| format!("first, of {id}\n\"second\"\n{}", "x".repeat(id % 60)).len();
     format!("{records}|{records}|{}", (0..records).map(length).sum::<usize>())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn newlines_in_quotes_are_in_one_record_in_however_many_parts() {
+async fn newlines_in_quotes_do_not_split_records_of_a_file_read_in_parts() {
     let folder = folder();
     let path = folder.path().join("t.csv");
     with_newlines(&path, 200_000);
@@ -82,7 +82,7 @@ async fn newlines_in_quotes_are_in_one_record_in_however_many_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn newlines_in_quotes_are_in_one_record_on_three_nodes() {
+async fn newlines_in_quotes_do_not_split_records_on_three_nodes() {
     let folder = folder();
     let path = folder.path().join("t.csv");
     with_newlines(&path, 100_000);
@@ -102,7 +102,7 @@ async fn newlines_in_quotes_are_in_one_record_on_three_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_a_folder_are_read_by_name() {
+async fn columns_of_files_in_a_folder_are_found_by_name() {
     let folder = folder();
     let csv = folder.path().join("csv");
     write(&csv.join("1.csv"), "a,b\n1,x\n");
@@ -111,7 +111,7 @@ async fn files_of_a_folder_are_read_by_name() {
     let engine = open(&csv).await.unwrap();
     let sql = "select * from t order by a";
     check(&engine, sql, &["1.0|x|", "2.5|y|2024-01-01", "||never"]).await;
-    // One that comes later is read by name too, or refused by its own.
+    // The columns of a file that is added later are found by name too, or the error names the file.
     write(&csv.join("4.csv"), "c,a\nlater,7\n");
     check(&engine, sql, &["1.0|x|", "2.5|y|2024-01-01", "7.0||later", "||never"]).await;
     check(&engine, "select b from t where a = 2.5", &["y"]).await;
@@ -137,8 +137,8 @@ async fn files_of_a_folder_are_read_by_name() {
         "{failure:?}"
     );
     let failure = open(&arrow).await.err().unwrap();
-    assert!(failure.message.contains("3.arrow: column `a` is Utf8, and Int64"), "{failure:?}");
-    // A double does not hold every integer of 64 bits.
+    assert!(failure.message.contains("3.arrow: column `a` is Utf8, but Int64"), "{failure:?}");
+    // A double can't represent every 64-bit integer.
     let doubles: ArrayRef = Arc::new(Float64Array::from(vec![0.5]));
     write_arrow(&arrow.join("3.arrow"), &[("a", doubles)]);
     let failure = open(&arrow).await.err().unwrap();
@@ -160,7 +160,7 @@ fn write_arrow(path: &Path, columns: &[(&str, ArrayRef)]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fields_of_json_that_come_late_are_there_or_refused() {
+async fn late_json_fields_are_read_or_refused() {
     let folder = folder();
     let json = folder.path().join("json");
     write(
@@ -177,7 +177,7 @@ async fn fields_of_json_that_come_late_are_there_or_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn columns_of_one_name_are_refused() {
+async fn duplicate_column_names_are_refused() {
     let folder = folder();
     let one: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     let columns = [("a", one.clone()), ("a", one.clone()), ("b", one)];
@@ -196,7 +196,7 @@ async fn columns_of_one_name_are_refused() {
         assert!(failure.message.contains(name) && failure.message.contains("`a`"), "{failure:?}");
         assert!(failure.hint.is_some(), "{failure:?}");
     }
-    // Also one that comes later.
+    // Also in a file that is added later.
     let later = path("later");
     std::fs::create_dir(&later).unwrap();
     let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
@@ -212,7 +212,7 @@ async fn columns_of_one_name_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_cut_short_are_named() {
+async fn errors_name_truncated_files() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);
     let one: ArrayRef = Arc::new(Int64Array::from((0..1000).collect::<Vec<i64>>()));
@@ -237,7 +237,7 @@ async fn files_that_are_cut_short_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_of_folders_stay_columns() {
+async fn partition_folders_become_columns() {
     let folder = folder();
     write(&folder.path().join("year=2023/1.csv"), "b,a\n1,x\n");
     write(&folder.path().join("year=2024/1.csv"), "a,b\ny,2\n");
@@ -251,9 +251,9 @@ async fn partitions_of_folders_stay_columns() {
     assert_eq!(number(&run(&engine, "select count(*) from t").await.unwrap(), 0), 2);
 }
 
-/// Conditions are given to the side of a join that they are about, where both sides have a column of that name.
+/// Both sides of the join have a column of the same name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_condition_on_one_side_of_a_join_is_not_given_to_the_other() {
+async fn a_condition_on_one_side_of_a_join_is_not_pushed_to_the_other() {
     let folder = folder();
     let mut engine = Engine::new(EngineConfig { partitions: 2, ..EngineConfig::default() }).unwrap();
     for (name, columns) in [
@@ -275,9 +275,9 @@ async fn a_condition_on_one_side_of_a_join_is_not_given_to_the_other() {
     }
 }
 
-/// Parquet leaves NaN out of the least and greatest values of its row groups, and it is greater than all numbers here.
+/// The minimum and maximum of a Parquet row group ignore NaN; in queries NaN is greater than all numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn not_a_number_in_parquet_is_what_it_is_in_memory() {
+async fn nan_in_parquet_is_treated_as_in_memory() {
     let folder = folder();
     let path = folder.path().join("f.parquet");
     let (nan, infinite) = (f64::NAN, f64::INFINITY);
@@ -308,7 +308,7 @@ async fn not_a_number_in_parquet_is_what_it_is_in_memory() {
     assert_eq!(number(&run(&engine, "select count(*) as n from f where x > 5").await.unwrap(), 0), 1);
 }
 
-/// No file of a folder is left out without a word.
+/// No file of a folder is skipped without an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_in_subfolders_are_partitions_or_refused() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Conditions given to a database, against the same conditions checked here: answers are equal.
+//! Conditions that are pushed down to a database give the same answers as conditions that are checked here.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use lightship_sources::{
 use lightship_testkit::mariadb::MariaDb;
 use lightship_testkit::postgres::Postgres;
 
-/// A source that keeps what it was last asked.
+/// A source that records its last scan.
 #[derive(Debug)]
 struct Recorded(Arc<dyn Source>, Arc<Mutex<Option<Scan>>>);
 
@@ -46,7 +46,7 @@ impl Source for Recorded {
     }
 }
 
-/// A source that can be asked for nothing but all rows.
+/// A source that accepts no conditions.
 #[derive(Debug)]
 struct Unasked(Arc<dyn Source>);
 
@@ -76,7 +76,7 @@ impl Source for Unasked {
     }
 }
 
-/// One table twice, of a source that is asked for what it can be, and of one that is not.
+/// One table registered twice: with pushdown and without.
 struct Checked {
     engine: Engine,
     asked: Arc<Mutex<Option<Scan>>>,
@@ -93,17 +93,17 @@ impl Checked {
         Self { engine, asked }
     }
 
-    /// The same rows, whoever checks the condition; and who that is.
+    /// Checks that pushdown does not change the rows, and whether the condition was pushed.
     async fn check(&self, condition: &str, is_pushed: bool) {
         let sql = |table| format!("select id from {table} where {condition} order by id");
         let (asked, unasked) =
             (rows(&self.engine, &sql("asked")).await, rows(&self.engine, &sql("unasked")).await);
         assert_eq!(asked, unasked, "{condition}");
-        // What can't be met by any row is not asked at all.
+        // A condition that no row can meet causes no scan.
         if let Some(scan) = self.asked.lock().unwrap().take() {
             assert_eq!(scan.filter.is_some(), is_pushed, "{condition}: {scan:?}");
         }
-        // The limit is of the rows that meet the condition.
+        // The limit counts the rows that meet the condition.
         let limited =
             rows(&self.engine, &format!("select id from asked where {condition} limit 2")).await.unwrap();
         let all: BTreeSet<_> = unasked.unwrap().into_iter().collect();
@@ -112,7 +112,7 @@ impl Checked {
     }
 }
 
-/// All values of the result as text, by rows.
+/// All values of the result as text, row by row.
 async fn rows(engine: &Engine, sql: &str) -> std::result::Result<Vec<Vec<String>>, String> {
     let running = engine.query(sql).await.map_err(|error| error.to_string())?;
     let batches: Vec<RecordBatch> =
@@ -129,7 +129,7 @@ async fn rows(engine: &Engine, sql: &str) -> std::result::Result<Vec<Vec<String>
     Ok(rows)
 }
 
-/// Conditions on a column of text that hold for some of `values`, and how many of a kind are pushed.
+/// Checks conditions on a text column with `values`, and whether those for equality are pushed.
 async fn check_text(checked: &Checked, column: &str, values: &[&str], is_pushed: bool) {
     for value in values {
         let value = value.replace('\'', "''");
@@ -226,7 +226,7 @@ async fn postgresql() {
     check_nulls(&checked, &["t", "e", "j", "ip", "m", "iv", "l", "u", "y", "x", "r", "n", "d"], true).await;
     check_nulls(&checked, &["p"], false).await;
 
-    // What is infinite is NULL here, and not there.
+    // Infinite values are NULL here, but not in the database.
     server.psql(
         "CREATE TABLE endless (id int, d date, ts timestamptz, n numeric(5, 1), f numeric, l date[]);
          INSERT INTO endless VALUES (1, 'infinity', '-infinity', 'NaN', 'Infinity', '{infinity}'), (2, NULL, NULL, NULL, NULL, NULL),
@@ -247,7 +247,7 @@ async fn postgresql() {
         check_nulls(&checked, &["free"], true).await;
     }
 
-    // Texts that the database has no characters for.
+    // Texts that the database's encoding can't represent.
     server.psql("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
     let uri = server.uri_as(server.user(), server.password(), "latin");
     let latin: Arc<dyn Source> = Arc::new(PostgresSource::connect(&uri).await.unwrap());
@@ -357,7 +357,7 @@ async fn sqlite() {
         check_text(&checked, column, &TEXTS, true).await;
     }
     checked.check("t = '5'", true).await;
-    // A number may be stored where a text is read.
+    // A column that is read as text may store a number.
     for column in ["plain", "day"] {
         check_text(&checked, column, &["2", "abc", "x"], false).await;
     }
@@ -365,7 +365,7 @@ async fn sqlite() {
     for column in ["r", "n", "f"] {
         check_ordered(&checked, column, &["0.3", "0.0", "0.75"]).await;
     }
-    // Digits that SQLite may read as another number.
+    // Digits that SQLite may read as a different number.
     checked.check("r = 0.30000000000000004", false).await;
     checked.check("b", true).await;
     checked.check("not b", true).await;
@@ -378,7 +378,7 @@ async fn sqlite() {
     let checked = Checked::open(source, "mixed", ReadOptions::default()).await;
     checked.check("m = '5'", false).await;
 
-    // Many alternatives are no error, wherever they are checked.
+    // Many alternatives are not an error, whether pushed or not.
     let name = "wide";
     let source: Arc<dyn Source> = Arc::new(SqliteSource::open(&path).unwrap());
     let checked = Checked::open(source, name, ReadOptions::default()).await;

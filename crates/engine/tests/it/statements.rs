@@ -1,4 +1,4 @@
-//! What a statement can do to the process that runs it: nothing.
+//! No statement can harm the process that runs it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +31,7 @@ async fn small() -> (TempDir, Engine) {
     (folder, engine)
 }
 
-/// Chains of about so many levels, and of so many joins.
+/// Statements with chains of about this many levels, and this many joins.
 fn chains(levels: usize, joins: usize) -> Vec<(&'static str, String)> {
     let levels = levels - 20;
     let chain = |before: &str, part: &str, cost: usize, after: &str| {
@@ -65,7 +65,7 @@ fn chains(levels: usize, joins: usize) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn statements_beyond_the_depth_are_refused_and_the_engine_goes_on() {
+async fn statements_that_are_too_deep_are_refused_and_the_engine_continues() {
     let (_folder, engine) = small().await;
     for (name, sql) in chains(30_000, 3000) {
         match run(&engine, &sql).await {
@@ -77,7 +77,7 @@ async fn statements_beyond_the_depth_are_refused_and_the_engine_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deep_statements_run_or_fail() {
+async fn deep_statements_run_or_fail_with_an_error() {
     let (_folder, engine) = small().await;
     for (name, sql) in chains(300, 20) {
         let began = Instant::now();
@@ -98,7 +98,7 @@ async fn deep_statements_run_or_fail() {
 }
 
 #[test]
-fn deep_statements_of_any_shape() {
+fn deep_statements_of_any_shape_do_not_end_the_process() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (_folder, engine) = runtime.block_on(small());
     let config = Config { cases: 8, failure_persistence: None, ..Config::default() };
@@ -107,7 +107,7 @@ fn deep_statements_of_any_shape() {
     runner
         .run(&choices, |choices| {
             let sql = statements::deep(&choices, 80);
-            // An overflow of the stack ends the process: this is what to look for then.
+            // A stack overflow ends the process. The last line printed then names the statement.
             eprintln!("choices {choices:?}, {} bytes", sql.len());
             if let Err(failure) = runtime.block_on(run(&engine, &sql)) {
                 prop_assert!(failure.code != ErrorCode::Protocol, "{failure:?}");
@@ -118,9 +118,9 @@ fn deep_statements_of_any_shape() {
         .unwrap();
 }
 
-/// Files with dictionaries of their own, of more values together than 8 bits can count.
+/// The files have separate dictionaries, with more values together than 8-bit keys can number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dictionaries_with_small_keys_are_gathered() {
+async fn dictionaries_with_small_keys_are_merged() {
     let folder = tempfile::tempdir().unwrap();
     let batch = |from: i64| {
         let names: StringArray = (from..from + 100).map(|n| Some(format!("name {n}"))).collect();
@@ -193,7 +193,7 @@ async fn dictionaries_with_small_keys_are_gathered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_that_build_more_than_there_is_memory_for_are_refused() {
+async fn functions_that_need_more_memory_than_there_is_are_refused() {
     // 8192 rows, and memory for 256 MiB.
     let (_folder, mut engine) = small().await;
     let folder = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ async fn functions_that_build_more_than_there_is_memory_for_are_refused() {
         "array_repeat(range(0, 1000), 1000 + n)",
         "array_resize([n], 1000000)",
         "replace(repeat('a', 1000 + n - n), 'a', repeat('b', 1000))",
-        // Of constants.
+        // With constants only.
         "repeat('x', 2000000000)",
         "range(0, 20000000000)",
         "range(0, 20000000000) || range(n)",
@@ -248,7 +248,7 @@ async fn functions_that_build_more_than_there_is_memory_for_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_without_memory_for_its_rows_waits_for_another_one() {
+async fn a_query_without_memory_for_its_rows_waits_for_another_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.csv");
     std::fs::write(&file, format!("a\n{}", "1\n".repeat(100_000))).unwrap();
@@ -256,10 +256,11 @@ async fn a_query_without_memory_for_its_rows_waits_for_another_one() {
     let mut engine = Engine::new(config).unwrap();
     engine.register_path("t", &file).await.unwrap();
     let begin = async || engine.query("select a from t").await.unwrap().into_rows();
-    // Each takes half of it.
+    // Each takes half of the row memory.
     let (mut first, mut second, mut third) = (begin().await, begin().await, begin().await);
     assert!(first.next().await.unwrap().is_ok() && second.next().await.unwrap().is_ok());
-    // It has its columns, and no rows before another one has ended; what reads few rows does not wait for it.
+    // The third has its columns, but no rows until another query ends. Queries that read few rows
+    // do not wait.
     assert!(futures::poll!(third.next()).is_pending());
     assert_eq!(run(&engine, "select 1 as one").await.unwrap()[0].num_rows(), 1);
     drop(begin().await);

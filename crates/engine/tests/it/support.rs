@@ -16,13 +16,13 @@ use tokio::task::JoinHandle;
 pub(crate) struct Node {
     pub(crate) engine: Arc<Engine>,
     pub(crate) name: String,
-    /// Where it listens itself.
+    /// The address that it listens on.
     pub(crate) address: SocketAddr,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-/// How a node's tables are given.
+/// Whether the nodes share a table's files.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Storage {
     Own,
@@ -44,7 +44,7 @@ pub(crate) async fn engine(folder: &Path, storage: Storage, partitions: usize) -
     engine
 }
 
-/// A part in overlays, with so many connections.
+/// Settings of a node's overlay, with at most this many connections.
 pub(crate) fn overlay_part(connections_max: usize) -> OverlayConfig {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -52,7 +52,8 @@ pub(crate) fn overlay_part(connections_max: usize) -> OverlayConfig {
 }
 
 impl Node {
-    /// Listens, joins the others, and answers. Without a name, its own is its address.
+    /// Starts a node that listens, joins the others, and answers. Its name is its address unless
+    /// `config` has one.
     pub(crate) async fn start(mut engine: Engine, others: &[&Node], config: ClusterConfig) -> Self {
         let listen = Listen::Tcp(([127, 0, 0, 1], 0).into());
         let peer_token = Some(config.token.clone());
@@ -72,31 +73,31 @@ impl Node {
         Self { engine, name, address, stop, task }
     }
 
-    /// A query and all its rows.
+    /// Runs a query and returns all its rows.
     pub(crate) async fn query(&self, sql: &str) -> Result<Vec<RecordBatch>, Failure> {
         run(&self.engine, sql).await
     }
 
-    /// Leaves in order.
+    /// Leaves the cluster in order.
     pub(crate) async fn leave(self) {
         self.engine.leave();
         self.stop.send(true).unwrap();
         self.task.await.unwrap();
     }
 
-    /// Ends at once, as if the process had been killed.
+    /// Stops at once, as if the process had been killed.
     pub(crate) fn kill(self) {
         self.task.abort();
     }
 }
 
-/// A query and all its rows.
+/// Runs a query and returns all its rows.
 pub(crate) async fn run(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>, Failure> {
     let running = engine.query(sql).await.map_err(|error| error.to_failure())?;
     running.into_rows().try_collect().await
 }
 
-/// Reads until it fails; it must not just end.
+/// Reads rows until they fail; panics if they end without a failure.
 pub(crate) async fn failure_of(rows: &mut Rows) -> Failure {
     loop {
         match rows.next().await.expect("an error, not a short result") {
@@ -106,7 +107,7 @@ pub(crate) async fn failure_of(rows: &mut Rows) -> Failure {
     }
 }
 
-/// Waits until the cluster, as this node sees it, has so many others.
+/// Waits until this node has met this many other nodes.
 pub(crate) async fn met(node: &Node, others: usize) {
     let mut cluster = node.engine.watch_cluster().unwrap();
     while node.engine.cluster_nodes().iter().filter(|member| member.is_met()).count() != others {
@@ -114,7 +115,7 @@ pub(crate) async fn met(node: &Node, others: usize) {
     }
 }
 
-/// Waits until the nodes hold nothing for any query.
+/// Waits until the nodes hold no resources for queries.
 pub(crate) async fn free(nodes: &[Node]) {
     while nodes.iter().any(|node| node.engine.cluster_load() != ClusterLoad::default()) {
         tokio::task::yield_now().await;

@@ -1,12 +1,13 @@
-//! The same query, asked in two ways, has the same answer.
+//! The same query, run in two ways, has the same answer.
 //!
-//! Each test is about one place of tables ([`Place`]). It draws tables, and queries over them, and asks each query
-//! in one of three ways ([`Check`]). An error is an answer: both ways fail, or neither. Only values that can't be
-//! computed may fail in one way alone, as it is not said which rows are computed before others leave them out; they
-//! are counted.
+//! Each test covers one place of tables ([`Place`]). It generates random tables and queries over
+//! them, and makes one of three checks of each query ([`Check`]). An error is an answer: both ways
+//! fail, or neither. Only values that can't be computed may fail in one way alone, because it is
+//! not defined which rows are computed before they are filtered out. These cases are counted.
 //!
-//! `LIGHTSHIP_QUERIES` is the number of queries of each place, `LIGHTSHIP_SEED` the seed they begin with. A failure
-//! names its seed: `LIGHTSHIP_SEED=17/3` asks the fourth query of the tables of seed 17, and no other.
+//! `LIGHTSHIP_QUERIES` is the number of queries for each place, `LIGHTSHIP_SEED` the first seed. A
+//! failure prints its seed: `LIGHTSHIP_SEED=17/3` runs only the fourth query over the tables of
+//! seed 17.
 
 mod places;
 mod tally;
@@ -22,34 +23,37 @@ use lightship_wire::control::{ErrorCode, Failure};
 use self::places::{Place, Servers, Way, World};
 use self::tally::{Fault, Tally};
 
-/// Queries of each place, where nothing else is said.
+/// Default number of queries for each place.
 const QUERIES: u64 = 30;
-/// Queries of the same tables.
+/// Queries over the same tables.
 const QUERIES_OF_TABLES: u64 = 20;
-/// A query takes milliseconds.
+/// Timeout of a query. Most take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Smaller queries that are tried in place of one that fails.
+/// Maximum number of smaller queries that are tried in place of one that fails.
 const TRIES_MAX: usize = 400;
-/// A place with so many faults is not looked at any longer.
+/// A place with this many faults is checked no further.
 const FAULTS_MAX: usize = 20;
 
-/// Tables are drawn again where they have values that can't be read.
+/// Maximum number of times that tables are generated again because they have values that can't be read.
 const UNREADABLE_MAX: u64 = 10_000;
 
-/// Said of what panics and of what does not end: that is a fault in all ways.
+/// Marks panics and timeouts, which are faults in all ways.
 const BROKEN: &str = "broken";
 
-/// Faults that are known, by a part of what is said of them, and why they are not mended.
+/// Known faults: a part of the message, and why they are not fixed.
 const KNOWN: [(&str, &str); 3] = [
     (
         "attempt to multiply with overflow",
-        "DataFusion's planner, of decimals with a negative scale: numeric(5,-2)",
+        "a fault of DataFusion's planner with decimals of negative scale: numeric(5,-2)",
     ),
     (
         "TopK dynamic filter emitter completed more times",
-        "datafusion-distributed, of a join sorted with a limit",
+        "a fault of datafusion-distributed with a join sorted with a limit",
     ),
-    ("WorkerConnections stream for partition", "datafusion-distributed, of a join without equal columns"),
+    (
+        "WorkerConnections stream for partition",
+        "a fault of datafusion-distributed with a join without equal columns",
+    ),
 ];
 
 /// How a query is checked.
@@ -57,21 +61,22 @@ const KNOWN: [(&str, &str); 3] = [
 enum Check {
     /// All ways of the place give the same rows.
     Compare,
-    /// The rows are those where a condition is true, those where it is not, and those where it is null.
+    /// All rows together are those where a condition is true, those where it is false, and those
+    /// where it is null.
     Partitions,
-    /// As many rows meet a condition as have it as a value.
+    /// The number of rows that meet a condition is the number of rows for which its value is true.
     Counts,
 }
 
-/// What a check has found of one way.
+/// The result of a check for one way.
 enum Verdict {
     /// The same answer.
     Same,
-    /// The same: neither way has an answer.
+    /// The same: both ways fail.
     BothFail,
-    /// Values that can't be computed, in one way.
+    /// One way fails because a value can't be computed.
     OneFails,
-    /// Not the same.
+    /// Different answers.
     Differs(String),
 }
 
@@ -132,10 +137,11 @@ async fn wire() {
     check_place(Place::Wire).await;
 }
 
-/// Seed of the tables to begin with, and the only query to ask, if it is to be one.
+/// The first seed of tables, and the query to run if it is to be only one.
 fn seed() -> (u64, Option<u64>) {
     let Ok(text) = std::env::var("LIGHTSHIP_SEED") else { return (1, None) };
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("LIGHTSHIP_SEED={text}: no number"));
+    let number =
+        |text: &str| text.parse().unwrap_or_else(|_| panic!("LIGHTSHIP_SEED={text}: expected a number"));
     match text.split_once('/') {
         Some((tables, query)) => (number(tables), Some(number(query))),
         None => (number(&text), None),
@@ -144,7 +150,7 @@ fn seed() -> (u64, Option<u64>) {
 
 fn queries() -> u64 {
     let number =
-        |text: String| text.parse().unwrap_or_else(|_| panic!("LIGHTSHIP_QUERIES={text}: no number"));
+        |text: String| text.parse().unwrap_or_else(|_| panic!("LIGHTSHIP_QUERIES={text}: expected a number"));
     std::env::var("LIGHTSHIP_QUERIES").map_or(QUERIES, number)
 }
 
@@ -198,7 +204,7 @@ async fn check_query(world: &World, tables: u64, number: u64, tally: &mut Tally)
     }
 }
 
-/// What each way says of a query. Two checks need one way only: the last, which is the farthest from a plain scan.
+/// The verdict on each way. Two checks need only one way: the last, which is the farthest from a plain scan.
 async fn judge(world: &World, check: Check, query: &Query) -> Vec<(&'static str, Verdict)> {
     let last = world.ways.last().expect("a place has ways");
     match check {
@@ -234,7 +240,7 @@ async fn judge(world: &World, check: Check, query: &Query) -> Vec<(&'static str,
     }
 }
 
-/// A condition that can't be planned at all has no rows either.
+/// A condition that can't be planned counts as a failure in both ways.
 fn without_answer(verdict: Verdict, conditional: &Answer) -> Verdict {
     match (verdict, conditional) {
         (Verdict::Differs(_), Err(failure)) if is_refusal(failure) => Verdict::BothFail,
@@ -246,7 +252,7 @@ fn is_refusal(failure: &Failure) -> bool {
     failure.code == ErrorCode::Sql || failure.message.starts_with("Failed to coerce types")
 }
 
-/// The answer of one way. It panics for nobody else, and does not last for ever.
+/// The answer of one way. A panic or a timeout becomes an error.
 async fn ask(way: &Way, sql: &str) -> Answer {
     let (asked, sql) = (way.asked.clone(), sql.to_owned());
     let mut task = tokio::spawn(async move { asked.ask(&sql).await });
@@ -256,7 +262,7 @@ async fn ask(way: &Way, sql: &str) -> Answer {
         Ok(Err(error)) => broken(error.to_string()),
         Err(_) => {
             task.abort();
-            broken("it does not end".into())
+            broken("the query timed out".into())
         }
     }
 }
@@ -280,7 +286,7 @@ fn compare(expected: &Answer, got: &Answer) -> Verdict {
     }
 }
 
-/// Columns of the same types, where there are rows. A file may hold a dictionary's values.
+/// The first column whose types differ, if both answers have rows. A dictionary has the type of its values.
 fn other_types(expected: &[RecordBatch], got: &[RecordBatch]) -> Option<String> {
     let (expected, got) = (expected.first()?.schema(), got.first()?.schema());
     let pairs = expected.fields().iter().zip(got.fields());
@@ -292,7 +298,7 @@ fn other_types(expected: &[RecordBatch], got: &[RecordBatch]) -> Option<String> 
     other.next().map(|(one, other)| format!("other types: expected {one}, got {other}"))
 }
 
-/// A query that fails in the same way and has no smaller one that does, as far as is tried.
+/// The smallest query found that fails in the same way.
 async fn smallest(
     world: &World,
     check: Check,

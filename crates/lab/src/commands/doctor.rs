@@ -1,16 +1,16 @@
-//! `lab doctor`: what is missing.
+//! `lab doctor`: reports what is missing.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use lab::LabError;
 
-/// Say what this machine lacks, and how to get it
+/// Report what this machine lacks, and how to get it
 ///
-/// Ends with 1 when there can be no lab.
+/// The exit code is 1 if this machine can't run a lab.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! One file a subcommand.
+//! One file per subcommand.
 
 pub(crate) mod doctor;
 pub(crate) mod per_host;

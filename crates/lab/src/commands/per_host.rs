@@ -1,4 +1,4 @@
-//! Limits as they are typed: for all hosts, or for one.
+//! Options that limit all hosts or a single one.
 
 use clap::Args;
 use lab::{Limits, units};
@@ -18,13 +18,13 @@ fn per_host<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Resu
 }
 
 fn cores(text: &str) -> Result<PerHost<f64>, String> {
-    per_host(text, |text| text.parse().map_err(|_| format!("`{text}` is no number of cores, as 0.5 is")))
+    per_host(text, |text| text.parse().map_err(|_| format!("`{text}` is not a number of cores such as 0.5")))
 }
 
 fn pinned(text: &str) -> Result<PerHost<Vec<usize>>, String> {
     per_host(text, |text| {
         let numbers: Result<_, _> = text.split(',').map(str::parse).collect();
-        numbers.map_err(|_| format!("`{text}` is no list of processors, as 0,1 is"))
+        numbers.map_err(|_| format!("`{text}` is not a list of processors such as 0,1"))
     })
 }
 
@@ -32,30 +32,30 @@ fn bytes(text: &str) -> Result<PerHost<u64>, String> {
     per_host(text, units::bytes)
 }
 
-/// What hosts may use of the machine: `VALUE` for all, `HOST=VALUE` for one.
+/// Limits of hosts: `VALUE` for all, `HOST=VALUE` for one.
 #[derive(Args)]
 pub(crate) struct LimitArgs {
-    /// Processor time in cores: 0.5, or b=0.4 for one host. Repeatable, as the others are.
+    /// Processor time in cores: 0.5, or b=0.4 for one host. All limits can be repeated.
     #[arg(long, value_name = "[HOST=]CORES", value_parser = cores, help_heading = "Limits")]
     cpu: Vec<PerHost<f64>>,
-    /// The processors it may run on: 0,1.
+    /// The processors that a host may run on: 0,1.
     #[arg(long, value_name = "[HOST=]LIST", value_parser = pinned, help_heading = "Limits")]
     pin: Vec<PerHost<Vec<usize>>>,
-    /// Memory, with the page cache: 1GiB. Beyond it, processes are killed.
+    /// Memory, including the page cache: 1GiB. Beyond it, processes are killed.
     #[arg(long, value_name = "[HOST=]BYTES", value_parser = bytes, help_heading = "Limits")]
     memory: Vec<PerHost<u64>>,
-    /// Bytes a second from each disk: 50MB.
+    /// Bytes per second read from each disk: 50MB.
     #[arg(long, value_name = "[HOST=]BYTES", value_parser = bytes, help_heading = "Limits")]
     disk_read: Vec<PerHost<u64>>,
-    /// Bytes a second to each disk: 50MB. With control groups of version 1, synced and
-    /// direct writes alone.
+    /// Bytes per second written to each disk: 50MB. Control groups of version 1 limit only
+    /// synced and direct writes.
     #[arg(long, value_name = "[HOST=]BYTES", value_parser = bytes, help_heading = "Limits")]
     disk_write: Vec<PerHost<u64>>,
 }
 
 impl LimitArgs {
-    /// The limits of a host; what is said of it alone goes before what is said of all,
-    /// and the last of equals holds.
+    /// The limits of a host. A limit for this host overrides one for all hosts; the last of
+    /// several applies.
     pub(crate) fn of(&self, host: &str) -> Limits {
         Limits {
             cpus: pick(&self.cpu, host),
@@ -66,7 +66,7 @@ impl LimitArgs {
         }
     }
 
-    /// Hosts that are named here.
+    /// Hosts named in the options.
     pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
         let hosts = self.cpu.iter().map(|limit| &limit.host);
         let hosts = hosts.chain(self.pin.iter().map(|limit| &limit.host));
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_one_host_goes_before_what_is_said_of_all() {
+    fn a_limit_for_one_host_overrides_one_for_all() {
         let given = ["b=0.4", "1", "2"].map(|text| cores(text).unwrap());
         assert_eq!(pick(&given, "a"), Some(2.0));
         assert_eq!(pick(&given, "b"), Some(0.4));

@@ -1,4 +1,4 @@
-//! `lab run` and `lab shell`: a command on host a, and what it may need on host b.
+//! `lab run` and `lab shell`: a command on host a, and optionally a server on host b.
 
 use std::env;
 use std::io;
@@ -13,10 +13,10 @@ use lab::{Host, Lab, LabError, Link};
 
 use super::per_host::LimitArgs;
 
-/// Run a command on host a, perhaps with another on host b
+/// Run a command on host a, optionally with a server on host b
 ///
-/// LAB_A, LAB_B … are the addresses of the hosts. The exit code is the command's;
-/// 125 to 127 are the lab's own: it failed, the command can't be run, is not there.
+/// LAB_A, LAB_B … are the addresses of the hosts. The exit code is the command's, or 125
+/// if the lab failed, 126 if the command can't be run, 127 if it is not found.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lab run --link wan -- ping -c 3 10.77.0.2
@@ -27,7 +27,7 @@ use super::per_host::LimitArgs;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     hosts: HostArgs,
-    /// The command.
+    /// The command to run.
     #[arg(value_name = "COMMAND")]
     program: String,
     /// Its arguments.
@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
 
 /// Open a shell on host a
 ///
-/// As `run` with $SHELL: LAB_A, LAB_B … are the addresses of the hosts.
+/// Like `run` with $SHELL. LAB_A, LAB_B … are the addresses of the hosts.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lab shell --link wan
@@ -49,17 +49,17 @@ pub(crate) struct ShellArgs {
 
 #[derive(Args)]
 struct HostArgs {
-    /// What joins the hosts: local, fast, lan, wan, slow, or as 50mbit,10ms,1%.
+    /// The link between the hosts: local, fast, lan, wan, slow, or numbers such as 50mbit,10ms,1%.
     #[arg(long, value_name = "LINK", default_value = "lan")]
     link: Link,
-    /// How many hosts; all reach all.
+    /// Number of hosts. All of them can reach each other.
     #[arg(long, value_name = "N", default_value_t = 2)]
     hosts: usize,
-    /// A line for the shell of host b, meanwhile; killed at the end. What it prints
-    /// goes to stderr.
+    /// A shell command to run on host b meanwhile. It is killed at the end; its output goes
+    /// to stderr.
     #[arg(long, value_name = "COMMAND")]
     serve: Option<String>,
-    /// Begin once host b listens on this port.
+    /// Wait until host b listens on this port before running the command.
     #[arg(long, value_name = "PORT", requires = "serve")]
     port: Option<u16>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ struct HostArgs {
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const USAGE: u8 = 2;
-/// What a server may take until it listens.
+/// How long a server may take until it listens.
 const SERVE_MAX: Duration = Duration::from_secs(60);
 const SERVE_ASK_EVERY: Duration = Duration::from_millis(20);
 
@@ -84,7 +84,7 @@ pub(crate) fn cmd_shell(args: ShellArgs) -> Result<ExitCode, LabError> {
 fn run(args: &HostArgs, program: &str, arguments: &[String]) -> Result<ExitCode, LabError> {
     let hosts = Lab::new()?.hosts(args.hosts, &args.link)?;
     if let Some(stranger) = args.limits.named().find(|name| hosts.iter().all(|host| host.name() != *name)) {
-        return Ok(refuse(USAGE, &format!("there is no host `{stranger}` to limit")));
+        return Ok(refuse(USAGE, &format!("no host `{stranger}` to limit")));
     }
     hosts.iter().try_for_each(|host| host.limit(&args.limits.of(host.name())))?;
     let a = &hosts[0];
@@ -96,7 +96,7 @@ fn run(args: &HostArgs, program: &str, arguments: &[String]) -> Result<ExitCode,
     if let Some(line) = &args.serve {
         let Some(b) = hosts.get(1) else { return Ok(refuse(USAGE, "--serve needs a second host")) };
         let mut command = b.command("sh");
-        // The input is the command's, and so is stdout.
+        // Standard input and output belong to the command.
         command.stdin(Stdio::null()).stdout(io::stderr());
         let child = prepare(&mut command, &hosts).args(["-c", line]).spawn();
         let child = server.insert(child.map_err(|source| LabError::Io { doing: line.clone(), source })?);
@@ -116,7 +116,7 @@ fn run(args: &HostArgs, program: &str, arguments: &[String]) -> Result<ExitCode,
         }
         Err(error) => return Ok(refuse(CANNOT_RUN, &format!("{program}: {error}"))),
     };
-    // What still runs is killed with the hosts; then there is something to wait for.
+    // Dropping the hosts kills the server, so that waiting for it ends.
     drop(hosts);
     server.map(|mut server| server.wait());
     Ok(ExitCode::from(code as u8))
@@ -132,7 +132,7 @@ fn prepare<'a>(command: &'a mut Command, hosts: &[Host]) -> &'a mut Command {
     command.envs(hosts.iter().map(|host| (name(host), host.address().to_string())))
 }
 
-/// Waits until `address` takes connections from `from`; `server` is to answer there.
+/// Waits until `address` accepts a connection from `from`. Fails if `server` ends before.
 fn listening(from: &Host, address: SocketAddr, server: &mut Child) -> io::Result<()> {
     let deadline = Instant::now() + SERVE_MAX;
     while Instant::now() < deadline {
@@ -144,16 +144,16 @@ fn listening(from: &Host, address: SocketAddr, server: &mut Child) -> io::Result
         }
         thread::sleep(SERVE_ASK_EVERY);
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "does not listen"))
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not listen"))
 }
 
-/// Ctrl-C is for the command; the lab waits for it to end, as a shell does. A handler
-/// and not `SIG_IGN`, which the command would inherit.
+/// Ignores Ctrl-C, so that only the command receives it and the lab waits for the command's end,
+/// as a shell does. It installs a handler because the command would inherit `SIG_IGN`.
 fn outlive_interrupts() -> io::Result<()> {
     extern "C" fn nothing(_: i32) {}
     let handler = nothing as extern "C" fn(i32) as libc::sighandler_t;
     for signal in [libc::SIGINT, libc::SIGQUIT] {
-        // SAFETY: the handler does nothing; calls that it interrupts begin again (signal(2), BSD).
+        // SAFETY: the handler does nothing; interrupted calls are restarted (signal(2), BSD).
         if unsafe { libc::signal(signal, handler) } == libc::SIG_ERR {
             return Err(io::Error::last_os_error());
         }

@@ -1,4 +1,4 @@
-//! `lab verify`: asked and measured, side by side.
+//! `lab verify`: shows requested and measured values side by side.
 
 use std::process::ExitCode;
 
@@ -8,19 +8,19 @@ use serde_json::json;
 
 /// Measure links: bandwidth, round trip, loss
 ///
-/// TCP both ways, a TCP ping-pong and 1000 datagrams each way, by the lab's own
-/// programs. Ends with 1 when a link is far from what was asked for. A busy machine
-/// may make it so: the fast links need both of two cores.
+/// Runs TCP both ways, a TCP ping-pong and 1000 datagrams each way. The exit code is 1 if
+/// a link differs too much from the requested one, which a busy machine can cause: the fast
+/// links need two free cores.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lab verify --link lan
   lab verify --link all --json
   lab verify --link wan,1% --link 5mbit,80ms")]
 pub(crate) struct VerifyArgs {
-    /// Links, or `all` that have a name.
+    /// A link, or `all` for all named links. Can be repeated.
     #[arg(long = "link", value_name = "LINK|all", default_value = "all")]
     links: Vec<String>,
-    /// One object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
 }

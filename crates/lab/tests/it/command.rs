@@ -1,4 +1,4 @@
-//! Through the command: exit codes, ends of all kinds, help.
+//! Tests of the command: exit codes, clean-up, output.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,7 +15,7 @@ fn lab(words: &[&str]) -> Command {
     command
 }
 
-/// Whatever has not gone by then stays.
+/// How long groups and processes may take to disappear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn output(words: &[&str]) -> Output {
@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_exit_code_is_the_commands() {
+fn the_exit_code_is_the_commands_or_tells_why_it_did_not_run() {
     let Some(_) = Lab::or_skip() else { return };
     let run = ["run", "--link", "local"];
     for (words, code) in [
@@ -47,7 +47,7 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn a_command_reaches_what_is_served() {
+fn a_command_reaches_the_server_of_serve() {
     let Some(_) = lab_for(&Link::fast()) else { return };
     let serve = "exec python3 -m http.server 8123 --bind $LAB_B --directory /proc/self/ns";
     let ask = "import os, urllib.request as u; \
@@ -62,13 +62,13 @@ fn a_command_reaches_what_is_served() {
 struct Running {
     process: Child,
     network: String,
-    /// Of host a.
+    /// The namespace of host a.
     namespace: String,
 }
 
 impl Running {
     fn start(link: &str) -> Self {
-        // What a shell starts with `&` takes no notice of Ctrl-C.
+        // A process that a shell starts with `&` ignores Ctrl-C.
         let line = "cat /proc/self/cgroup; readlink /proc/self/ns/net; sleep 1000 & echo up; wait";
         let mut process = lab(&["run", "--link", link, "--serve", "sleep 1000", "--", "sh", "-c", line])
             .stdout(Stdio::piped())
@@ -93,7 +93,7 @@ impl Running {
         self.signal_to(signal, &self.process.id().to_string());
     }
 
-    /// To all processes in its group.
+    /// Signals all processes in its group.
     fn signal_group(&self, signal: &str) {
         self.signal_to(signal, &format!("-{}", self.process.id()));
     }
@@ -103,12 +103,13 @@ impl Running {
         assert!(kill.args(["-s", signal, "--", target]).status().unwrap().success());
     }
 
-    /// Waits for the end of all that could still talk, guardian included, and looks.
+    /// Waits for the end of all processes that can write output, including the guardian, and
+    /// checks that no groups or processes are left.
     fn assert_gone(mut self) -> ExitStatus {
         rest(self.process.stdout.take().unwrap());
         let said = rest(self.process.stderr.take().unwrap());
         let left = || (groups_of(&self.network), processes_in(&self.namespace));
-        // Who ends closes its files first, and leaves its namespace a moment later.
+        // A process that ends closes its files first and leaves its namespace a moment later.
         let deadline = Instant::now() + PATIENCE;
         let (mut groups, mut processes) = left();
         while !(groups.is_empty() && processes.is_empty()) && Instant::now() < deadline {
@@ -141,7 +142,7 @@ fn a_killed_lab_leaves_nothing() {
 fn ctrl_c_and_sigterm_clean_up() {
     let Some(_) = lab_for(&Link::lan()) else { return };
     let running = Running::start("lan");
-    // As a terminal does: to all in the foreground.
+    // A terminal signals all processes in the foreground.
     running.signal_group("INT");
     assert_eq!(running.assert_gone().code(), Some(128 + 2));
 
@@ -151,7 +152,7 @@ fn ctrl_c_and_sigterm_clean_up() {
 }
 
 #[test]
-fn doctor_says_what_is_missing() {
+fn doctor_reports_what_is_missing() {
     let checks = output(&["doctor", "--json"]);
     let checks: Vec<serde_json::Value> = serde_json::from_slice(&checks.stdout).unwrap();
     let found = |what: &str| checks.iter().find(|check| check["what"] == what).unwrap()["found"].as_bool();
@@ -159,7 +160,7 @@ fn doctor_says_what_is_missing() {
     assert_eq!(found("root"), Some(user == b"0\n"));
     assert!(checks.iter().all(|check| !check["hint"].as_str().unwrap().is_empty()));
 
-    // As nobody, the reason is said.
+    // As the user nobody, the command prints the reason.
     let Some(_) = Lab::or_skip() else { return };
     let mut nobody = lab(&["run", "--", "true"]);
     match nobody.uid(65534).gid(65534).output() {
@@ -167,12 +168,12 @@ fn doctor_says_what_is_missing() {
             assert_eq!(output.status.code(), Some(125));
             assert!(text(&output.stderr).contains("root: missing"), "{}", text(&output.stderr));
         }
-        Err(error) => eprintln!("skipped: nobody can't run the binary: {error}"),
+        Err(error) => eprintln!("skipped: the user nobody can't run the binary: {error}"),
     }
 }
 
 #[test]
-fn links_that_nothing_here_can_make_are_refused() {
+fn links_without_a_capable_shaper_are_refused() {
     let link: Link = "1gbit,25ms".parse().unwrap();
     let Some(lab) = Lab::or_skip() else { return };
     let output = output(&["run", "--link", "1gbit,25ms", "--", "true"]);
@@ -186,7 +187,7 @@ fn links_that_nothing_here_can_make_are_refused() {
 }
 
 #[test]
-fn verify_prints_one_object_a_line() {
+fn verify_prints_one_json_object_per_line() {
     let Some(_) = Lab::or_skip() else { return };
     let output = output(&["verify", "--link", "local", "--link", "50mbit", "--json"]);
     let stdout = text(&output.stdout);

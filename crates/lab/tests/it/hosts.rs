@@ -1,4 +1,4 @@
-//! Through the library: links, limits, ends.
+//! Tests of the library: links, limits, clean-up.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use lab::{HOSTS_MAX, Host, Lab, LabError, Limits, Link, Measured, Pair, Shaper};
 
 use crate::support::{PATIENCE, groups_of, lab_for, network_name};
 
-/// What was measured, far off or not: the machine may have other work to do.
+/// The measurement, even if it is out of bounds: the machine may be busy.
 fn measured(pair: &Pair) -> Measured {
     match pair.verify() {
         Ok(measured) => measured,
@@ -19,7 +19,7 @@ fn measured(pair: &Pair) -> Measured {
     }
 }
 
-/// Sends a byte from one host to the other, and says from where it came.
+/// Sends a byte from one host to the other, and returns the address it came from.
 fn reaches(from: &Host, to: &Host) -> std::net::IpAddr {
     let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -33,8 +33,8 @@ fn reaches(from: &Host, to: &Host) -> std::net::IpAddr {
 }
 
 #[test]
-fn a_pair_is_as_fast_as_asked_and_no_faster() {
-    // Slow enough for a machine that has other work, and by the kernel alone.
+fn a_pair_is_as_fast_as_requested_and_no_faster() {
+    // Slow enough for a busy machine, and shaped by the kernel alone.
     let link: Link = "200mbit".parse().unwrap();
     let Some(lab) = lab_for(&link) else { return };
     let pair = lab.pair(&link).unwrap();
@@ -46,16 +46,16 @@ fn a_pair_is_as_fast_as_asked_and_no_faster() {
 }
 
 #[test]
-fn a_link_can_become_another_one() {
+fn a_link_can_change_its_bandwidth_in_use() {
     let (fast, slow): (Link, Link) = ("200mbit".parse().unwrap(), "20mbit".parse().unwrap());
     let Some(lab) = lab_for(&fast) else { return };
     let pair = lab.pair(&fast).unwrap();
     pair.reshape(&slow).unwrap();
     let cut = measured(&pair);
-    // Nearer to the new rate than to the old one: on a busy machine clocks are read late.
+    // Nearer to the new rate than to the old one: on a busy machine, the times are inexact.
     assert!(cut.mbit_per_s.a_to_b < 60.0 && cut.mbit_per_s.b_to_a < 60.0, "{cut}");
     pair.reshape(&fast).unwrap();
-    // While it is full, too: what waits must come through.
+    // Change it while its queue is full, too: the queued bytes must arrive.
     let listener = pair.b.run(|| TcpListener::bind((pair.b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
     let mut ours = pair.a.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
@@ -76,11 +76,11 @@ fn a_link_can_become_another_one() {
 }
 
 #[test]
-fn lan_says_what_it_leaves_out() {
+fn lan_reports_an_omitted_delay() {
     let Some(lab) = lab_for(&Link::lan()) else { return };
     let pair = lab.pair(&Link::lan()).unwrap();
     let measured = measured(&pair);
-    // A busy machine is slower; none is faster than the link.
+    // A busy machine may be slower than the link; none is faster.
     assert!(measured.mbit_per_s.a_to_b < 1100.0, "{measured}");
     assert_eq!(measured.left_out.is_some(), pair.a.shaper() == Shaper::Tbf, "{measured}");
     assert!(measured.left_out.is_some() || measured.rtt_ms.min >= 0.59, "{measured}");
@@ -112,7 +112,7 @@ fn three_hosts_reach_each_other() {
 }
 
 #[test]
-fn one_host_of_many_has_the_whole_link() {
+fn one_of_three_hosts_gets_the_whole_bandwidth() {
     let link: Link = "100mbit".parse().unwrap();
     let Some(lab) = lab_for(&link) else { return };
     let hosts = lab.hosts(3, &link).unwrap();
@@ -154,7 +154,7 @@ fn a_limited_host_is_throttled() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused() {
+fn invalid_limits_and_host_counts_are_refused() {
     let Some(lab) = Lab::or_skip() else { return };
     let pair = lab.pair(&Link::local()).unwrap();
     let refused = pair.a.limit(&Limits { cpus: Some(0.0), ..Limits::default() });
@@ -166,11 +166,11 @@ fn limits_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn what_runs_on_a_host_ends_with_it() {
+fn processes_on_hosts_end_with_the_network() {
     for link in [Link::local(), Link::fast(), Link::wan()] {
         let Some(lab) = lab_for(&link) else { continue };
         let pair = lab.pair(&link).unwrap();
-        // The second one is an orphan: no one but the lab knows of it.
+        // The first `sleep` is an orphan: only the lab knows of it.
         let line = "cat /proc/self/cgroup; echo; (sleep 1000 &) ; exec sleep 1000";
         let mut child = pair.b.command("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -179,7 +179,7 @@ fn what_runs_on_a_host_ends_with_it() {
         let network = network_name(&cgroups);
         assert!(!groups_of(&network).is_empty());
         drop(pair.a);
-        assert!(child.try_wait().unwrap().is_none(), "one host is enough for the network to live");
+        assert!(child.try_wait().unwrap().is_none(), "one host keeps the network alive");
         drop(pair.b);
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         assert_eq!(crate::support::rest(stdout), "");

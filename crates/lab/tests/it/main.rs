@@ -1,5 +1,5 @@
-//! Real hosts on this machine. Without root, or what else a lab needs, each test
-//! says on stderr that it is skipped, and why.
+//! Tests with real hosts on this machine. Without root or another requirement of a lab, each
+//! test prints to stderr that it is skipped, and why.
 
 mod command;
 mod hosts;

@@ -1,4 +1,4 @@
-//! Labs or reasons, and looking for what was left behind.
+//! Creates labs, and looks for leftover groups and processes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use lab::{Lab, Link};
 
-/// Whatever has not happened by then will not happen.
+/// How long anything may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A lab that can make this link without installing anything, or nothing and the reason.
+/// Returns a lab that can create this link without installing anything, or prints why there is none.
 pub(crate) fn lab_for(link: &Link) -> Option<Lab> {
     let lab = Lab::or_skip()?;
     if lab.needs_install(link) {
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: {link} needs rattan, which is not installed; `cargo run -p lab -- verify --link {link}` does"
+            "skipped: {link} needs rattan; `cargo run -p lab -- verify --link {link}` installs it"
         );
         return None;
     }
     Some(lab)
 }
 
-/// All that is left of a stream; its end is the end of whoever could write to it.
+/// Reads the rest of a stream. It ends when all processes that could write to it have ended.
 pub(crate) fn rest(mut stream: impl Read + Send + 'static) -> String {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -36,13 +36,13 @@ pub(crate) fn rest(mut stream: impl Read + Send + 'static) -> String {
     receive.recv_timeout(PATIENCE).expect("the stream ends")
 }
 
-/// The network's own name in a line of `/proc/self/cgroup`.
+/// The name of the network in `/proc/self/cgroup`.
 pub(crate) fn network_name(cgroups: &str) -> String {
     let name = cgroups.split(['/', '\n']).find(|part| part.starts_with("lab-"));
     name.expect("a group of the lab's").to_owned()
 }
 
-/// The groups of a network, in all hierarchies.
+/// The groups of a network in all hierarchies.
 pub(crate) fn groups_of(network: &str) -> Vec<PathBuf> {
     fn visit(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -60,7 +60,7 @@ pub(crate) fn groups_of(network: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Processes in a network namespace, as `net:[…]`.
+/// Processes in a network namespace, given as `net:[…]`.
 pub(crate) fn processes_in(namespace: &str) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
     processes

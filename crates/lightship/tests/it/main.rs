@@ -1,4 +1,4 @@
-//! The library against real places.
+//! Tests the library against real sources and destinations.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn location(uri: impl AsRef<str>) -> Location {
     Location::parse(uri.as_ref()).expect("a location")
 }
 
-/// A CSV file `t.csv` in a folder of its own, with these numbers.
+/// Creates `t.csv` with these numbers, in a new folder.
 fn csv(folder: &Path, name: &str, numbers: std::ops::Range<i64>) -> Location {
     let folder = folder.join(name);
     fs::create_dir(&folder).expect("a folder");
@@ -32,7 +32,7 @@ fn numbers(batches: &[RecordBatch]) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn several_places_answer_as_one_and_each_is_reported() {
+async fn several_sources_give_one_result_and_each_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let places = [csv(folder.path(), "a", 0..1000), csv(folder.path(), "b", 1000..1500)];
     let mut connection = connect_all(&places, &Options::default()).await.expect("opened");
@@ -49,7 +49,7 @@ async fn several_places_answer_as_one_and_each_is_reported() {
         let rows: Vec<_> = report.sources.iter().map(|source| (source.uri.clone(), source.rows)).collect();
         assert_eq!(rows, [(places[0].to_string(), 1000), (places[1].to_string(), 500)]);
         assert_eq!((report.rows, report.bytes_arrow), (1500, 1500 * 8));
-        // At its end it stays.
+        // It stays at the end.
         assert!(result.next().await.expect("the end").is_none());
     }
     let error = connection.query("select m from t").await.err().expect("no such column");
@@ -57,7 +57,7 @@ async fn several_places_answer_as_one_and_each_is_reported() {
 }
 
 #[tokio::test]
-async fn a_result_is_a_stream_that_may_move_to_another_thread() {
+async fn a_result_is_a_stream_that_can_move_to_another_thread() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = csv(folder.path(), "a", 0..1000);
     let work = async move {
@@ -70,7 +70,7 @@ async fn a_result_is_a_stream_that_may_move_to_another_thread() {
 }
 
 #[tokio::test]
-async fn what_is_copied_is_there_whole_or_not_at_all() {
+async fn a_copy_is_complete_or_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Postgres::start();
     let (from, database) = (csv(folder.path(), "a", 0..1000), location(server.uri()));
@@ -80,7 +80,7 @@ async fn what_is_copied_is_there_whole_or_not_at_all() {
     assert_eq!(report.rows, 1000);
     assert_eq!(server.psql("select count(*), sum(n) from copied").trim(), "1000\t499500");
 
-    // And back, into a file; an error after the first rows leaves none.
+    // Copy back into a file. An error after the first rows leaves no file.
     let file = folder.path().join("back.parquet");
     let to = || Target::file(WriteTarget::File(file.clone()), Format::Parquet);
     let places = [database.clone()];

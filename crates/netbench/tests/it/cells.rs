@@ -1,4 +1,4 @@
-//! Single cells are measured.
+//! Tests of single cells.
 
 use lightship_netbench::{Cell, Fault, Host, NetbenchError, Row, ServerConfig, Settings, Target, measure};
 use tokio::io::AsyncWriteExt;
@@ -10,7 +10,7 @@ const fn cell(connections: u32, message_bytes: u32) -> Cell {
     Cell { connections, message_bytes }
 }
 
-/// All of it was measured, and makes sense.
+/// Checks that everything was measured and is plausible.
 #[track_caller]
 fn whole(row: &Row) {
     assert!(row.is_whole() && row.failure.is_none(), "{row:?}");
@@ -30,21 +30,21 @@ fn whole(row: &Row) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_sizes_below_and_above_a_buffer() {
+async fn messages_smaller_and_larger_than_a_buffer_are_measured() {
     let server = Running::start(ServerConfig::default()).await;
     let targets = [server.target().await];
     for cell in [cell(1, 1), cell(3, 256), cell(2, 65_536), cell(2, 200_001)] {
         let before = server.counters.bytes();
         let row = measure(&targets, &BRIEF, cell).await;
         whole(&row);
-        // What came back is counted too.
+        // The server also counts the echoed messages.
         assert!(server.counters.bytes() - before > row.bytes_arrived, "{row:?}");
     }
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_pauses_there_are_fewer_messages() {
+async fn pauses_limit_the_message_rate() {
     let server = Running::start(ServerConfig::default()).await;
     let settings = Settings { delay_ms: 20.0, nodelay: false, ..BRIEF };
     let row = measure(&[server.target().await], &settings, cell(2, 100)).await;
@@ -55,7 +55,7 @@ async fn with_pauses_there_are_fewer_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_two_hosts_of_which_one_is_lost() {
+async fn two_hosts_are_measured_and_a_lost_one_is_a_failure_in_the_row() {
     let (one, other) =
         (Running::start(ServerConfig::default()).await, Running::start(ServerConfig::default()).await);
     let targets = [one.target().await, other.target().await];
@@ -71,7 +71,7 @@ async fn over_two_hosts_of_which_one_is_lost() {
     one.stop().await;
 }
 
-/// Measures four connections, and stops the server when so many have been made.
+/// Measures four connections, and stops the server once it has accepted `connections`.
 async fn lost_after(connections: u64, seconds: f64) -> Row {
     let server = Running::start(ServerConfig::default()).await;
     let (targets, counters) = ([server.target().await], server.counters.clone());
@@ -83,13 +83,13 @@ async fn lost_after(connections: u64, seconds: f64) -> Row {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_lost_on_the_way_is_a_failure_in_the_row() {
-    // One connection looks whether it is there; then four pings.
+async fn a_server_lost_during_a_measurement_is_a_failure_in_the_row() {
+    // One connection to find the server, then four for pings.
     let early = lost_after(1 + 4, 600.0).await;
     assert_eq!((early.latency_failures, early.flood_failures), (4, 4), "{early:?}");
     assert_eq!((early.throughput_bytes_per_second, early.loaded_latency), (None, None), "{early:?}");
     assert!(early.failure.is_some(), "{early:?}");
-    // Then a run, a probe, and four that are full.
+    // Then a control connection, a probe, and four for the flood.
     let late = lost_after(1 + 4 + 2 + 4, 1.0).await;
     assert_eq!((late.latency_failures, late.flood_failures), (0, 4), "{late:?}");
     assert!(late.latency.is_some() && late.throughput_bytes_per_second.is_none(), "{late:?}");
@@ -97,7 +97,7 @@ async fn a_server_that_is_lost_on_the_way_is_a_failure_in_the_row() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_beyond_the_limit_are_failures() {
-    // One is the run's, one the probe's.
+    // The control connection and the probe take two of the five.
     let server = Running::start(ServerConfig { connections_max: 5, ..ServerConfig::default() }).await;
     let row = measure(&[server.target().await], &BRIEF, cell(8, 512)).await;
     assert!(row.flood_failures == 5 && row.latency_failures == 3, "{row:?}");
@@ -107,7 +107,7 @@ async fn connections_beyond_the_limit_are_failures() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_measured() {
+async fn each_reason_for_an_unusable_host_has_its_fault() {
     let fault = |address: String| async move {
         let host: Host = address.parse().expect("a host");
         match Target::find(&host).await {

@@ -1,4 +1,4 @@
-//! A server among clients that are none.
+//! A server with hostile or broken clients.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const SIZE: u8 = 3;
 const RUN: u8 = 4;
 const MALFORMED: u8 = 5;
 
-/// What a server says to a header: nothing, or the code of its refusal.
+/// The server's answer to a header: nothing, or the code of its refusal.
 async fn said(server: &Running, header: &[u8]) -> Option<u8> {
     let mut raw = server.raw().await;
     raw.send(header).await;
@@ -22,7 +22,7 @@ async fn said(server: &Running, header: &[u8]) -> Option<u8> {
 }
 
 #[tokio::test]
-async fn headers_that_are_none_are_refused() {
+async fn invalid_headers_are_refused() {
     let server = Running::start(ServerConfig::default()).await;
     assert_eq!(said(&server, b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n").await, None);
     assert_eq!(said(&server, &[0xff; 4096]).await, None);
@@ -32,14 +32,14 @@ async fn headers_that_are_none_are_refused() {
     assert_eq!(said(&server, &header(ECHO, 0, u32::MAX)).await, Some(SIZE));
     assert_eq!(said(&server, &header(SWALLOW, 12345, 256)).await, Some(RUN));
     assert_eq!((server.counters.refused(), server.counters.connections()), (7, 0));
-    // It still serves.
+    // The server still works.
     let row = measure(&[server.target().await], &BRIEF, Cell { connections: 1, message_bytes: 9 }).await;
     assert!(row.is_whole(), "{row:?}");
     server.stop().await;
 }
 
 #[tokio::test]
-async fn what_arrives_is_counted_to_the_byte() {
+async fn received_bytes_are_counted_exactly() {
     let server = Running::start(ServerConfig::default()).await;
     let mut control = server.raw().await;
     control.send(&header(0, 0, 0)).await;
@@ -66,7 +66,7 @@ async fn what_arrives_is_counted_to_the_byte() {
     }
     assert_eq!(bytes_so_far(&mut control, 2).await, 301_001);
     assert_eq!(server.counters.bytes(), 301_001);
-    // What is no question ends it, and with it the run.
+    // An invalid request ends the control connection and its run.
     control.send(&[77]).await;
     control.rest().await;
     assert_eq!(said(&server, &header(SWALLOW, run, 300)).await, Some(RUN));
@@ -74,14 +74,14 @@ async fn what_arrives_is_counted_to_the_byte() {
 }
 
 #[tokio::test]
-async fn a_message_comes_back_as_it_began() {
+async fn an_echo_equals_its_message() {
     let server = Running::start(ServerConfig::default()).await;
     let mut raw = server.raw().await;
     raw.send(&header(ECHO, 0, 1000)).await;
     let _: [u8; 16] = raw.receive().await;
     for n in 0..3u8 {
         let message: Vec<u8> = (0..1000u32).map(|i| (i % 251) as u8 ^ n).collect();
-        // In two parts: it is answered as a whole.
+        // Sent in two parts, and answered as a whole.
         raw.send(&message[..500]).await;
         raw.send(&message[500..]).await;
         let back: [u8; 1000] = raw.receive().await;
@@ -91,7 +91,7 @@ async fn a_message_comes_back_as_it_began() {
 }
 
 #[tokio::test]
-async fn those_who_say_nothing_are_closed() {
+async fn silent_and_idle_connections_are_closed() {
     let brief = Duration::from_millis(50);
     let config = ServerConfig { header_timeout: brief, idle: brief, ..ServerConfig::default() };
     let server = Running::start(config).await;

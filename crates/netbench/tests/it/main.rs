@@ -1,4 +1,4 @@
-//! Client and server over loopback.
+//! Tests of client and server over loopback.
 
 mod cells;
 mod hostile;

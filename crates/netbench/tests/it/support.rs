@@ -1,4 +1,4 @@
-//! Servers of a test's own.
+//! Servers for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Whatever has not happened by then will not happen.
+/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const BRIEF: Settings = Settings { seconds: 0.15, delay_ms: 0.0, nodelay: true };
 
-/// A server that ends with its owner.
+/// A server that runs until this is stopped or dropped.
 pub(crate) struct Running {
     pub(crate) address: String,
     pub(crate) counters: Arc<Counters>,
@@ -53,7 +53,7 @@ impl Running {
     }
 }
 
-/// Bytes to a server and back.
+/// A raw connection to a server.
 pub(crate) struct Raw(pub(crate) TcpStream);
 
 impl Raw {
@@ -67,27 +67,27 @@ impl Raw {
         bytes
     }
 
-    /// All that still comes until the server closes.
+    /// The bytes received until the server closes.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // Closed with bytes of ours unread, a connection is reset: that is an end too.
+        // A connection closed with unread bytes is reset, which also ends it.
         let _ = within(self.0.read_to_end(&mut bytes)).await;
         bytes
     }
 }
 
-/// A header: mode, run, bytes of a message.
+/// A header: mode, run, message size.
 pub(crate) fn header(mode: u8, run: u64, message_bytes: u32) -> Vec<u8> {
     let numbers = [&run.to_le_bytes()[..], &message_bytes.to_le_bytes(), &[0; 12]].concat();
     [b"LSNB\x01", &[mode, 0, 0][..], &numbers].concat()
 }
 
-/// Waits, but not for ever.
+/// Waits for `work`, at most [`PATIENCE`].
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("in time")
 }
 
-/// Waits for what can only be looked at.
+/// Waits until `done` returns true.
 pub(crate) async fn until(done: impl Fn() -> bool) {
     within(async {
         while !done() {

@@ -1,4 +1,4 @@
-//! Grids are swept, gone on with, and drawn.
+//! Tests of sweeps: measuring, continuing and plotting.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use lightship_netbench::{Outcome, Row, ServerConfig, Sweep, Table, figures};
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_is_gone_on_with_where_it_ended() {
+async fn a_sweep_continues_where_it_ended() {
     let server = Running::start(ServerConfig::default()).await;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("netbench.csv");
@@ -19,11 +19,11 @@ async fn a_sweep_is_gone_on_with_where_it_ended() {
         retry: false,
     };
     let mut table = Table::open(&path).expect("none yet");
-    // Ended by whoever looks on.
+    // The callback ends it.
     sweep.run(&mut table, |_| ControlFlow::Break(())).await.expect("written");
     assert_eq!(sweep.missing(&table), sweep.cells().skip(1).collect::<Vec<_>>());
 
-    // More of it: what is there stays.
+    // An extended sweep keeps the earlier rows.
     sweep.connections.push(4);
     let mut table = Table::open(&path).expect("written before");
     let before = sweep.rows(&table);
@@ -37,7 +37,7 @@ async fn a_sweep_is_gone_on_with_where_it_ended() {
     let rows = sweep.rows(&table);
     assert_eq!((rows.len(), &rows[..1]), (4, &before[..]));
 
-    // Without a server its cells are rows all the same.
+    // Cells measured without a server are also saved as rows.
     let host = server.host();
     server.stop().await;
     sweep.connections.push(8);

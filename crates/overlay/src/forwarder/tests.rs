@@ -1,4 +1,4 @@
-//! Forwarders joined by wires that lie in memory, and run in any order.
+//! Forwarders connected by in-memory wires and run in random order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ type End = (usize, ConnectionId);
 struct Net {
     nodes: Vec<Forwarder<u64>>,
     wires: BTreeMap<End, (End, VecDeque<Frame<u64>>)>,
-    /// Arrived, and not yet consumed.
+    /// Messages that have arrived and are not yet consumed.
     arrived: Vec<(usize, Place)>,
     seen: BTreeSet<(u32, u64)>,
     sent: BTreeSet<(u32, u64)>,
@@ -50,7 +50,7 @@ impl Net {
                         && other.sends == link.receives
                         && other.receives == link.sends
                 });
-                net.join((node, link.id), (peer, theirs.expect("both ends know of it").id));
+                net.join((node, link.id), (peer, theirs.expect("both ends know the link").id));
             }
         }
         Ok(net)
@@ -65,7 +65,7 @@ impl Net {
         let (id, to) = (self.sent.len() as u64, self.rng.usize(..self.nodes.len()));
         let own = &mut self.nodes[node];
         if to != node && own.own_queued() < 3 {
-            own.submit(to as u32, id, id).expect("there is a way");
+            own.submit(to as u32, id, id).expect("there is a route");
             self.sent.insert((node as u32, id));
         }
     }
@@ -85,11 +85,11 @@ impl Net {
         let node = self.rng.usize(..self.nodes.len());
         let direct: Vec<_> = self.nodes[node].direct().map(|(id, _)| id).collect();
         if let Some(id) = self.rng.choice(direct) {
-            self.nodes[node].close(id).expect("there is another way");
+            self.nodes[node].close(id).expect("there is another route");
         }
     }
 
-    /// Takes a frame from a node to its wire.
+    /// Moves a frame from a node to its wire.
     fn transmit(&mut self, end: End) -> bool {
         let Some((_, wire)) = self.wires.get_mut(&end) else { return false };
         if wire.len() >= WIRE_FRAMES {
@@ -105,7 +105,7 @@ impl Net {
         true
     }
 
-    /// Takes a frame from a wire to the node at its other end.
+    /// Moves a frame from a wire to the node at its other end.
     fn deliver(&mut self, end: End) -> bool {
         let Some((other, wire)) = self.wires.get_mut(&end) else { return false };
         let (at, connection) = *other;
@@ -114,19 +114,19 @@ impl Net {
         match frame {
             Frame::Message(packet) => {
                 let place = node.admit(connection, (packet.from, packet.to, packet.hops));
-                let place = place.expect("peers keep to the rules");
+                let place = place.expect("peers follow the protocol");
                 let packet = Packet { place: Some(place), ..packet };
-                if let Some(packet) = node.received(packet).expect("there is a way") {
+                if let Some(packet) = node.received(packet).expect("there is a route") {
                     assert_eq!((packet.to as usize, packet.body), (at, packet.id));
                     assert!(self.seen.insert((packet.from, packet.id)), "twice: {packet:?}");
                     self.arrived.push((at, place));
                 }
             }
             Frame::Credit { class, count } => {
-                // Having closed, a node may get credit that it has no use for.
-                node.credited(connection, class, count).expect("peers keep to the rules");
+                // A node may still receive credit after it has closed.
+                node.credited(connection, class, count).expect("peers follow the protocol");
             }
-            Frame::Close => node.peer_closed(connection).expect("there is another way"),
+            Frame::Close => node.peer_closed(connection).expect("there is another route"),
         }
         for (end, twin) in [((at, connection), end), (end, (at, connection))] {
             let over = |(node, id): End| self.nodes[node].is_over(id);
@@ -146,7 +146,7 @@ impl Net {
         true
     }
 
-    /// Anything, at random.
+    /// Takes one random step.
     fn step(&mut self) {
         let ends: Vec<_> = self.wires.keys().copied().collect();
         let end = self.rng.choice(ends).expect("there are wires");
@@ -163,7 +163,7 @@ impl Net {
         }
     }
 
-    /// Everything that can happen without new messages, until nothing can.
+    /// Runs without new messages until nothing can move.
     fn settle(&mut self) {
         let mut goes_on = true;
         while goes_on {
@@ -178,7 +178,7 @@ impl Net {
 
     fn check(&self) {
         assert!(!self.sent.is_empty());
-        assert_eq!(self.seen, self.sent, "every message arrives, once");
+        assert_eq!(self.seen, self.sent, "every message arrives exactly once");
         let counts = |of: fn(Counts) -> u64| self.nodes.iter().map(|node| of(node.counts())).sum::<u64>();
         let sent = self.sent.len() as u64;
         assert_eq!((counts(|c| c.sent), counts(|c| c.received)), (sent, sent));
@@ -187,7 +187,7 @@ impl Net {
             assert_eq!(node.own_queued(), 0);
             for link in node.connections.values() {
                 assert_eq!((link.waiting_count, link.held.iter().sum::<usize>()), (0, 0));
-                assert!(!link.gone, "forgotten when it is empty");
+                assert!(!link.gone, "an empty connection without a socket is forgotten");
             }
         }
     }
@@ -207,7 +207,7 @@ fn shapes() -> impl Strategy<Value = (Shape, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever the order, with queues of a message or two, and direct connections that come and go.
+    /// In any order, with queues of one or two messages, and direct connections that come and go.
     #[test]
     fn every_message_arrives_once((shape, nodes) in shapes(), queue in 1..3usize, seed in any::<u64>()) {
         let mut net = Net::new(shape, nodes, queue, seed)?;
@@ -222,10 +222,11 @@ fn pair() -> Result<Forwarder<u64>> {
 }
 
 #[test]
-fn what_a_peer_may_not_do() -> Tested {
+fn protocol_violations_by_a_peer_are_refused() -> Tested {
     let mut node = pair()?;
     let astray = |from, to, hops| Err(Refusal::Astray { from, to, hops });
-    // Nobody, itself, no hops, and more than there are classes, now or before it would be there.
+    // Nodes that don't exist, a message to its sender or from this node, no hops, and more hops than
+    // classes, now or before it would arrive.
     for (from, to, hops) in
         [(8, 0, 1), (1, 8, 1), (1, 1, 1), (0, 1, 1), (1, 0, 0), (1, 0, 5), (1, 4, 1), (1, 0, usize::MAX)]
     {
@@ -246,7 +247,7 @@ fn what_a_peer_may_not_do() -> Tested {
 }
 
 #[test]
-fn messages_wait_for_room_and_give_it_back() -> Tested {
+fn messages_wait_for_room_and_return_it() -> Tested {
     let mut node = pair()?;
     node.submit(1, 0, 10)?;
     node.submit(1, 1, 11)?;
@@ -254,11 +255,11 @@ fn messages_wait_for_room_and_give_it_back() -> Tested {
     let Some(Frame::Message(packet)) = node.next_frame(1) else { panic!("a message goes out") };
     assert_eq!((packet.hops, packet.body), (1, 10));
     node.left(packet.place, true);
-    // The place is taken until the far end gives it back.
+    // The place is taken until the far end returns it.
     assert_eq!(node.next_frame(1), None);
     node.credited(1, 1, 1)?;
     assert!(matches!(node.next_frame(1), Some(Frame::Message(Packet { body: 11, .. }))));
-    // From one neighbour to the other.
+    // Forward from one neighbour to the other.
     let place = node.admit(1, (1, 7, 1))?;
     let packet = Packet { from: 1, to: 7, id: 5, hops: 1, body: 12, place: Some(place) };
     assert_eq!(node.received(packet)?, None);
@@ -270,11 +271,11 @@ fn messages_wait_for_room_and_give_it_back() -> Tested {
 }
 
 #[test]
-fn without_a_way_there_is_an_error() -> Tested {
+fn a_message_without_a_route_is_an_error() -> Tested {
     let mut node = pair()?;
     node.submit(4, 0, 0)?;
     node.peer_closed(1)?;
-    // By the other side of the ring.
+    // The message is rerouted to the other side of the ring.
     assert!(node.connections[&7].waiting_count == 1 && node.connections[&1].waiting_count == 0);
     assert_eq!(node.peer_closed(7), Err(Refusal::NoWay { to: 4 }));
     assert_eq!(node.submit(3, 1, 0), Err(Refusal::NoWay { to: 3 }));
@@ -282,7 +283,7 @@ fn without_a_way_there_is_an_error() -> Tested {
 }
 
 #[test]
-fn a_direct_connection_is_taken_and_left() -> Tested {
+fn a_direct_connection_is_used_and_closed() -> Tested {
     let mut node = pair()?;
     let direct = node.add_direct(4, true, true);
     assert!(node.is_connected(4));
@@ -304,7 +305,7 @@ fn a_direct_connection_is_taken_and_left() -> Tested {
 }
 
 #[test]
-fn places_that_nodes_would_like() -> Result<()> {
+fn a_node_prefers_destinations_by_score() -> Result<()> {
     let routes = Routes::new(Topology::new(Shape::Ring, 12)?);
     let mut sent = Demand::new(12);
     [(2, 100.0), (6, 30.0), (1, 1e6)].into_iter().for_each(|(to, bytes)| sent.add(0, to, bytes));

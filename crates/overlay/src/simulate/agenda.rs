@@ -1,32 +1,32 @@
-//! The events of a simulation, in the order of virtual time.
+//! The events of a simulation, ordered by virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::network::Message;
 
-/// Something that happens.
+/// An event.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
-    /// A node's processor is done.
+    /// A node's processor finishes its job.
     Done { node: usize },
     /// A node may find something to send.
     Wake { node: usize },
     /// A link can take the next message.
     Idle { link: usize },
-    /// The end of a message has come over a link.
+    /// The end of a message has crossed a link.
     Arrived { message: Message },
-    /// It is in.
+    /// A message has passed the receiving node's inbound port.
     In { message: Message },
     /// A queue at the far end of a link has room.
     Credit { link: usize, class: usize },
-    /// A direct connection is there.
+    /// A direct connection is open.
     Opened { link: usize },
-    /// Direct connections are assigned.
+    /// Direct connections are reassigned.
     Period,
 }
 
-/// Events by time, and those of the same time in the order in which they were made.
+/// Events ordered by time, then by the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,

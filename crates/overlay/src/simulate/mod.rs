@@ -1,15 +1,15 @@
 //! A shuffle over an overlay, message by message, in virtual time.
 //!
-//! What a message passes at every hop, each serving one at a time:
+//! At every hop a message passes these stages, each of which serves one message at a time:
 //!
-//! 1. its link's queue, until the link is idle and the next node has room for its class
+//! 1. the queue of its link, until the link is idle and the next node has room in the message's next class
 //!    ([`forwarding`](crate::forwarding));
-//! 2. the node's processor, which all that is sent and received shares;
-//! 3. the node's way out, and at the same time the link; then the link's latency;
-//! 4. the next node's way in, and its processor. Where it has arrived it is consumed at once, elsewhere
-//!    queued again.
+//! 2. the node's processor, which sending and receiving share;
+//! 3. the node's outbound port and, at the same time, the link; then the link's latency;
+//! 4. the next node's inbound port and processor. The destination consumes the message at once; any other
+//!    node queues it again.
 //!
-//! A sender has a limited number of its own messages queued, and makes the next one when one has left.
+//! A sender queues a limited number of its own messages and creates the next one when one has left.
 //! Not modelled: losses, congestion within the network, nodes that differ, the content of messages.
 
 mod agenda;
@@ -30,27 +30,27 @@ use crate::topology::{Shape, Topology};
 use crate::traffic::{Demand, Traffic};
 use crate::ways::Through;
 
-/// Is told how many messages have arrived, and says whether to go on.
+/// A callback that receives the number of delivered messages and returns whether to continue.
 pub type Watch<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
-/// What links and nodes can do. Times that are 0 cost nothing.
+/// Capacities of links and nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Network {
-    /// From one end of a connection to the other.
+    /// Latency from one end of a connection to the other.
     pub latency_seconds: f64,
-    /// Of a connection, each way.
+    /// Rate of a connection in each direction.
     pub link_bytes_per_second: f64,
-    /// Of a node over all its connections, each way.
+    /// Rate of a node over all its connections in each direction.
     pub node_bytes_per_second: f64,
-    /// Of a node's processor, for each message that it sends and each that it receives.
+    /// Processor time of a node for each message that it sends or receives.
     pub message_seconds: f64,
-    /// Before a new direct connection carries anything.
+    /// Time until a new direct connection can carry messages.
     pub connect_seconds: f64,
 }
 
 impl Default for Network {
-    /// 10 Gbit/s a node, of which a connection alone reaches a quarter (in the thesis' measurements
-    /// throughput grows up to 4 connections); 50 us; 20 us of work for a message.
+    /// 10 Gbit/s per node, of which one connection reaches a quarter (in the thesis' measurements,
+    /// throughput grows up to 4 connections); 50 us of latency; 20 us of processor time per message.
     fn default() -> Self {
         Self {
             latency_seconds: 50e-6,
@@ -62,47 +62,47 @@ impl Default for Network {
     }
 }
 
-/// Which of several shortest ways a node takes.
+/// Which of several shortest paths a node takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ties {
-    /// Any, as in the thesis.
+    /// A random one, as in the thesis.
     Random,
-    /// The one for which the fewest messages wait here; among equals any.
+    /// The one with the fewest messages waiting at this node; a random one among equals.
     ShortestQueue,
 }
 
-/// A simulation: all that its result depends on, but for what an earlier run says.
+/// The parameters of a simulation. Its result also depends on the traffic of an earlier run, if given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Simulation {
     /// Nodes.
     pub nodes: usize,
-    /// The topology that stays.
+    /// The permanent topology.
     #[serde(flatten)]
     pub shape: Shape,
-    /// Direct connections beside it.
+    /// The pool of direct connections.
     pub pool: Pool,
     /// Virtual time between assignments of direct connections.
     pub period_seconds: f64,
-    /// Which of them a message may take.
+    /// Which direct connections a message may take.
     pub through: Through,
-    /// How ties are broken.
+    /// How ties between shortest paths are broken.
     pub ties: Ties,
-    /// What is sent.
+    /// The messages to send.
     pub traffic: Traffic,
-    /// Over what.
+    /// Capacities of links and nodes.
     pub network: Network,
-    /// Messages that a queue holds: one queue a link and class. Memory of a node is at most this times
-    /// links, classes and bytes of a message.
+    /// Messages that a queue holds. There is one queue per link and class, so a node's memory is at most
+    /// `queue_messages x links x classes x message size`.
     pub queue_messages: usize,
-    /// Own messages that a node has queued.
+    /// Own messages that a node may have queued.
     pub window_messages: usize,
-    /// Of destinations, ties, and places in the pool.
+    /// The seed of destinations, ties and pool assignments.
     pub seed: u64,
 }
 
 impl Simulation {
-    /// Uniform traffic over a topology alone.
+    /// Uniform traffic over a topology without direct connections.
     pub fn new(shape: Shape, nodes: usize, seed: u64) -> Self {
         Self {
             nodes,
@@ -119,21 +119,21 @@ impl Simulation {
         }
     }
 
-    /// Runs it.
+    /// Runs the simulation.
     ///
-    /// `last` is what an earlier run sent ([`Report::demand`]): with it direct connections are there
-    /// from the beginning.
+    /// `last` is the traffic of an earlier run ([`Report::demand`]). If given, direct connections are
+    /// assigned from it at the start.
     ///
     /// # Errors
-    /// [`OverlayError`](crate::OverlayError) for parameters that make no sense.
+    /// [`OverlayError`](crate::OverlayError) for invalid parameters.
     pub fn run(&self, last: Option<&Demand>) -> Result<Report> {
         self.run_watched(last, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same, telling `watch` now and then how many messages have arrived; it says whether to go on.
+    /// Like [`Simulation::run`], but calls `watch` regularly with the number of delivered messages.
     ///
     /// # Errors
-    /// As [`Simulation::run`], and [`OverlayError::Stopped`](crate::OverlayError::Stopped) when it said no.
+    /// As [`Simulation::run`], and [`OverlayError::Stopped`](crate::OverlayError::Stopped) if `watch` breaks.
     pub fn run_watched(&self, last: Option<&Demand>, watch: &mut Watch<'_>) -> Result<Report> {
         let routes = Routes::new(Topology::new(self.shape.clone(), self.nodes)?);
         self.check()?;
@@ -155,59 +155,59 @@ impl Simulation {
         self.pool.check()?;
         self.traffic.check(self.nodes)?;
         within("period in seconds", self.period_seconds, 1e-6, 1e6)?;
-        count_within("messages of a queue", self.queue_messages, 1, 1 << 20)?;
-        count_within("own messages of a node that are queued", self.window_messages, 1, 1 << 20)?;
+        count_within("number of messages per queue", self.queue_messages, 1, 1 << 20)?;
+        count_within("number of own messages queued per node", self.window_messages, 1, 1 << 20)?;
         let Network { latency_seconds, message_seconds, connect_seconds, .. } = self.network;
         within("latency in seconds", latency_seconds, 0.0, 10.0)?;
-        within("time of a message in seconds", message_seconds, 0.0, 1.0)?;
+        within("processor time per message in seconds", message_seconds, 0.0, 1.0)?;
         within("time to connect in seconds", connect_seconds, 0.0, 100.0)?;
-        within("bytes a second of a link", self.network.link_bytes_per_second, 1e4, 1e15)?;
-        within("bytes a second of a node", self.network.node_bytes_per_second, 1e4, 1e15)
+        within("rate of a link in bytes per second", self.network.link_bytes_per_second, 1e4, 1e15)?;
+        within("rate of a node in bytes per second", self.network.node_bytes_per_second, 1e4, 1e15)
     }
 }
 
-/// What came of a simulation.
+/// The result of a simulation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What was simulated, its seed included.
+    /// The parameters, including the seed.
     pub parameters: Simulation,
-    /// Messages sent, all of which arrived.
+    /// Messages sent. All of them arrived.
     pub messages: u64,
-    /// Times that a node passed one on.
+    /// How often a node forwarded a message.
     pub forwards: u64,
     /// `forwards / messages`.
     pub forwards_per_message: f64,
-    /// Virtual time until the last one arrived.
+    /// Virtual time until the last message arrived.
     pub seconds: f64,
-    /// Of the `nodes x (nodes - 1)` pairs, how many had a message. Where it is few, the run is a sample.
+    /// How many of the `nodes x (nodes - 1)` pairs exchanged a message. If few did, the run is a sample.
     pub pairs: usize,
     /// Direct connections opened after the start.
     pub reconnections: u64,
-    /// Messages of the fullest queue, at any time.
+    /// The greatest length that any queue reached, in messages.
     pub queued_most: usize,
-    /// By node.
+    /// Results by node.
     pub per_node: Vec<NodeReport>,
     /// Direct connections at the end.
     pub direct: Vec<(u32, u32)>,
-    /// What was sent, for the next run and for [`Reserve::split`](crate::Reserve::split).
+    /// The traffic sent, for the next run and for [`Reserve::split`](crate::Reserve::split).
     #[serde(skip)]
     pub demand: Demand,
 }
 
-/// What a node did.
+/// The results of one node.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeReport {
-    /// Own messages.
+    /// Own messages sent.
     pub sent: u64,
-    /// Messages for it.
+    /// Messages received for this node.
     pub received: u64,
-    /// Messages of others for others.
+    /// Messages between other nodes that it forwarded.
     pub forwarded: u64,
-    /// Most sockets that it had at any time between two assignments, those others opened included.
+    /// The most sockets it had at any time between two assignments, including those opened by others.
     pub sockets_max: usize,
-    /// Until it sent, received or forwarded its last message.
+    /// Virtual time at which it sent, received or forwarded its last message.
     pub seconds: f64,
-    /// Of the messages it received, from when each was queued by its sender.
+    /// Latency of the messages it received, from when the sender queued each one.
     pub latency: Latencies,
 }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_received_and_forwards_are_hops() -> Result<()> {
+    fn every_message_is_received_and_forwards_match_hops() -> Result<()> {
         let simulation = small();
         let report = simulation.run(None)?;
         let sum = |of: fn(&NodeReport) -> u64| report.per_node.iter().map(of).sum::<u64>();
@@ -234,9 +234,10 @@ mod tests {
         Ok(())
     }
 
-    /// Two nodes, one message each: out, over the link and in at the same time, and work at either end.
+    /// Two nodes send one message each. The ports and the link work at the same time; the processors at
+    /// both ends add to that.
     #[test]
-    fn a_message_takes_what_its_parts_take() -> Result<()> {
+    fn a_message_takes_the_sum_of_its_stages() -> Result<()> {
         let traffic = Traffic { messages_per_node: 1, message_bytes: 1000, ..Traffic::default() };
         let network = Network {
             latency_seconds: 0.5,
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense() {
+    fn invalid_parameters_are_errors() {
         let network = Network { link_bytes_per_second: 0.0, ..Network::default() };
         let weights = |weights: &[f64]| Traffic { weights_percent: weights.to_vec(), ..Traffic::default() };
         for simulation in [

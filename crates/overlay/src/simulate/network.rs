@@ -1,4 +1,4 @@
-//! Links and nodes of a simulation, as they are at a moment.
+//! The state of a simulation's links and nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,27 +6,26 @@ use crate::forwarding::{Classes, Credits};
 use crate::latency::Histogram;
 use crate::routes::Routes;
 
-/// A message on its way.
+/// A message in transit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) hops: usize,
     pub(super) queued_ns: u64,
-    /// The queue it is in: a link's at its far end, and the class; none where it was made.
+    /// The queue that holds it: the link whose far end it is at, and the class; none at its sender.
     pub(super) place: Option<(usize, usize)>,
 }
 
-/// Whether a link takes messages.
+/// Whether a link accepts messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// A link of the topology, which stays even if a direct connection comes and goes beside it: so it may
-    /// where links are used one way, and direct connections both ways.
+    /// A link of the topology. It stays even if a direct connection between the same nodes comes and goes,
+    /// which happens when links are used one way and direct connections both ways.
     Stays,
     Open,
-    /// Will be.
     Opening,
-    /// What was sent before still arrives.
+    /// Messages sent before it was closed still arrive.
     Closed,
 }
 
@@ -36,17 +35,17 @@ pub(super) struct Link {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) state: State,
-    /// A message is on it.
+    /// It is carrying a message.
     pub(super) busy: bool,
-    /// At the far end.
+    /// Room in the queues at the far end.
     pub(super) credits: Credits,
-    /// At the near end, by the class they will be in at the far end.
+    /// Messages at the near end, by the class they will have at the far end.
     pub(super) waiting: Vec<VecDeque<Message>>,
     pub(super) waiting_count: usize,
 }
 
 impl Link {
-    /// Takes the message that goes next, if one can: those that have come furthest first.
+    /// Takes the next message that can be sent; messages with the most hops go first.
     fn take(&mut self) -> Option<Message> {
         if self.busy || self.waiting_count == 0 {
             return None;
@@ -65,7 +64,7 @@ impl Link {
         matches!(self.state, State::Stays | State::Open)
     }
 
-    /// Closes a direct connection; what waits for it is to be sent another way.
+    /// Closes a direct connection and returns the waiting messages, which need another route.
     pub(super) fn close(&mut self) -> Vec<Message> {
         if self.state == State::Stays {
             return Vec::new();
@@ -76,7 +75,7 @@ impl Link {
     }
 }
 
-/// What a node's processor does.
+/// A job of a node's processor.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Job {
     Send { link: usize, message: Message },
@@ -86,33 +85,32 @@ pub(super) enum Job {
 /// A node.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// By neighbour.
+    /// Links by neighbour.
     pub(super) links: BTreeMap<usize, usize>,
-    /// All of them, in the order in which they take turns, and whose turn it is.
+    /// Links in round-robin order, and the position of the next turn.
     pub(super) order: Vec<usize>,
     pub(super) turn: usize,
     pub(super) job: Option<Job>,
-    /// Whether sending has the next turn.
+    /// Whether the processor sends next, if it can.
     pub(super) sends_next: bool,
-    /// In, and not yet received.
+    /// Messages that arrived and wait for the processor.
     pub(super) inbox: VecDeque<Message>,
-    /// Until when the ways out and in are taken.
+    /// When the outbound and inbound ports become free.
     pub(super) out_free_ns: u64,
     pub(super) in_free_ns: u64,
-    /// When it will look for work by itself.
+    /// When it is scheduled to look for something to send.
     pub(super) wakes_ns: Option<u64>,
-    /// Own messages that are queued.
     pub(super) own_queued: usize,
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) forwarded: u64,
     pub(super) sockets_max: usize,
-    /// When it last had something to do.
+    /// When its processor last finished a job.
     pub(super) last_ns: u64,
     pub(super) latency: Histogram,
 }
 
-/// All of both.
+/// All links and nodes.
 #[derive(Debug)]
 pub(super) struct Mesh {
     pub(super) links: Vec<Link>,
@@ -135,7 +133,7 @@ impl Mesh {
         mesh
     }
 
-    /// The link between two nodes; a closed one where there was none.
+    /// The link between two nodes. If there is none, a closed link is added.
     pub(super) fn link(&mut self, from: usize, to: usize) -> usize {
         let link = self.links.len();
         let node = &mut self.nodes[from];
@@ -156,7 +154,7 @@ impl Mesh {
         link
     }
 
-    /// The message that a node sends next, and on which link: links take turns.
+    /// The next message that a node sends, and its link. Links take turns.
     pub(super) fn next_message(&mut self, node: usize) -> Option<(usize, Message)> {
         let Node { order, turn, .. } = &mut self.nodes[node];
         for i in 0..order.len() {

@@ -1,4 +1,4 @@
-//! What happens at the events of a simulation.
+//! Handles the events of a simulation.
 
 use fastrand::Rng;
 
@@ -13,10 +13,10 @@ use crate::topology::Topology;
 use crate::traffic::{Demand, Destinations};
 use crate::ways::Ways;
 
-/// Events between two looks of whoever watches: some milliseconds.
+/// Events between two calls of the watch callback: some milliseconds.
 const WATCHED_EVENTS: u64 = 1 << 14;
 
-/// Runs a simulation whose parameters were checked.
+/// Runs a simulation. Its parameters must have been checked.
 pub(super) fn run(
     simulation: &Simulation,
     routes: &Routes,
@@ -27,7 +27,7 @@ pub(super) fn run(
     let mut run = Run::new(simulation, routes, classes);
     if let Some(last) = last {
         run.assign(last, 0);
-        // It fades as what is seen of this one grows.
+        // It fades as traffic of this run is added.
         run.recent = last.clone();
     }
     (0..simulation.nodes).for_each(|node| run.make(node));
@@ -60,7 +60,7 @@ struct Run<'a> {
     agenda: Agenda,
     rng: Rng,
     now_ns: u64,
-    /// Of a message: its work, its way in or out of a node, and over a link.
+    /// Time per message at the processor, at a node's port, and on a link.
     work_ns: u64,
     port_ns: u64,
     wire_ns: u64,
@@ -68,14 +68,14 @@ struct Run<'a> {
     period_ns: u64,
     destinations: Vec<Destinations<'a>>,
     direct: Direct,
-    /// Sent, as far as the pool remembers, and in all.
+    /// Traffic as the pool remembers it, and in total.
     recent: Demand,
     demand: Demand,
     messages: u64,
     delivered: u64,
     reconnections: u64,
     queued_most: usize,
-    /// Kept for its memory.
+    /// Kept to reuse its allocation.
     next: Vec<usize>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
         message.place.map_or(message.from as usize, |(link, _)| self.mesh.links[link].to)
     }
 
-    /// Makes a node's own messages, as many as may be queued.
+    /// Creates a node's own messages until its window is full.
     fn make(&mut self, node: usize) {
         while self.mesh.nodes[node].own_queued < self.simulation.window_messages {
             let Some(to) = self.destinations[node].next() else { break };
@@ -171,12 +171,12 @@ impl<'a> Run<'a> {
     fn queue(&mut self, node: usize, message: Message) {
         self.ways.next(node, message.to as usize, message.hops, &self.classes, &mut self.next);
         let Self { next, mesh, rng, .. } = self;
-        // From here on these are links.
+        // From here on, `next` holds links instead of nodes.
         let open =
             |to: usize| mesh.nodes[node].links.get(&to).copied().filter(|link| mesh.links[*link].is_open());
         keep_some(next, open);
         if next.is_empty() {
-            // A direct connection that is not there yet: over the topology meanwhile.
+            // The direct connection is not open yet: use the topology meanwhile.
             next.extend(self.ways.routes.next_hops(node, message.to as usize).filter_map(open));
         }
         if self.simulation.ties == Ties::ShortestQueue {
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
             next.retain(|link| Some(mesh.links[*link].waiting_count) == least);
         }
         let Some(&link) = next.get(rng.usize(..next.len().max(1))) else {
-            debug_assert!(false, "there is always a way over the topology");
+            debug_assert!(false, "the topology always has a route");
             return;
         };
         let class = self.classes.of(message.hops + 1);
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         self.queued_most = self.queued_most.max(link.waiting_count);
     }
 
-    /// Gives a node's processor something to do, if it is idle: receiving and sending take turns.
+    /// Starts the next job of a node's processor if it is idle. Receiving and sending take turns.
     fn work(&mut self, node: usize) {
         if self.mesh.nodes[node].job.is_some() {
             return;
@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
     }
 
     fn next_to_send(&mut self, node: usize) -> Option<Job> {
-        // No sooner than it can go out when the work is done.
+        // Start late enough that the outbound port is free when the processor finishes.
         let wakes_ns = self.mesh.nodes[node].out_free_ns.saturating_sub(self.work_ns);
         if wakes_ns > self.now_ns {
             if self.mesh.nodes[node].wakes_ns.is_none() {
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Gives back a message's place in a queue; the link's near end knows when word has come to it.
+    /// Returns a message's queue place. The credit reaches the near end of the link after its latency.
     fn leave(&mut self, message: Message) {
         if let Some((link, class)) = message.place {
             self.agenda.add(self.now_ns + self.latency_ns, Event::Credit { link, class });
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
     fn arrived(&mut self, message: Message) {
         let node = self.whereabouts(&message);
         let node = &mut self.mesh.nodes[node];
-        // It came in while it came over the link, unless another was coming in.
+        // It passes the port while it crosses the link, unless the port is busy with another message.
         node.in_free_ns = self.now_ns.max(node.in_free_ns + self.port_ns);
         self.agenda.add(node.in_free_ns, Event::In { message });
     }
@@ -282,8 +282,8 @@ impl<'a> Run<'a> {
         self.leave(message);
     }
 
-    /// Assigns direct connections: those that are new open after a time, those that lost their place
-    /// close, and what waits for them goes another way.
+    /// Assigns direct connections. New ones open after `opens_after_ns`; those that lost their place close,
+    /// and the messages that wait for them are rerouted.
     fn assign(&mut self, demand: &Demand, opens_after_ns: u64) {
         let pool = &self.simulation.pool;
         let direct = pool.assign(self.ways.routes, demand, &self.direct, &mut self.rng);
@@ -352,12 +352,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Puts others in the place of all, where there is one.
+/// Replaces each item by what `other` returns for it, and removes the items for which it returns `None`.
 fn keep_some(list: &mut Vec<usize>, other: impl Fn(usize) -> Option<usize>) {
     list.retain_mut(|item| other(*item).map(|other| *item = other).is_some());
 }
 
-/// Sockets of every node, direct connections at either end included.
+/// Sockets of every node, including direct connections at either end.
 fn sockets(topology: &Topology, direct: &Direct) -> Vec<usize> {
     let mut sockets = topology.sockets();
     for (from, to) in direct {

@@ -1,7 +1,7 @@
-//! Topologies: which node keeps a connection to which.
+//! Topologies: which nodes keep connections to each other.
 //!
-//! A connection is a socket at either end. Where a topology uses its links *both ways*, a node
-//! sends on every socket it has; where it uses them *one way*, only on those it opened.
+//! A connection takes a socket at either end. If a topology uses its links *both ways*, a node sends on
+//! all of its sockets; if it uses them *one way*, a node sends only on the connections it opened.
 
 mod shape;
 
@@ -12,27 +12,28 @@ pub(crate) use shape::divisor;
 
 use crate::error::Result;
 
-/// The most nodes of a topology.
+/// The maximum number of nodes of a topology.
 pub const NODES_MAX: usize = 4096;
 
-/// What is the same seen from every node, so that hops need be known from one node only.
+/// The symmetry that makes a topology look the same from every node. With one, the hops from a single node
+/// suffice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Symmetry {
-    /// Links depend on the difference of node numbers modulo their number.
+    /// Links depend on the difference of node numbers modulo the number of nodes.
     Shift,
-    /// On the bits in which they differ.
+    /// Links depend on the bits in which node numbers differ.
     Bits,
-    /// On the differences of coordinates, modulo these sizes.
+    /// Links depend on the differences of coordinates, modulo these sizes.
     Grid(Vec<usize>),
-    /// Nothing.
+    /// No symmetry.
     None,
 }
 
 impl Symmetry {
-    /// The node that is to node 0 what `to` is to `from`.
+    /// The node that lies relative to node 0 as `to` does relative to `from`.
     pub(crate) fn difference(&self, nodes: usize, from: usize, to: usize) -> usize {
         match self {
-            // Without a division: this is on every message's way.
+            // Without a division, because it runs for every message.
             Self::Shift if to >= from => to - from,
             Self::Shift => to + nodes - from,
             Self::Bits => from ^ to,
@@ -55,7 +56,7 @@ pub struct Topology {
     shape: Shape,
     nodes: usize,
     both_ways: bool,
-    /// By node, in order.
+    /// Outgoing links by node, sorted.
     #[serde(skip)]
     links: Vec<Vec<u32>>,
     #[serde(skip)]
@@ -66,7 +67,7 @@ impl Topology {
     /// A topology of `nodes` nodes.
     ///
     /// # Errors
-    /// [`OverlayError`](crate::OverlayError) when there is none, which says what would fit.
+    /// [`OverlayError`](crate::OverlayError) if there is no such topology; it names the nearest possible one.
     pub fn new(shape: Shape, nodes: usize) -> Result<Self> {
         let shape::Built { mut links, both_ways, symmetry } = shape.build(nodes)?;
         if both_ways {
@@ -84,12 +85,12 @@ impl Topology {
         Ok(Self { shape, nodes, both_ways, links, symmetry })
     }
 
-    /// What it was made of.
+    /// The shape it was built from.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
@@ -99,15 +100,15 @@ impl Topology {
         self.both_ways
     }
 
-    /// The nodes that a node sends to without others in between, in order.
+    /// The nodes that a node sends to directly, sorted.
     ///
     /// # Panics
-    /// When there is no such node.
+    /// If the node does not exist.
     pub fn links(&self, node: usize) -> &[u32] {
         &self.links[node]
     }
 
-    /// By node, the nodes that send to it.
+    /// For each node, the nodes that send to it.
     pub(crate) fn arrivals(&self) -> Vec<Vec<u32>> {
         if self.both_ways {
             return self.links.clone();
@@ -119,7 +120,7 @@ impl Topology {
         arrivals
     }
 
-    /// By node, how many sockets it has, those that others opened included.
+    /// The number of sockets of each node, including those opened by others.
     pub fn sockets(&self) -> Vec<usize> {
         let mut sockets: Vec<_> = self.links.iter().map(Vec::len).collect();
         if !self.both_ways {

@@ -1,30 +1,30 @@
-//! The constructions: from a name and its numbers to links.
+//! Builds the links of a topology from its shape.
 
 use serde::{Deserialize, Serialize};
 
 use super::{NODES_MAX, Symmetry};
 use crate::error::{OverlayError, Result, count_within};
 
-/// A family of topologies, with the numbers that choose one of it.
+/// A family of topologies, with the parameters that select one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "topology")]
 #[non_exhaustive]
 pub enum Shape {
-    /// All are connected to all.
+    /// Every node is connected to every other.
     FullMesh,
-    /// Each to the one before and the one after.
+    /// Every node is connected to the previous and the next.
     Ring,
-    /// Each to those whose number differs in one bit. A power of two of nodes.
+    /// Every node is connected to the nodes whose numbers differ in one bit. The number of nodes must be a
+    /// power of two.
     Hypercube,
-    /// A grid whose edges are joined; its sides are as equal as the number of nodes allows, the
-    /// shortest at least 2.
+    /// A grid whose edges are joined. Its sides are at least 2 and as equal as the number of nodes allows.
     Torus {
-        /// Sides, at least 2.
+        /// Number of sides, at least 2.
         dimensions: usize,
     },
     /// Node i has the children `arity i + 1` to `arity i + arity`.
     Tree {
-        /// Children of a node, at least 1.
+        /// Children per node, at least 1.
         arity: usize,
     },
     /// The binomial graph of Angskun, Bosilca and Dongarra with any base: node i is connected to
@@ -33,29 +33,30 @@ pub enum Shape {
         /// At least 2.
         base: usize,
     },
-    /// The generalised Kautz graph of Imase and Itoh: from node i to `-(degree i + j)`, j = 1 to
-    /// degree. Links from a node to itself, and second ones to another, are left out.
+    /// The generalised Kautz graph of Imase and Itoh: links from node i to `-(degree i + j)`, j = 1 to
+    /// degree. Links from a node to itself and duplicate links are left out.
     Kautz {
         /// Connections that a node opens.
         degree: usize,
-        /// Whether they are used both ways; the graph itself uses them one way.
+        /// Whether links are used both ways; the graph itself uses them one way.
         both_ways: bool,
     },
-    /// The overlay of Samson's thesis: from node i to `i + round(nodes^(k / degree))`, k = 0 to
-    /// degree - 1, one way. Where two of these are the same, the second is lost.
+    /// The overlay of Samson's thesis: links from node i to `i + round(nodes^(k / degree))`, k = 0 to
+    /// degree - 1, used one way. Duplicate links are left out.
     Original {
-        /// Connections that a node opens; it has as many again that others opened.
+        /// Connections that a node opens. Others open as many to it.
         degree: usize,
     },
     /// Node i is connected to `i +- offset`, both ways. [`circulant`](crate::circulant()) finds good
     /// offsets.
     Circulant {
-        /// From 1 to half the number of nodes. Half itself takes one socket, every other two.
+        /// From 1 to half the number of nodes. An offset of exactly half takes one socket per node, any
+        /// other offset two.
         offsets: Vec<usize>,
     },
 }
 
-/// What a construction comes to; of links used both ways one direction is enough.
+/// The result of a construction. It may list a link that is used both ways in one direction only.
 pub(super) struct Built {
     pub(super) links: Vec<Vec<u32>>,
     pub(super) both_ways: bool,
@@ -63,7 +64,7 @@ pub(super) struct Built {
 }
 
 impl Shape {
-    /// What it is called.
+    /// The name of the family.
     pub fn name(&self) -> &'static str {
         match self {
             Self::FullMesh => "full mesh",
@@ -123,7 +124,7 @@ impl Shape {
                 Ok(shifted(&offsets, true))
             }
             Self::Kautz { degree, both_ways } => {
-                // With one link a node, node i has only -(i + 1), which has only i.
+                // With degree 1, node i links only to -(i + 1), which links only to i.
                 count_within("degree of a generalised Kautz graph", *degree, nodes.min(3) - 1, nodes - 1)?;
                 let links = rule(nodes, |i| (1..=*degree).map(move |j| nodes * nodes - (degree * i + j)));
                 Ok(Built { links, both_ways: *both_ways, symmetry: Symmetry::None })
@@ -147,18 +148,18 @@ impl Shape {
     }
 }
 
-/// A rule for all nodes, modulo their number.
+/// Applies a rule to all nodes, modulo their number.
 fn rule<I: Iterator<Item = usize>>(nodes: usize, to: impl Fn(usize) -> I) -> Vec<Vec<u32>> {
     (0..nodes).map(|i| to(i).map(|to| (to % nodes) as u32).collect()).collect()
 }
 
-/// The greatest that both share.
+/// The greatest common divisor.
 pub(crate) fn divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { divisor(b, a % b) }
 }
 
 fn torus(name: &'static str, nodes: usize, dimensions: usize) -> Result<Built> {
-    count_within("dimensions of a torus", dimensions, 2, 12)?;
+    count_within("number of dimensions of a torus", dimensions, 2, 12)?;
     let Some(sizes) = sides(nodes, dimensions) else {
         let fits = |nodes: &usize| sides(*nodes, dimensions).is_some();
         let (below, above) = ((2..nodes).rev().find(fits), (nodes..=NODES_MAX).find(fits));
@@ -173,7 +174,7 @@ fn torus(name: &'static str, nodes: usize, dimensions: usize) -> Result<Built> {
     Ok(Built { links, both_ways: true, symmetry: Symmetry::Grid(sizes) })
 }
 
-/// Sides of a torus, the shortest first and as long as can be; none shorter than 2.
+/// The sides of a torus, the shortest first and as long as possible; none is shorter than 2.
 fn sides(nodes: usize, dimensions: usize) -> Option<Vec<usize>> {
     if dimensions == 1 {
         return (nodes >= 2).then(|| vec![nodes]);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_a_node() {
+    fn each_shape_gives_a_node_its_links() {
         links(Shape::FullMesh, 4, 2, &[0, 1, 3]);
         links(Shape::Ring, 6, 0, &[1, 5]);
         links(Shape::Ring, 2, 0, &[1]);
@@ -210,13 +211,13 @@ mod tests {
         links(Shape::Kautz { degree: 2, both_ways: false }, 6, 0, &[4, 5]);
         links(Shape::Original { degree: 6 }, 60, 0, &[1, 2, 4, 8, 15, 30]);
         links(Shape::Original { degree: 6 }, 60, 50, &[5, 20, 51, 52, 54, 58]);
-        // Six that would be 1, 1, 2, 3, 4 and 5.
+        // The six offsets would be 1, 1, 2, 3, 4 and 5.
         links(Shape::Original { degree: 6 }, 7, 0, &[1, 2, 3, 4, 5]);
         links(Shape::Circulant { offsets: vec![1, 3] }, 6, 0, &[1, 3, 5]);
     }
 
     #[test]
-    fn sides_are_nearly_equal() {
+    fn torus_sides_are_nearly_equal() {
         for (nodes, dimensions, expected) in [
             (60, 2, Some(vec![6, 10])),
             (64, 3, Some(vec![4, 4, 4])),
@@ -234,32 +235,32 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not() {
+    fn impossible_topologies_are_errors() {
         refused(Shape::Hypercube, 6, "there is no hypercube of 6 nodes; 4 or 8 would do");
         refused(Shape::Torus { dimensions: 2 }, 59, "there is no torus of 59 nodes; 58 or 60 would do");
         refused(Shape::Torus { dimensions: 3 }, 6, "there is no torus of 6 nodes; 8 would do");
         refused(
             Shape::Original { degree: 0 },
             60,
-            "the degree of the original overlay is 0, and not between 1 and 59",
+            "the degree of the original overlay must be between 1 and 59, not 0",
         );
         refused(
             Shape::Kautz { degree: 60, both_ways: true },
             60,
-            "the degree of a generalised Kautz graph is 60, and not between 2 and 59",
+            "the degree of a generalised Kautz graph must be between 2 and 59, not 60",
         );
-        refused(Shape::Ring, 1, "the number of nodes is 1, and not between 2 and 4096");
-        refused(Shape::Tree { arity: 0 }, 4, "the arity of a tree is 0, and not between 1 and 3");
+        refused(Shape::Ring, 1, "the number of nodes must be between 2 and 4096, not 1");
+        refused(Shape::Tree { arity: 0 }, 4, "the arity of a tree must be between 1 and 3, not 0");
         refused(
             Shape::Binomial { base: 1 },
             4,
-            "the base of a binomial graph is 1, and not between 2 and 4096",
+            "the base of a binomial graph must be between 2 and 4096, not 1",
         );
-        refused(Shape::Circulant { offsets: vec![7] }, 12, "the offset is 7, and not between 1 and 6");
+        refused(Shape::Circulant { offsets: vec![7] }, 12, "the offset must be between 1 and 6, not 7");
         refused(
             Shape::Circulant { offsets: vec![2, 4] },
             12,
-            "with these offsets one node in 2 is reached: all offsets and the number of nodes can be divided by 2",
+            "these offsets reach only one node in 2: 2 divides all of them and the number of nodes",
         );
     }
 }

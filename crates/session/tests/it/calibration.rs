@@ -1,4 +1,4 @@
-//! A link is measured through the protocol, and what can't be measured is said.
+//! Measures links through the protocol, and checks the errors for links that can't be measured.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use lightship_wire::control::Query;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Answers every query with so many batches of 1 MB.
+/// Answers every query with this many batches of 1 MB.
 struct Numbers(usize);
 
 impl Service for Numbers {
@@ -30,7 +30,7 @@ impl Service for Numbers {
     }
 }
 
-/// A client of such a server. Closing the channel, or ending the task, ends the server.
+/// A client of a [`Numbers`] server. Closing the channel or aborting the task stops the server.
 async fn client(batches: usize) -> (Client, watch::Sender<bool>, JoinHandle<()>) {
     let config = ServerConfig { insecure: true, ..ServerConfig::default() };
     let anywhere = Listen::Tcp("127.0.0.1:0".parse().expect("an address"));
@@ -51,7 +51,7 @@ fn effort() -> Effort {
 }
 
 #[tokio::test]
-async fn a_link_has_a_profile() {
+async fn a_measured_link_has_a_profile() {
     let (mut client, _stop, _task) = client(usize::MAX).await;
     let mut told = Vec::new();
     let profile =
@@ -67,8 +67,8 @@ async fn a_link_has_a_profile() {
     assert!(profile.link().rates.send.is_some_and(|rate| rate > 1e6), "{:?}", profile.bytes_per_second);
     for sample in &profile.samples {
         assert!(sample.first_count >= 2 && sample.first_seconds > 0.0, "{sample:?}");
-        // What the first message leaves of a batch comes in the others; rows also part where the server's
-        // own batches do, with a short message on either side.
+        // The other messages hold the rest of the batch. Messages also end at the boundaries of the
+        // server's own batches, with a short message on either side.
         let messages = (sample.batch_bytes / sample.message_bytes).ceil();
         let others = sample.next_count as f64 / sample.first_count as f64;
         let parted = sample.batch_bytes / f64::from(1 << 20) + 1.0;
@@ -83,7 +83,7 @@ async fn a_link_has_a_profile() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_too_short() {
+async fn a_result_with_too_few_rows_is_an_error() {
     for batches in [0, 1] {
         let (mut client, _stop, _task) = client(batches).await;
         let error =
@@ -95,7 +95,7 @@ async fn a_result_that_is_too_short() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_lost_halfway() {
+async fn a_link_that_is_lost_during_the_measurement_is_an_error() {
     let (mut client, _stop, task) = client(usize::MAX).await;
     let lost = |done, _| {
         if done == 3 {

@@ -1,3 +1,3 @@
-//! The client against a real server.
+//! Tests the client against a real server.
 
 mod calibration;

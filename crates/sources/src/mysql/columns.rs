@@ -1,4 +1,4 @@
-//! Columns of a result: from the server's types to Arrow's, value by value.
+//! Converts columns of a result from the server's types to Arrow's, value by value.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use mysql_async::{Column, Value};
 use super::values;
 use crate::{Result, SourceError};
 
-/// The collation of strings of bytes.
+/// The collation of binary strings.
 const BINARY: u16 = 63;
 
-/// The Arrow field of a column. Every field is nullable: the server's word on
-/// that is not to be relied on across views and outer joins.
+/// The Arrow field of a column. Every field is nullable, because what the server
+/// reports is unreliable for views and outer joins.
 ///
 /// # Errors
-/// [`SourceError::Unsupported`] for a type that results don't have.
+/// [`SourceError::Unsupported`] for a type that does not occur in results.
 pub(super) fn field(column: &Column) -> Result<Field> {
     let name = column.name_str().into_owned();
     let data_type = data_type(column, &name)?;
@@ -74,7 +74,7 @@ fn data_type(column: &Column, name: &str) -> Result<DataType> {
     })
 }
 
-/// A decimal's length counts its digits, its sign and its point.
+/// The length of a decimal counts its digits, its sign and its decimal point.
 fn decimal_type(column: &Column, unsigned: bool, name: &str) -> Result<DataType> {
     let scale = column.decimals();
     let precision = column.column_length().saturating_sub(u32::from(scale > 0) + u32::from(!unsigned));
@@ -117,8 +117,8 @@ enum Values {
     Binary(BinaryBuilder),
 }
 
-/// What the server sent for a column is not of the column's type.
-const MISTYPED: &str = "the server sent a value of another type than it had announced";
+/// A value's type differs from the type of its column.
+const MISTYPED: &str = "the server sent a value whose type differs from the announced one";
 
 impl ColumnBuilder {
     /// A builder for the values of `column`, whose Arrow type is `field`'s.
@@ -162,7 +162,7 @@ impl ColumnBuilder {
     /// Appends the value of row `row` (from 1); returns how many bytes the column grew by.
     ///
     /// # Errors
-    /// [`SourceError::Value`] when it does not fit; nothing is appended then.
+    /// [`SourceError::Value`] when the value does not fit. Nothing is appended in that case.
     pub(super) fn append(&mut self, value: &Value, row: u64) -> Result<usize> {
         self.try_append(value).map_err(|reason| SourceError::Value {
             column: self.name.clone(),
@@ -204,7 +204,7 @@ impl ColumnBuilder {
             Values::UInt8(builder) => integer!(builder, u8),
             Values::UInt16(builder) => integer!(builder, u16),
             Values::UInt32(builder) => integer!(builder, u32),
-            // The driver hands out unsigned values up to i64::MAX as signed ones.
+            // The driver returns unsigned values up to i64::MAX as signed ones.
             Values::UInt64(builder) => integer!(builder, u64),
             Values::Bits(builder) => {
                 other!(builder, 8, Value::Bytes(bits) => values::bits(bits).ok_or(MISTYPED)?)
@@ -237,7 +237,7 @@ impl ColumnBuilder {
                 }
                 Value::Bytes(bytes) => {
                     let text = std::str::from_utf8(bytes)
-                        .map_err(|_| "the text is not UTF-8; CAST(... AS BINARY) takes it as bytes")?;
+                        .map_err(|_| "the text is not UTF-8; use CAST(... AS BINARY) to read it as bytes")?;
                     builder.append_value(text);
                     text.len() + 4
                 }

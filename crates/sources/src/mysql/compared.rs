@@ -1,7 +1,7 @@
-//! What the server can be asked of a table's columns, with the meaning that it has in Arrow.
+//! Which comparisons of a table's columns have the same meaning at the server as in Arrow.
 //!
-//! What a result says of its columns does not do: `uuid` and `inet6` of MariaDB look like `char`
-//! there. The catalog knows.
+//! The column types of a result are not enough: `uuid` and `inet6` of MariaDB look like `char` there.
+//! The catalog distinguishes them.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ const SQL: &str = "SELECT c.column_name, LOWER(c.data_type), LOWER(c.character_s
      ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
      WHERE c.table_schema = COALESCE(?, DATABASE()) AND c.table_name = ?";
 
-/// Of each column of `schema`, which is that of `table`.
+/// The comparison of each column of `schema`, which is the schema of `table`.
 pub(super) async fn comparisons(
     connection: &mut Connection,
     server: &str,
@@ -47,12 +47,12 @@ pub(super) async fn comparisons(
     Ok(schema.fields().iter().map(comparison).collect())
 }
 
-/// A column, as the catalog has it.
+/// A column, as the catalog describes it.
 struct Described {
     data_type: String,
-    /// Character set; nothing for what is no text.
+    /// Character set; empty if the column is not text.
     charset: String,
-    /// Whether it is of a table, rather than of a view.
+    /// Whether the column belongs to a table, not to a view.
     is_base: bool,
 }
 
@@ -61,33 +61,33 @@ impl Described {
         let comparable = match (&*self.data_type, arrow) {
             ("tinyint" | "smallint" | "mediumint" | "int" | "bigint", _) => Comparable::Ordered,
             ("decimal", _) => Comparable::Ordered,
-            // There is no NaN, and nothing infinite. Single floats are compared as doubles.
+            // `double` has no NaN and no infinities. Single floats are compared as doubles.
             ("double", DataType::Float64) => Comparable::Ordered,
             ("date", DataType::Date32) => Comparable::Ordered,
             ("datetime", DataType::Timestamp(TimeUnit::Microsecond, None)) => Comparable::Ordered,
             ("char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext", DataType::Utf8) => {
                 return self.text(name);
             }
-            // Compared as numbers, or with a member that is meant by another text.
+            // Without the cast, these are compared as numbers, or match a member with a different text.
             ("enum" | "set", DataType::Utf8) => {
                 let plain = Comparison::backticked(name, Comparable::Equal);
                 let operand = format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", plain.column);
                 return Comparison { operand: exactly(&operand), ..plain };
             }
-            // `year` takes 70 for 1970; `json`, `uuid` and `inet6` compare what a text stands for.
+            // `year` reads 70 as 1970; `json`, `uuid` and `inet6` compare the values that texts stand for.
             _ => Comparable::Nulls,
         };
         Comparison::backticked(name, comparable)
     }
 
-    /// Collations may take more texts for equal.
+    /// The comparison of a text. Collations may treat different texts as equal.
     fn text(&self, name: &str) -> Comparison {
         let plain = Comparison::backticked(name, Comparable::Equal);
         match (&*self.charset, self.is_base) {
             ("utf8mb4" | "utf8mb3" | "utf8", true) => plain,
-            // A text that has no place in the character set can't be compared.
+            // A text with characters outside the character set can't be compared.
             (_, true) => Comparison { comparable: Comparable::EqualAscii, ..plain },
-            // The column of a view may be computed, and then of no collation, or of two.
+            // A view's column may be computed, and then have no collation or two conflicting ones.
             (_, false) => {
                 let operand = exactly(&format!("CONVERT({} USING utf8mb4)", plain.column));
                 Comparison { operand, ..plain }
@@ -96,7 +96,7 @@ impl Described {
     }
 }
 
-/// Compared by code points, but for spaces at the end.
+/// Compares by code points, ignoring trailing spaces.
 fn exactly(operand: &str) -> String {
     format!("{operand} COLLATE utf8mb4_bin")
 }

@@ -1,5 +1,5 @@
 //! Cursors, as `STMT_ATTR_PREFETCH_ROWS` of the C API and `useCursorFetch` of Connector/J use them. The
-//! server makes a temporary table of the whole result before the first row is fetched.
+//! server writes the whole result to a temporary table before the first row is fetched.
 
 use std::sync::PoisonError;
 
@@ -10,7 +10,7 @@ use super::raw::{Prepared, Raw};
 use super::{BEGIN, MySqlSource, errors};
 use crate::{Cursor, Cursors, Estimated, Fetched, Result, SourceError};
 
-/// An open cursor. Dropped, it takes its connection with it, and has a statement that runs killed.
+/// An open cursor. Dropping it closes its connection and kills a running statement.
 #[derive(Debug)]
 pub struct MySqlCursor<'a> {
     source: &'a MySqlSource,
@@ -32,9 +32,11 @@ impl Cursors for MySqlSource {
         };
         match raw.execute(statement).await {
             Ok(true) => Ok(MySqlCursor { source: self, raw, statement, rows: 0, ended: false }),
-            Ok(false) => Err(SourceError::Unsupported("a cursor for what is no SELECT".into())),
+            Ok(false) => {
+                Err(SourceError::Unsupported("a cursor for a statement that is not a SELECT".into()))
+            }
             Err(error) => {
-                // Its number is all that is left of it.
+                // The server still holds the prepared statement.
                 let _ = raw.forget(statement).await;
                 Err(self.failed(raw, sql, 0, error))
             }
@@ -55,7 +57,7 @@ impl MySqlSource {
         {
             return Ok(raw);
         }
-        // Boxed, for logins are large futures.
+        // Boxed, because the futures of logins are large.
         self.in_time(Box::pin(async {
             let mut raw = Raw::open(&self.opts, &self.authorities).await?;
             for statement in BEGIN.split("; ") {
@@ -66,12 +68,12 @@ impl MySqlSource {
         .await
     }
 
-    /// The connection can be used again.
+    /// Keeps the connection for reuse.
     fn put(&self, raw: Raw) {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
     }
 
-    /// What the server refuses leaves the connection as it was.
+    /// Converts an error, and keeps the connection for reuse if the server refused the statement.
     fn failed(&self, raw: Raw, sql: &str, rows: u64, error: Error) -> SourceError {
         if matches!(error, Error::Server(_)) {
             self.put(raw);
@@ -82,7 +84,7 @@ impl MySqlSource {
 
 impl Cursor for MySqlCursor<'_> {
     async fn fetch(&mut self, rows: u32) -> Result<Fetched> {
-        // Past the last row the server has closed it.
+        // The server closes the cursor after the last row.
         if self.ended {
             return Ok(Fetched::default());
         }

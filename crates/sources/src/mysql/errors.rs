@@ -1,4 +1,4 @@
-//! What the driver and the server say, as [`SourceError`]s.
+//! Converts errors of the driver and the server to [`SourceError`]s.
 
 use std::io::ErrorKind;
 
@@ -6,7 +6,7 @@ use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use crate::SourceError;
 
-/// Numbers of the server's errors that this crate tells apart.
+/// The server's error numbers that this crate distinguishes.
 mod number {
     pub(super) const DATABASE_DENIED: u16 = 1044;
     pub(super) const ACCESS_DENIED: u16 = 1045;
@@ -30,10 +30,10 @@ mod number {
     pub(super) const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
 }
 
-/// The number of the server's error for a connection that is not there.
+/// The server's error number for a connection that does not exist.
 pub(super) const NO_SUCH_THREAD: u16 = 1094;
 
-/// No connection. `server` is `host:port`; `login` names user and database too.
+/// The error of a failed connection. `server` is `host:port`; `login` also names user and database.
 pub(super) fn connect(server: &str, login: &str, error: Error) -> SourceError {
     use number::*;
     match error {
@@ -67,7 +67,7 @@ pub(super) fn connect(server: &str, login: &str, error: Error) -> SourceError {
     }
 }
 
-/// A statement failed after `rows` rows of its result.
+/// The error of a statement that failed after `rows` rows of its result.
 pub(super) fn statement(server: &str, sql: &str, rows: u64, error: Error) -> SourceError {
     use number::*;
     match error {
@@ -89,10 +89,10 @@ pub(super) fn statement(server: &str, sql: &str, rows: u64, error: Error) -> Sou
             },
         },
         Error::Driver(DriverError::StmtParamsMismatch { required, .. }) => SourceError::Unsupported(format!(
-            "the statement has {required} parameters (`?`), which can't be given"
+            "the statement has {required} parameters (`?`); replace them with values"
         )),
         Error::Driver(DriverError::Params(_) | DriverError::MixedParams) => SourceError::Unsupported(
-            "the statement has named parameters (`:name`), which can't be given".into(),
+            "the statement has named parameters (`:name`); replace them with values".into(),
         ),
         Error::Io(IoError::Io(ref io)) if io.kind() == ErrorKind::InvalidData => {
             SourceError::Malformed { target: server.to_owned(), reason: words(&error) }
@@ -104,8 +104,8 @@ pub(super) fn statement(server: &str, sql: &str, rows: u64, error: Error) -> Sou
     }
 }
 
-/// A statement failed before its first row. `table` is the only one it reads,
-/// if that is known.
+/// The error of a statement that failed before its first row. `table` is the
+/// only table it reads, if known.
 pub(super) fn beginning(server: &str, sql: &str, table: Option<&str>, error: Error) -> SourceError {
     match (table, error) {
         (
@@ -116,7 +116,7 @@ pub(super) fn beginning(server: &str, sql: &str, table: Option<&str>, error: Err
     }
 }
 
-/// The error in its own words, without the driver's wrapping.
+/// The message of the error, without the driver's wrapping.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::Driver(error) => error.to_string(),
@@ -128,16 +128,16 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// The server names no position, but quotes the rest of the statement from the
-/// place on, up to 80 characters: `near '...' at line N`. This is the 1-based
-/// character where that stands, if there is no doubt.
+/// The server reports no position, but quotes up to 80 characters of the
+/// statement from the error on: `near '...' at line N`. Returns the 1-based
+/// character where the quoted text begins, if that is unambiguous.
 fn position(sql: &str, message: &str) -> Option<u32> {
     let (_, near) = message.split_once("near '")?;
     let (near, _line) = near.rsplit_once("' at line ")?;
     if near.is_empty() {
         return None;
     }
-    // The server strips what ends a statement before it parses.
+    // The server strips semicolons and spaces from the end before it parses.
     let stripped = sql.trim_end_matches(|c: char| c == ';' || c.is_ascii_whitespace());
     let rest = [sql, stripped].into_iter().find_map(|sql| sql.strip_suffix(near));
     let before = match rest {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions() {
+    fn positions_are_found_by_the_quoted_text() {
         let check = |sql: &str, message: &str, expected: Option<u32>| {
             assert_eq!(position(sql, message), expected, "{sql} / {message}");
         };
@@ -168,7 +168,7 @@ mod tests {
         check("SELECT 'ü', ,;", &near(",", 1), Some(13));
         check("SELECT 1\n  FROM FROM t ; ", &near("FROM t", 2), Some(17));
         check("SELECT 'it''s' FORM t", &near("'it''s' FORM t", 1), Some(8));
-        // Cut after 80 characters: only where it stands once.
+        // Cut after 80 characters: found only if it occurs once.
         let long = format!("SELECT x x x, {} FROM t", "a, ".repeat(50));
         check(&long, &near(&long[9..89], 1), Some(10));
         let twice = format!("x {0} x {0} y", "a".repeat(80));
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn errors_are_classified_by_number() {
         let server =
             |code: u16| Error::Server(ServerError { code, message: "words".into(), state: "HY000".into() });
         for code in [1044, 1045, 1049, 1698] {
             assert!(matches!(connect("h:1", "u@h:1/d", server(code)), SourceError::Login { .. }), "{code}");
         }
-        // Too many connections: later there may be room.
+        // Too many connections: a retry may succeed.
         assert!(connect("h:1", "u@h:1/d", server(1040)).retryable());
         assert!(matches!(statement("h:1", "", 7, server(1927)), SourceError::Lost { rows: 7, .. }));
         assert!(

@@ -1,8 +1,9 @@
-//! How large a result is thought to be.
+//! Estimates the size of a result.
 //!
-//! MariaDB's optimizer says how many rows it takes from each table, and not what becomes of them: so there
-//! are rows for what neither groups, nor unites, nor counts, and none for the rest. MySQL's says it for
-//! the whole statement. How wide rows are neither knows: the first of them are fetched, as they travel.
+//! MariaDB's optimizer estimates how many rows it reads from each table, but not how many the statement
+//! returns. So the rows are known only for statements without grouping, UNION and aggregates. MySQL's
+//! optimizer estimates the rows of the whole statement. Neither estimates the width of a row, so the first
+//! rows are fetched and their bytes on the wire are counted.
 
 use std::time::Duration;
 
@@ -13,20 +14,21 @@ use tokio::time::timeout;
 use super::{MySqlSource, errors};
 use crate::{Cursor, Cursors, Estimated, Result, SourceError};
 
-/// Rows by which the size of one is told.
+/// Rows that are fetched to estimate the size of one.
 const SAMPLE_ROWS: u32 = 100;
-/// Sorting and grouping come before the first row: who does not know it by then says it instead.
+/// Maximum time to fetch them, because sorting and grouping delay the first row. After that the size is unknown
+/// here, and the user can state it.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
 
-/// The number of the SELECT around it.
+/// The id of the outermost SELECT.
 const OUTERMOST: u64 = 1;
-/// SELECTs in each other that are looked into.
+/// Maximum nesting of SELECTs that is followed.
 const DEEP_MAX: usize = 16;
 
-/// How large the result of a query is thought to be.
+/// Estimates the size of a query's result.
 pub(super) async fn estimate(source: &MySqlSource, sql: &str) -> Result<Estimated> {
     let mut connection = source.open().await?;
-    // Alone: what stands behind a semicolon is refused.
+    // Prepared first, because that refuses more than one statement.
     let columns = async {
         let statement = connection.get()?.prep(sql).await?;
         if statement.num_params() > 0 {
@@ -58,9 +60,9 @@ pub(super) async fn estimate(source: &MySqlSource, sql: &str) -> Result<Estimate
     connection.close().await;
     let rows = match explained {
         Ok(rows) => rows.map(|rows| rows.ceil() as u64),
-        // It can be prepared alone, and not be part of another: it is no SELECT.
+        // A statement that can be prepared, but not nested in a SELECT, is not a SELECT.
         Err(Error::Server(_)) => {
-            return Err(SourceError::Unsupported("an estimate of what is no SELECT".into()));
+            return Err(SourceError::Unsupported("an estimate for a statement that is not a SELECT".into()));
         }
         Err(error) => return Err(errors::statement(&source.server, sql, 0, error)),
     };
@@ -80,24 +82,24 @@ async fn sample(source: &MySqlSource, around: &str) -> Result<Option<f64>> {
     Ok((fetched.rows > 0).then(|| fetched.bytes as f64 / fetched.rows as f64))
 }
 
-/// A statement that selects all of another's rows, whatever its columns are called.
+/// Wraps a statement in one that selects all its rows, whatever the names of its columns.
 fn around(sql: &str, columns: usize) -> String {
     let names: Vec<_> = (1..=columns).map(|column| format!("c{column}")).collect();
     let sql = sql.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
-    // What ends in a comment ends with its line.
+    // The line break ends a comment at the end of the statement.
     format!("WITH result ({}) AS ({sql}\n) SELECT * FROM result", names.join(", "))
 }
 
 /// A line of MariaDB's EXPLAIN.
 #[derive(Debug, Clone, Default)]
 struct Step {
-    /// Of which SELECT; none of a union's result.
+    /// The id of its SELECT; `None` for the result of a UNION.
     select: Option<u64>,
     kind: String,
     table: String,
     access: String,
     rows: Option<f64>,
-    /// Of these, as many as conditions leave.
+    /// The percentage of these that conditions keep.
     percent: f64,
     extra: String,
 }
@@ -118,19 +120,19 @@ impl Step {
     }
 }
 
-/// Rows of one SELECT by the steps of all, where they say it. SELECTs in each other are no more than `deep`.
+/// Rows of one SELECT by the steps of the statement, if known. Follows at most `deep` nested SELECTs.
 fn rows(steps: &[Step], select: u64, deep: usize) -> Option<f64> {
     let mut all = 1.0;
     for step in steps.iter().filter(|step| step.select == Some(select)) {
-        // What is made into a table first: for its limit, or because it groups, unites or counts.
+        // A derived table that is written first: for its LIMIT, or because it groups, unites or aggregates.
         let made = step.table.strip_prefix("<derived").and_then(|table| table.strip_suffix('>'));
         all *= match (step.rows, made) {
             (Some(rows), None) => rows * step.percent / 100.0,
-            // One row of no table.
+            // One row without a table.
             (Some(rows), Some(_)) if step.access == "system" => rows,
             (Some(made_rows), Some(made)) => {
                 let made = made.parse().ok()?;
-                // A limit makes rows fewer. What else would is not thought of by the server.
+                // Fewer rows mean a LIMIT: the server does not account for anything else that reduces them.
                 let limited = is_plain(steps, made) && made_rows < rows(steps, made, deep.checked_sub(1)?)?;
                 limited.then_some(made_rows * step.percent / 100.0)?
             }
@@ -143,7 +145,7 @@ fn rows(steps: &[Step], select: u64, deep: usize) -> Option<f64> {
     Some(all)
 }
 
-/// Whether a SELECT neither groups nor may be part of a union.
+/// Whether a SELECT does not group, and can't be part of a UNION.
 fn is_plain(steps: &[Step], select: u64) -> bool {
     steps.iter().all(|step| {
         let grouped = step.select == Some(select) && step.extra.contains("Using temporary");
@@ -151,7 +153,7 @@ fn is_plain(steps: &[Step], select: u64) -> bool {
     })
 }
 
-/// Rows of a statement by the first line of MySQL's tree, as `-> Limit: 7 row(s)  (cost=0.75 rows=5)`.
+/// Rows of a statement by the first line of MySQL's tree, such as `-> Limit: 7 row(s)  (cost=0.75 rows=5)`.
 fn rows_of_tree(tree: &str) -> Option<f64> {
     let (_, told) = tree.lines().next()?.rsplit_once(" rows=")?;
     let number = told.split([' ', ')']).next()?;
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_mariadb() {
+    fn rows_are_estimated_from_mariadbs_steps() {
         let check = |steps: &[Step], expected: Option<f64>| {
             assert_eq!(rows(steps, OUTERMOST, DEEP_MAX), expected, "{steps:?}");
         };
@@ -187,7 +189,7 @@ mod tests {
         check(&[step(1, "PRIMARY", "<derived1>", 7.0, "")], None);
         check(&[step(1, "PRIMARY", "<derived3>", 8.0, ""), step(3, "DERIVED", "t", 70.0, "")], Some(4.0));
         check(&[ours(10.0), inner("Using filesort")], Some(10.0));
-        // Counted, grouped, or of a limit that does not limit.
+        // Aggregated, grouped, united, or with a LIMIT that is not reached.
         check(&[ours(500.0), inner("")], None);
         check(&[ours(10.0), inner("Using temporary; Using filesort")], None);
         check(&[ours(10.0), inner(""), step(3, "UNION", "u", 4.0, "")], None);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_of_mysql() {
+    fn rows_are_estimated_from_mysqls_tree() {
         let check = |tree: &str, expected: Option<f64>| assert_eq!(rows_of_tree(tree), expected, "{tree}");
         check("-> Inner hash join (t2.c2 = t1.c1)  (cost=4.70 rows=12)\n    -> Table scan", Some(12.0));
         check("-> Filter: (t.a = 'x rows=5')  (cost=0.35..2.1 rows=4.5e+6)", Some(4.5e6));
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_around_others() {
+    fn statements_are_wrapped() {
         assert_eq!(
             around("select 1, 2 -- two ; \n", 2),
             "WITH result (c1, c2) AS (select 1, 2 -- two\n) SELECT * FROM result"

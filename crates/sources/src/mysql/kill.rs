@@ -1,10 +1,10 @@
 //! Cancelling a statement from another connection.
 //!
-//! `KILL` takes a connection number, and the number alone is not safe: behind one address there may be several
-//! servers, on which the same number is somebody else's connection; a proxy has its own numbers; and a server reuses
-//! them. Each connection therefore holds a named lock with a random name ([`Mark`]), and cancelling kills whichever
-//! connection holds that lock. Where the server forbids such locks nothing is killed: the statement ends
-//! when the server next writes to the closed connection.
+//! `KILL` takes a connection number, and the number alone is not safe: one address may lead to several servers,
+//! where the same number is another connection; a proxy has its own numbers; and a server reuses them. Each
+//! connection therefore holds a named lock with a random name ([`Mark`]), and cancelling kills the connection that
+//! holds that lock. If the server forbids such locks, nothing is killed: the statement ends when the server next
+//! writes to the closed connection.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(super) fn kill(opts: Opts, mark: Mark) {
     });
 }
 
-/// Whether there was such a connection.
+/// Kills the connection with this mark, and returns whether there was one.
 async fn kill_marked(conn: &mut Conn, mark: &Mark) -> Result<bool, mysql_async::Error> {
     let holder: Option<Option<u64>> = conn.query_first(format!("SELECT IS_USED_LOCK('{}')", mark.0)).await?;
     let Some(id) = holder.flatten() else { return Ok(false) };
@@ -102,12 +102,12 @@ mod tests {
             (Conn::new(opts.clone()).await.unwrap(), Conn::new(opts).await.unwrap());
         let is_alive = async |conn: &mut Conn| conn.query_drop("DO 1").await.is_ok();
 
-        // A mark of nobody.
+        // A mark that no connection has.
         assert!(!kill_marked(&mut killer, &Mark::new()).await.unwrap());
         assert!(is_alive(&mut marked).await && is_alive(&mut other).await);
         assert!(kill_marked(&mut killer, &mark).await.unwrap());
         assert!(!is_alive(&mut marked).await && is_alive(&mut other).await);
-        // Its number may be somebody else's by now.
+        // The connection is gone, and its number may belong to another one.
         assert!(!kill_marked(&mut killer, &mark).await.unwrap());
     }
 }

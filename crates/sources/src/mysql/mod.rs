@@ -1,19 +1,19 @@
 //! MySQL and MariaDB.
 //!
-//! [`MySqlSource`] runs a statement as a prepared one, in a read-only
-//! transaction on a connection of its own, and turns rows of the binary protocol
-//! into Arrow as they arrive: no more is held than the batch being built.
+//! [`MySqlSource`] prepares each statement and runs it in a read-only transaction
+//! on its own connection. It converts rows of the binary protocol to Arrow as they
+//! arrive, and holds only the batch being built.
 //!
-//! TLS is as the URI asks: `?require_ssl=true`, against an authority of one's own
-//! `?ssl_ca=FILE`, unchecked `&verify_ca=false&verify_identity=false`.
+//! The URI controls TLS: `?require_ssl=true` requires it, `?ssl_ca=FILE` trusts a
+//! private CA, and `&verify_ca=false&verify_identity=false` turns verification off.
 //!
-//! A result comes over one connection whatever [`ReadOptions::streams`] says:
-//! the server can't hand the snapshot of one connection to another, so parts of
-//! a table read side by side could be of different states.
+//! A result comes over one connection, whatever [`ReadOptions::streams`] says:
+//! connections can't share a snapshot, so parts of a table that are read in
+//! parallel could be inconsistent.
 //!
-//! Cursors, for those who measure what drivers with a fetch size meet, go over a connection of their own,
-//! for the driver has none: by password (`mysql_native_password`, `caching_sha2_password`), in the clear,
-//! by TLS or by socket, and not compressed.
+//! Cursors measure how drivers with a fetch size perform. The driver has no cursors, so they use our own
+//! protocol code, which supports logins by password (`mysql_native_password`, `caching_sha2_password`) over
+//! TCP, TLS or a Unix socket, without compression.
 //!
 //! # Types
 //! | server | Arrow |
@@ -22,19 +22,19 @@
 //! | `bit(n)` | `UInt64` |
 //! | `year` | `Int16` |
 //! | `float`, `double` | `Float32`, `Float64` |
-//! | `decimal(p, s)` | `Decimal128(p, s)`, past 38 digits `Decimal256(p, s)` |
+//! | `decimal(p, s)` | `Decimal128(p, s)`, above 38 digits `Decimal256(p, s)` |
 //! | `date` | `Date32` |
 //! | `datetime` | `Timestamp(us)` without a zone |
 //! | `timestamp` | `Timestamp(us, UTC)` |
 //! | `time` | `Duration(us)`: it is a span of -838 to 838 hours, not a time of day |
 //! | `char`, `varchar`, `text`, `enum`, `set` | `Utf8` |
-//! | `json` | `Utf8` as `arrow.json`; MariaDB's is a `longtext` by another name, and plain `Utf8` |
-//! | `binary`, `varbinary`, `blob`, anything of collation `binary` | `Binary` |
+//! | `json` | `Utf8` as `arrow.json`; MariaDB's `json` is an alias of `longtext` and becomes plain `Utf8` |
+//! | `binary`, `varbinary`, `blob`, anything with collation `binary` | `Binary` |
 //! | `geometry` | `Binary`: four bytes of SRID, then WKB |
 //! | `NULL` without a type | `Null` |
 //!
-//! `0000-00-00` and other dates that are none are errors which name the cast
-//! that takes them; they never become NULL in silence.
+//! `0000-00-00` and other invalid dates are errors, which name the cast that reads
+//! them. They never become NULL silently.
 
 mod columns;
 mod compared;
@@ -72,11 +72,11 @@ pub use self::cursor::MySqlCursor;
 /// How long the server may take to accept a connection and a login.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
 
-/// Makes every connection one of known state: `timestamp` in UTC, one snapshot
-/// for all it reads, nothing written. The session is read-only besides the
-/// transaction, which `DROP` and its like would end. The server gives up on a client that does
-/// not read for `net_write_timeout`, one minute as a rule; a consumer may well
-/// take longer over a batch.
+/// Brings every connection into a known state: `timestamp` in UTC, one snapshot
+/// for all reads, and no writes. The session is read-only as well as the
+/// transaction, because statements like `DROP` end the transaction. The server
+/// disconnects a client that does not read for `net_write_timeout`, by default one
+/// minute; a consumer may need longer for a batch.
 const BEGIN: &str = "SET time_zone = '+00:00', net_write_timeout = 3600; \
      SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; \
      START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
@@ -84,27 +84,27 @@ const BEGIN: &str = "SET time_zone = '+00:00', net_write_timeout = 3600; \
 /// A MySQL or MariaDB server, and the login to it.
 pub struct MySqlSource {
     opts: Opts,
-    /// Files of those that TLS trusts instead of the usual ones.
+    /// Files of certificate authorities that TLS trusts instead of the default ones.
     authorities: Vec<PathBuf>,
     /// `host:port`.
     server: Arc<str>,
     /// `user@host:port/database`.
     login: String,
-    /// The bound of connections to it, which cursors do not count in.
+    /// The connection limit of the server. Cursors don't count.
     connections: Arc<Server>,
-    /// A connection that waits for the next cursor.
+    /// An idle connection for the next cursor.
     idle: Mutex<Option<Raw>>,
 }
 
 impl MySqlSource {
-    /// Connects once, to see that server, login and database are right.
+    /// Connects once, to check the server, the login and the database.
     ///
     /// `uri` is `mysql://user:password@host:port/database`, with the driver's
-    /// options behind a `?`.
+    /// options after a `?`.
     ///
     /// # Errors
-    /// [`SourceError::Location`] for a URI that is none, [`SourceError::Connect`]
-    /// when nothing answers there, [`SourceError::Login`] when the server refuses
+    /// [`SourceError::Location`] for an invalid URI, [`SourceError::Connect`] when
+    /// the server does not answer, [`SourceError::Login`] when the server refuses
     /// user, password or database.
     pub async fn connect(uri: &str) -> Result<Self> {
         Self::connect_within(uri, &ConnectionLimits::unlimited()).await
@@ -114,7 +114,7 @@ impl MySqlSource {
     ///
     /// # Errors
     /// As [`MySqlSource::connect`]; [`SourceError::Busy`] when no connection becomes free in time,
-    /// here and whenever something is read.
+    /// here and in every read.
     pub async fn connect_within(uri: &str, limits: &ConnectionLimits) -> Result<Self> {
         let (opts, authorities) = options(uri)?;
         let server = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
@@ -143,20 +143,20 @@ impl MySqlSource {
         Ok(Connection::new(conn, self.opts.clone(), mark, permit))
     }
 
-    /// What it takes to connect, for so long.
+    /// Runs `connect` for at most [`CONNECT_MAX`].
     async fn in_time<T>(&self, connect: impl Future<Output = Result<T, mysql_async::Error>>) -> Result<T> {
         match timeout(CONNECT_MAX, connect).await {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(error)) => Err(errors::connect(&self.server, &self.login, error)),
             Err(_) => Err(SourceError::Connect {
                 target: self.server.to_string(),
-                reason: format!("no answer in {} s", CONNECT_MAX.as_secs()),
+                reason: format!("no answer within {} s", CONNECT_MAX.as_secs()),
                 source: None,
             }),
         }
     }
 
-    /// The server's estimate of a table's rows; none for a view.
+    /// The server's estimate of a table's rows; `None` for a view.
     async fn rows_estimate(&self, connection: &mut Connection, table: &TableName) -> Result<Option<u64>> {
         const SQL: &str = "SELECT CAST(table_rows AS UNSIGNED) FROM information_schema.tables \
              WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
@@ -168,9 +168,9 @@ impl MySqlSource {
     }
 }
 
-/// The driver's options of a URI, and two of ours: `ssl_ca`, which it has no word
-/// for, and no asking the server for the path of its socket, which may be that of
-/// another host or container.
+/// Parses a URI into the driver's options, with two changes: it accepts `ssl_ca`,
+/// which the driver lacks, and by default it does not ask the server for its socket
+/// path, which may belong to another host or container.
 fn options(uri: &str) -> Result<(Opts, Vec<PathBuf>)> {
     let refused = |reason: String| SourceError::Location { given: location::redact(uri), reason };
     let mut url = url::Url::parse(uri).map_err(|error| refused(error.to_string()))?;
@@ -225,10 +225,10 @@ impl Source for MySqlSource {
                 count.and_then(|count| u64::try_from(*count.values().first()?).ok()).ok_or_else(|| {
                     SourceError::Malformed {
                         target: self.server.to_string(),
-                        reason: "the count is no number".into(),
+                        reason: "the count is not a number".into(),
                     }
                 })?;
-            // The end of the result, so that the connection is closed in peace.
+            // Read up to the end of the result, so that the connection is closed cleanly.
             rows.batches.try_next().await?;
             return Ok(rows_without_columns(count, options.batch_rows));
         }

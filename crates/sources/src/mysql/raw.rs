@@ -1,5 +1,5 @@
-//! A connection without the driver, which has no words for cursors: it logs in and speaks the commands
-//! of the protocol. What comes back is counted, and never decoded into values.
+//! A connection that does not use the driver, because the driver has no cursors: it logs in and sends commands
+//! of the protocol. Rows are counted, and never decoded into values.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,20 +22,20 @@ use super::kill::{Mark, kill};
 use crate::Fetched;
 use crate::tls::{self, Socket, Verify};
 
-/// Free space offered to every read of the socket.
+/// Free buffer space for each read of the socket.
 const READ_BYTES: usize = 64 << 10;
-/// A greeting and what follows it are small.
+/// Maximum size of a packet during login.
 const LOGIN_PACKET_BYTES_MAX: usize = 64 << 10;
-/// No row is taken that is larger; no statement is sent.
+/// Maximum size of a received row and of a sent statement.
 const PACKET_BYTES_MAX: usize = 64 << 20;
-/// What precedes a packet.
+/// The header of a packet.
 const HEADER_BYTES: u64 = 4;
 /// `utf8mb4_general_ci`, which every server has.
 const COLLATION: u8 = 45;
-/// No result has more columns.
+/// Maximum columns of a result.
 const COLUMNS_MAX: u64 = 65_535;
 
-/// Without these no server of this century is met.
+/// Required capabilities, which all servers of this century have.
 const NEEDED: CapabilityFlags = CapabilityFlags::CLIENT_PROTOCOL_41
     .union(CapabilityFlags::CLIENT_SECURE_CONNECTION)
     .union(CapabilityFlags::CLIENT_PLUGIN_AUTH);
@@ -46,32 +46,32 @@ const WANTED: CapabilityFlags = NEEDED
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The server's number of a statement that it has prepared.
+/// The server's id of a prepared statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Prepared(u32);
 
-/// A logged-in connection. Dropped while it waits for an answer, it has its statement killed.
+/// A logged-in connection. Dropping it while it waits for an answer kills its statement.
 pub(super) struct Raw {
     socket: Box<dyn Socket>,
     codec: PacketCodec,
     read: BytesMut,
     packet: Vec<u8>,
     opts: Opts,
-    /// The server's number of this connection.
+    /// The server's id of this connection.
     id: u32,
-    /// The lock by which its statements are cancelled.
+    /// The named lock by which its statements are cancelled.
     mark: Option<Mark>,
-    /// Whether the server knows what we can read.
+    /// Whether the server knows our capabilities.
     introduced: bool,
-    /// An answer is still to come.
+    /// Whether an answer is expected.
     waits: bool,
 }
 
 impl Raw {
-    /// Dials and logs in; TLS trusts the authorities in these files.
+    /// Connects and logs in. TLS trusts the authorities in these files.
     pub(super) async fn open(opts: &Opts, authorities: &[PathBuf]) -> Result<Self> {
         if opts.compression().is_some() {
-            return Err(refused("what is fetched from a cursor is not compressed: leave `compression` out"));
+            return Err(refused("cursors don't support compression; remove `compression` from the URI"));
         }
         let socket: Box<dyn Socket> = match opts.socket() {
             Some(path) => Box::new(UnixStream::connect(path).await?),
@@ -105,7 +105,7 @@ impl Raw {
         };
         self.id = id;
         if !can.contains(NEEDED) {
-            return Err(refused("the server is too old, or none"));
+            return Err(refused("the server is too old, or not a MySQL server"));
         }
         let mut capabilities = WANTED & can;
         let secure = match opts.ssl_opts() {
@@ -122,7 +122,7 @@ impl Raw {
         let answer = plugin.gen_data(opts.pass(), &nonce);
         let response = HandshakeResponse::new(
             answer.as_deref(),
-            // From which on there is utf8mb4.
+            // The first version with utf8mb4.
             (5, 5, 3),
             opts.user().map(str::as_bytes),
             opts.db_name().map(str::as_bytes),
@@ -147,24 +147,23 @@ impl Raw {
                     let answer = plugin.gen_data(opts.pass(), &nonce).as_ref().map(serialized);
                     self.send(&answer.unwrap_or_default()).await?;
                 }
-                // The server knows the password's hash; its word on it follows.
+                // The server has the password's hash in its cache; its decision follows.
                 [0x01, 0x03] => {}
-                // It does not, and wants the password itself.
+                // It has not, and requires the password itself.
                 [0x01, 0x04] if secure => {
                     let password = [opts.pass().unwrap_or_default().as_bytes(), &[0]].concat();
                     self.send(&password).await?;
                 }
                 [0x01, 0x04] => {
-                    let name =
-                        "caching_sha2_password, whose password goes over TLS alone (?require_ssl=true)";
+                    let name = "caching_sha2_password, which requires TLS here (?require_ssl=true)";
                     return Err(DriverError::UnknownAuthPlugin { name: name.into() }.into());
                 }
-                _ => return Err(refused("the login is out of order")),
+                _ => return Err(refused("unexpected message during login")),
             }
         }
     }
 
-    /// From here on by TLS. What was sent in the clear behind the greeting is nobody's.
+    /// Switches to TLS. Unencrypted data after the greeting is an error.
     async fn encrypt(
         &mut self,
         opts: &SslOpts,
@@ -174,7 +173,7 @@ impl Raw {
         let request = SslRequest::new(capabilities, PACKET_BYTES_MAX as u32, COLLATION);
         self.send(&serialized(&request)).await?;
         if !self.read.is_empty() {
-            return Err(refused("something was sent before the encryption"));
+            return Err(refused("unexpected data before the TLS handshake"));
         }
         let verify = match (opts.accept_invalid_certs(), opts.skip_domain_validation()) {
             (true, _) => Verify::Nothing,
@@ -196,11 +195,11 @@ impl Raw {
         self.waits = false;
         match self.packet.first() {
             Some(0x00) => Ok(()),
-            _ => Err(refused("rows, where there are to be none")),
+            _ => Err(refused("unexpected rows")),
         }
     }
 
-    /// Prepares a statement: one alone, and of no parameters.
+    /// Prepares a single statement without parameters.
     pub(super) async fn prepare(&mut self, sql: &str) -> Result<Prepared> {
         self.command(Command::COM_STMT_PREPARE, sql.as_bytes()).await?;
         self.next().await?;
@@ -220,8 +219,8 @@ impl Raw {
         Ok(prepared)
     }
 
-    /// Opens a cursor for a statement. `false` where it has none: then rows may follow, and the connection
-    /// is of no more use.
+    /// Opens a cursor for a statement. Returns `false` if the statement has none; rows may follow then, so
+    /// the connection can't be reused.
     pub(super) async fn execute(&mut self, statement: Prepared) -> Result<bool> {
         // A read-only cursor, and one iteration.
         let body = [&statement.0.to_le_bytes()[..], &[1], &1_u32.to_le_bytes()].concat();
@@ -246,19 +245,19 @@ impl Raw {
         Ok(counted)
     }
 
-    /// Forgets a statement and its cursor. The server says nothing to that.
+    /// Closes a statement and its cursor. The server does not answer.
     pub(super) async fn forget(&mut self, statement: Prepared) -> Result<()> {
         self.command(Command::COM_STMT_CLOSE, &statement.0.to_le_bytes()).await?;
         self.waits = false;
         Ok(())
     }
 
-    /// Counts packets up to their end, of which there are so many at most.
+    /// Counts packets up to the end marker. More than `most` packets are an error.
     async fn until_end(&mut self, most: u64) -> Result<(Fetched, StatusFlags)> {
         let mut counted = Fetched::default();
         loop {
             let bytes = self.next().await?;
-            // A row of that first byte would be one of more than 16 MB.
+            // A row with this first byte has more than 16 MB.
             if self.packet.first() == Some(&0xfe) && self.packet.len() < 9 {
                 let end = ParseBuf(&self.packet).parse::<OkPacketDeserializer<'_, OldEofPacket>>(WANTED);
                 return Ok((counted, end.map_err(malformed)?.into_inner().status_flags()));
@@ -266,7 +265,7 @@ impl Raw {
             counted.rows += 1;
             counted.bytes += bytes;
             if counted.rows > most {
-                return Err(refused("more was sent than asked for"));
+                return Err(refused("more packets than requested"));
             }
         }
     }
@@ -285,7 +284,7 @@ impl Raw {
         Ok(())
     }
 
-    /// Reads the next packet, which is no error. Answers its bytes on the wire.
+    /// Reads the next packet and returns its bytes on the wire; an error packet becomes an error.
     async fn next(&mut self) -> Result<u64> {
         self.packet.clear();
         let most = self.codec.max_allowed_packet;
@@ -296,7 +295,9 @@ impl Raw {
         while !self.codec.decode(&mut self.read, &mut self.packet).map_err(unreadable)? {
             self.read.reserve(READ_BYTES);
             if self.socket.read_buf(&mut self.read).await? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed it").into());
+                return Err(
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection").into()
+                );
             }
         }
         match self.packet.first() {
@@ -309,7 +310,7 @@ impl Raw {
                         message: error.message_str().into_owned(),
                         state: error.sql_state_ref().map(|state| state.as_str().into()).unwrap_or_default(),
                     }),
-                    ErrPacket::Progress(_) => refused("progress, which was not asked for"),
+                    ErrPacket::Progress(_) => refused("an unexpected progress report"),
                 })
             }
             Some(_) => Ok(self.packet.len() as u64 + HEADER_BYTES),
@@ -332,7 +333,7 @@ impl std::fmt::Debug for Raw {
     }
 }
 
-/// The ways of login that answer by password.
+/// The plugin, if it is a supported login by password.
 fn known(plugin: &AuthPlugin<'_>, clear: bool) -> Result<AuthPlugin<'static>, DriverError> {
     match plugin {
         AuthPlugin::MysqlNativePassword => Ok(AuthPlugin::MysqlNativePassword),
@@ -352,7 +353,7 @@ fn serialized(packet: &impl MySerialize) -> Vec<u8> {
     bytes
 }
 
-/// The peer does not keep to the protocol.
+/// An error for a server that violates the protocol or is not supported.
 fn refused(reason: &str) -> Error {
     io::Error::new(io::ErrorKind::InvalidData, reason).into()
 }

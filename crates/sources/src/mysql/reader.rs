@@ -1,4 +1,4 @@
-//! One result on its way: a connection that is working, and the batches it gives.
+//! Reads one result: the connection that runs the statement, and the stream of its batches.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::kill::{Mark, kill};
 use crate::limit::Permit;
 use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 
-/// A row is at most 1 GiB (the server's largest packet), and a batch is closed
-/// when it holds this much: so no column ever passes the 2^31 - 1 bytes that
-/// Arrow's offsets can count.
+/// A batch is closed when it holds this many bytes. A row has at most 1 GiB (the
+/// server's largest packet), so no column exceeds the 2^31 - 1 bytes that Arrow's
+/// offsets can count.
 const BATCH_BYTES_MAX: usize = 1 << 30;
 
 /// A connection whose statement is killed at the server when it is dropped
 /// before [`Connection::close`].
 ///
-/// Closing the socket does not do: the server only notices when it writes, and a
-/// statement that sorts or joins for an hour does so first. The driver's own way
-/// is to read the rest of the result, however long that is.
+/// Closing the socket is not enough: the server notices it only when it writes,
+/// and a statement may sort or join for an hour before that. The driver itself
+/// would read the rest of the result, however long it is.
 pub(super) struct Connection {
     conn: Option<Conn>,
     opts: Opts,
@@ -41,10 +41,10 @@ impl Connection {
         self.conn.as_mut().ok_or_else(|| mysql_async::DriverError::ConnectionClosed.into())
     }
 
-    /// Says goodbye. The statement has ended.
+    /// Closes the connection cleanly, after its statement has ended.
     pub(super) async fn close(&mut self) {
         if let Some(conn) = self.conn.take() {
-            // Its result is in: what goes wrong here changes nothing.
+            // The result is complete, so an error here does not matter.
             let _ = conn.disconnect().await;
         }
     }
@@ -61,8 +61,8 @@ impl Drop for Connection {
     }
 }
 
-/// Runs `sql` and reads its first set of rows. `table` is the only one that it
-/// reads, if that is known.
+/// Runs `sql` and reads its first result. `table` is the only table that it
+/// reads, if known.
 pub(super) async fn run(
     mut connection: Connection,
     server: Arc<str>,
@@ -124,9 +124,9 @@ struct Reader {
     batch_rows: usize,
     batch_bytes: usize,
     row_bytes_max: usize,
-    /// Rows in the batches given out so far.
+    /// Rows in the batches returned so far.
     rows: u64,
-    /// How the result ended, once it has: rows already built go out before an error.
+    /// How the result ended, once it has. Rows that precede an error are returned first.
     ended: Option<Result<()>>,
     /// Whether the server has more to send.
     is_cut: bool,
@@ -165,7 +165,7 @@ impl Reader {
                     }
                     Ok(None) => {
                         let reason =
-                            "a statement with more than one result: only the first was read".to_owned();
+                            "a statement with more than one result; only the first was read".to_owned();
                         self.ended = Some(Err(SourceError::Unsupported(reason)));
                         self.is_cut = true;
                         break;
@@ -183,7 +183,7 @@ impl Reader {
             let arrays = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
             return Ok(Some(RecordBatch::try_new(self.schema.clone(), arrays)?));
         }
-        // A farewell would read all rows that are left; without one the statement is killed.
+        // A clean close would read all remaining rows; without it the statement is killed.
         if !self.is_cut {
             self.connection.close().await;
         }
@@ -191,7 +191,7 @@ impl Reader {
     }
 }
 
-/// Bytes of the texts and bytes in a row.
+/// Bytes of the text and binary values in a row.
 fn bytes_of(row: &Row) -> usize {
     let bytes = |at| match row.as_ref(at) {
         Some(mysql_async::Value::Bytes(bytes)) => bytes.len(),

@@ -1,4 +1,4 @@
-//! Values of the binary protocol as Arrow's integers.
+//! Converts values of the binary protocol to Arrow's integers.
 
 use arrow_buffer::i256;
 
@@ -28,15 +28,16 @@ pub(super) fn decimal256(text: &[u8], precision: u8, scale: u8) -> Result<i256, 
     Ok(if negative { unscaled.wrapping_neg() } else { unscaled })
 }
 
-/// Hands out the digits of `[-]digits[.digits]`, leading zeros left out, as many
-/// after the point as the scale says. True if negative.
+/// Passes the digits of `[-]digits[.digits]` to `each`, without leading zeros and
+/// with exactly `scale` decimal places. Returns whether the number is negative.
 ///
-/// No more digits are handed out than the precision says, so that the caller's
-/// sum can't overflow.
+/// At most `precision` digits are passed, so that the caller's sum can't overflow.
 fn digits(text: &[u8], precision: u8, scale: u8, mut each: impl FnMut(u8)) -> Result<bool, String> {
     let unfit = || {
         let text = String::from_utf8_lossy(text);
-        format!("`{text}` does not fit decimal({precision}, {scale}); CAST(... AS CHAR) takes it as text")
+        format!(
+            "`{text}` does not fit decimal({precision}, {scale}); use CAST(... AS CHAR) to read it as text"
+        )
     };
     let (negative, unsigned) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -73,8 +74,8 @@ fn digits(text: &[u8], precision: u8, scale: u8, mut each: impl FnMut(u8)) -> Re
 
 /// Days since 1970-01-01 in the Gregorian calendar.
 ///
-/// The server takes dates that are none (`0000-00-00`, `2020-00-15`). They have
-/// no place in Arrow, and NULL would lose them without a word: an error.
+/// The server accepts invalid dates (`0000-00-00`, `2020-00-15`). Arrow can't hold
+/// them, and NULL would lose them silently, so they are errors.
 pub(super) fn days(year: u16, month: u8, day: u8) -> Result<i32, String> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let last = match month {
@@ -86,11 +87,11 @@ pub(super) fn days(year: u16, month: u8, day: u8) -> Result<i32, String> {
     };
     if day == 0 || day > last {
         return Err(format!(
-            "`{year:04}-{month:02}-{day:02}` is no date; CAST(... AS CHAR) takes it as text, \
-             NULLIF(..., 0) makes a zero date NULL"
+            "`{year:04}-{month:02}-{day:02}` is not a date; use CAST(... AS CHAR) to read it as text, \
+             or NULLIF(..., 0) to read a zero date as NULL"
         ));
     }
-    // Counted from March, the leap day is the year's last.
+    // In years that begin in March, the leap day is the last day.
     let (year, month, day) = (i32::from(year), i32::from(month), i32::from(day));
     let shifted_year = if month > 2 { year } else { year - 1 };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_that_are_none() {
+    fn invalid_dates_are_refused() {
         for (y, m, d) in [(0, 0, 0), (2020, 0, 15), (2020, 1, 0), (2021, 2, 29), (1900, 2, 29), (2020, 13, 1)]
         {
             assert!(days(y, m, d).is_err(), "{y}-{m}-{d}");
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn days_follow_each_other() {
+    fn consecutive_dates_are_consecutive_days() {
         let mut expected = days(0, 1, 1).unwrap();
         for year in 0..=9999 {
             for month in 1..=12 {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn spans() {
+    fn durations_and_timestamps_are_in_microseconds() {
         assert_eq!(duration_us(false, 34, (22, 59, 59), 0), (838 * 3600 + 59 * 60 + 59) * 1_000_000);
         assert_eq!(duration_us(true, 0, (0, 0, 1), 5), -1_000_005);
         assert_eq!(timestamp_us((1969, 12, 31), (23, 59, 59), 999_999), Ok(-1));

@@ -1,8 +1,8 @@
-//! Arrays as the server prints them: `{a,"b c",NULL}`.
+//! Parses arrays as the server prints them: `{a,"b c",NULL}`.
 
 use super::decode::Bad;
 
-/// Gives each element of `text` to `take`, unescaped.
+/// Passes each element of `text` to `take`, unescaped.
 ///
 /// # Errors
 /// When it is not an array of one dimension, or `take` refuses an element.
@@ -10,8 +10,8 @@ pub(super) fn elements(
     text: &[u8],
     mut take: impl FnMut(Option<&[u8]>) -> Result<(), Box<Bad>>,
 ) -> Result<(), Box<Bad>> {
-    let broken = || Bad::malformed("an array that can't be read");
-    // Lower bounds other than 1 stand in front: [0:1]={a,b}
+    let broken = || Bad::malformed("an invalid array");
+    // Lower bounds other than 1 come first: [0:1]={a,b}
     let start = match text.first() {
         Some(b'[') => text.iter().position(|&byte| byte == b'=').ok_or_else(broken)? + 1,
         _ => 0,
@@ -35,7 +35,7 @@ pub(super) fn elements(
                 }
                 b'{' => {
                     return Err(Box::new(Bad::Value(
-                        "an array of several dimensions; lists have one: cast it in the query (::text) or \
+                        "an array of several dimensions, but lists have one; cast it in the query (::text) or \
                          unnest it"
                             .into(),
                     )));

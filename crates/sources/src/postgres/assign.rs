@@ -1,4 +1,4 @@
-//! Which Arrow types go into which columns, and the columns that are made for them.
+//! Which Arrow types can be written to which columns, and the types of new columns.
 
 use arrow_cast::can_cast_types;
 use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
@@ -6,20 +6,20 @@ use arrow_schema::{DataType, Field};
 
 use super::types::Kind;
 
-/// How values of an Arrow type get into a column.
+/// How values of an Arrow type are written to a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
-    /// In the column's own binary form.
+    /// In the column's own binary format.
     Binary,
-    /// As text (or an array of texts), which the server then reads.
+    /// As text (or an array of texts), which the server then parses.
     Text,
 }
 
-/// The way of values of `from` into a column of `kind`, if there is one.
+/// How values of `from` are written to a column of `kind`; `None` if they can't be.
 ///
-/// Each value is judged when it is written: numbers may go into narrower columns if they fit.
-/// Text goes wherever the server can read it; times without a zone are taken as UTC, and times
-/// with one are written as UTC where the column has none.
+/// Each value is checked when it is written: numbers may go into narrower columns if they fit.
+/// Text goes into any column that the server can parse it for. Times without a zone are taken as
+/// UTC, and times with a zone are written as UTC if the column has none.
 pub(super) fn way(from: &DataType, kind: &Kind) -> Option<Way> {
     let from = plain(from);
     let binary = |fits: bool| fits.then_some(Way::Binary);
@@ -75,7 +75,7 @@ fn item_of(list: &DataType) -> Option<&DataType> {
     }
 }
 
-/// The type behind a dictionary or runs.
+/// The type of the values, for a dictionary or runs.
 pub(super) fn plain(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => plain(values),
@@ -84,14 +84,14 @@ pub(super) fn plain(data_type: &DataType) -> &DataType {
     }
 }
 
-/// The type of a column made for `field`.
+/// The SQL type of a new column for `field`.
 ///
 /// # Errors
-/// What has no place in a table.
+/// The Arrow type that no column can hold.
 pub(super) fn column_type(field: &Field) -> Result<String, String> {
     let extension = field.metadata().get(EXTENSION_TYPE_NAME_KEY).map(String::as_str);
     let decimal = |precision: u8, scale: i8| {
-        // A scale below zero only since PostgreSQL 15; zeros in front of the point do as well.
+        // Negative scales exist only since PostgreSQL 15; more digits before the point work as well.
         let zeros = i32::from(scale.min(0)).abs();
         format!("numeric({}, {})", i32::from(precision) + zeros, scale.max(0))
     };
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_found() {
+    fn types_are_matched_to_columns() {
         use DataType::{Binary, Boolean, Date32, Float64, Int32, Int64, LargeUtf8, Utf8, Utf8View};
         let numeric = Kind::Decimal128 { precision: 10, scale: 2 };
         let check = |from: DataType, kind: &Kind, expected: Option<Way>| {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_made() {
+    fn new_columns_have_matching_types() {
         let check = |data_type: DataType, expected: Option<&str>| {
             let made = column_type(&Field::new("a", data_type.clone(), true)).ok();
             assert_eq!(made.as_deref(), expected, "{data_type}");

@@ -1,4 +1,4 @@
-//! Where a server is and how to log in: a libpq URI, read once.
+//! Address and login of a server, parsed from a libpq URI.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::location::redact;
 use crate::{Result, SourceError};
 
-/// How long a connection may take when the URI does not say.
+/// The connection timeout if the URI has none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where to knock.
+/// Where the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
-    /// Name or address of a machine.
+    /// Host name or address.
     Tcp(String),
     /// Folder of the server's socket.
     Unix(PathBuf),
@@ -41,13 +41,13 @@ pub(super) struct Config {
     /// Authorities to trust instead of the system's.
     pub(super) ssl_root: Option<PathBuf>,
     pub(super) application: String,
-    /// `options` of libpq: settings of the session.
+    /// libpq's `options`: settings of the session.
     pub(super) options: Option<String>,
     pub(super) connect_timeout: Duration,
 }
 
 impl Config {
-    /// Reads a URI; what it leaves out comes from libpq's `PG...` variables.
+    /// Parses a URI. Missing parts come from libpq's `PG...` environment variables.
     ///
     /// # Errors
     /// [`SourceError::Location`] with what is wrong.
@@ -82,7 +82,7 @@ impl Config {
                 "application_name" => application = Some(value),
                 "options" => options = Some(value),
                 "connect_timeout" => timeout = Some(value),
-                // These ask for nothing beyond what is done anyway.
+                // These request nothing beyond the default.
                 "gssencmode" | "channel_binding" if value != "require" => {}
                 "target_session_attrs" if value == "any" => {}
                 "fallback_application_name"
@@ -97,7 +97,7 @@ impl Config {
         }
 
         let host = match host.or_else(|| env("PGHOST")) {
-            Some(host) if host.contains(',') => return Err("only one host can be given".into()),
+            Some(host) if host.contains(',') => return Err("only one host is supported".into()),
             Some(host) if host.starts_with(['/', '@']) => Host::Unix(host.into()),
             Some(host) => Host::Tcp(host),
             None => match ["/run/postgresql", "/var/run/postgresql", "/tmp"]
@@ -120,9 +120,9 @@ impl Config {
         let of_system = ssl_root.as_deref() == Some("system");
         let ssl_mode = match ssl_mode.or_else(|| env("PGSSLMODE")).as_deref() {
             None if of_system => SslMode::VerifyFull,
-            // Anybody can get a certificate of an authority that the system trusts, for a name of his own.
+            // Anybody can get a certificate for their own name from an authority that the system trusts.
             Some(weak) if of_system && weak != "verify-full" => {
-                return Err(format!("sslrootcert=system takes sslmode=verify-full, and not `{weak}`"));
+                return Err(format!("sslrootcert=system requires sslmode=verify-full, not `{weak}`"));
             }
             None | Some("prefer" | "allow") => SslMode::Prefer,
             Some("disable") => SslMode::Disable,
@@ -131,7 +131,7 @@ impl Config {
             Some("verify-full") => SslMode::VerifyFull,
             Some(other) => {
                 return Err(format!(
-                    "sslmode `{other}` is not known; known are disable, prefer, require, verify-ca and verify-full"
+                    "unknown sslmode `{other}`; expected disable, prefer, require, verify-ca or verify-full"
                 ));
             }
         };
@@ -158,7 +158,7 @@ impl Config {
         })
     }
 
-    /// The socket's file, where the server is reached through one.
+    /// The path of the Unix socket, if the server is reached through one.
     pub(super) fn socket(&self) -> Option<PathBuf> {
         match &self.host {
             Host::Unix(folder) => Some(folder.join(format!(".s.PGSQL.{}", self.port))),
@@ -184,7 +184,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The URI without its password, wherever that stands.
+/// The URI without its password, in the authority or the query.
 fn without_password(uri: &str) -> String {
     let uri = redact(uri);
     let Some((start, rest)) = uri.split_once("password=") else { return uri };
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_of_the_system_verify_all() {
+    fn sslrootcert_system_requires_full_verification() {
         let mode = |query: &str| read(&format!("postgresql://h/d?{query}")).map(|c| (c.ssl_mode, c.ssl_root));
         let full = Ok((SslMode::VerifyFull, None));
         assert_eq!(mode("sslrootcert=system"), full);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_uris_say_why_without_secrets() {
+    fn errors_of_invalid_uris_show_no_secrets() {
         for (uri, word) in [
             ("postgresql://h/d?sslmode=maybe", "maybe"),
             ("postgresql://h/d?service=x", "service"),

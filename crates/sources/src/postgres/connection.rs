@@ -1,9 +1,9 @@
-//! One connection to a server: dialling, login, simple queries, and a read
-//! buffer from which rows are taken where they lie.
+//! One connection to a server: connecting, login, simple queries, and a read
+//! buffer in which rows are decoded in place.
 //!
-//! Rows arrive one message each, so nothing here allocates, copies or wakes
-//! anyone per message: [`Connection::fill`] reads as much as the socket has, and
-//! [`Connection::buffered`] shows it.
+//! Each row is a message, so nothing here allocates, copies or wakes a task per
+//! message: [`Connection::fill`] reads as much as the socket has, and
+//! [`Connection::buffered`] returns it.
 
 use std::future::poll_fn;
 use std::io;
@@ -28,18 +28,18 @@ use crate::limit::Permit;
 use crate::tls::{self, Socket, Verify};
 use crate::{Result, SourceError};
 
-/// Free space offered to every read of the socket.
+/// Free buffer space for each read of the socket.
 const READ_BYTES: usize = 256 << 10;
-/// The server can't build a larger message.
+/// Maximum size of a message: the server can't build a larger one.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 30;
-/// The longest notice that is read as a whole, for the log.
+/// Maximum size of a notice that is buffered for the log.
 const NOTICE_BYTES_MAX: usize = 64 << 10;
-/// Answers kept while a statement is being sent. What is sent behind the one they belong to is a
-/// few bytes, which the server's socket takes even if the server waits.
+/// Maximum bytes of answers buffered while statements are sent. Only a few bytes are sent after the
+/// statement that they answer, and the server's socket accepts these even if the server waits.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Rows a control query may return. They hold names, not data.
+/// Maximum rows of a control query, which returns names, not data.
 const CONTROL_ROWS_MAX: usize = 1 << 20;
-/// How long the server gets to take a cancel request.
+/// How long the server may take to accept a cancel request.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A row of a control query, as text.
@@ -53,7 +53,7 @@ pub(super) struct Described {
     pub(super) modifier: i32,
 }
 
-/// A logged-in connection. Dropped while a statement runs on it, it has that cancelled.
+/// A logged-in connection. Dropping it while a statement runs on it cancels the statement.
 pub(super) struct Connection {
     socket: Box<dyn Socket>,
     rows_expected: Arc<AtomicBool>,
@@ -67,20 +67,20 @@ pub(super) struct Connection {
     encoding: String,
     /// Bytes written so far.
     written: u64,
-    /// Bytes of a long notice that are still to be dropped as they arrive.
+    /// Remaining bytes of a long notice, which are dropped as they arrive.
     skip: usize,
-    /// Statements that the server has not yet said to be done with.
+    /// Statements that the server has not reported as done.
     unfinished: usize,
-    /// The right to be open, where connections are bounded.
+    /// The connection's permit, if connections are limited.
     permit: Option<Permit>,
 }
 
 impl Connection {
-    /// Dials and logs in.
+    /// Connects and logs in.
     ///
     /// # Errors
-    /// [`SourceError::Connect`] when there is no server or it takes no more
-    /// connections, [`SourceError::Login`] when it refuses this one.
+    /// [`SourceError::Connect`] when there is no server or it accepts no more
+    /// connections, [`SourceError::Login`] when it refuses the login.
     pub(super) async fn open(config: &Arc<Config>) -> Result<Self> {
         let work = async {
             let rows_expected = Arc::default();
@@ -122,7 +122,7 @@ impl Connection {
             ("client_encoding", "UTF8"),
             ("DateStyle", "ISO, YMD"),
             ("extra_float_digits", "3"),
-            // A role may have it off: a backslash in a text then means something else.
+            // A role may turn this off, which changes the meaning of backslashes in literals.
             ("standard_conforming_strings", "on"),
         ];
         if let Some(options) = &config.options {
@@ -145,7 +145,7 @@ impl Connection {
                 }
                 b'E' => {
                     let error = ServerError::parse(&frame.body).map_err(fail)?;
-                    // The server is there but can't take one more, or is just starting or stopping.
+                    // The server is there, but accepts no more connections, or is starting or stopping.
                     return Err(match error.code.get(..2) {
                         Some("53" | "57" | "58") => cant_connect(&config, error.message, None),
                         _ => self.refused(error.message),
@@ -161,7 +161,7 @@ impl Connection {
         let config = self.config.clone();
         let malformed = |e: io::Error| self.refused(e.to_string());
         let password = || {
-            let missing = || self.refused("it asks for a password and none was given".into());
+            let missing = || self.refused("it requires a password, and none was given".into());
             config.password.as_deref().map(str::as_bytes).ok_or_else(missing)
         };
         let mut body = Parser(body);
@@ -180,7 +180,9 @@ impl Connection {
                     mechanisms.push(name);
                 }
                 if !mechanisms.iter().any(|name| name == sasl::SCRAM_SHA_256) {
-                    return Err(self.refused(format!("it asks for {}", mechanisms.join(" "))));
+                    return Err(
+                        self.refused(format!("it requires {}, which is not supported", mechanisms.join(" ")))
+                    );
                 }
                 let start = sasl::ScramSha256::new(password()?, sasl::ChannelBinding::unsupported());
                 let sent = frontend::sasl_initial_response(sasl::SCRAM_SHA_256, start.message(), &mut answer);
@@ -192,17 +194,18 @@ impl Connection {
                     scram.update(body.0).map_err(malformed)?;
                     frontend::sasl_response(scram.message(), &mut answer)
                 }
-                None => Err(io::Error::other("the login is out of order")),
+                None => Err(io::Error::other("unexpected message during login")),
             },
             12 => {
-                let mut scram =
-                    scram.take().ok_or_else(|| malformed(io::Error::other("the login is out of order")))?;
+                let mut scram = scram
+                    .take()
+                    .ok_or_else(|| malformed(io::Error::other("unexpected message during login")))?;
                 scram.finish(body.0).map_err(malformed)?;
                 return Ok(Authentication::Done);
             }
             other => {
                 return Err(self.refused(format!(
-                    "it asks for a way of login that is not supported (number {other}); passwords are"
+                    "it requires login method {other}, which is not supported; use a password"
                 )));
             }
         }
@@ -220,22 +223,22 @@ impl Connection {
         self.version
     }
 
-    /// Whether the server takes every text there is.
+    /// Whether the server's encoding can represent every text.
     pub(super) fn takes_any_text(&self) -> bool {
         matches!(&*self.encoding, "UTF8" | "SQL_ASCII")
     }
 
-    /// Takes the right to be open with it, as long as it is.
+    /// Holds the permit for as long as the connection is open.
     pub(super) fn hold(&mut self, permit: Permit) {
         self.permit = Some(permit);
     }
 
-    /// Gives the right to be open to another: this one is of no more use.
+    /// Closes the connection and returns its permit, for another connection.
     pub(super) fn into_permit(mut self) -> Option<Permit> {
         self.permit.take()
     }
 
-    /// Where it leads, for messages.
+    /// The server and the database, for messages.
     pub(super) fn target(&self) -> String {
         self.config.target()
     }
@@ -245,17 +248,17 @@ impl Connection {
         self.written
     }
 
-    /// Whether the rows of a result follow, which may be many: they are read with fewer wake-ups then.
+    /// Sets whether rows of a result are expected. Many rows are read with fewer wake-ups.
     pub(super) fn expect_rows(&self, expected: bool) {
         self.rows_expected.store(expected, Ordering::Relaxed);
     }
 
-    /// Whatever has arrived and was not consumed.
+    /// The received bytes that are not consumed yet.
     pub(super) fn buffered(&self) -> &[u8] {
         &self.read
     }
 
-    /// Gives the first `bytes` of the buffer back.
+    /// Removes the first `bytes` from the buffer.
     pub(super) fn consume(&mut self, bytes: usize) {
         self.read.advance(bytes);
     }
@@ -270,12 +273,12 @@ impl Connection {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A long value doubles the buffer as it arrives: its length alone buys no memory.
+        // The buffer doubles while a long value arrives: the announced length alone allocates nothing.
         let free = self.read.capacity() - self.read.len();
         if free < READ_BYTES / 2 {
             self.read.reserve(READ_BYTES.max(self.read.len()));
         }
-        // A read that is not ready has taken nothing, so its future may be dropped.
+        // A read that is not ready has read nothing, so its future may be dropped.
         let read = match ready!(pin!(self.socket.read_buf(&mut self.read)).poll(cx)) {
             Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
             other => other.map(drop),
@@ -294,8 +297,8 @@ impl Connection {
         self.skip -= bytes;
     }
 
-    /// Takes messages that belong to no statement (notices, changed settings, notifications)
-    /// off the front of the buffer. Nothing is kept of them, however many or long they are.
+    /// Removes messages that belong to no statement (notices, changed settings, notifications)
+    /// from the front of the buffer. They are not stored, however many or long they are.
     fn take_unasked(&mut self) -> io::Result<()> {
         while let Some(header) = self.header()? {
             match header.tag {
@@ -329,10 +332,10 @@ impl Connection {
         Ok(())
     }
 
-    /// The header of the message at the front, once it has arrived.
+    /// The header of the first message in the buffer, once it has arrived.
     ///
     /// # Errors
-    /// When no server could have sent it.
+    /// When its length is impossible.
     pub(super) fn header(&self) -> io::Result<Option<Header>> {
         let header = Header::parse(&self.read);
         if header.is_some_and(|h| h.body_bytes > MESSAGE_BYTES_MAX) {
@@ -341,7 +344,7 @@ impl Connection {
         Ok(header)
     }
 
-    /// The next message, copied out. For everything but rows.
+    /// The next message, copied out. For all messages except rows.
     pub(super) async fn frame(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(frame) = self.buffered_frame()? {
@@ -378,7 +381,7 @@ impl Connection {
         Ok(Some(Frame { tag: header.tag, body }))
     }
 
-    /// Sends what was appended.
+    /// Sends the appended messages.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         let mut write = self.write.split();
         self.written += write.len() as u64;
@@ -389,8 +392,8 @@ impl Connection {
         sent
     }
 
-    /// Writes `bytes`, and reads what the server says meanwhile. A server that can't get rid of
-    /// its notices takes no more rows: it and we would wait for each other for ever.
+    /// Writes `bytes`, and meanwhile reads what the server sends. A server that can't send its
+    /// notices reads no more rows, so without this both sides would wait for each other forever.
     ///
     /// # Errors
     /// When the connection ended; during a COPY also when the server has sent an error, which is
@@ -431,7 +434,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The error of the server, or of the line, after `rows` rows.
+    /// Converts an I/O error after `rows` rows.
     pub(super) fn lost(&self, error: io::Error, rows: u64) -> SourceError {
         match error.kind() {
             io::ErrorKind::InvalidData => {
@@ -441,9 +444,9 @@ impl Connection {
         }
     }
 
-    /// What an `ErrorResponse` means after `rows` rows.
+    /// Converts an `ErrorResponse` after `rows` rows.
     pub(super) fn server_error(&mut self, body: &[u8], rows: u64) -> SourceError {
-        // What has failed runs no more.
+        // A failed statement runs no more.
         self.unfinished = 0;
         match ServerError::parse(body) {
             Ok(error) if error.ends_connection() => {
@@ -454,8 +457,8 @@ impl Connection {
         }
     }
 
-    /// Reads to `ReadyForQuery`, so that the connection can be used again, and
-    /// gives the first error found on the way.
+    /// Reads up to `ReadyForQuery`, so that the connection can be reused, and
+    /// returns the first error on the way.
     pub(super) async fn until_ready(&mut self, mut on: impl FnMut(Frame) -> io::Result<()>) -> Result<()> {
         let mut failed = None;
         loop {
@@ -486,7 +489,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what was appended by [`Self::ask`] and its like.
+    /// Sends what [`Self::ask`] and similar functions appended.
     pub(super) async fn send(&mut self) -> Result<()> {
         self.flush().await.map_err(|e| self.lost(e, 0))
     }
@@ -509,7 +512,7 @@ impl Connection {
         Ok(rows)
     }
 
-    /// Appends the question what `sql` would return.
+    /// Appends a request to describe the result of `sql`.
     pub(super) fn ask_describe(&mut self, sql: &str) -> Result<()> {
         frontend::parse("", sql, [], &mut self.write)
             .and_then(|()| frontend::describe(b'S', "", &mut self.write))
@@ -522,8 +525,8 @@ impl Connection {
     /// Reads the answer to [`Self::ask_describe`].
     ///
     /// # Errors
-    /// The server's, with positions in `sql`; [`SourceError::Unsupported`] when it
-    /// has parameters or returns no rows.
+    /// The server's errors, with positions in `sql`; [`SourceError::Unsupported`]
+    /// when the statement has parameters or returns no rows.
     pub(super) async fn described(&mut self) -> Result<Vec<Described>> {
         let mut columns = None;
         let mut parameters = 0;
@@ -538,14 +541,14 @@ impl Connection {
         .await?;
         if parameters > 0 {
             return Err(SourceError::Unsupported(format!(
-                "the statement has {parameters} parameters ($1...); put values in their place"
+                "the statement has {parameters} parameters ($1...); replace them with values"
             )));
         }
         columns.ok_or_else(|| SourceError::Unsupported("the statement returns no rows".into()))
     }
 
-    /// Starts `sql`, its columns in the formats given (0 text, 1 binary), and
-    /// behind it a statement without rows.
+    /// Starts `sql`, with its columns in the given formats (0 text, 1 binary), and
+    /// after it `then`, a statement without rows.
     pub(super) async fn execute(&mut self, sql: &str, formats: &[i16], then: Option<&str>) -> Result<()> {
         let appended = frontend::parse("", sql, [], &mut self.write)
             .and_then(|()| bind(formats, &mut self.write))
@@ -582,7 +585,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Closing the socket does not do: the server notices that only when it writes.
+        // Closing the socket is not enough: the server notices it only when it writes.
         if let (1.., Some(key)) = (self.unfinished, self.key) {
             cancel::send(self.target(), request_cancel(self.config.clone(), key));
         }
@@ -598,9 +601,9 @@ impl std::fmt::Debug for Connection {
 /// What is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum During {
-    /// Statements: all of them have to arrive, whatever becomes of the first.
+    /// Statements: all of them must arrive, even if the first one fails.
     Statement,
-    /// Rows of a COPY, of which the server ignores those that follow an error.
+    /// Rows of a COPY: the server ignores those that follow an error.
     Copy,
 }
 
@@ -609,8 +612,8 @@ enum Authentication {
     Done,
 }
 
-/// Asks the server to stop the statement of one connection. What comes of it shows on that
-/// connection only.
+/// Asks the server to cancel the statement of one connection. The outcome shows on that connection
+/// only.
 async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> Result<(), String> {
     let work = async {
         let mut socket = dial(&config, &Arc::default()).await.map_err(|e| e.to_string())?;
@@ -621,7 +624,7 @@ async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> R
             socket.flush().await
         };
         sent.await.map_err(|e| e.to_string())?;
-        // The server closes once it has passed the request on; how does not matter.
+        // The server closes the connection once it has passed the request on; how does not matter.
         let _ = socket.read_u8().await;
         Ok(())
     };
@@ -642,7 +645,7 @@ fn bind(formats: &[i16], buf: &mut BytesMut) -> io::Result<()> {
 
 fn nul_in_sql() -> SourceError {
     SourceError::Sql {
-        reason: "the statement has a NUL character in it or is too long".into(),
+        reason: "the statement contains a NUL character or is too long".into(),
         position: None,
         code: None,
         hint: None,
@@ -660,8 +663,8 @@ fn version_number(text: &str) -> u32 {
     major.saturating_mul(10_000).saturating_add(parts.next().unwrap_or(0))
 }
 
-/// A socket to the server, encrypted as `sslmode` asks. Boxed, for TLS
-/// handshakes are large futures.
+/// Connects to the server, with encryption as `sslmode` requires. Boxed, because
+/// the futures of TLS handshakes are large.
 fn dial<'a>(
     config: &'a Config,
     rows_expected: &'a Arc<AtomicBool>,
@@ -692,11 +695,11 @@ fn dial<'a>(
             b'N' => {
                 return Err(cant_connect(
                     config,
-                    "the server has no TLS and sslmode asks for it".into(),
+                    "the server has no TLS, but sslmode requires it".into(),
                     None,
                 ));
             }
-            _ => return Err(cant_connect(config, "what listens there is no PostgreSQL server".into(), None)),
+            _ => return Err(cant_connect(config, "it is not a PostgreSQL server".into(), None)),
         }
         let verify = match config.ssl_mode {
             SslMode::Disable | SslMode::Prefer => Verify::Nothing,
@@ -718,7 +721,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_become_numbers() {
+    fn versions_are_parsed_as_numbers() {
         for (text, number) in
             [("15.4 (Debian 15.4-1)", 150_004), ("17", 170_000), ("9.6.24", 90_006), ("x", 0)]
         {

@@ -1,4 +1,4 @@
-//! Batches into a table: binary COPY, in one transaction.
+//! Writes batches to a table with binary COPY, in one transaction.
 
 use std::sync::Arc;
 
@@ -25,24 +25,23 @@ use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode,
 
 /// Rows are sent once they have this many bytes.
 const SEND_BYTES: usize = 128 << 10;
-/// Of one message; the server takes up to 1 GiB.
+/// Maximum bytes of one message; the server accepts up to 1 GiB.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// What binary COPY begins with: signature, flags, length of the extension.
+/// The header of binary COPY: signature, flags, length of the extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// The hint for a value that only the server could judge.
+/// The hint for a value that only the server can check.
 pub(super) const CORRECT: &str = "correct it in the query, or choose another type for the column";
 
-/// Where batches go when a table of PostgreSQL takes them.
+/// A table of PostgreSQL as a destination.
 ///
-/// All happens in one transaction: unless it is finished nothing is left, not
-/// even the table. A table that is replaced can be read until the end, by this
-/// very copy too; then it is locked for as long as it takes to rename another.
+/// Everything happens in one transaction: unless it is finished, nothing is left,
+/// not even the table. A table that is replaced can be read until the end, even by
+/// this copy. Then it is locked for as long as it takes to rename the new table.
 ///
-/// Each value is in the table as it was in the batch, or is refused by row and
-/// column. Unsigned integers get the next wider type, times without a zone are
-/// UTC where the column has one, and text goes into any column that the server
-/// can read it for.
+/// Each value is written unchanged, or refused with its row and column. Unsigned
+/// integers get the next wider type, times without a zone are UTC if the column
+/// has a zone, and text goes into any column that the server can parse it for.
 #[derive(Debug)]
 pub struct PostgresDestination {
     connection: Connection,
@@ -50,9 +49,9 @@ pub struct PostgresDestination {
     columns: Vec<Column>,
     /// Rows to be sent.
     pending: BytesMut,
-    /// Where rows wait that have columns which only the server can read.
+    /// The staging table, if some columns can be parsed only by the server.
     stage: Option<Stage>,
-    /// Whether rows come as the tuples that COPY takes.
+    /// Whether rows come as tuples of COPY.
     takes_tuples: bool,
     rows: u64,
 }
@@ -66,13 +65,13 @@ struct Column {
 }
 
 impl PostgresDestination {
-    /// Logs in, makes the table as `mode` says and starts the transaction.
+    /// Logs in, starts the transaction, and finds or creates the table as `mode` requires.
     ///
     /// # Errors
     /// As [`PostgresSource::connect`](super::PostgresSource::connect);
-    /// [`SourceError::Value`] for a column the table lacks or whose type does not
-    /// fit, [`SourceError::Unsupported`] for one that no table can have,
-    /// [`SourceError::DuplicateColumn`] for two of one name.
+    /// [`SourceError::Value`] for a column that the table lacks or whose type does
+    /// not fit, [`SourceError::Unsupported`] for one that no table can have,
+    /// [`SourceError::DuplicateColumn`] for two of the same name.
     pub async fn create(uri: &str, table: &TableName, schema: &SchemaRef, mode: WriteMode) -> Result<Self> {
         let config = Arc::new(Config::parse(uri)?);
         if schema.fields().is_empty() {
@@ -80,7 +79,7 @@ impl PostgresDestination {
         }
         check_names(schema)?;
         let mut connection = Connection::open(&config).await?;
-        // A text without a zone is in UTC, as other values are.
+        // A time in text without a zone is in UTC, like other values.
         connection.simple("BEGIN; SET LOCAL TimeZone = 'UTC'").await?;
         let target = Target::open(&mut connection, table, schema, mode).await?;
         let (columns, stage) = assign(&mut connection, &target, schema).await?;
@@ -106,7 +105,7 @@ impl PostgresDestination {
         Ok(Self { connection, target, columns, pending, stage, takes_tuples: false, rows: 0 })
     }
 
-    /// Sends what is pending.
+    /// Sends the pending rows.
     async fn send(&mut self) -> Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
         let sent = self.send_bytes(&pending).await;
@@ -118,20 +117,20 @@ impl PostgresDestination {
     async fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         let result = self.connection.send_copy_data(bytes, MESSAGE_BYTES_MAX).await;
         if let Err(e) = result {
-            // The server may have said why before it hung up.
+            // The server may have sent the reason before it closed the connection.
             return Err(match self.said().await {
                 Some(error) => error,
                 None => self.connection.lost(e, self.rows),
             });
         }
-        // A row refused is reported while the rest still flows.
+        // A refused row is reported before all rows are sent.
         match self.said().now_or_never().flatten() {
             Some(error) => Err(error),
             None => Ok(()),
         }
     }
 
-    /// The error the server has sent, if it sends one.
+    /// The server's error, if it sends one.
     async fn said(&mut self) -> Option<SourceError> {
         loop {
             let frame = self.connection.frame().await.ok()?;
@@ -160,7 +159,7 @@ impl PostgresDestination {
         }
     }
 
-    /// What the server has against a row, and which one.
+    /// Converts the server's error about a row, with the row's number.
     fn refusal(&mut self, body: &[u8]) -> SourceError {
         let relation = if self.stage.is_some() { stage::RELATION } else { &self.target.relation };
         let context = ServerError::parse(body).ok().and_then(|error| error.context).unwrap_or_default();
@@ -179,8 +178,8 @@ impl PostgresDestination {
     }
 }
 
-/// Row, and column if it is about one, in the context of an error, `COPY t, line 3, column b`, in
-/// the server's language.
+/// The row, and the column if there is one, in the context of an error, such as
+/// `COPY t, line 3, column b` in the server's language.
 fn place<'a>(context: &'a str, relation: &str) -> Option<(u64, Option<&'a str>)> {
     let copy = context.lines().find_map(|line| line.strip_prefix("COPY ")?.strip_prefix(relation))?;
     let mut parts = copy.strip_prefix(", ")?.splitn(2, ", ");
@@ -188,7 +187,7 @@ fn place<'a>(context: &'a str, relation: &str) -> Option<(u64, Option<&'a str>)>
     Some((row, parts.next().and_then(|part| Some(part.split_once(' ')?.1))))
 }
 
-/// How each column of `schema` goes into the table; with a stage if any has to be read by the server.
+/// How each column of `schema` is written to the table, with a stage if the server must parse any of them.
 async fn assign(
     connection: &mut Connection,
     target: &Target,
@@ -225,7 +224,7 @@ async fn assign(
             None => {
                 let type_name = &column.type_name.with_modifier;
                 return Err(fail(format!(
-                    "{from} can't be written into `{shown}`, where it is {type_name}; cast it in the query"
+                    "{from} can't be written to `{shown}`, where its type is {type_name}; cast it in the query"
                 )));
             }
         };
@@ -238,7 +237,7 @@ async fn assign(
 impl Column {
     fn encoder(&self, array: &ArrayRef, rows_before: u64) -> Result<Encoder> {
         Encoder::new(array, &self.to).map_err(|error| {
-            // A cast says nothing of the row: it is the first that can't be cast alone.
+            // A cast's error does not name the row: it is the first one that can't be cast alone.
             let is_unfit = |row: &usize| Encoder::new(&array.slice(*row, 1), &self.to).is_err();
             let row = (0..array.len()).find(is_unfit).unwrap_or(0);
             SourceError::Unfit {
@@ -261,7 +260,7 @@ impl Destination for PostgresDestination {
 
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         if self.takes_tuples {
-            // What COPY begins with.
+            // The header of COPY.
             if !self.pending.is_empty() {
                 self.send().await?;
             }
@@ -274,12 +273,12 @@ impl Destination for PostgresDestination {
         let mut encoders = Vec::with_capacity(self.columns.len());
         if batch.num_columns() != self.columns.len() {
             let reason =
-                format!("{} columns where {} were announced", batch.num_columns(), self.columns.len());
+                format!("a batch of {} columns; expected {}", batch.num_columns(), self.columns.len());
             return Err(SourceError::Unsupported(reason));
         }
         for (column, array) in self.columns.iter().zip(batch.columns()) {
             if *array.data_type() != column.from {
-                let reason = format!("{} where {} was announced", array.data_type(), column.from);
+                let reason = format!("type {}; expected {}", array.data_type(), column.from);
                 return Err(SourceError::Value { column: column.name.clone(), reason });
             }
             encoders.push(column.encoder(array, self.rows)?);

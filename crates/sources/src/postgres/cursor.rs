@@ -1,5 +1,5 @@
-//! Cursors, as psycopg's named ones and psqlODBC's UseDeclareFetch (pgjdbc's portals come to the same), and
-//! the planner's estimates.
+//! Cursors, as psycopg's named cursors and psqlODBC's UseDeclareFetch use them (pgjdbc's portals are
+//! equivalent), and the planner's estimates.
 
 use super::connection::Connection;
 use super::{BEGIN, PostgresSource};
@@ -8,7 +8,7 @@ use crate::{Cursor, Cursors, Estimated, Fetched, Result, SourceError};
 const DECLARE: &str = "DECLARE lightship NO SCROLL CURSOR FOR ";
 const EXPLAIN: &str = "EXPLAIN (FORMAT JSON) ";
 
-/// An open cursor. Dropped, it takes its connection with it.
+/// An open cursor. Dropping it closes its connection.
 #[derive(Debug)]
 pub struct PostgresCursor<'a> {
     source: &'a PostgresSource,
@@ -23,7 +23,7 @@ impl Cursors for PostgresSource {
         Ok(cursor)
     }
 
-    /// As the planner says; its width has none of what the protocol adds.
+    /// The planner's estimate. Its width does not include the protocol's overhead.
     async fn estimate(&self, sql: &str) -> Result<Estimated> {
         let (cursor, text) = self.prefixed(EXPLAIN, sql).await?;
         let target = cursor.connection.target();
@@ -34,13 +34,16 @@ impl Cursors for PostgresSource {
         of("Plan Rows")
             .zip(of("Plan Width"))
             .map(|(rows, width)| Estimated { rows: Some(rows as u64), row_bytes: Some(width.max(1.0)) })
-            .ok_or_else(|| SourceError::Malformed { target, reason: "it explains in other words".into() })
+            .ok_or_else(|| SourceError::Malformed {
+                target,
+                reason: "the output of EXPLAIN has an unknown form".into(),
+            })
     }
 }
 
 impl PostgresSource {
-    /// Runs a statement that begins so, alone: what stands behind a semicolon is refused. Answers what
-    /// it says as text.
+    /// Runs `prefix` and `sql` as a single statement: the server refuses another one after a semicolon.
+    /// Returns the output as text.
     async fn prefixed(&self, prefix: &str, sql: &str) -> Result<(PostgresCursor<'_>, String)> {
         let (mut connection, _) = self.begin(BEGIN, None).await?;
         connection.execute(&format!("{prefix}{sql}"), &[], None).await?;
@@ -58,7 +61,7 @@ impl PostgresSource {
             Ok(()) => Ok((cursor, text)),
             Err(mut error) => {
                 cursor.close().await?;
-                // Counted in the user's own text.
+                // Convert to the position in the user's own text.
                 if let SourceError::Sql { position: Some(position), .. } = &mut error {
                     *position = position.saturating_sub(prefix.len() as u32).max(1);
                 }

@@ -1,4 +1,4 @@
-//! Values as the server sends them, appended to Arrow columns: one `match` a
+//! Appends values to Arrow columns as the server sends them: one `match` for each
 //! value, no allocation.
 
 use std::fmt::Display;
@@ -26,12 +26,12 @@ use crate::InfiniteRule;
 pub(super) const EPOCH_DAYS: i32 = 10_957;
 /// The same in microseconds.
 pub(super) const EPOCH_US: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
-/// Why a value could not be taken.
+/// Why a value could not be decoded.
 #[derive(Debug)]
 pub(super) enum Bad {
-    /// The bytes are not what the type says.
+    /// The bytes don't match the type.
     Malformed(&'static str),
-    /// The value has no place in the column's Arrow type.
+    /// The column's Arrow type can't hold the value.
     Value(String),
 }
 
@@ -49,7 +49,7 @@ impl Bad {
 
 type Taken = Result<(), Box<Bad>>;
 
-/// Values of varying length, one after another.
+/// Values of variable length, one after another.
 struct Variable {
     offsets: Vec<i32>,
     data: Vec<u8>,
@@ -68,11 +68,11 @@ impl Variable {
         self.end()
     }
 
-    /// Ends a value at the end of the data.
+    /// Ends the current value.
     #[inline]
     fn end(&mut self) -> Taken {
         let end = i32::try_from(self.data.len())
-            .map_err(|_| Bad::value("the values of one batch pass 2 GiB; ask for smaller batches"))?;
+            .map_err(|_| Bad::value("the values of one batch exceed 2 GiB; use smaller batches"))?;
         self.offsets.push(end);
         Ok(())
     }
@@ -113,14 +113,14 @@ enum Values {
 pub(super) struct Column {
     values: Values,
     nulls: NullBufferBuilder,
-    /// Whether what is infinite or not a number becomes NULL.
+    /// Whether infinite and not-a-number values become NULL.
     infinite_is_null: bool,
-    /// Whether the size of a value is known only from the value.
+    /// Whether values vary in size.
     pub(super) variable: bool,
 }
 
 impl Column {
-    /// Empty, with room for `room` values.
+    /// An empty column, with room for `room` values.
     pub(super) fn new(kind: &Kind, room: usize, infinite: InfiniteRule) -> Self {
         let variable = || Variable::with_room(room, room * 16);
         let offsets = || {
@@ -171,7 +171,7 @@ impl Column {
         }
     }
 
-    /// Bytes of the text of numbers, which may have been a few digits and an exponent.
+    /// Bytes of numbers as text, which may be only a few digits and an exponent on the wire.
     pub(super) fn expanded_bytes(&self) -> usize {
         match &self.values {
             Values::NumericText(values) => values.data.len(),
@@ -183,14 +183,14 @@ impl Column {
     /// Appends a value.
     ///
     /// # Errors
-    /// What is wrong with it; the column is of no more use then.
+    /// What is wrong with the value. The column can't be used after an error.
     #[inline]
     pub(super) fn append(&mut self, value: &[u8]) -> Taken {
         match &mut self.values {
             Values::Int16(values) => values.push(i16::from_be_bytes(fixed(value)?)),
             Values::Int32(values) => values.push(i32::from_be_bytes(fixed(value)?)),
             Values::Int64(values) | Values::Time(values) => values.push(i64::from_be_bytes(fixed(value)?)),
-            // To the server all NaN are one, greater than all numbers; to Arrow a sign makes another.
+            // The server has only one NaN, greater than all numbers; Arrow distinguishes NaNs by sign.
             Values::Float32(values) => {
                 let float = f32::from_be_bytes(fixed(value)?);
                 values.push(if float.is_nan() { f32::NAN } else { float });
@@ -224,7 +224,7 @@ impl Column {
         Ok(())
     }
 
-    /// Takes a numeric that is no decimal of the column's type.
+    /// Handles a numeric that does not fit the column's decimal type.
     #[cold]
     fn unfit(&mut self, numeric: Numeric<'_>, data_type: &str) -> Taken {
         if numeric.is_special() {
@@ -236,13 +236,13 @@ impl Column {
             text.push_str("...");
         }
         Err(Bad::value(format!(
-            "{text}, which does not fit {data_type} exactly; numeric=string and numeric=double let it through \
-             (--numeric, or in the URI of a table), and so does a cast in the query (::text, ::float8 or \
+            "{text}, which does not fit {data_type} exactly; use numeric=string or numeric=double \
+             (--numeric, or in the URI of a table), or cast it in the query (::text, ::float8 or \
              ::numeric(p, s))"
         )))
     }
 
-    /// Takes a value that Arrow has not: as NULL, if it may.
+    /// Handles a value that Arrow can't hold: as NULL, if the rule allows it.
     #[cold]
     fn infinite(&mut self, what: impl Display) -> Taken {
         if self.infinite_is_null {
@@ -250,12 +250,12 @@ impl Column {
             return Ok(());
         }
         Err(Bad::value(format!(
-            "{what}, which has no place in Arrow; infinite=null and infinite=text let it through (--infinite, \
-             or in the URI of a table), and so does a cast in the query (::text)"
+            "{what}, which Arrow can't hold; use infinite=null or infinite=text (--infinite, \
+             or in the URI of a table), or cast it in the query (::text)"
         )))
     }
 
-    /// Kept apart so that the common types have a lean way.
+    /// Separate, to keep the code for the common types short.
     #[inline(never)]
     fn append_rare(&mut self, value: &[u8]) -> Taken {
         match &mut self.values {
@@ -297,8 +297,8 @@ impl Column {
                 })?;
                 offsets.push(item_count(items)?);
             }
-            // The common types have been taken.
-            _ => return Err(Bad::malformed("a value of no known type")),
+            // The common types were handled before.
+            _ => return Err(Bad::malformed("a value of an unknown type")),
         }
         self.nulls.append_non_null();
         Ok(())
@@ -394,19 +394,19 @@ fn primitive<T: ArrowPrimitiveType>(
 
 #[inline]
 fn fixed<const N: usize>(value: &[u8]) -> Result<[u8; N], Box<Bad>> {
-    value.try_into().map_err(|_| Bad::malformed("a value of another length than its type"))
+    value.try_into().map_err(|_| Bad::malformed("a value of the wrong length for its type"))
 }
 
 fn item_count(items: &Column) -> Result<i32, Box<Bad>> {
-    i32::try_from(items.nulls.len()).map_err(|_| Bad::value("the arrays of one batch pass 2^31 items"))
+    i32::try_from(items.nulls.len()).map_err(|_| Bad::value("the arrays of one batch exceed 2^31 items"))
 }
 
 #[cold]
 fn far(what: &str) -> Box<Bad> {
-    Bad::value(format!("{what} that is too far for Arrow; cast it in the query (::text)"))
+    Bad::value(format!("{what} beyond the range of Arrow; cast it in the query (::text)"))
 }
 
-/// `None` is infinite, which PostgreSQL has since 17: the extremes of all three parts.
+/// `None` if infinite, which PostgreSQL since 17 encodes as the extremes of all three parts.
 fn interval(value: [u8; 16]) -> Result<Option<IntervalMonthDayNano>, Box<Bad>> {
     let [us, rest] = [0, 8].map(|at| i64::from_be_bytes(std::array::from_fn(|i| value[at + i])));
     let (days, months) = ((rest >> 32) as i32, rest as i32);
@@ -422,14 +422,15 @@ fn interval(value: [u8; 16]) -> Result<Option<IntervalMonthDayNano>, Box<Bad>> {
 /// An array: `i32` dimensions, `i32` flags, element type; for each dimension
 /// length and lower bound; then the elements.
 fn list(value: &[u8], items: &mut Column) -> Taken {
-    let short = || Bad::malformed("a short array");
+    let short = || Bad::malformed("a truncated array");
     let (head, mut rest) = value.split_first_chunk::<12>().ok_or_else(short)?;
     match i32::from_be_bytes([head[0], head[1], head[2], head[3]]) {
         0 => return Ok(()),
         1 => {}
         dimensions => {
             return Err(Bad::value(format!(
-                "an array of {dimensions} dimensions; lists have one: cast it in the query (::text) or unnest it"
+                "an array of {dimensions} dimensions, but lists have one; cast it in the query (::text) or unnest \
+                 it"
             )));
         }
     }

@@ -1,4 +1,4 @@
-//! Arrow columns as the values of binary COPY. A value is written as it is or refused.
+//! Encodes Arrow columns as values of binary COPY. A value is written unchanged or refused.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, IntervalMonthDayNanoType};
@@ -20,22 +20,22 @@ use super::unfit::Unfit;
 const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
 /// Its timestamps, in microseconds from 2000: from 4714 BC to the year 294276.
 const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
-/// Its times of day; the end of the day is one.
+/// Its times of day in microseconds, including the end of the day.
 const TIMES: std::ops::RangeInclusive<i64> = 0..=DAY_US;
 const DAY_US: i64 = 86_400_000_000;
 
 const CAST: &str = "cast it in the query";
-const RANGE: &str = "leave it out, or copy it as text into a column of type text";
-const TRUNCATE: &str = "PostgreSQL keeps microseconds: truncate it in the query, as with date_trunc()";
+const RANGE: &str = "exclude it, or copy it as text into a column of type text";
+const TRUNCATE: &str = "PostgreSQL keeps microseconds; truncate it in the query, as with date_trunc()";
 
-/// A column of a table, as far as values depend on it.
+/// What values depend on in a column of a table.
 #[derive(Debug, Clone)]
 pub(super) struct ColumnType {
     pub(super) kind: Kind,
-    /// Of an array: the type of its elements.
+    /// The type of the elements, for an array.
     pub(super) element: u32,
     pub(super) limit: Limit,
-    /// Of the server.
+    /// The version of the server.
     pub(super) version: u32,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Encoder {
     List { array: ListArray, items: Box<Encoder>, element: u32 },
 }
 
-/// Whole numbers in units of `multiplier` / `divisor`.
+/// Dates or times, as integers in units of `multiplier` / `divisor`.
 pub(super) struct Ticks {
     values: PrimitiveArray<Int64Type>,
     multiplier: i64,
@@ -105,22 +105,22 @@ impl Ticks {
     fn get(&self, row: usize, hint: &'static str) -> Result<i64, Unfit> {
         let value = self.values.value(row);
         if self.divisor != 1 && value % self.divisor != 0 {
-            return Err(Unfit::new("a time finer than the column keeps", hint));
+            return Err(Unfit::new("a time more precise than the column keeps", hint));
         }
         let ticks = (value / self.divisor).checked_mul(self.multiplier);
-        ticks.ok_or_else(|| Unfit::new("a time out of the server's range", RANGE))
+        ticks.ok_or_else(|| Unfit::new("a time outside the server's range", RANGE))
     }
 }
 
-/// Counts from 2000 what is counted from 1970.
+/// Converts a count from 1970 to a count from 2000.
 fn from_epoch(value: i64, epoch: i64, range: &std::ops::Range<i64>, what: &str) -> Result<i64, Unfit> {
     let value = value.checked_sub(epoch).filter(|value| range.contains(value));
-    // At the ends of their types are the server's infinities.
-    value.ok_or_else(|| Unfit::new(format!("a {what} out of the server's range"), RANGE))
+    // The extreme values of the types are the server's infinities.
+    value.ok_or_else(|| Unfit::new(format!("a {what} outside the server's range"), RANGE))
 }
 
 fn no_way(data_type: &DataType) -> ArrowError {
-    ArrowError::CastError(format!("no way to write {data_type}"))
+    ArrowError::CastError(format!("can't write {data_type}"))
 }
 
 fn strict(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
@@ -131,10 +131,10 @@ fn strict(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
 }
 
 impl Encoder {
-    /// For `array` into a column of this type.
+    /// The encoder of `array` for a column of this type.
     ///
     /// # Errors
-    /// When a value has no text, or the types don't go together.
+    /// When a value has no text, or the types don't match.
     pub(super) fn new(array: &ArrayRef, to: &ColumnType) -> Result<Self, ArrowError> {
         // Casts are defined on plain arrays, not on all pairs of encodings.
         let array = &strict(array, plain(array.data_type()))?;
@@ -170,7 +170,7 @@ impl Encoder {
                 };
                 let array: ListArray = strict(array, &DataType::List(item.clone()))?.as_list().clone();
                 let item = ColumnType { kind: (**kind).clone(), element: 0, ..to.clone() };
-                // Of a slice only the items of its rows are looked at.
+                // For a slice, only the items of its rows are encoded.
                 let (first, last) = (array.offsets()[0] as usize, array.offsets()[array.len()] as usize);
                 let items = Box::new(Self::new(&array.values().slice(first, last - first), &item)?);
                 Self::List { array, items, element: to.element }
@@ -199,7 +199,7 @@ impl Encoder {
     /// Appends length and value of one row.
     ///
     /// # Errors
-    /// When the column has no such value.
+    /// When the column can't hold the value.
     #[inline]
     pub(super) fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
         if self.is_null(row) {
@@ -210,7 +210,7 @@ impl Encoder {
         out.put_i32(0);
         self.put_value(row, out)?;
         let length = i32::try_from(out.len() - at - 4).map_err(|_| {
-            Unfit::new("a value of more than 2 GiB", "PostgreSQL takes up to 1 GiB: split it in the query")
+            Unfit::new("a value of more than 2 GiB", "PostgreSQL accepts up to 1 GiB; split it in the query")
         })?;
         out[at..at + 4].copy_from_slice(&length.to_be_bytes());
         Ok(())
@@ -225,13 +225,13 @@ impl Encoder {
             Self::Number(numbers) => numbers.put(row, out)?,
             Self::Date(ticks) => {
                 let days = from_epoch(ticks.get(row, CAST)?, EPOCH_DAYS.into(), &DATES, "date")?;
-                // The range is one of 32 bits.
+                // The range fits 32 bits.
                 out.put_i32(days as i32);
             }
             Self::Time(ticks, limit) => {
                 let us = ticks.get(row, TRUNCATE)?;
                 if !TIMES.contains(&us) {
-                    return Err(Unfit::new("a time of day out of the server's range", RANGE));
+                    return Err(Unfit::new("a time of day outside the server's range", RANGE));
                 }
                 limit.check_microseconds(us)?;
                 out.put_i64(us);
@@ -244,7 +244,7 @@ impl Encoder {
             Self::Interval(array, limit) => {
                 let value = array.value(row);
                 if value.nanoseconds % 1000 != 0 {
-                    return Err(Unfit::new("an interval finer than a microsecond", TRUNCATE));
+                    return Err(Unfit::new("an interval more precise than a microsecond", TRUNCATE));
                 }
                 put_interval(value.months, value.days, value.nanoseconds / 1000, *limit, out)?;
             }
@@ -257,7 +257,7 @@ impl Encoder {
                 put_text(text, out)?;
             }
             Self::Jsonb(array) => {
-                // The version of its form.
+                // The version of the format.
                 out.put_u8(1);
                 put_text(array.value(row), out)?;
             }
@@ -289,7 +289,7 @@ fn put_interval(months: i32, days: i32, us: i64, limit: Limit, out: &mut BytesMu
 
 fn put_text(text: &str, out: &mut BytesMut) -> Result<(), Unfit> {
     if text.as_bytes().contains(&0) {
-        let hint = "PostgreSQL's text has none: remove it in the query, or copy it as bytes";
+        let hint = "PostgreSQL's text can't hold it; remove it in the query, or copy it as bytes";
         return Err(Unfit::new("a text with a NUL character", hint));
     }
     out.put_slice(text.as_bytes());

@@ -1,7 +1,7 @@
 //! What a column's type modifier allows: `numeric(10, 2)`, `varchar(20)`, `timestamp(3)`.
 //!
-//! The server rounds, cuts or pads values to fit, without a word. Here a value that would be
-//! changed is refused.
+//! The server silently rounds, truncates or pads values to fit. Here a value that would be changed
+//! is refused.
 
 use arrow_buffer::i256;
 
@@ -25,12 +25,12 @@ pub(super) enum Limit {
         precision: i32,
         scale: i32,
     },
-    /// `varchar(n)`; of `char(n)` blanks at the end don't count.
+    /// `varchar(n)`; or, if padded, `char(n)`, where trailing blanks don't count.
     Chars {
         max: usize,
         padded: bool,
     },
-    /// Times are multiples of this.
+    /// Times must be multiples of this.
     Microseconds(i64),
     Interval(Interval),
 }
@@ -38,14 +38,14 @@ pub(super) enum Limit {
 /// `interval day to minute`, `interval(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval {
-    /// Months, days, microseconds are multiples of these; zero is none of them.
+    /// Months, days and microseconds must be multiples of these; 0 allows none of them.
     months: i32,
     days: i32,
     us: i64,
 }
 
 impl Limit {
-    /// Of the type with this OID (of an array, that of its elements) and modifier.
+    /// The limit of the type with this modifier and OID (for an array, the OID of its elements).
     pub(super) fn of(oid: u32, modifier: i32) -> Self {
         if modifier < 0 {
             return Self::None;
@@ -69,7 +69,7 @@ impl Limit {
 
     pub(super) fn check_text(self, text: &str) -> Result<(), Unfit> {
         let Self::Chars { max, padded } = self else { return Ok(()) };
-        // Never more characters than bytes.
+        // A text never has more characters than bytes.
         if text.len() <= max {
             return Ok(());
         }
@@ -157,7 +157,7 @@ fn unit(places: i32) -> i64 {
 }
 
 impl Interval {
-    /// Of a modifier: decimal places in the lower half, a mask of fields in the upper.
+    /// From a modifier: decimal places in the lower half, a mask of fields in the upper half.
     fn of(modifier: i32) -> Self {
         const FULL: i32 = 0x7fff;
         let (fields, places) = (modifier >> 16 & FULL, modifier & 0xffff);
@@ -173,7 +173,7 @@ impl Interval {
         } else {
             0
         };
-        // The server clears what is below the last field, and keeps what is above the first.
+        // The server clears the fields below the last one, and keeps those above the first.
         let days = i32::from(us > 0 || has(day));
         let months = if days > 0 || has(month) { 1 } else { 12 * i32::from(has(year)) };
         Self { months, days, us }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_judged_by_precision_and_scale() {
+    fn numbers_are_checked_by_precision_and_scale() {
         let check = |value: i128, scale, (precision, places), fits: bool| {
             let limit = Limit::Numeric { precision, scale: places };
             let found = limit.check_decimal(i256::from_i128(value), scale);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_judged_by_their_fields() {
+    fn intervals_are_checked_by_their_fields() {
         let modifier = |fields: &[i32], places: i32| {
             let mask = fields.iter().fold(0, |mask, bit| mask | 1 << bit);
             if fields.is_empty() { 0x7fff << 16 | places } else { mask << 16 | places }

@@ -1,4 +1,4 @@
-//! What the server sends, read from bytes that need not be well formed.
+//! Parses the server's messages, from bytes that need not be well formed.
 
 use std::io;
 
@@ -16,7 +16,7 @@ impl Header {
     /// Bytes of tag and length.
     pub(super) const BYTES: usize = 5;
 
-    /// Reads the header at the front of `buf`, if it is there. A length below
+    /// Reads the header at the front of `buf`, if it is complete. A length below
     /// its own four bytes is read as an impossibly long message.
     #[inline]
     pub(super) fn parse(buf: &[u8]) -> Option<Self> {
@@ -39,7 +39,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// On the wire, header included.
+    /// Bytes on the wire, including the header.
     pub(super) fn total_bytes(&self) -> u64 {
         (Header::BYTES + self.body.len()) as u64
     }
@@ -98,8 +98,8 @@ impl<'a> Parser<'a> {
         self.array().map(i32::from_be_bytes)
     }
 
-    /// Text up to a NUL; bytes that are no UTF-8 are replaced, for the server
-    /// may speak before it knows our encoding.
+    /// Text up to a NUL. Invalid UTF-8 is replaced, because the server may send
+    /// text before it knows our encoding.
     pub(super) fn text(&mut self) -> io::Result<String> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or_else(short)?;
         let text = String::from_utf8_lossy(&self.0[..end]).into_owned();
@@ -109,7 +109,7 @@ impl<'a> Parser<'a> {
 }
 
 fn short() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a message that ends too early")
+    io::Error::new(io::ErrorKind::InvalidData, "a truncated message")
 }
 
 /// An `ErrorResponse` or a notice.
@@ -121,7 +121,7 @@ pub(super) struct ServerError {
     pub(super) detail: Option<String>,
     pub(super) hint: Option<String>,
     pub(super) position: Option<u32>,
-    /// Where the server was: for COPY the line and the column.
+    /// Where the error occurred: for COPY the line and the column.
     pub(super) context: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl ServerError {
         }
     }
 
-    /// Whether the server hangs up after saying this.
+    /// Whether the server closes the connection after this message.
     pub(super) fn ends_connection(&self) -> bool {
         matches!(&*self.severity, "FATAL" | "PANIC")
     }

@@ -1,11 +1,11 @@
-//! PostgreSQL: results as Arrow batches, and batches into tables.
+//! PostgreSQL: reads results as Arrow batches, and writes batches to tables.
 //!
 //! A statement is described first, so that the schema is known and errors have
 //! positions in the user's own text; then it runs in binary format, and its rows
-//! are decoded where they lie in the read buffer. A large table is read by
-//! several connections that share one snapshot.
+//! are decoded in place in the read buffer. A large table is read by several
+//! connections that share one snapshot.
 //!
-//! Every result is read in a read-only transaction of its own.
+//! Every result is read in its own read-only transaction.
 
 mod array_text;
 mod assign;
@@ -48,7 +48,7 @@ pub use self::cursor::PostgresCursor;
 pub use self::tuples::Tuples;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-/// Connections kept open between results.
+/// Maximum connections kept open between results.
 const IDLE_MAX: usize = 4;
 
 /// A PostgreSQL database to read from.
@@ -59,7 +59,7 @@ pub struct PostgresSource {
     types: Types,
 }
 
-/// Connections that wait, logged in and outside of any transaction.
+/// Idle connections: logged in, and outside of any transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     idle: Arc<Waiting>,
@@ -75,7 +75,7 @@ impl Idle for Waiting {
     }
 }
 
-/// What it takes to begin a transaction.
+/// What a transaction begins with: an idle connection, or a permit for a new one.
 enum Turn {
     Idle(Connection),
     New(Permit),
@@ -99,7 +99,7 @@ impl Pool {
         }
     }
 
-    /// A connection for a query, when it is its turn.
+    /// Waits for the first connection of a query.
     async fn turn(&self) -> Result<Turn> {
         match self.take() {
             Some(connection) => Ok(Turn::Idle(connection)),
@@ -107,16 +107,16 @@ impl Pool {
         }
     }
 
-    /// One more connection for a query that has one, if one is free.
+    /// One more connection for a query, if one is free.
     fn another_turn(&self) -> Option<Turn> {
         self.take().map(Turn::Idle).or_else(|| self.server.another().map(Turn::New))
     }
 }
 
 impl PostgresSource {
-    /// Logs in to the server of `uri`, which is written as for libpq:
-    /// `postgresql://user:password@host:port/database?sslmode=...`. What it leaves
-    /// out comes from the `PG...` variables of the environment.
+    /// Logs in to the server of `uri`, in libpq's syntax:
+    /// `postgresql://user:password@host:port/database?sslmode=...`. Missing parts
+    /// come from the `PG...` environment variables.
     ///
     /// # Errors
     /// [`SourceError::Location`] when the URI is wrong, [`SourceError::Connect`]
@@ -129,7 +129,7 @@ impl PostgresSource {
     ///
     /// # Errors
     /// As [`PostgresSource::connect`]; [`SourceError::Busy`] when no connection becomes free in time,
-    /// here and whenever something is read.
+    /// here and in every read.
     pub async fn connect_within(uri: &str, limits: &ConnectionLimits) -> Result<Self> {
         let config = Arc::new(Config::parse(uri)?);
         let target = config.target();
@@ -146,7 +146,7 @@ impl PostgresSource {
         Ok(connection)
     }
 
-    /// A connection on which `begin` was run and, if given, `sql` described.
+    /// A connection that has run `begin` and, if given, described `sql`.
     async fn begin(&self, begin: &str, sql: Option<&str>) -> Result<(Connection, Vec<Described>)> {
         self.begin_on(self.pool.turn().await?, begin, sql).await
     }
@@ -164,7 +164,7 @@ impl PostgresSource {
             };
             match begin_on(&mut connection, begin, sql).await {
                 Ok(columns) => return Ok((connection, columns)),
-                // It was closed while it waited.
+                // It was closed while it was idle.
                 Err(SourceError::Lost { .. }) if was_idle => {
                     turn = match connection.into_permit() {
                         Some(permit) => Turn::New(permit),
@@ -198,7 +198,7 @@ impl PostgresSource {
                     rows_estimate = parts.rows_estimate;
                     work = Work::Parts(parts);
                 }
-                // Whatever it was, the statement itself may still run.
+                // The statement as a whole may still run.
                 Err(e) => {
                     tracing::debug!(error = %e, "the statement can't be split");
                     connection.simple("ROLLBACK").await?;
@@ -224,8 +224,8 @@ impl PostgresSource {
         Ok(Rows { schema, batches, rows_estimate, tuples })
     }
 
-    /// Up to `others` more connections that see what `parts` see, as far as the limit has some
-    /// free. A server that takes no more of them is read with those there are.
+    /// Up to `others` more connections with the snapshot of `parts`, as far as the limit has some
+    /// free. If the server accepts fewer, the result is read with those.
     async fn join(&self, parts: &Parts, others: usize) -> Vec<Connection> {
         let others = others.min(parts.count().saturating_sub(1) as usize);
         let import = format!("{BEGIN}; SET TRANSACTION SNAPSHOT {}", quote_literal(&parts.snapshot));
@@ -236,14 +236,14 @@ impl PostgresSource {
             .filter_map(|opened| match opened {
                 Ok((connection, _)) => Some(connection),
                 Err(e) => {
-                    tracing::warn!(error = %e, "one connection less for this result");
+                    tracing::warn!(error = %e, "cannot open another connection; reading the result with fewer");
                     None
                 }
             })
             .collect()
     }
 
-    /// Runs a control query in a transaction of its own.
+    /// Runs a control query in its own transaction.
     async fn control(&self, sql: &str) -> Result<Vec<connection::TextRow>> {
         let (mut connection, _) = self.begin(BEGIN, None).await?;
         let rows = connection.simple(sql).await?;
@@ -271,7 +271,7 @@ fn schema(columns: &[Described], kinds: &[Kind]) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// The same error, but for a table that does not exist.
+/// Converts the server's errors for a missing table to [`SourceError::NoTable`].
 fn no_table(name: &TableName) -> impl Fn(SourceError) -> SourceError + '_ {
     move |error| match &error {
         // undefined_table, invalid_schema_name

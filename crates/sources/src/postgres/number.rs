@@ -1,8 +1,8 @@
-//! Numbers into columns of other number types, exactly or not at all.
+//! Writes numbers to columns of other number types, exactly or not at all.
 //!
-//! A whole number goes into a `real` or a `double precision` that has this very value. A number
-//! with decimal places has none there; it goes where the column shows the same digits, and a
-//! float goes into a `numeric` by the digits it is shown with (decision 0017).
+//! A whole number goes into a `real` or `double precision` column if the type has exactly this value. A
+//! number with decimal places has no exact float; it goes into such a column if the float is printed with
+//! the same digits. A float goes into a `numeric` column as the digits it is printed with (decision 0017).
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int64Type};
@@ -18,10 +18,10 @@ use super::types::Kind;
 use super::unfit::Unfit;
 
 const CAST: &str = "cast it in the query, or choose another type for the column";
-/// Infinity as `numeric` came with PostgreSQL 14.
+/// The first version with infinities in `numeric`: PostgreSQL 14.
 const NUMERIC_INFINITY_VERSION: u32 = 140_000;
 
-/// A column of numbers, in the narrowest of these types that holds all of its type.
+/// A column of numbers, in the narrowest of these types that holds all values of its Arrow type.
 enum Numbers {
     Whole(PrimitiveArray<Int64Type>),
     Decimal128(PrimitiveArray<Decimal128Type>, i8),
@@ -30,7 +30,7 @@ enum Numbers {
     Float64(PrimitiveArray<Float64Type>),
 }
 
-/// What the server expects.
+/// The type that the server expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     Int16,
@@ -50,7 +50,7 @@ pub(super) struct NumberEncoder {
 }
 
 impl NumberEncoder {
-    /// For `array` into a column of `kind`; `None` where one of them is no number.
+    /// The encoder of `array` for a column of `kind`; `None` if either is not a number type.
     pub(super) fn new(
         array: &ArrayRef,
         kind: &Kind,
@@ -203,13 +203,13 @@ impl NumberEncoder {
                 put_special(value, out);
                 Ok(())
             }
-            _ => Err(Unfit::new("the column has no infinity", CAST)),
+            _ => Err(Unfit::new("the column can't hold infinity", CAST)),
         }
     }
 }
 
-/// `value` / 10^`scale` as a double that is shown with the same digits, for numbers of up to 15
-/// digits: every double keeps so many, and a quotient of two exact doubles is rounded once.
+/// `value` / 10^`scale` as a double that is printed with the same digits, for numbers of up to 15
+/// digits: a double preserves 15 digits, and the quotient of two exact doubles is rounded only once.
 fn short(value: i128, scale: i8) -> Option<f64> {
     const POWERS: [f64; 16] =
         [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
@@ -217,7 +217,7 @@ fn short(value: i128, scale: i8) -> Option<f64> {
     (value.unsigned_abs() < 10u128.pow(f64::DIGITS)).then(|| value as f64 / power)
 }
 
-/// No limit where all of a type fit.
+/// The limit; none if all values of the Arrow type fit.
 fn narrowed(limit: Limit, from: &DataType) -> Limit {
     let (precision, scale) = match from {
         DataType::Decimal32(p, s)
@@ -267,7 +267,7 @@ float!(f32);
 float!(f64);
 
 impl Decimal {
-    /// The fewest digits that tell a float from its neighbours; `None` if it is not finite.
+    /// The fewest digits that distinguish a float from its neighbours; `None` if it is not finite.
     fn shown(float: impl Float) -> Option<Self> {
         if !float.is_finite() {
             return None;
@@ -282,7 +282,7 @@ impl Decimal {
         })
     }
 
-    /// Without zeros at the end.
+    /// Removes trailing zeros.
     fn normal(mut self) -> Self {
         let ten = i256::from_i128(10);
         if self.value == i256::ZERO {
@@ -304,14 +304,14 @@ impl Decimal {
         normal.value.to_i128()?.checked_mul(10i128.checked_pow(zeros?)?)
     }
 
-    /// The float of exactly this value if it is a whole number, else the one shown with the same digits.
+    /// For a whole number, the float of exactly this value; otherwise the float printed with the same digits.
     fn to_float<F: Float>(self) -> Option<F> {
         let float: F = self.to_string().parse().ok()?;
         let same = match self.rescaled(0) {
             Some(whole) => float.to_whole() == Some(whole),
             None => {
                 let (a, b) = (self.normal(), Self::shown(float)?.normal());
-                // Whole numbers of more digits than that are not exact.
+                // Whole numbers of more than 127 bits are refused.
                 a.scale > 0 && a.value == b.value && a.scale == b.scale
             }
         };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_take_what_they_show_or_are() {
+    fn floats_take_numbers_that_they_equal_or_print() {
         let check = |value: i128, scale: i32, double: Option<f64>, real: Option<f32>| {
             let number = decimal(value, scale);
             assert_eq!(number.to_float::<f64>(), double, "{number}");
@@ -377,13 +377,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn short_numbers_go_the_short_way(value in -999_999_999_999_999i64..=999_999_999_999_999, scale in 0i8..=15) {
+        fn the_short_path_agrees_with_the_long_one(value in -999_999_999_999_999i64..=999_999_999_999_999, scale in 0i8..=15) {
             let long = decimal(value.into(), scale.into()).to_float::<f64>();
             prop_assert_eq!(short(value.into(), scale), long);
         }
 
         #[test]
-        fn a_float_is_found_again_by_its_digits(bits in any::<u64>()) {
+        fn a_float_parses_back_from_its_digits(bits in any::<u64>()) {
             let (double, real) = (f64::from_bits(bits), f32::from_bits(bits as u32));
             if let Some(shown) = Decimal::shown(double) {
                 prop_assert_eq!(shown.to_string().parse::<f64>().unwrap(), double);
@@ -394,7 +394,7 @@ mod tests {
         }
 
         #[test]
-        fn what_goes_into_a_float_comes_back(value in any::<i64>(), scale in -5i32..25) {
+        fn numbers_written_as_floats_read_back(value in any::<i64>(), scale in -5i32..25) {
             let number = decimal(value.into(), scale);
             if let Some(float) = number.to_float::<f64>() {
                 let (a, b) = (number.normal(), Decimal::shown(float).unwrap().normal());

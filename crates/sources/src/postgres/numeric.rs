@@ -1,5 +1,5 @@
-//! `numeric` on the wire (digits in base 10 000) and decimals in Arrow (one
-//! integer and a scale), both ways.
+//! Converts between `numeric` on the wire (digits in base 10 000) and decimals in
+//! Arrow (one integer and a scale).
 //!
 //! On the wire: `u16` digits, `i16` weight (the exponent, in base 10 000, of the
 //! first digit), `u16` sign, `u16` decimal places shown, then the digits.
@@ -42,7 +42,7 @@ pub(super) const fn max128(precision: u8) -> u128 {
     POW10[precision as usize] - 1
 }
 
-/// A value as it lies in the message, without trailing zero digits.
+/// A value in the bytes of the message, without trailing zero digits.
 #[derive(Clone, Copy)]
 pub(super) struct Numeric<'a> {
     digits: &'a [[u8; 2]],
@@ -55,14 +55,14 @@ impl<'a> Numeric<'a> {
     #[inline]
     pub(super) fn parse(value: &'a [u8]) -> Result<Self, Box<Bad>> {
         let (head, digits) =
-            value.split_first_chunk::<8>().ok_or_else(|| Bad::malformed("a short numeric"))?;
+            value.split_first_chunk::<8>().ok_or_else(|| Bad::malformed("a truncated numeric"))?;
         let field = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let (mut digits, odd) = digits.as_chunks::<2>();
         if digits.len() != field(0) as usize || !odd.is_empty() {
-            return Err(Bad::malformed("a numeric of another length than it says"));
+            return Err(Bad::malformed("a numeric whose length does not match its header"));
         }
         if digits.iter().any(|digit| u16::from_be_bytes(*digit) > 9999) {
-            return Err(Bad::malformed("a numeric with an impossible digit"));
+            return Err(Bad::malformed("a numeric with an invalid digit"));
         }
         while let Some(([0, 0], rest)) = digits.split_last() {
             digits = rest;
@@ -234,7 +234,7 @@ pub(super) fn put_i128(value: i128, scale: impl Into<i32>, out: &mut BytesMut) {
 /// Appends `value` / 10^`scale`, without a length.
 pub(super) fn put_i256(value: i256, scale: impl Into<i32>, out: &mut BytesMut) {
     let scale = scale.into();
-    // The digits of the least i256 would not survive a change of sign; no decimal has 77 digits.
+    // The smallest i256 can't be negated, but no decimal has its 77 digits.
     let mut rest = if value.is_negative() { value.wrapping_neg() } else { value };
     let lowest = lowest_digits(scale);
     let mut digits = Vec::with_capacity(21);
@@ -258,13 +258,13 @@ pub(super) fn put_i256(value: i256, scale: impl Into<i32>, out: &mut BytesMut) {
     put_digits(&digits, value.is_negative(), scale, out);
 }
 
-/// How many decimal digits of the integer share its lowest digit in base
-/// 10 000; none where they fill it.
+/// How many decimal digits of the integer are in its lowest digit in base
+/// 10 000; 0 if they fill it.
 fn lowest_digits(scale: i32) -> u32 {
     scale.rem_euclid(4).unsigned_abs()
 }
 
-/// `digits` come lowest first, the first of them for 10 000^floor(-scale / 4).
+/// `digits` are ordered from the lowest, which stands for 10 000^floor(-scale / 4).
 fn put_digits(digits: &[u16], negative: bool, scale: i32, out: &mut BytesMut) {
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let count = digits.len() - digits.iter().rev().take_while(|digit| **digit == 0).count().min(digits.len());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_the_nearest() {
+    fn doubles_are_rounded_to_the_nearest() {
         let double = |wire: Vec<u8>| Numeric::parse(&wire).unwrap().to_f64();
         assert_eq!(double(wire(&[1000], -1, 0, 1)), 0.1);
         assert_eq!(double(wire(&[], 0, MINUS_INFINITY, 0)), f64::NEG_INFINITY);
@@ -330,7 +330,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(value in -(10i128.pow(38) - 1)..10i128.pow(38), scale in -20i8..=38) {
+        fn written_values_read_back(value in -(10i128.pow(38) - 1)..10i128.pow(38), scale in -20i8..=38) {
             let (mut narrow, mut wide) = (BytesMut::new(), BytesMut::new());
             put_i128(value, scale, &mut narrow);
             put_i256(i256::from_i128(value), scale, &mut wide);
@@ -341,7 +341,7 @@ mod tests {
         }
 
         #[test]
-        fn short_and_long_ways_agree(value in -9_999_999_999_999i128..10_000_000_000_000, scale in 0i8..=6) {
+        fn short_and_long_paths_agree(value in -9_999_999_999_999i128..10_000_000_000_000, scale in 0i8..=6) {
             let mut bytes = BytesMut::new();
             put_i128(value, scale, &mut bytes);
             let numeric = Numeric::parse(&bytes).unwrap();

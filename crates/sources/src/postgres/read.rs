@@ -1,4 +1,4 @@
-//! Results on their way: connections that decode, a bounded channel, one stream.
+//! Reads results: connections decode rows and send batches over a bounded channel to one stream.
 
 use std::io;
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use super::types::Kind;
 use crate::cancel::Working;
 use crate::{BatchStream, ReadOptions, Result, SourceError};
 
-/// Batches that wait for the consumer, beyond the one each connection fills.
+/// Batches that may wait for the consumer, in addition to the one that each connection fills.
 const WAITING_BATCHES: usize = 2;
 
-/// What is to be read.
+/// What to read.
 pub(super) enum Work {
     /// One statement, to its end.
     Whole(String),
-    /// Parts of a table, in whatever order.
+    /// Parts of a table, in any order.
     Parts(Parts),
 }
 
-/// As what rows arrive.
+/// The form in which rows are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As columns of Arrow.
+    /// As Arrow columns.
     Decoded,
     /// As the server sends them.
     Tuples,
 }
 
-/// A result that is to be read.
+/// A result to read.
 pub(super) struct Wanted {
     pub(super) work: Work,
     pub(super) schema: SchemaRef,
@@ -49,7 +49,7 @@ pub(super) struct Wanted {
     pub(super) pool: Pool,
 }
 
-/// Ways to the consumer, shared by the connections of one result.
+/// State that the connections of one result share.
 struct Shared {
     wanted: Wanted,
     form: Form,
@@ -59,7 +59,7 @@ struct Shared {
     finished: AtomicUsize,
 }
 
-/// Reads what is wanted on `connections`, each in a transaction of the same snapshot.
+/// Reads `wanted` over `connections`, each in a transaction of the same snapshot.
 pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -> BatchStream {
     let shared = Arc::new(Shared {
         formats: wanted.kinds.iter().map(Kind::format).collect(),
@@ -72,10 +72,10 @@ pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
     let readers = connections.len();
     for (place, connection) in connections.into_iter().enumerate() {
-        // The first one reads whatever the others leave.
+        // The first reader reads whatever the others leave.
         let may_end_early = place > 0;
-        // A reader ends when it has no more to do or its receiver is gone; its connection then
-        // cancels what still runs.
+        // A reader ends when it has no more to do, or when its receiver is gone. Its connection then
+        // cancels a statement that still runs.
         let working = Working::begin(connection.target());
         let reader = reader(connection, shared.clone(), sender.clone(), may_end_early);
         tokio::spawn(async move {
@@ -90,10 +90,10 @@ pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -
             let mut receiver = receiver?;
             match receiver.recv().await {
                 Some(Ok(batch)) => Some((Ok(batch), Some(receiver))),
-                // Nothing follows an error; the other readers are told by the dropped receiver.
+                // Nothing follows an error. Dropping the receiver stops the other readers.
                 Some(Err(e)) => Some((Err(e), None)),
                 None if shared.finished.load(Ordering::Acquire) == readers => None,
-                // A reader has died without a word: the result is not whole.
+                // A reader has ended without a message, so the result is not complete.
                 None => Some((Err(stopped(&shared)), None)),
             }
         }
@@ -104,11 +104,11 @@ fn stopped(shared: &Shared) -> SourceError {
     SourceError::Lost {
         target: "the server".into(),
         rows: shared.rows.load(Ordering::Relaxed),
-        reason: "the task that read from it was stopped".into(),
+        reason: "the task that was reading was stopped".into(),
     }
 }
 
-/// The consumer wants no more.
+/// The consumer has dropped the stream.
 struct Dropped;
 
 /// Rows of the next batch.
@@ -168,16 +168,16 @@ async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender,
         }
         Ok(Err(Dropped)) => {}
         Err(e) => {
-            // The server need not go on while the consumer takes what came before.
+            // Stop the server before the consumer takes the rows that precede the error.
             drop(connection);
-            // What came before the error is the consumer's to judge.
+            // The consumer gets the rows that precede the error.
             if gathered.rows() > 0
                 && let Ok(batch) = gathered.finish()
                 && sender.send(Ok(batch)).await.is_err()
             {
                 return;
             }
-            // With no receiver there is nobody to tell.
+            // Without a receiver nobody needs the error.
             let _ = sender.send(Err(e)).await;
         }
     }
@@ -192,7 +192,7 @@ async fn read(
 ) -> Result<Result<(), Dropped>> {
     match &shared.wanted.work {
         Work::Whole(sql) => {
-            // The end of the transaction rides along: no round trip of its own.
+            // The end of the transaction is sent along, which saves a round trip.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
             if let Err(Dropped) = rows(connection, gathered, shared, sender, None).await? {
                 return Ok(Err(Dropped));
@@ -200,7 +200,7 @@ async fn read(
             connection.until_ready(|_| Ok(())).await?;
         }
         Work::Parts(parts) => {
-            // While other queries wait for a connection this one makes do with its first.
+            // While other queries wait for a connection, this one keeps only its first.
             while !(may_end_early && shared.wanted.pool.server.is_awaited()) {
                 let part = shared.next_part.fetch_add(1, Ordering::Relaxed);
                 let Some(sql) = parts.sql(part) else { break };
@@ -232,16 +232,16 @@ fn malformed(connection: &Connection, reason: &str) -> SourceError {
     SourceError::Malformed { target: connection.target(), reason: reason.into() }
 }
 
-/// Why the rows in the buffer are through.
+/// Why no more rows can be taken from the buffer.
 enum Pause {
     Full,
     NoWholeMessage,
-    /// The next row has this many bytes, more than is allowed.
+    /// The next row has this many bytes, more than allowed.
     TooLarge(usize),
     OtherMessage,
 }
 
-/// Takes the rows of one statement, to its `ReadyForQuery`. Of a part of a table `start` is where it
+/// Reads the rows of one statement, up to its `ReadyForQuery`. For a part of a table, `start` is where it
 /// begins.
 async fn rows(
     connection: &mut Connection,
@@ -266,7 +266,7 @@ async fn rows(
                             .map_or_else(String::new, |at| shared.wanted.schema.field(at).name().clone()),
                         reason: match &start {
                             None => format!("row {row} holds {reason}"),
-                            Some(start) => format!("row {row} from ctid {start} on holds {reason}"),
+                            Some(start) => format!("row {row}, counted from ctid {start}, holds {reason}"),
                         },
                     },
                 });
@@ -285,7 +285,7 @@ async fn rows(
             }
             Pause::TooLarge(bytes) => {
                 let (bytes, bytes_max) = (bytes as u64, row_bytes_max as u64);
-                let part = start.as_ref().map(|start| format!(" from ctid {start} on"));
+                let part = start.as_ref().map(|start| format!(", counted from ctid {start},"));
                 return Err(SourceError::RowTooLarge { row: taken + 1, part, bytes, bytes_max });
             }
             Pause::NoWholeMessage => {
@@ -315,7 +315,7 @@ async fn rows(
     }
 }
 
-/// Takes the rows at the front of `buffered`; says how many bytes they had.
+/// Takes the rows at the front of `buffered`; returns their bytes, and why it stopped.
 fn take_rows(
     buffered: &[u8],
     gathered: &mut Gathered,
@@ -329,7 +329,7 @@ fn take_rows(
         let rest = &buffered[at..];
         match Header::parse(rest) {
             Some(header) if header.tag != b'D' => return Ok((at, Pause::OtherMessage)),
-            // A length that no row can have is no row.
+            // An impossible length is an error of `Connection::header`.
             Some(header) if header.total() > row_bytes_max && header.body_bytes <= MESSAGE_BYTES_MAX => {
                 return Ok((at, Pause::TooLarge(header.total())));
             }

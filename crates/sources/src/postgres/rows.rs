@@ -1,4 +1,4 @@
-//! Rows as the server sends them, gathered into batches.
+//! Collects rows, as the server sends them, into batches.
 //!
 //! A row (a `DataRow` message, or a tuple of binary COPY) is an `i16` count of
 //! columns and, for each, an `i32` length (-1 is NULL) and the value.
@@ -10,9 +10,9 @@ use super::decode::{Bad, Column};
 use super::types::Kind;
 use crate::ReadOptions;
 
-/// A row is at most 1 GiB, so a batch below this still has offsets of 31 bits after one more.
+/// A row has at most 1 GiB, so a batch below this size still has 31-bit offsets after one more row.
 pub(super) const BATCH_BYTES_MAX: usize = 512 << 20;
-/// Rows a column first has room for.
+/// Rows for which a column has room at first.
 const FIRST_ROWS: usize = 1024;
 
 /// Columns being filled, closed into batches.
@@ -29,7 +29,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// For rows of `kinds`, whose fields are those of `schema`.
+    /// A decoder for rows of `kinds`, with the fields of `schema`.
     pub(super) fn new(schema: SchemaRef, kinds: &[Kind], options: &ReadOptions) -> Self {
         let batch_rows = options.batch_rows.clamp(1, i32::MAX as usize);
         Self {
@@ -50,20 +50,20 @@ impl Decoder {
         }
     }
 
-    /// Takes one row. After an error the decoder is of no more use.
+    /// Decodes one row. The decoder can't be used after an error.
     ///
     /// # Errors
-    /// What is wrong, and in which column if it is in one.
+    /// What is wrong, and the index of the column if it is in one.
     #[inline]
     pub(super) fn row(&mut self, body: &[u8]) -> Result<(), (Option<usize>, Box<Bad>)> {
         let outside = |what| (None, Bad::malformed(what));
         let (count, mut rest) = body.split_first_chunk::<2>().ok_or_else(|| outside("an empty row"))?;
         if usize::from(u16::from_be_bytes(*count)) != self.columns.len() {
-            return Err(outside("a row with another number of columns"));
+            return Err(outside("a row with the wrong number of columns"));
         }
         let mut variable = 0;
         for (at, column) in self.columns.iter_mut().enumerate() {
-            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| outside("a short row"))?;
+            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| outside("a truncated row"))?;
             let length = i32::from_be_bytes(*length);
             if length < 0 {
                 column.append_null();
@@ -71,7 +71,7 @@ impl Decoder {
                 continue;
             }
             let length = length as usize;
-            let (value, after) = after.split_at_checked(length).ok_or_else(|| outside("a short row"))?;
+            let (value, after) = after.split_at_checked(length).ok_or_else(|| outside("a truncated row"))?;
             column.append(value).map_err(|bad| (Some(at), bad))?;
             variable += if column.variable { length } else { 0 };
             rest = after;
@@ -84,12 +84,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// Rows taken since the last batch.
+    /// Rows decoded since the last batch.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether the batch is to be closed before the next row.
+    /// Whether the batch must be closed before the next row.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.rows >= self.batch_rows
@@ -103,7 +103,7 @@ impl Decoder {
     /// # Errors
     /// When text is not UTF-8.
     pub(super) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        // The next batch will be as large as this one, most probably.
+        // The next batch is probably as large as this one.
         let room = if self.rows == 0 { FIRST_ROWS.min(self.batch_rows) } else { self.rows };
         let columns = self
             .columns
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_close_at_their_bytes_and_rows() {
+    fn batches_close_at_their_limits_of_bytes_and_rows() {
         let options = ReadOptions { batch_rows: 3, batch_bytes: 1000, ..Default::default() };
         let mut decoder = decoder(&[Kind::Utf8], &options);
         for rows in 1..=3 {

@@ -1,9 +1,9 @@
-//! Large tables read by block ranges, on several connections.
+//! Reads large tables by block ranges, over several connections.
 //!
-//! Only what is certain to be the same in parts is split: a plain select whose
-//! plan is nothing but a sequential scan of the one ordinary table it names. The
-//! text is taken apart by a parser that is not the server's, so the server is
-//! asked whether what was put together again means the same.
+//! A statement is split only if its parts certainly give the same rows: a plain
+//! select whose plan is just a sequential scan of the one ordinary table it names.
+//! The text is parsed by a parser that is not the server's, so the server is asked
+//! whether the statement that is put together again has the same plan.
 
 use serde_json::Value;
 use sqlparser::ast::{GroupByExpr, SetExpr, Statement, TableFactor};
@@ -18,27 +18,27 @@ use crate::Result;
 
 /// Smaller tables are not worth another connection.
 const TABLE_BYTES_MIN: u64 = 8 << 20;
-/// Parts are no larger, so that the connections end together.
+/// Maximum size of a part, so that the connections end at about the same time.
 const PART_BYTES_MAX: u64 = 32 << 20;
-/// Parts for each connection, where the table is large enough.
+/// Parts for each connection, if the table is large enough.
 const PARTS_PER_STREAM: u64 = 8;
-/// Parts are no smaller: each costs a round trip.
+/// Minimum size of a part: each costs a round trip.
 const PART_BYTES_MIN: u64 = 2 << 20;
-/// Statements with more parts than this, or deeper parentheses, are not taken apart: the parser recurses, and it tries
-/// again, twice as often for each call inside of another.
+/// Statements with more parts than this, or deeper parentheses, are not parsed: the parser recurses, and it
+/// backtracks, twice as often for each nested call.
 const PARTS_MAX: usize = 512;
 const PARENTHESES_MAX: usize = 8;
-/// Before it, a condition on `ctid` reads the whole table.
+/// Older servers read the whole table for a condition on `ctid`.
 const VERSION_MIN: u32 = 140_000;
 
-/// A select from one table, taken apart.
+/// A select from one table, parsed into its clauses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlainSelect {
     /// The table as the statement names it.
     pub(super) relation: String,
     /// `SELECT ... FROM ...`.
     pub(super) head: String,
-    /// What stands behind `WHERE`.
+    /// The condition after `WHERE`.
     pub(super) filter: Option<String>,
 }
 
@@ -48,24 +48,24 @@ pub(super) struct Parts {
     select: PlainSelect,
     part_blocks: u64,
     count: u32,
-    /// To be imported by the other connections.
+    /// The id of the snapshot, which the other connections import.
     pub(super) snapshot: String,
-    /// Rows the server expects.
+    /// The server's estimate of the rows.
     pub(super) rows_estimate: Option<u64>,
 }
 
 impl Parts {
-    /// Parts in all.
+    /// Number of parts.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// The place at which part `at` begins.
+    /// The `ctid` at which part `at` begins.
     pub(super) fn start(&self, at: u32) -> String {
         format!("({},0)", u64::from(at) * self.part_blocks)
     }
 
-    /// The statement that reads part `at`, if there is one. The last has no end.
+    /// The statement that reads part `at`, if there is one. The last part has no upper bound.
     pub(super) fn sql(&self, at: u32) -> Option<String> {
         let start = u64::from(at) * self.part_blocks;
         let low = format!("ctid >= '({start},0)'::tid");
@@ -81,7 +81,7 @@ impl Parts {
 }
 
 impl PlainSelect {
-    /// Takes `sql` apart if it looks like a plain select from one table.
+    /// Parses `sql` if it looks like a plain select from one table.
     pub(super) fn parse(sql: &str) -> Option<Self> {
         let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize().ok()?;
         if !is_simple(&tokens) {
@@ -114,9 +114,9 @@ impl PlainSelect {
         Some(Self { relation, head: select.to_string(), filter })
     }
 
-    /// The statement, with one more condition.
+    /// The statement, with one more condition if given.
     pub(super) fn sql(&self, more: Option<&str>) -> String {
-        // The condition stands on a line of its own: it may end in a comment.
+        // The line break ends a comment at the end of the condition.
         match (self.filter.as_deref(), more) {
             (None, None) => self.head.clone(),
             (Some(filter), None) => format!("{} WHERE ({filter}\n)", self.head),
@@ -126,8 +126,8 @@ impl PlainSelect {
     }
 }
 
-/// Decides whether `sql`, which `select` is a copy of, can be read in parts, and
-/// exports the snapshot if so. An error leaves the transaction aborted.
+/// Decides whether `sql` can be read in parts, and exports the snapshot if so.
+/// `select` is `sql`, parsed. An error leaves the transaction aborted.
 pub(super) async fn plan(
     connection: &mut Connection,
     sql: &str,
@@ -157,7 +157,7 @@ pub(super) async fn plan(
         return Ok(None);
     }
 
-    // A function that looks beyond its arguments may answer differently in another session.
+    // A function that depends on more than its arguments may return something else in another session.
     if !functions.is_empty() {
         let names = functions.iter().map(|name| quote_literal(name)).collect::<Vec<_>>().join(", ");
         let volatile = connection
@@ -207,7 +207,7 @@ async fn explain(connection: &mut Connection, sql: &str) -> Result<Value> {
     Ok(plan.pointer_mut("/0/Plan").map(Value::take).unwrap_or_default())
 }
 
-/// Whether a statement of these tokens is parsed in no time and in a few levels.
+/// Whether a statement of these tokens is parsed quickly and with little recursion.
 fn is_simple(tokens: &[Token]) -> bool {
     let (mut parts, mut open) = (0, 0_usize);
     tokens.iter().all(|token| {
@@ -226,8 +226,8 @@ fn is_simple(tokens: &[Token]) -> bool {
     })
 }
 
-/// Names in `sql` that may be functions; `None` if it has a word whose meaning
-/// depends on the session without being a function's.
+/// Names in `sql` that may be functions; `None` if a word that is not a function
+/// depends on the session.
 fn functions(sql: &str) -> Option<Vec<String>> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize().ok()?;
     let mut names = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_take_the_parser_long_is_left_alone() {
+    fn statements_that_are_slow_to_parse_are_not_split() {
         let plain = format!("SELECT {}a FROM t WHERE a IN ({}1)", "a, ".repeat(1000), "2, ".repeat(10_000));
         assert!(PlainSelect::parse(&plain).is_some());
         let chain = format!("SELECT 1{} FROM t", "+1".repeat(60_000));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_selects_are_taken_apart() {
+    fn plain_selects_are_parsed() {
         let check = |sql: &str, copy: &str| {
             let select = PlainSelect::parse(sql).unwrap_or_else(|| panic!("{sql}"));
             assert_eq!(select.sql(None), copy);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_whole() {
+    fn other_statements_are_not_split() {
         for sql in [
             "select 1",
             "select * from a, b",
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_session_are_found() {
+    fn words_that_depend_on_the_session_are_found() {
         assert_eq!(
             functions("select Lower(a), \"F\" (b) from t where c in (1)").unwrap(),
             ["F", "in", "lower"]

@@ -1,5 +1,5 @@
-//! Columns that only the server can read from text: they wait in a temporary table, beside the
-//! number of their row.
+//! A staging table for columns whose text only the server can parse. It is a temporary table that also
+//! holds the number of each row.
 
 use std::fmt::Write;
 
@@ -11,15 +11,15 @@ use super::target::{Target, TargetColumn};
 use crate::{Result, SourceError};
 
 const STAGE: &str = "pg_temp.lightship_stage";
-/// As the server calls it in the context of an error.
+/// Its name in the context of the server's errors.
 pub(super) const RELATION: &str = "lightship_stage";
 
-/// A temporary table between the rows and the table they are for.
+/// A temporary table through which rows pass on the way to their table.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Of the column with the number of the row, quoted.
+    /// The name of the column with the row's number, quoted.
     row: String,
-    /// Quoted.
+    /// Names, quoted.
     columns: Vec<String>,
     values: Vec<String>,
     types: Vec<String>,
@@ -31,12 +31,12 @@ struct Text {
     column: String,
     quoted: String,
     type_name: String,
-    /// A condition in SQL that is true of a value that would not be kept as it is.
+    /// An SQL condition that is true for a value that would be changed.
     loss: Option<String>,
 }
 
 impl Stage {
-    /// For columns of these names.
+    /// A stage for columns of these names.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut row = "row".to_owned();
         let names: std::collections::HashSet<_> = names.collect();
@@ -47,7 +47,7 @@ impl Stage {
         Self { row, columns: vec![], values: vec![], types: vec![], texts: vec![] }
     }
 
-    /// Adds a column that goes through as it is.
+    /// Adds a column that is copied unchanged.
     pub(super) fn add(&mut self, column: &TargetColumn) {
         let quoted = quote_identifier(&column.described.name);
         self.types.push(column.type_name.with_modifier.clone());
@@ -59,7 +59,7 @@ impl Stage {
     pub(super) fn add_text(&mut self, column: &TargetColumn, is_list: bool) {
         let quoted = quote_identifier(&column.described.name);
         self.types.push(if is_list { "text[]" } else { "text" }.into());
-        // Without the modifier: an explicit cast would cut what an assignment refuses.
+        // Without the modifier: an explicit cast would truncate what an assignment refuses.
         self.values.push(format!("{quoted}::{}", column.type_name.plain));
         let loss = loss(column, if is_list { "e" } else { &quoted }).map(|loss| match is_list {
             true => format!("EXISTS (SELECT FROM pg_catalog.unnest({quoted}) e WHERE {loss})"),
@@ -79,7 +79,7 @@ impl Stage {
         !self.texts.is_empty()
     }
 
-    /// Makes the table, and says what rows are copied into.
+    /// Creates the table, and returns the target of COPY.
     pub(super) async fn open(&self, connection: &mut Connection) -> Result<String> {
         let columns = self.columns.iter().zip(&self.types).fold(String::new(), |mut sql, (name, made)| {
             // Writing to a string can't fail.
@@ -93,7 +93,7 @@ impl Stage {
     /// Moves all rows into `target`.
     ///
     /// # Errors
-    /// [`SourceError::Unfit`] for a text that the column does not take as it is.
+    /// [`SourceError::Unfit`] for a text that the column refuses or would change.
     pub(super) async fn close(&self, connection: &mut Connection, target: &Target) -> Result<()> {
         connection.simple("SAVEPOINT lightship_stage").await?;
         match self.judge_and_move(connection, target).await {
@@ -101,7 +101,7 @@ impl Stage {
                 connection.simple(&format!("DROP TABLE {STAGE}")).await?;
                 Ok(())
             }
-            // Only of what a text is: looking at each row takes long, and finds no duplicate key.
+            // Only for errors about a value: checking each row is slow, and does not find duplicate keys.
             Err(error) if is_about_a_value(&error) => Err(self.located(connection, error).await),
             Err(error) => Err(error),
         }
@@ -133,7 +133,7 @@ impl Stage {
             }
         }
         let (columns, values) = (self.columns.join(", "), self.values.join(", "));
-        // The row's number is no order to keep, but the order of the rows is what a reader expects.
+        // Tables have no order, but readers expect the order in which the rows came.
         connection
             .simple(&format!(
                 "INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {STAGE} ORDER BY {}",
@@ -143,7 +143,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The error with the first row whose text the server can't read, if that is what it is about.
+    /// The error with the first row whose text the server can't parse, if there is one.
     async fn located(&self, connection: &mut Connection, error: SourceError) -> SourceError {
         if connection.simple("ROLLBACK TO SAVEPOINT lightship_stage").await.is_err() {
             return error;
@@ -163,7 +163,7 @@ impl Stage {
                 ))
                 .await;
             let Err(SourceError::Sql { reason, hint: Some(hint), .. }) = found else {
-                // Not this column, or a server without PL/pgSQL.
+                // It is not this column, or the server has no PL/pgSQL.
                 if connection.simple("ROLLBACK TO SAVEPOINT lightship_stage").await.is_err() {
                     return error;
                 }
@@ -182,17 +182,17 @@ impl Stage {
     }
 }
 
-/// Data exceptions, and what a domain refuses.
+/// Data exceptions, and violations of a domain's checks.
 fn is_about_a_value(error: &SourceError) -> bool {
     matches!(error, SourceError::Sql { code: Some(code), .. } if code.starts_with("22") || code == "23514")
 }
 
-/// A condition that is true of the text `e` if the column would keep less than it says.
+/// A condition that is true for the text `e` if the column would lose part of it.
 fn loss(column: &TargetColumn, e: &str) -> Option<String> {
     let (plain, with_modifier) = (&column.leaf_name.plain, &column.leaf_name.with_modifier);
     let beyond_modifier =
         (column.limit != Limit::None).then(|| format!("{e}::{plain} <> {e}::{plain}::{with_modifier}"));
-    // A time of day to the microsecond.
+    // More precise than a microsecond.
     let too_fine = format!(r"{e} ~ '\.\d{{6}}\d*[1-9]'");
     let own = match column.leaf {
         // "char"

@@ -1,4 +1,4 @@
-//! The table that rows are copied into: found, made, or made beside the one that it replaces.
+//! The table that rows are copied into: an existing one, a new one, or a new one that replaces another.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use super::limit::Limit;
 use super::{quote_identifier, quote_literal, shown};
 use crate::{Result, SourceError, TableName, WriteMode};
 
-/// How long the swap waits for others who use the replaced table. Those who come after wait
-/// behind us.
+/// How long the swap waits for other users of the replaced table. Later users queue behind the
+/// swap.
 const LOCK_TIMEOUT: &str = "10s";
-/// Names tried for a table that is made beside another.
+/// Names tried for a new table that replaces another.
 const NAMES_TRIED: usize = 100;
 
 /// A table in the transaction that writes it.
@@ -21,12 +21,12 @@ const NAMES_TRIED: usize = 100;
 pub(super) struct Target {
     /// Schema and name, quoted.
     pub(super) name: String,
-    /// As the server calls it in the context of an error.
+    /// Its name in the context of the server's errors.
     pub(super) relation: String,
-    /// What it is called for the user.
+    /// Its name for the user.
     pub(super) shown: String,
     pub(super) columns: Vec<TargetColumn>,
-    /// The table that this one is to take the place of, quoted, and its name there.
+    /// The table that this one replaces: its quoted name, with and without the schema.
     replaces: Option<(String, String)>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Target {
 pub(super) struct TargetColumn {
     pub(super) described: Described,
     pub(super) type_name: TypeName,
-    /// Of its values; of an array, of its elements; of a domain, of what it is made of.
+    /// The OID of the type of its values; for an array, of its elements; for a domain, of its base type.
     pub(super) leaf: u32,
     pub(super) leaf_name: TypeName,
     pub(super) limit: Limit,
@@ -50,7 +50,7 @@ pub(super) struct TypeName {
     pub(super) plain: String,
 }
 
-/// A table or something else of this name.
+/// An existing table, or another relation of this name.
 struct Found {
     oid: String,
     schema: String,
@@ -60,8 +60,8 @@ struct Found {
 }
 
 impl Target {
-    /// Finds or makes the table, as `mode` says. A table to be replaced stays as it is, and in use,
-    /// until [`Self::swap`].
+    /// Finds or creates the table, as `mode` requires. A table to be replaced stays unchanged and
+    /// usable until [`Self::swap`].
     pub(super) async fn open(
         connection: &mut Connection,
         table: &TableName,
@@ -88,7 +88,7 @@ impl Target {
                 let name = format!("{}.{}", quote_identifier(&found.schema), quote_identifier(&found.name));
                 (name, found.name, false)
             }
-            // That it is there already is for the server to say.
+            // The server reports that the table exists.
             (Some(_), WriteMode::Create) | (None, _) => (given, table.name.clone(), true),
         };
         if is_new {
@@ -98,10 +98,10 @@ impl Target {
         Ok(Self { name, relation, shown, columns, replaces })
     }
 
-    /// Puts the table in the place of the one that it replaces.
+    /// Replaces the old table by this one.
     ///
     /// # Errors
-    /// When others hold that one for too long; when something depends on it.
+    /// When others lock the old table for too long, or something depends on it.
     pub(super) async fn swap(&self, connection: &mut Connection) -> Result<()> {
         let Some((old, name)) = &self.replaces else { return Ok(()) };
         let rows = connection
@@ -117,7 +117,7 @@ impl Target {
             // lock_not_available
             Err(SourceError::Sql { code: Some(code), .. }) if code == "55P03" => Err(SourceError::Sql {
                 reason: format!(
-                    "table `{}` is in use: it could not be locked within {timeout}, and is as it was",
+                    "table `{}` is in use: it could not be locked within {timeout}, and was not changed",
                     self.shown
                 ),
                 position: None,
@@ -133,11 +133,11 @@ impl Target {
     }
 }
 
-/// The server cuts longer names without an error; another table may have the shorter one.
+/// The server truncates longer names without an error, and another table may have the shorter name.
 async fn check_names(connection: &mut Connection, table: &TableName, schema: &SchemaRef) -> Result<()> {
     let longest = schema.fields().iter().map(|field| field.name()).chain([&table.name]);
     let longest = longest.chain(table.schema.as_ref()).max_by_key(|name| name.len()).unwrap_or(&table.name);
-    // Servers can be built with other limits; those with this one are asked nothing.
+    // Servers can be built with other limits. Names within the usual one need no query.
     if longest.len() <= 63 {
         return Ok(());
     }
@@ -147,13 +147,13 @@ async fn check_names(connection: &mut Connection, table: &TableName, schema: &Sc
         return Ok(());
     }
     Err(SourceError::Unsupported(format!(
-        "name `{longest}` has {} bytes, and PostgreSQL's names have up to {max}; choose a shorter one",
+        "name `{longest}` has {} bytes, and PostgreSQL allows up to {max}; choose a shorter name",
         longest.len()
     )))
 }
 
 fn malformed(connection: &Connection) -> SourceError {
-    connection.lost(io::Error::new(io::ErrorKind::InvalidData, "a catalog that can't be read"), 0)
+    connection.lost(io::Error::new(io::ErrorKind::InvalidData, "unexpected contents of the catalog"), 0)
 }
 
 fn values<const N: usize>(row: TextRow) -> Option<[String; N]> {
@@ -175,7 +175,7 @@ async fn find(connection: &mut Connection, name: &str) -> Result<Option<Found>> 
 }
 
 impl Found {
-    /// Finds out early what would refuse the swap after all rows have been copied.
+    /// Checks early for what would make the swap fail after all rows have been copied.
     async fn check_replaceable(&self, connection: &mut Connection, shown: &str) -> Result<()> {
         if !matches!(&*self.kind, "r" | "p") {
             return Err(SourceError::Unsupported(format!("replacing `{shown}`, which is not a table")));
@@ -210,13 +210,13 @@ impl Found {
             position: None,
             // dependent_objects_still_exist
             code: Some("2BP01".into()),
-            hint: Some("drop what depends on it first, or delete the table's rows and append".into()),
+            hint: Some("drop the dependent objects first, or delete the table's rows and append".into()),
         })
     }
 }
 
-/// A name that no table and no type of the schema has. It has the number of our backend in it, so
-/// no other copy chooses it meanwhile.
+/// A name that no table and no type of the schema has. It contains the id of our backend, so no
+/// other copy chooses the same name.
 async fn free_name(connection: &mut Connection, schema: &str) -> Result<String> {
     let schema = quote_literal(schema);
     let rows = connection
@@ -243,7 +243,7 @@ async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef) -> 
         .map(|field| match column_type(field) {
             Ok(made) => Ok(format!("{} {made}", quote_identifier(field.name()))),
             Err(what) => Err(SourceError::Unsupported(format!(
-                "column `{}` of type {what} in a table; choose its parts in the query",
+                "column `{}` of type {what} in a table; select its fields in the query",
                 field.name()
             ))),
         })
@@ -252,9 +252,9 @@ async fn create(connection: &mut Connection, name: &str, schema: &SchemaRef) -> 
     Ok(())
 }
 
-/// Columns of the table `name` that can be written.
+/// The writable columns of the table `name`.
 async fn columns(connection: &mut Connection, name: &str) -> Result<Vec<TargetColumn>> {
-    // The modifier of a domain stands at its base type, that of an array counts for its elements.
+    // A domain's modifier belongs to its base type, and an array's to its elements.
     let rows = connection
         .simple(&format!(
             "WITH RECURSIVE written AS ( \

@@ -1,8 +1,8 @@
-//! Rows that go from one table of PostgreSQL into another as they are.
+//! Copies rows from one table of PostgreSQL to another without decoding them.
 //!
-//! A row of a result in binary form (`DataRow`) is to the byte a tuple of binary COPY. Where each
-//! column goes into one of the same type, nothing is gained by decoding it. Tuples travel as
-//! batches of one column of bytes: a tuple a value.
+//! A row of a result in binary format (`DataRow`) has exactly the bytes of a tuple of binary COPY. If
+//! each column goes into one of the same type, decoding is unnecessary. Tuples travel as batches of
+//! one binary column, in which each value is a tuple.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -17,15 +17,15 @@ use super::rows::BATCH_BYTES_MAX;
 use super::types::Kind;
 use crate::{InfiniteRule, NumericRule, ReadOptions};
 
-/// What a batch of tuples looks like.
+/// The schema of a batch of tuples.
 static SCHEMA: LazyLock<SchemaRef> =
     LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("tuple", DataType::Binary, false)])));
 
 const TEXT: u32 = 25;
 const BPCHAR: u32 = 1042;
 const VARCHAR: u32 = 1043;
-/// Types whose binary form is the same on every server, each with its arrays. It is not of `money`, which has the
-/// places of a locale, nor of what a database has made itself.
+/// Types whose binary format is the same on every server, each with its array type. That excludes `money`, whose
+/// decimal places depend on the locale, and types that a database defines itself.
 const PORTABLE: [(u32, u32); 20] = [
     (16, 1000),
     (17, 1001),
@@ -49,7 +49,7 @@ const PORTABLE: [(u32, u32); 20] = [
     (26, 1028),
 ];
 
-/// The offer of a source to leave its rows as they are. Who takes it gets batches of tuples.
+/// A source's offer to leave its rows undecoded. A destination that accepts it gets batches of tuples.
 #[derive(Debug)]
 pub struct Tuples {
     columns: Vec<Described>,
@@ -57,22 +57,22 @@ pub struct Tuples {
 }
 
 impl Tuples {
-    /// For rows of `columns`, read as `kinds`; nothing where they would not be the same undecoded.
+    /// The offer for rows of `columns`, read as `kinds`; `None` if they would differ undecoded.
     pub(super) fn offer(columns: &[Described], kinds: &[Kind], options: &ReadOptions) -> Option<Self> {
-        // Rules for values are applied by who decodes them.
+        // Rules for values are applied when they are decoded.
         let has_rules = options.infinite != InfiniteRule::Error || options.numeric != NumericRule::RESULT;
         let is_binary = kinds.iter().all(|kind| kind.format() == 1);
         (options.tuples && !has_rules && is_binary && !columns.is_empty())
             .then(|| Self { columns: columns.to_vec(), taken: Arc::default() })
     }
 
-    /// Whether it has been taken, later.
+    /// A function that tells later whether the offer was accepted.
     pub(super) fn taken(&self) -> impl FnOnce() -> bool + Send + 'static {
         let taken = self.taken.clone();
         move || taken.load(Ordering::Relaxed)
     }
 
-    /// Takes the offer, if tuples of these rows are tuples of `columns`.
+    /// Accepts the offer if tuples of these rows are tuples of `columns`, and returns whether it did.
     pub(super) fn take_for<'a>(self, columns: impl ExactSizeIterator<Item = &'a Described>) -> bool {
         let fits = self.columns.len() == columns.len()
             && self.columns.iter().zip(columns).all(|(from, to)| is_same(from, to));
@@ -85,21 +85,21 @@ impl Tuples {
 fn is_same(from: &Described, to: &Described) -> bool {
     let is_portable = PORTABLE.iter().any(|&(value, array)| from.oid == value || from.oid == array);
     let is_text = |oid| matches!(oid, TEXT | VARCHAR | BPCHAR);
-    // The server makes values fit a modifier without a word: to be sure of none, both have the same, or the
-    // table has none.
+    // The server silently changes values to fit a modifier. So both columns must have the same one, or the
+    // table's column none.
     let has_room = to.modifier == from.modifier || to.modifier < 0;
     match (from.oid, to.oid) {
         (a, b) if a == b => is_portable && has_room,
-        // Blanks at the end of `char(n)` count where they come from, not where they go.
+        // Trailing blanks of `char(n)` count where the value comes from, but not where it goes.
         (a, b) => is_text(a) && is_text(b) && b != BPCHAR && to.modifier < 0,
     }
 }
 
-/// Tuples being gathered into batches.
+/// Collects tuples into batches.
 pub(super) struct Gatherer {
     columns: u16,
     bytes: Vec<u8>,
-    /// Where each tuple ends, after where the first begins.
+    /// Where the first tuple begins, and then where each tuple ends.
     offsets: Vec<i32>,
     batch_rows: usize,
     batch_bytes: usize,
@@ -117,29 +117,29 @@ impl Gatherer {
         }
     }
 
-    /// Takes one row. What its values hold is the destination's to judge; that it is one tuple is ours, or rows of
-    /// a broken server would end within each other.
+    /// Adds one row. The destination checks the values. Here the row is only checked to be one tuple, because the
+    /// rows of a broken server could otherwise run into each other.
     ///
     /// # Errors
-    /// When it has another number of columns, or other bytes than they say.
+    /// When the number of columns or the number of bytes is wrong.
     #[inline]
     pub(super) fn row(&mut self, body: &[u8]) -> Result<(), (Option<usize>, Box<Bad>)> {
         let outside = |what| (None, Bad::malformed(what));
         let (count, mut rest) = body.split_first_chunk::<2>().ok_or_else(|| outside("an empty row"))?;
         if u16::from_be_bytes(*count) != self.columns {
-            return Err(outside("a row with another number of columns"));
+            return Err(outside("a row with the wrong number of columns"));
         }
         for _ in 0..self.columns {
-            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| outside("a short row"))?;
+            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(|| outside("a truncated row"))?;
             // NULL has a length of -1, and no bytes.
             let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
-            rest = after.get(length..).ok_or_else(|| outside("a short row"))?;
+            rest = after.get(length..).ok_or_else(|| outside("a truncated row"))?;
         }
         if !rest.is_empty() {
             return Err(outside("a row longer than its columns"));
         }
         self.bytes.extend_from_slice(body);
-        // A batch is below half of what offsets can say, and a row at most 1 GiB.
+        // A batch is below half of the range of offsets, and a row has at most 1 GiB.
         self.offsets.push(self.bytes.len() as i32);
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Gatherer {
     }
 
     pub(super) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        // The next batch will be as large as this one, most probably.
+        // The next batch is probably as large as this one.
         let room = self.bytes.len().min(self.batch_bytes + self.batch_bytes / 8);
         let bytes = std::mem::replace(&mut self.bytes, Vec::with_capacity(room));
         let offsets = std::mem::replace(&mut self.offsets, vec![0]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_as_they_are_only_where_none_would_change() {
+    fn columns_stay_undecoded_only_if_no_value_would_change() {
         let check = |from: (u32, i32), to: (u32, i32), expected: bool| {
             let (from, to) = (column(from.0, from.1), column(to.0, to.1));
             assert_eq!(is_same(&from, &to), expected, "{from:?} {to:?}");
@@ -197,13 +197,13 @@ mod tests {
         // timestamp(3) into timestamp and timestamp(0).
         check((1114, 3), (1114, -1), true);
         check((1114, 3), (1114, 0), false);
-        // money, and a type of the database's own.
+        // money, and a type that the database defines.
         check((790, -1), (790, -1), false);
         check((16_400, -1), (16_400, -1), false);
     }
 
     #[test]
-    fn an_offer_is_taken_for_all_columns_or_none() {
+    fn an_offer_is_accepted_for_all_columns_or_none() {
         let offer = |columns: &[Described]| Tuples { columns: columns.to_vec(), taken: Arc::default() };
         let (int, text) = (column(23, -1), column(TEXT, -1));
         let both = [int.clone(), text.clone()];
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn tuples_are_gathered_as_they_are() {
+    fn tuples_are_collected_unchanged() {
         let options = ReadOptions { batch_rows: 2, batch_bytes: 100, ..ReadOptions::default() };
         let mut gatherer = Gatherer::new(1, &options);
         let row = |value: &[u8]| [&[0, 1], &(value.len() as i32).to_be_bytes()[..], value].concat();
@@ -231,7 +231,7 @@ mod tests {
         }
         gatherer.row(&[0, 2]).unwrap_err();
         gatherer.row(&[]).unwrap_err();
-        // Two tuples in one row, and one that goes on behind it.
+        // Two tuples in one row, and a truncated tuple.
         gatherer.row(&[row(b"a"), row(b"b")].concat()).unwrap_err();
         gatherer.row(&row(b"a")[..6]).unwrap_err();
         assert_eq!(gatherer.rows(), 0);

@@ -1,4 +1,4 @@
-//! PostgreSQL's types and what each becomes in Arrow.
+//! PostgreSQL's types and their Arrow types.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use super::connection::{Connection, Described};
 use super::quote_identifier;
 use crate::{Comparable, Comparison, InfiniteRule, NumericRule, ReadOptions, Result, SourceError};
 
-/// Domains over domains, arrays of domains over arrays...
+/// Maximum nesting: domains over domains, arrays of domains over arrays...
 const TYPE_DEPTH_MAX: usize = 16;
 
-/// How a column travels and what it becomes.
+/// How a column is sent, and its Arrow type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
@@ -35,7 +35,7 @@ pub(super) enum Kind {
     NumericText,
     /// `numeric` as the nearest double.
     NumericDouble,
-    /// Hundredths, or whatever the locale's smallest unit is.
+    /// In hundredths, or whatever the locale's smallest unit is.
     Money {
         scale: i8,
     },
@@ -46,16 +46,16 @@ pub(super) enum Kind {
     Interval,
     Uuid,
     Bytes,
-    /// Types whose binary form is their text.
+    /// Types whose binary format is their text.
     Utf8,
     Json,
     /// A version byte, then text.
     Jsonb,
-    /// Everything else: as the server prints it.
+    /// All other types, as the server prints them.
     Text,
-    /// One dimension; elements in binary form.
+    /// An array of one dimension, with elements in binary format.
     List(Box<Kind>),
-    /// An array whose elements have no binary form known here.
+    /// An array whose elements' binary format is not supported.
     TextList,
 }
 
@@ -65,7 +65,7 @@ impl Kind {
         i16::from(!matches!(self, Self::Text | Self::TextList))
     }
 
-    /// What it becomes in Arrow.
+    /// Its Arrow type.
     pub(super) fn data_type(&self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// The field of a column; always nullable, for a query does not say.
+    /// The field of a column. It is always nullable, because the description of a query does not say.
     pub(super) fn field(&self, name: &str) -> Field {
         let field = Field::new(name, self.data_type(), true);
         let entry = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -104,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// Whether the server has values of it, infinite or not a number, that Arrow has not.
+    /// Whether the server has infinite or not-a-number values of this type that Arrow lacks.
     fn is_bounded(&self) -> bool {
         match self {
             Self::Decimal128 { .. } | Self::Decimal256 { .. } => true,
@@ -114,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// Takes text instead, where that is so.
+    /// Switches to text if [`Self::is_bounded`].
     fn show_infinite(&mut self) {
         *self = match self {
             Self::Decimal128 { .. } | Self::Decimal256 { .. } => Self::NumericText,
@@ -130,7 +130,7 @@ impl Kind {
         };
     }
 
-    /// Bytes of one value in Arrow, for those of a fixed size.
+    /// Bytes of one value in Arrow, for types of a fixed size.
     pub(super) fn fixed_bytes(&self) -> usize {
         match self {
             Self::Bool => 1,
@@ -140,12 +140,12 @@ impl Kind {
             Self::Timestamp | Self::TimestampTz => 8,
             Self::Decimal128 { .. } | Self::Money { .. } | Self::Interval | Self::Uuid => 16,
             Self::Decimal256 { .. } => 32,
-            // An offset; the bytes are counted as they come.
+            // An offset; the bytes are counted as they arrive.
             _ => 4,
         }
     }
 
-    /// Whether the size of a value is known only from the value.
+    /// Whether values vary in size.
     pub(super) fn is_variable(&self) -> bool {
         matches!(
             self,
@@ -161,16 +161,16 @@ impl Kind {
     }
 }
 
-/// `numeric(p, s)` as its type modifier has it; `None` for plain `numeric`.
+/// Precision and scale of `numeric(p, s)` by its type modifier; `None` for plain `numeric`.
 pub(super) fn declared(modifier: i32) -> Option<(i32, i32)> {
     let packed = modifier.checked_sub(4).filter(|packed| *packed >= 0)?;
-    // Eleven bits with a sign since PostgreSQL 15; positive before.
+    // Eleven bits with a sign since PostgreSQL 15; always positive before.
     Some((packed >> 16 & 0xffff, ((packed & 0x7ff) ^ 1024) - 1024))
 }
 
 fn numeric(modifier: i32, rule: NumericRule) -> Kind {
     let exact = declared(modifier).and_then(|(precision, scale)| {
-        // Arrow has no fraction longer than the number; 0.00012 as numeric(2, 5) takes five digits.
+        // In Arrow the scale can't exceed the precision; 0.00012 as numeric(2, 5) takes five digits.
         let precision = u8::try_from(precision.max(scale)).ok()?;
         let scale = i8::try_from(scale).ok()?;
         match precision {
@@ -187,7 +187,7 @@ fn numeric(modifier: i32, rule: NumericRule) -> Kind {
     })
 }
 
-/// Types every server has. `None` is one that has to be looked up.
+/// Types that every server has. `None` for a type that has to be looked up.
 fn builtin(oid: u32, modifier: i32, rule: NumericRule) -> Option<Kind> {
     Some(match oid {
         16 => Kind::Bool,
@@ -282,12 +282,12 @@ fn builtin_element(array: u32) -> Option<u32> {
     })
 }
 
-/// What the catalog says of a type that is not built in.
+/// What the catalog says about a type that is not built in.
 #[derive(Debug, Clone, Copy)]
 enum Entry {
-    /// Text in both formats, one of a few.
+    /// Text in both formats, one of a set of labels.
     Enum,
-    /// Text in both formats, compared without regard to case.
+    /// Text in both formats, compared case-insensitively.
     Citext,
     Domain {
         base: u32,
@@ -296,12 +296,12 @@ enum Entry {
     Array {
         element: u32,
     },
-    /// Whose NULL is not that of Arrow: a row of nothing but NULLs is one.
+    /// Its NULL is not Arrow's: a row that consists of NULLs is NULL.
     Composite,
     Other,
 }
 
-/// Types of one database, looked up once each. An OID keeps its meaning.
+/// Types of one database. Each is looked up once, because an OID keeps its meaning.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Types {
     known: Arc<Mutex<HashMap<u32, Entry>>>,
@@ -309,7 +309,7 @@ pub(super) struct Types {
 }
 
 impl Types {
-    /// How each of `columns` travels.
+    /// How each of `columns` is sent.
     pub(super) async fn resolve(
         &self,
         connection: &mut Connection,
@@ -333,7 +333,7 @@ impl Types {
         Ok(kinds)
     }
 
-    /// How each of `columns` travels when it is read.
+    /// How each of `columns` is sent when it is read with `options`.
     pub(super) async fn resolve_for(
         &self,
         connection: &mut Connection,
@@ -347,7 +347,7 @@ impl Types {
         Ok(kinds)
     }
 
-    /// What the server can be asked of each of `columns`, which were read as `kinds`.
+    /// How the server can compare each of `columns`, which were read as `kinds`.
     pub(super) fn comparisons(
         &self,
         columns: &[Described],
@@ -362,7 +362,7 @@ impl Types {
             let comparable = comparable(kind, oid, entry, infinite, text);
             let plain = Comparison::plain(quote_identifier(&column.name), comparable);
             match entry {
-                // Compared with a text that is none of its labels, an enum fails.
+                // Comparing an enum with a text that is not one of its labels fails.
                 Some(Entry::Enum) => Comparison { operand: format!("{}::text", plain.column), ..plain },
                 _ => plain,
             }
@@ -370,7 +370,7 @@ impl Types {
         columns.iter().zip(kinds).map(comparison).collect()
     }
 
-    /// The type of an array's elements, for writing one.
+    /// The type of an array's elements, for writing the array.
     pub(super) fn element(&self, array: u32) -> Option<u32> {
         builtin_element(array).or_else(|| {
             match self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&array)? {
@@ -401,7 +401,7 @@ impl Types {
                      WHERE t.oid IN ({list})"
                 ))
                 .await?;
-            // A type that has vanished is as good as unknown.
+            // A type that has been dropped is treated as unknown.
             let mut found: HashMap<u32, Entry> = wanted.iter().map(|oid| (*oid, Entry::Other)).collect();
             wanted.clear();
             for row in rows {
@@ -425,7 +425,7 @@ impl Types {
             }
             self.known.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
         }
-        Err(SourceError::Unsupported(format!("a type nested more than {TYPE_DEPTH_MAX} deep")))
+        Err(SourceError::Unsupported(format!("a type nested more than {TYPE_DEPTH_MAX} levels deep")))
     }
 
     /// Decimal places of the server's currency.
@@ -451,7 +451,7 @@ fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule,
         Some(Entry::Domain { base, modifier }) if depth > 0 => kind(known, *base, *modifier, rule, depth - 1),
         Some(Entry::Array { element }) if depth > 0 => {
             match kind(known, *element, modifier, rule, depth - 1) {
-                // An array of a domain over arrays is a list of lists to the server, too.
+                // Through a domain, the elements can be arrays themselves; they are read as text then.
                 Kind::Text | Kind::TextList => Kind::TextList,
                 item => Kind::List(Box::new(item)),
             }
@@ -460,7 +460,7 @@ fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule,
     }
 }
 
-/// The type below all domains, and what is known of it.
+/// The base type below all domains, and its catalog entry.
 fn base(known: &HashMap<u32, Entry>, mut oid: u32) -> (u32, Option<Entry>) {
     for _ in 0..TYPE_DEPTH_MAX {
         match known.get(&oid) {
@@ -471,8 +471,8 @@ fn base(known: &HashMap<u32, Entry>, mut oid: u32) -> (u32, Option<Entry>) {
     (oid, None)
 }
 
-/// What the server can be asked of a column of this type that is read as `kind`. A text can be
-/// asked for `text`.
+/// Which comparisons the server supports for a column of this type that is read as `kind`. `text` is
+/// the level for text.
 fn comparable(
     kind: &Kind,
     oid: u32,
@@ -484,19 +484,19 @@ fn comparable(
     match kind {
         Kind::Bool => Comparable::Equal,
         Kind::Int16 | Kind::Int32 | Kind::Int64 | Kind::UInt32 => Comparable::Ordered,
-        // The server orders NaN as Arrow does, above all; single floats it compares as doubles.
+        // The server orders NaN last, as Arrow does. It compares single floats as doubles.
         Kind::Float64 => Comparable::Ordered,
-        // Arrow's NULLs are not only the server's.
+        // Some of Arrow's NULLs are not NULL at the server.
         _ if infinite == InfiniteRule::Null && kind.is_bounded() => Comparable::Nothing,
         Kind::Decimal128 { .. } | Kind::Decimal256 { .. } => Comparable::Ordered,
         Kind::Date | Kind::Timestamp | Kind::TimestampTz => Comparable::Ordered,
-        // Collations may take more texts for equal, and order them otherwise.
+        // Collations may treat different texts as equal, and order texts differently.
         Kind::Utf8 => text,
         Kind::Text if oid == RECORD || entry.is_none() && builtin(oid, -1, NumericRule::String).is_none() => {
             Comparable::Nothing
         }
         Kind::Text if matches!(entry, Some(Entry::Composite)) => Comparable::Nothing,
-        // Compared as their type compares them, which may refuse a text that is no value of it.
+        // The server compares these by their type, which may refuse a text that is not a valid value.
         _ => Comparable::Nulls,
     }
 }

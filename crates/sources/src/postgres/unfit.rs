@@ -1,4 +1,4 @@
-//! Why a value has no place in a column.
+//! Why a value can't be written to a column.
 
 /// What is wrong with a value, and what a user can do.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Columns of a result: one type for a column out of values that each have their own.
+//! Builds columns of a result: one type for each column, although each value has its own.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use rusqlite::types::{Type, Value, ValueRef};
 
 use crate::{Comparable, Result, SourceError};
 
-/// What a column holds, from narrow to wide: each but `Boolean` takes the values
-/// of those before it (`Real` only the integers it can show exactly).
+/// What a column holds, from narrow to wide: each except `Boolean` also holds the
+/// values of those before it (`Real` only integers that it represents exactly).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Boolean,
@@ -21,12 +21,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What a declared type says. Dates say nothing: they are text, or numbers,
-    /// as the application likes.
+    /// The kind of a declared type. Dates have none: applications store them as
+    /// text or as numbers.
     pub(super) fn declared(declared: &str) -> Option<Self> {
         let declared = declared.to_ascii_uppercase();
         let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
-        // Before "INT", which is in "POINT".
+        // Before "INT", which "POINT" contains.
         if has(&["REAL", "FLOA", "DOUB"]) {
             Some(Self::Real)
         } else if has(&["BOOL"]) {
@@ -44,16 +44,16 @@ impl Kind {
         }
     }
 
-    /// What SQLite can be asked of a column of an ordinary table, declared so, with the meaning that it
-    /// has in Arrow. Numbers it compares as numbers, whatever the column's affinity; texts are compared
-    /// as texts where all values that could be texts are stored as texts.
+    /// Which comparisons of an ordinary table's column, with this declared type, mean the same in SQLite as
+    /// in Arrow. SQLite compares numbers as numbers, whatever the column's affinity, and texts as texts if
+    /// all values that could be texts are stored as texts.
     pub(super) fn comparable(self, declared: &str) -> Comparable {
         let declared = declared.to_ascii_uppercase();
         // https://sqlite.org/datatype3.html#determination_of_column_affinity
         let is_text =
             !declared.contains("INT") && ["CHAR", "CLOB", "TEXT"].iter().any(|part| declared.contains(part));
         match self {
-            // A text in such a column is refused, but a number would be compared as a text.
+            // Reading refuses a text in such a column, but SQLite would compare a number as a text.
             Self::Boolean | Self::Integer | Self::Real if is_text => Comparable::Nulls,
             Self::Boolean => Comparable::Equal,
             Self::Integer | Self::Real => Comparable::Ordered,
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// The kind of one stored value; none for NULL.
+    /// The kind of one stored value; `None` for NULL.
     pub(super) fn stored(stored: Type) -> Option<Self> {
         match stored {
             Type::Null => None,
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// As [`Kind::stored`], for what SQL's `typeof` says.
+    /// As [`Kind::stored`], by the result of SQL's `typeof`.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "integer" => Some(Self::Integer),
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// The narrowest that takes all of these; `Text` for none.
+    /// The narrowest kind that holds all of these; `Text` if there are none.
     pub(super) fn widest(kinds: impl IntoIterator<Item = Self>) -> Self {
         kinds.into_iter().max().unwrap_or(Self::Text)
     }
@@ -101,7 +101,7 @@ impl Kind {
     }
 }
 
-/// `DECIMAL(18)` or `NUMERIC(18, 0)`.
+/// Whether it is like `DECIMAL(18)` or `NUMERIC(18, 0)`.
 fn without_fraction(declared: &str) -> bool {
     let Some((_, arguments)) = declared.split_once('(') else { return false };
     let mut arguments =
@@ -116,7 +116,7 @@ pub(super) struct ColumnBuilder {
 }
 
 enum Values {
-    /// The kind is decided by the first batch, which is kept as it came.
+    /// The first batch decides the kind. Its values are kept until then.
     Undecided(Vec<Value>),
     Boolean(BooleanBuilder),
     Integer(Int64Builder),
@@ -138,12 +138,12 @@ impl Values {
 }
 
 impl ColumnBuilder {
-    /// A column of a kind, or of one that the first batch decides.
+    /// A column of this kind, or one whose kind the first batch decides.
     pub(super) fn new(name: &str, kind: Option<Kind>) -> Self {
         Self { name: name.to_owned(), values: kind.map_or(Values::Undecided(Vec::new()), Values::of) }
     }
 
-    /// Whether [`ColumnBuilder::decide`] has still to be called.
+    /// Whether [`ColumnBuilder::decide`] must still be called.
     pub(super) fn undecided(&self) -> bool {
         matches!(self.values, Values::Undecided(_))
     }
@@ -151,7 +151,7 @@ impl ColumnBuilder {
     /// Decides the kind by the values seen so far, rows `1..` of the result.
     ///
     /// # Errors
-    /// [`SourceError::Value`] when an integer is past what a real can show exactly.
+    /// [`SourceError::Value`] when a real can't represent an integer exactly.
     pub(super) fn decide(&mut self) -> Result<()> {
         if let Values::Undecided(seen) = &mut self.values {
             let seen = std::mem::take(seen);
@@ -188,12 +188,14 @@ impl ColumnBuilder {
     }
 
     fn try_append(&mut self, value: ValueRef<'_>) -> Result<usize, &'static str> {
-        const NOT_BOOLEAN: &str = "not 0 or 1; CAST(... AS INTEGER) or CAST(... AS TEXT) takes it";
-        const NOT_INTEGER: &str = "no integer; CAST(... AS TEXT) takes it, CAST(... AS REAL) any number";
-        const NOT_REAL: &str = "no number; CAST(... AS TEXT) takes it";
-        const NOT_EXACT: &str = "past what a float shows exactly; CAST(... AS INTEGER) or AS TEXT takes it";
-        const NOT_TEXT: &str = "no text; CAST(... AS BLOB) takes it";
-        const NOT_UTF8: &str = "which is not UTF-8; CAST(... AS BLOB) takes it";
+        const NOT_BOOLEAN: &str = "which is not 0 or 1; use CAST(... AS INTEGER) or CAST(... AS TEXT)";
+        const NOT_INTEGER: &str =
+            "which is not an integer; use CAST(... AS TEXT), or CAST(... AS REAL) for numbers";
+        const NOT_REAL: &str = "which is not a number; use CAST(... AS TEXT)";
+        const NOT_EXACT: &str =
+            "which a float can't represent exactly; use CAST(... AS INTEGER) or CAST(... AS TEXT)";
+        const NOT_TEXT: &str = "which is not text; use CAST(... AS BLOB)";
+        const NOT_UTF8: &str = "which is not UTF-8; use CAST(... AS BLOB)";
 
         Ok(match &mut self.values {
             Values::Undecided(seen) => {
@@ -268,7 +270,7 @@ impl ColumnBuilder {
     }
 }
 
-/// None for text that is not UTF-8.
+/// The value as an owned one; `None` for text that is not UTF-8.
 fn owned(value: ValueRef<'_>) -> Option<Value> {
     Some(match value {
         ValueRef::Null => Value::Null,
@@ -279,14 +281,14 @@ fn owned(value: ValueRef<'_>) -> Option<Value> {
     })
 }
 
-/// The integer that a real is, if it is one.
+/// The integer that is equal to a real, if there is one.
 fn integer(real: f64) -> Option<i64> {
     // 2^63 as a float is exact; i64::MAX is not.
     let within = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&real);
     (within && real.fract() == 0.0).then_some(real as i64)
 }
 
-/// The real that is exactly this integer, if there is one.
+/// The real that is equal to an integer, if there is one.
 fn real(integer: i64) -> Option<f64> {
     let real = integer as f64;
     (real as i128 == i128::from(integer)).then_some(real)
@@ -318,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declared_types() {
+    fn declared_types_decide_the_kind() {
         use Kind::*;
         for (declared, kind) in [
             ("INTEGER", Some(Integer)),
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn undecided_columns_take_the_widest() {
+    fn undecided_columns_take_the_widest_kind() {
         let (int, real, text, blob) =
             (Value::Integer(1), Value::Real(0.5), Value::Text("x".into()), Value::Blob(vec![255]));
         let check = |values: &[Value], expected: DataType| {
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_says_where_and_what_would() {
+    fn errors_name_the_row_and_a_cast_that_works() {
         let check = |kind, value: Value, expected: &str| {
             let error = fill(Some(kind), &[Value::Null, value]).unwrap_err().to_string();
             assert_eq!(error, format!("column `c`: row 2 holds {expected}"));
@@ -384,24 +386,29 @@ mod tests {
         check(
             Kind::Boolean,
             Value::Integer(2),
-            "the integer 2, not 0 or 1; CAST(... AS INTEGER) or CAST(... AS TEXT) takes it",
+            "the integer 2, which is not 0 or 1; use CAST(... AS INTEGER) or CAST(... AS TEXT)",
         );
         check(
             Kind::Integer,
             Value::Text("a".into()),
-            "the text `a`, no integer; CAST(... AS TEXT) takes it, CAST(... AS REAL) any number",
+            "the text `a`, which is not an integer; use CAST(... AS TEXT), or CAST(... AS REAL) for numbers",
         );
         check(
             Kind::Integer,
             Value::Real(1.5),
-            "the real 1.5, no integer; CAST(... AS TEXT) takes it, CAST(... AS REAL) any number",
+            "the real 1.5, which is not an integer; use CAST(... AS TEXT), or CAST(... AS REAL) for numbers",
         );
         check(
             Kind::Real,
             Value::Integer(i64::MAX),
-            "the integer 9223372036854775807, past what a float shows exactly; CAST(... AS INTEGER) or AS TEXT takes it",
+            "the integer 9223372036854775807, which a float can't represent exactly; use CAST(... AS INTEGER) \
+             or CAST(... AS TEXT)",
         );
-        check(Kind::Text, Value::Blob(vec![0; 3]), "a blob of 3 bytes, no text; CAST(... AS BLOB) takes it");
+        check(
+            Kind::Text,
+            Value::Blob(vec![0; 3]),
+            "a blob of 3 bytes, which is not text; use CAST(... AS BLOB)",
+        );
         let long = show(ValueRef::Text("ü".repeat(100).as_bytes()));
         assert_eq!(long, format!("the text `{}...`", "ü".repeat(40)));
     }
@@ -418,7 +425,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_of_one_kind_stay(values in proptest::collection::vec(proptest::option::of(any::<i64>()), 1..50),
+        fn numbers_of_one_kind_are_unchanged(values in proptest::collection::vec(proptest::option::of(any::<i64>()), 1..50),
                                     reals in proptest::collection::vec(any::<f64>(), 1..50)) {
             let stored: Vec<_> = values.iter().map(|v| v.map_or(Value::Null, Value::Integer)).collect();
             let (_, array) = fill(Some(Kind::Integer), &stored).unwrap();

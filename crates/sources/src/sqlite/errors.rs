@@ -1,4 +1,4 @@
-//! What SQLite says, as [`SourceError`]s.
+//! Converts SQLite's errors to [`SourceError`]s.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use rusqlite::{Error, ErrorCode};
 
 use crate::SourceError;
 
-/// The file can't be opened, or is no database.
+/// The error of a file that can't be opened, or is not a database.
 pub(super) fn open(path: &Path, error: Error) -> SourceError {
     let reason = match &error {
         Error::SqliteFailure(failure, _) if failure.code == ErrorCode::NotADatabase => {
@@ -19,13 +19,13 @@ pub(super) fn open(path: &Path, error: Error) -> SourceError {
     SourceError::Connect { target: path.display().to_string(), reason, source: Some(Box::new(error)) }
 }
 
-/// A statement failed.
+/// The error of a failed statement.
 pub(super) fn statement(path: &Path, sql: &str, error: Error) -> SourceError {
     let target = || path.display().to_string();
     match error {
         Error::SqlInputError { error, msg, sql: refused, offset } => {
             let before = usize::try_from(offset).ok().and_then(|offset| sql.get(..offset));
-            // The text behind a first statement is refused on its own.
+            // The text after the first statement is refused on its own.
             let position = before.filter(|_| refused == sql).map(|before| before.chars().count() + 1);
             SourceError::Sql {
                 reason: msg,

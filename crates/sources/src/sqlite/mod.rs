@@ -1,13 +1,13 @@
 //! SQLite.
 //!
-//! [`SqliteSource`] reads a database file that must exist, and never writes it.
-//! Each result has a connection and a thread of its own, which is at most one
-//! batch ahead of the consumer.
+//! [`SqliteSource`] reads an existing database file, and never writes to it. Each
+//! result has its own connection and its own thread, which is at most one batch
+//! ahead of the consumer.
 //!
 //! # Types
-//! SQLite's columns have no types, its values have: any column may hold anything.
-//! Arrow's columns have one type each. It is taken from the type that the column
-//! was declared with, by the words in it:
+//! In SQLite, values have types and columns have none: any column may hold any
+//! value. An Arrow column has one type. It depends on the words in the column's
+//! declared type:
 //!
 //! | declared as | Arrow |
 //! |---|---|
@@ -16,18 +16,18 @@
 //! | `...CHAR...`, `...CLOB...`, `...TEXT...` | `Utf8` |
 //! | `...BLOB...`, `...BINARY...` | `Binary` |
 //! | `...REAL...`, `...FLOA...`, `...DOUB...` | `Float64` |
-//! | `DECIMAL(p, s)`, `NUMERIC`, `NUMBER(p, s)` | `Float64`, for that is how SQLite stores them; `(p)` and `(p, 0)`: `Int64` |
-//! | anything else: `DATE`, `DATETIME`, `JSON`, nothing, an expression | the narrowest of `Int64`, `Float64`, `Utf8`, `Binary` that takes the values seen |
+//! | `DECIMAL(p, s)`, `NUMERIC`, `NUMBER(p, s)` | `Float64`, because SQLite stores them so; `(p)` and `(p, 0)`: `Int64` |
+//! | anything else: `DATE`, `DATETIME`, `JSON`, nothing, an expression | the narrowest of `Int64`, `Float64`, `Utf8`, `Binary` that holds the values seen |
 //!
 //! So dates arrive as they are stored, as text or numbers. The values seen are
 //! those of the first batch of a query, and of the first 1024 rows of a table for
 //! [`Source::scan`] and [`Source::table`], whatever the scan leaves out. A column
-//! of which only NULLs were seen is `Utf8`.
+//! in which only NULLs were seen is `Utf8`.
 //!
-//! A wider column takes narrower values: reals take integers they can show
-//! exactly, text takes numbers written out, blobs take the bytes of text. Any
-//! other value that does not fit is a [`SourceError::Value`] that names the column,
-//! the row and the cast that takes it.
+//! A wider column also holds narrower values: reals hold integers that they
+//! represent exactly, text holds numbers in digits, and blobs hold the bytes of
+//! text. Any other value that does not fit is a [`SourceError::Value`] that names
+//! the column, the row and a cast that reads the value.
 
 mod columns;
 mod errors;
@@ -51,7 +51,7 @@ use crate::{
     TableName,
 };
 
-/// Rows of a table looked at to find the type of a column that declares none.
+/// Rows of a table that are read to find the type of a column without a declared one.
 const SNIFFED_ROWS: usize = 1024;
 
 /// An SQLite database file.
@@ -61,7 +61,7 @@ pub struct SqliteSource {
 }
 
 impl SqliteSource {
-    /// Opens the file once, to see that it is there and a database.
+    /// Opens the file once, to check that it exists and is a database.
     ///
     /// # Errors
     /// [`SourceError::Connect`] when it is not.
@@ -84,7 +84,7 @@ impl SqliteSource {
         Ok(Self { path })
     }
 
-    /// Runs `work` on a connection, where it may block.
+    /// Runs `work` with a connection, on a thread where it may block.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &Path) -> Result<T> + Send + 'static,
@@ -120,7 +120,7 @@ impl Source for SqliteSource {
             let count =
                 count.and_then(|count| u64::try_from(*count.values().first()?).ok()).ok_or_else(|| {
                     let target = self.path.display().to_string();
-                    SourceError::Malformed { target, reason: "the count is no number".into() }
+                    SourceError::Malformed { target, reason: "the count is not a number".into() }
                 })?;
             return Ok(rows_without_columns(count, options.batch_rows));
         }
@@ -165,7 +165,7 @@ fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<Plan> {
     let described = describe(connection, path, &scan.table)?;
     let kinds = match &scan.columns {
         None => described.iter().map(|column| Some(column.kind)).collect(),
-        // A column that is none is for SQLite to refuse.
+        // SQLite refuses a column that does not exist.
         Some(wanted) => wanted
             .iter()
             .map(|wanted| {
@@ -191,12 +191,12 @@ struct Column {
 
 impl Column {
     fn comparison(&self, is_of_ordinary_table: bool) -> Comparison {
-        // Which affinity the column of a view has can't be told.
+        // The affinity of a view's column is unknown.
         let comparable =
             if is_of_ordinary_table { self.kind.comparable(&self.declared) } else { Comparable::Nulls };
         let plain = Comparison::backticked(&self.name, comparable);
         match self.kind {
-            // The column's own collation may be one that only the application has.
+            // The column's own collation may be defined only in the application.
             Kind::Text => Comparison { operand: format!("{} COLLATE BINARY", plain.column), ..plain },
             _ => plain,
         }
@@ -237,7 +237,7 @@ fn describe(connection: &Connection, path: &Path, table: &TableName) -> Result<V
     Ok(declared.into_iter().map(column).collect())
 }
 
-/// Kinds of columns by what the first rows of the table hold.
+/// The kinds of columns, by the first rows of the table.
 fn sniff<'a>(
     connection: &Connection,
     path: &Path,
@@ -264,8 +264,8 @@ fn sniff<'a>(
     Ok(seen.into_iter().map(Kind::widest).collect())
 }
 
-/// What `ANALYZE` noted, or else the largest row id: rows are numbered from 1,
-/// and ids of deleted rows stay unused. None for views.
+/// The number of rows that `ANALYZE` stored, or else the largest row id: rows are
+/// numbered from 1, and ids of deleted rows stay unused. `None` for views.
 fn rows_estimate(connection: &Connection, table: &TableName) -> Option<u64> {
     let schema = select::identifier(table.schema.as_deref().unwrap_or("main"));
     let noted = format!("SELECT stat FROM {schema}.sqlite_stat1 WHERE tbl = ?1 COLLATE NOCASE");

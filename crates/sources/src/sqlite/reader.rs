@@ -1,4 +1,4 @@
-//! One result on its way: a thread that steps through the rows, and the batches it gives.
+//! Reads one result: a thread that steps through the rows, and the stream of its batches.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::columns::{ColumnBuilder, Kind};
 use super::errors;
 use crate::{ReadOptions, Result, Rows, SourceError};
 
-/// A value is at most 10^9 bytes (SQLite's own limit), and a batch is closed
-/// when it holds this much: so no column ever passes the 2^31 - 1 bytes that
-/// Arrow's offsets can count.
+/// A batch is closed when it holds this many bytes. A value has at most 10^9 bytes
+/// (SQLite's own limit), so no column exceeds the 2^31 - 1 bytes that Arrow's
+/// offsets can count.
 const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// Steps of SQLite's machine between two looks at whether anybody still waits:
-/// under a millisecond of work.
+/// Steps of SQLite's virtual machine between two checks whether anybody still
+/// waits: less than a millisecond of work.
 const STEPS_PER_LOOK: i32 = 10_000;
 
-/// What to run, where.
+/// A statement to run on a database.
 pub(super) struct Job {
     pub(super) path: PathBuf,
     pub(super) options: ReadOptions,
-    /// What to run there.
+    /// Plans the statement.
     pub(super) plan: Planner,
 }
 
-/// Plans a job, on the connection that is to run it.
+/// Plans a job, on the connection that will run it.
 pub(super) type Planner = Box<dyn FnOnce(&Connection) -> Result<Plan> + Send>;
 
-/// A statement, and what is known of its result.
+/// A statement, and what is known about its result.
 pub(super) struct Plan {
     pub(super) sql: String,
-    /// Kinds of the columns; of a column past these, and where there is none,
-    /// the declared type or the first batch decides.
+    /// Kinds of the columns. For a column beyond these, and for `None`, the
+    /// declared type or the first batch decides.
     pub(super) kinds: Vec<Option<Kind>>,
     pub(super) rows_estimate: Option<u64>,
 }
@@ -49,16 +49,16 @@ enum Piece {
     End,
 }
 
-/// Opens the database, which must be there, for reading.
+/// Opens an existing database for reading.
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(path, flags).map_err(|error| errors::open(path, error))
 }
 
-/// Runs the job on a thread of its own, one batch ahead of the consumer.
+/// Runs the job on its own thread, one batch ahead of the consumer.
 ///
-/// Dropping the stream, or this future, ends the thread: it looks between two
-/// steps, and it fails to hand over its next batch.
+/// Dropping the stream, or this future, ends the thread: it checks for that every
+/// few steps, and it fails to send its next batch.
 pub(super) async fn run(job: Job) -> Result<Rows> {
     let path = job.path.clone();
     let (schema_to, schema) = oneshot::channel();
@@ -77,7 +77,7 @@ pub(super) async fn run(job: Job) -> Result<Rows> {
 
     let ended_early = move || SourceError::Malformed {
         target: path.display().to_string(),
-        reason: "its reader ended without saying why".into(),
+        reason: "its reader ended unexpectedly".into(),
     };
     let mut pieces = pieces;
     let Ok((schema, rows_estimate)) = schema.await else {
@@ -100,7 +100,7 @@ pub(super) async fn run(job: Job) -> Result<Rows> {
 
 type Described = (SchemaRef, Option<u64>);
 
-/// Bytes of a text or bytes.
+/// Bytes of a text or blob; 0 for other values.
 fn bytes_of(row: &rusqlite::Row<'_>, at: usize) -> usize {
     match row.get_ref(at) {
         Ok(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
@@ -108,7 +108,7 @@ fn bytes_of(row: &rusqlite::Row<'_>, at: usize) -> usize {
     }
 }
 
-/// The whole life of the thread.
+/// The work of the thread.
 fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<Piece>) -> Result<()> {
     let Job { path, options, plan } = job;
     let mut connection = open(&path)?;
@@ -126,7 +126,7 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
     if statement.parameter_count() > 0 {
         let parameters = statement.parameter_count();
         return Err(SourceError::Unsupported(format!(
-            "the statement has {parameters} parameters, which can't be given"
+            "the statement has {parameters} parameters; replace them with values"
         )));
     }
     let mut columns: Vec<_> = statement
@@ -144,7 +144,7 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     };
 
-    // Where the columns are known, so is the schema, before any row.
+    // If the columns are known, the schema is known before any row.
     let mut schema_to = Some(schema_to);
     let mut schema = describe(&columns);
     if !columns.iter().any(ColumnBuilder::undecided)
@@ -181,7 +181,7 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
                     ended = Ok(true);
                     break;
                 }
-                // The rows before it go out first.
+                // The rows before the error are sent first.
                 Err(error) => {
                     ended = Err(failed(error));
                     break;

@@ -1,4 +1,4 @@
-//! A writer on a thread of its own.
+//! Runs a writer on its own thread.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ enum Order {
     Finish,
 }
 
-/// Hands batches, or lines that other threads make of them, to a writer on a thread. An error comes back at the
-/// next write, or at the end.
+/// Sends batches, or lines that other threads encode from them, to a writer on a thread. The next write, or the
+/// end, returns its error.
 pub(super) struct Background {
     orders: Option<mpsc::Sender<Order>>,
     encoders: Option<Encoders>,
@@ -33,8 +33,8 @@ pub(super) struct Background {
     thread: Option<JoinHandle<()>>,
     schema: SchemaRef,
     failures: Failures,
-    /// Whether dropping it waits for the thread. Only where the thread can't be
-    /// waiting for somebody: a file's disk, not a pipe's reader.
+    /// Whether dropping it waits for the thread. Only if the thread can't block for
+    /// long: on a file's disk, but not on a pipe's reader.
     joins: bool,
 }
 
@@ -86,11 +86,11 @@ impl Background {
         if same {
             return Ok(());
         }
-        Err(ArrowError::SchemaError("a batch has other columns than were announced".into()).into())
+        Err(ArrowError::SchemaError("the columns of a batch differ from the schema".into()).into())
     }
 }
 
-/// Works until the end, or until the orders end without one (`None`).
+/// Works until [`Order::Finish`]; returns `None` if the orders end without it.
 fn run(mut writer: Writer, mut orders: mpsc::Receiver<Order>) -> Result<Option<Written>> {
     let mut rows = 0;
     if let Writer::Lines(format, output) = &mut writer {
@@ -107,7 +107,7 @@ fn run(mut writer: Writer, mut orders: mpsc::Receiver<Order>) -> Result<Option<W
                 match parts.recv() {
                     Ok(Part::Bytes(lines)) => put(output, &lines)?,
                     Ok(Part::End { rows, result }) => break (rows, result),
-                    // Its thread has panicked, which was reported there: the result is not whole.
+                    // Its thread has panicked, and reported that: the result is not complete.
                     Err(_) => return Ok(None),
                 }
             },

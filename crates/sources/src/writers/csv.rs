@@ -1,6 +1,6 @@
 //! CSV.
 //!
-//! Written here and not by the library, which writes NULL and an empty text alike.
+//! The library's writer is not used, because it writes NULL and an empty text alike.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -80,12 +80,12 @@ impl LineFormat for Csv {
     }
 }
 
-/// Bytes for which a value needs quotes.
+/// Bytes that require quotes around a value.
 const SPECIAL: &[u8; 4] = b",\"\n\r";
 
-/// Adds a value, in quotes where it needs them: an empty one to be told from
-/// NULL, and `\.` because PostgreSQL takes it for the end of the data. One that is
-/// known to be plain has no special bytes.
+/// Adds a value, in quotes if it needs them: an empty one to distinguish it from
+/// NULL, and `\.` because PostgreSQL takes it for the end of the data. A value that
+/// `is_plain` has no special bytes.
 fn push_value(line: &mut Vec<u8>, text: &str, is_plain: bool) {
     let is_special = |byte| SPECIAL.contains(&byte);
     if !text.is_empty() && text != "\\." && (is_plain || !text.bytes().any(is_special)) {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_quoted_where_they_must() {
+    fn values_are_quoted_if_necessary() {
         let check = |text: &str, expected: &str| {
             let mut line = Vec::new();
             push_value(&mut line, text, false);

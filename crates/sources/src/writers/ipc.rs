@@ -16,8 +16,8 @@ use super::output::Output;
 use super::stand_in::{StandIn, decoded, find};
 use crate::Result;
 
-/// Decides what of the schema a file holds otherwise: it allows one dictionary a
-/// column, and each batch of a result may bring its own.
+/// Decides which types a file replaces: it allows one dictionary per column, and
+/// each batch of a result may have its own.
 pub(super) fn check_file(schema: &SchemaRef) -> StandIn {
     StandIn::new(schema, &|t| if matches!(t, DataType::Dictionary(..)) { decoded(t) } else { None })
 }
@@ -71,7 +71,7 @@ impl BatchWriter for Stream {
     }
 }
 
-/// The batch with what the library would write wrongly or wastefully put in order.
+/// The batch, with columns replaced that the library would write incorrectly or wastefully.
 fn tidied(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(tidied_column).collect::<Result<_, _>>()?;
     let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -83,9 +83,9 @@ fn tidied_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         other if column.is_empty() => Ok(new_empty_array(other)),
         DataType::Utf8View => Ok(trimmed(column, column.as_string_view())),
         DataType::BinaryView => Ok(trimmed(column, column.as_binary_view())),
-        // The library writes a part of a union, as a list's offsets cut one out,
-        // from its beginning, and invalid run ends for an empty part of runs. A
-        // copy has no parts.
+        // The library writes a slice of a union, as a list's offsets may select,
+        // from the union's beginning, and invalid run ends for an empty slice of
+        // runs. A copy is not a slice.
         other
             if find(other, &|t| matches!(t, DataType::Union(..) | DataType::RunEndEncoded(..))).is_some() =>
         {
@@ -98,8 +98,8 @@ fn tidied_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     }
 }
 
-/// Views without the text of rows that are no longer there: the library writes
-/// every buffer whole, in every batch that shares it.
+/// Views without the text of rows that were removed: the library writes every
+/// buffer completely, in every batch that shares it.
 fn trimmed<T: ByteViewType>(column: &ArrayRef, views: &GenericByteViewArray<T>) -> ArrayRef {
     let held: usize = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
     match held > 2 * views.total_buffer_bytes_used() {

@@ -14,7 +14,7 @@ use super::stand_in::{StandIn, decoded, find};
 use super::{check_fields, refused, unfit};
 use crate::Result;
 
-/// Refuses what has no JSON and decides what stands in for the rest.
+/// Refuses types that JSON can't hold, and decides which types replace others.
 pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
     for field in schema.fields() {
         let hint = "write it as arrow, or choose one of its fields in the query";
@@ -24,7 +24,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
     }
     check_fields("JSON", schema)?;
     Ok(StandIn::new(schema, &|t| match t {
-        // The encoder takes a null in a dictionary for a value.
+        // The encoder writes a null in a dictionary as a value.
         DataType::Dictionary(..) | DataType::RunEndEncoded(..) => decoded(t),
         // The encoder writes a zero of these as `00`.
         DataType::Decimal32(precision, scale)
@@ -40,7 +40,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
                 DataType::Utf8
             })
         }
-        // The encoder writes an error's text where a time can't be shown; a cast fails.
+        // The encoder writes an error's text for a time that can't be printed; a cast fails.
         t if t.is_temporal() => Some(DataType::Utf8),
         DataType::Map(entries, ordered) => {
             let DataType::Struct(fields) = entries.data_type() else { return None };
@@ -59,7 +59,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
 
 pub(super) struct Json {
     stand_in: StandIn,
-    /// Columns with floats in them, for which the encoder writes `null` where JSON has no value.
+    /// Columns with floats. The encoder writes `null` for values that JSON does not have.
     floats: Vec<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Json {
     }
 }
 
-/// Whether all floats in a value are finite. Types nest as deep as the schema says.
+/// Whether all floats in a value are finite. The schema bounds the depth of the recursion.
 fn is_finite(array: &dyn Array, row: usize) -> bool {
     let all = |items: ArrayRef| (0..items.len()).all(|item| is_finite(&items, item));
     array.is_null(row)
@@ -102,7 +102,7 @@ impl LineFormat for Json {
             if let Some(row) = (0..batch.num_rows()).find(|&row| !is_finite(column, row)) {
                 let hint = "write it as csv, parquet or arrow, or cast it to text in the query";
                 let name = batch.schema_ref().field(at).name().clone();
-                return Err(unfit(row, &name, "JSON has no not-a-number and no infinities", hint));
+                return Err(unfit(row, &name, "JSON has no value for not-a-number or infinity", hint));
             }
         }
         let mut writer: Writer<_, LineDelimited> =

@@ -1,4 +1,4 @@
-//! Formats that are lines of text: batches are encoded beside each other, and written in their order.
+//! Formats of lines of text: batches are encoded in parallel, and written in order.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -9,45 +9,45 @@ use arrow_array::RecordBatch;
 
 use crate::Result;
 
-/// Batches that are encoded at once, or wait to be written.
+/// Maximum batches that are being encoded or wait to be written.
 pub(super) static BATCHES: LazyLock<usize> =
     LazyLock::new(|| available_parallelism().map_or(1, usize::from).min(BATCHES_MAX));
-/// No disk takes lines as fast as more processors than these make them.
+/// More processors than these encode lines faster than any disk writes them.
 const BATCHES_MAX: usize = 8;
-/// Lines are handed on in pieces of about this size.
+/// Lines are passed on in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces of a batch that wait for those before it. How many times its bytes a batch's lines are, nobody knows.
+/// Pieces of a batch that wait for earlier batches. A batch's lines may be many times larger than the batch.
 const PIECES_WAITING: usize = 2;
 
 /// A format whose batches don't depend on each other.
 pub(super) trait LineFormat: Send + Sync {
-    /// What comes before the first line.
+    /// The bytes before the first line.
     fn header(&self) -> Vec<u8>;
 
-    /// Appends the lines of a batch; of one with an error those before its row, which counts from 1 in
-    /// the batch.
+    /// Appends the lines of a batch. On an error, it appends the lines before the failed row, which is
+    /// counted from 1 in the batch.
     fn encode(&self, batch: &RecordBatch, lines: &mut Pieces) -> Result<()>;
 }
 
-/// Lines, on their way to who writes them.
+/// Encoded lines, on their way to the writer.
 pub(super) struct Pieces {
     bytes: Vec<u8>,
     to: SyncSender<Part>,
 }
 
-/// What comes of a batch.
+/// The output of encoding a batch.
 pub(super) enum Part {
     Bytes(Vec<u8>),
     End { rows: u64, result: Result<()> },
 }
 
 impl Pieces {
-    /// Where the next line is put.
+    /// The buffer for the next line.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// After each line: hands on what is there, if that is enough.
+    /// Called after each line: passes the buffered lines on if they are enough for a piece.
     #[inline]
     pub(super) fn end_line(&mut self) -> Result<()> {
         if self.bytes.len() < PIECE_BYTES { Ok(()) } else { Ok(self.hand_on()?) }
@@ -76,7 +76,7 @@ impl Write for Pieces {
 
 type Job = (RecordBatch, SyncSender<Part>);
 
-/// Threads that encode in turns, each started when it is first needed.
+/// Threads that encode in turn. Each is started when it is first needed.
 pub(super) struct Encoders {
     format: Arc<dyn LineFormat>,
     threads: Vec<mpsc::Sender<Job>>,
@@ -88,17 +88,17 @@ impl Encoders {
         Self { format, threads: Vec::new(), next: 0 }
     }
 
-    /// Begins with a batch. Its parts end with [`Part::End`], if its thread has not died.
+    /// Starts to encode a batch. Its parts end with [`Part::End`], unless its thread panics.
     ///
     /// # Errors
-    /// When the system has no thread for it.
+    /// When the system can't start a thread.
     pub(super) fn start(&mut self, batch: RecordBatch) -> io::Result<Receiver<Part>> {
         if self.threads.len() < *BATCHES {
             self.next = self.threads.len();
             self.threads.push(spawn(self.format.clone())?);
         }
         let (to, parts) = mpsc::sync_channel(PIECES_WAITING);
-        // A thread that has panicked drops `to`, which is noticed where the parts are awaited.
+        // A thread that has panicked drops `to`, which the receiver of the parts notices.
         let _ = self.threads[self.next].send((batch, to));
         self.next = (self.next + 1) % self.threads.len();
         Ok(parts)

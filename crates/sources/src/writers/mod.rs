@@ -1,21 +1,22 @@
 //! Files and standard output as destinations.
 //!
-//! [`create`] opens a [`Target`] and gives a [`Destination`] that encodes on a
-//! thread of its own, so that receiving the next batch and encoding the last
-//! overlap. One batch waits and one is being encoded: memory is two batches and
-//! what the format keeps (for Parquet the row group in progress,
-//! [`WriteOptions::memory_bytes`]). Lines of text are encoded by as many threads as
-//! there are processors ([`batches_at_once`]): memory is a batch and some MiB of lines for each, and one more batch.
+//! [`create`] opens a [`Target`] and returns a [`Destination`] that encodes on its
+//! own thread, so that receiving the next batch and encoding the last one overlap.
+//! One batch waits and one is being encoded: memory is two batches and what the
+//! format keeps (for Parquet the row group in progress,
+//! [`WriteOptions::memory_bytes`]). Lines of text are encoded by several threads
+//! ([`batches_at_once`]): memory is a batch and some MiB of lines for each, and one
+//! more batch.
 //!
-//! A file appears under its name when it is whole and not before: it is written
-//! without a name (where the file system has no such files, under a hidden name
-//! beside it), synchronised and named. Pipes, terminals and devices are written as
-//! they are.
+//! A file appears under its name only when it is complete: it is written without a
+//! name (if the file system has no such files, under a hidden name in the same
+//! folder), synchronised and named. Pipes, terminals and devices are written
+//! directly.
 //!
-//! Every value is in the file as it was in the batch, or is refused with its row
-//! and column. So are two columns of one name, but for [`Format::Table`].
+//! Every value is written unchanged, or refused with its row and column. Two
+//! columns of the same name are refused, except by [`Format::Table`].
 //!
-//! What each format does to the types is said at its [`Format`].
+//! The variants of [`Format`] document what each format does to the types.
 
 mod background;
 mod csv;
@@ -47,36 +48,36 @@ use crate::{Destination, Result, SourceError};
 /// How rows become bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Arrow IPC file: every type as it is, but dictionaries, which become their
-    /// values (a file holds one dictionary a column, a result brings many).
+    /// Arrow IPC file: every type unchanged, except dictionaries, which become their
+    /// values (a file holds one dictionary per column, a result has many).
     ArrowFile,
-    /// Arrow IPC stream: every type as it is.
+    /// Arrow IPC stream: every type unchanged.
     ArrowStream,
-    /// Parquet, with the Arrow schema in its metadata, so that types come back as
-    /// they were; dictionaries of anything but text and bytes, and run-end encoded
-    /// columns, come back as their values, `Decimal32` of one digit as `Decimal128`,
-    /// and intervals of months, days and nanoseconds as structs of these three.
-    /// Refused are unions, decimals of negative scale, structs without fields, byte
-    /// arrays of size zero, and results without columns.
+    /// Parquet, with the Arrow schema in its metadata, so that types read back
+    /// unchanged, with these exceptions: dictionaries of anything but text and bytes,
+    /// and run-end encoded columns, read back as their values, `Decimal32` of one
+    /// digit as `Decimal128`, and intervals of months, days and nanoseconds as structs
+    /// of these three. Unions, decimals of negative scale, structs without fields,
+    /// byte arrays of size zero, and results without columns are refused.
     Parquet,
-    /// CSV after RFC 4180 with a header line. NULL is empty and an empty text is
+    /// CSV as in RFC 4180, with a header line. NULL is empty and an empty text is
     /// `""`, but in a result of one column NULL is `""` too, since readers skip an
     /// empty line. Bytes are hexadecimal, times ISO 8601, not-a-number and infinities
     /// `NaN`, `inf` and `-inf`. Nested types are refused.
     Csv,
-    /// A JSON object a line, NULL as `null`. Decimals are numbers with all their
-    /// digits, bytes hexadecimal text, times ISO 8601 text. Refused are unions, and
-    /// not-a-number and infinities, which JSON does not have.
+    /// One JSON object per line, NULL as `null`. Decimals are numbers with all their
+    /// digits, bytes hexadecimal text, times ISO 8601 text. Unions are refused, and so
+    /// are not-a-number and infinities, which JSON does not have.
     Json,
-    /// A table for a person to read: the first rows, and how many there are more.
+    /// A table for people to read: the first rows, and the number of further rows.
     Table,
 }
 
 impl Format {
-    /// Names a user may type, the usual one of each format first.
+    /// The main name of each format, as a user types it.
     pub const NAMES: [&str; 6] = ["arrow", "stream", "parquet", "csv", "json", "table"];
 
-    /// The format that a file's extension says: `.arrow`, `.feather`, `.ipc`,
+    /// The format for a file's extension: `.arrow`, `.feather`, `.ipc`,
     /// `.arrows`, `.parquet`, `.pq`, `.csv`, `.json`, `.jsonl`, `.ndjson`.
     pub fn from_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
@@ -104,7 +105,7 @@ impl FromStr for Format {
             "table" => Self::Table,
             _ => {
                 let names = Self::NAMES.join(", ");
-                return Err(SourceError::Unsupported(format!("format `{name}`; there are {names}")));
+                return Err(SourceError::Unsupported(format!("format `{name}`; expected one of {names}")));
             }
         })
     }
@@ -113,7 +114,7 @@ impl FromStr for Format {
 /// Where the bytes go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A file, replaced once the new one is whole; or a pipe or device.
+    /// A file, replaced once the new one is complete; or a pipe or device.
     File(PathBuf),
     /// Standard output.
     Stdout,
@@ -126,7 +127,7 @@ pub enum Compression {
     None,
     /// LZ4: about half the work of zstd, a file about a third larger.
     Lz4,
-    /// Zstandard at this level, 1 to 22. Levels over 3 cost much time for little.
+    /// Zstandard at this level, 1 to 22. Levels above 3 cost much time for little gain.
     Zstd(u8),
 }
 
@@ -135,14 +136,14 @@ pub enum Compression {
 pub struct WriteOptions {
     /// Compression of Parquet.
     pub compression: Compression,
-    /// What a Parquet writer may hold of the row group it builds, in bytes. Less
+    /// Maximum bytes that a Parquet writer holds of the row group it builds. Less
     /// means more and smaller row groups: a larger file that is slower to read.
-    /// Zstandard holds about half a MiB a column on top of it, and dictionaries
-    /// some 70 KiB a column.
+    /// Zstandard needs about half a MiB per column in addition, and dictionaries
+    /// some 70 KiB per column.
     pub memory_bytes: usize,
     /// Rows that a table shows; the rest is counted.
     pub table_rows: usize,
-    /// Widest value in a table, in terminal cells; longer ones are cut.
+    /// Maximum width of a value in a table, in terminal cells; longer ones are truncated.
     pub table_value_width: usize,
 }
 
@@ -157,7 +158,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// How many batches a format has in memory at once, at most.
+/// Maximum batches that a format holds in memory at once.
 pub fn batches_at_once(format: Format) -> usize {
     match format {
         Format::Csv | Format::Json => 1 + *lines::BATCHES,
@@ -169,8 +170,9 @@ pub fn batches_at_once(format: Format) -> usize {
 ///
 /// # Errors
 /// [`SourceError::Unsupported`] when the format can't hold one of the columns,
-/// [`SourceError::DuplicateColumn`] when two have one name, [`SourceError::Io`] when the target can't be opened. A pipe is opened at the
-/// first write, since that waits for its reader.
+/// [`SourceError::DuplicateColumn`] when two have the same name, [`SourceError::Io`]
+/// when the target can't be opened. A pipe is opened at the first write, since
+/// opening it waits for its reader.
 pub fn create(
     target: Target,
     format: Format,
@@ -185,7 +187,7 @@ pub fn create(
     Ok(Box::new(Background::start(writer, schema, failures, is_file)?))
 }
 
-/// Writes a file that is there whole or not at all; a pipe or a device as it is.
+/// Writes a file completely or not at all; writes to a pipe or a device directly.
 ///
 /// # Errors
 /// [`SourceError::Io`].
@@ -202,18 +204,18 @@ trait BatchWriter: Send {
     /// Encodes one batch. A row that an error names counts from 1 in the batch.
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
 
-    /// Where it writes to.
+    /// The output that it writes to.
     fn output(&mut self) -> &mut Output;
 
-    /// Writes what comes last and returns the output, for its owner to commit.
+    /// Writes the end of the format and returns the output, for the caller to commit.
     fn finish(self: Box<Self>) -> Result<Output>;
 }
 
 /// How batches become bytes.
 enum Writer {
-    /// One after the other.
+    /// One batch after another.
     Batches(Box<dyn BatchWriter>),
-    /// Each on its own.
+    /// Each batch on its own.
     Lines(Arc<dyn LineFormat>, Output),
 }
 
@@ -257,7 +259,7 @@ impl Plan {
     }
 }
 
-/// Refuses structs with two fields of one name, where `format` tells fields apart by name.
+/// Refuses structs with two fields of the same name, for a `format` that needs unique names.
 fn check_fields(format: &str, schema: &SchemaRef) -> Result<()> {
     let repeated = |fields: &Fields| {
         let mut seen = HashSet::new();
@@ -267,7 +269,7 @@ fn check_fields(format: &str, schema: &SchemaRef) -> Result<()> {
     for field in schema.fields() {
         if let Some(DataType::Struct(fields)) = stand_in::find(field.data_type(), &has_repeated) {
             return Err(SourceError::Unsupported(format!(
-                "{format} can't hold two fields of one name, and column `{}` has two named `{}`; rename one",
+                "{format} can't hold two fields of the same name, and column `{}` has two named `{}`; rename one",
                 field.name(),
                 repeated(fields).unwrap_or_default()
             )));
@@ -296,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_by_name_and_by_extension() {
+    fn formats_are_found_by_name_and_by_extension() {
         for name in Format::NAMES {
             assert!(name.parse::<Format>().is_ok(), "{name}");
         }

@@ -1,16 +1,16 @@
-//! Numbers of no stated precision as text.
+//! Prints numbers without a declared precision.
 //!
-//! They have a decimal type of as many digits as there are, with many places, so that averages and quotients fit
-//! (decision 0013). The zeros at the end are the type's and not the number's.
+//! Such numbers have a decimal type of the maximum precision with many decimal places, so that averages and
+//! quotients fit (decision 0013). Trailing zeros come from the type, not from the number.
 
 use arrow_schema::{DECIMAL256_MAX_PRECISION, DataType};
 
-/// Whether values of a type have places that nobody asked for.
+/// Whether a type has the decimal places of numbers without a declared precision.
 pub(super) fn is_open(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Decimal256(DECIMAL256_MAX_PRECISION, 1..))
 }
 
-/// A decimal without the zeros at the end of its fraction.
+/// A decimal without the trailing zeros of its fraction.
 pub(super) fn without_zeros(text: &str) -> &str {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_of_the_fraction_go() {
+    fn trailing_zeros_of_the_fraction_are_removed() {
         for (text, expected) in [
             ("3.500", "3.5"),
             ("-0.010", "-0.01"),

@@ -1,4 +1,4 @@
-//! Where bytes land: a file that appears when it is whole, a device, or
+//! Outputs for bytes: a file that appears when it is complete, a device, or
 //! standard output.
 
 use std::fs::{File, OpenOptions};
@@ -11,10 +11,10 @@ use super::Target;
 use super::whole::WholeFile;
 use crate::{Result, SourceError};
 
-/// Bytes gathered before the system is called.
+/// Bytes that are buffered before a system call.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A buffered place for bytes. Dropped before [`Output::commit`], a file leaves
+/// A buffered output. If it is dropped before [`Output::commit`], a file leaves
 /// nothing behind, and nothing more is sent to a device.
 pub(super) struct Output {
     buffer: Vec<u8>,
@@ -26,9 +26,9 @@ pub(super) struct Output {
 enum Sink {
     /// A new file.
     Whole(WholeFile),
-    /// A pipe or a device that is opened when there is something for it.
+    /// A pipe or a device that is opened at the first write.
     Unopened(PathBuf),
-    /// Written as it is.
+    /// Written directly.
     Direct(File),
 }
 
@@ -44,17 +44,17 @@ impl Output {
         Ok(Self { buffer: Vec::with_capacity(BUFFER_BYTES), sink, bytes: 0, failures })
     }
 
-    /// What the system refused, to be asked after a library's error.
+    /// The system's errors on this output, to look up after a library's error.
     pub(super) fn failures(&self) -> Failures {
         self.failures.clone()
     }
 
-    /// Whether it is a file, which nobody reads before it is whole.
+    /// Whether it is a file, which nobody reads before it is complete.
     pub(super) fn is_file(&self) -> bool {
         matches!(self.sink, Sink::Whole(_))
     }
 
-    /// Sends a reader what there is, if somebody may be reading.
+    /// Writes out the buffer if somebody may be reading.
     pub(super) fn flush_to_reader(&mut self) -> Result<()> {
         if self.is_file() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Output {
         self.drain().map_err(|source| self.failures.error(source))
     }
 
-    /// Writes what is buffered and gives a file its name. Returns the bytes written.
+    /// Writes out the buffer and gives a file its name. Returns the bytes written.
     pub(super) fn commit(mut self) -> Result<u64> {
         self.drain().map_err(|source| self.failures.error(source))?;
         if let Sink::Whole(file) = self.sink {
@@ -92,8 +92,8 @@ impl Write for Output {
         Ok(bytes.len())
     }
 
-    /// Nothing: encoders flush far too often. [`Output`] drains when it is full,
-    /// when a reader waits and when it is committed.
+    /// Does nothing, because encoders flush far too often. [`Output`] drains when it
+    /// is full, when a reader waits and when it is committed.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -117,14 +117,14 @@ impl Sink {
     }
 }
 
-/// Standard output without the buffer of the standard library, which splits at
+/// Standard output without the buffer of the standard library, which flushes at
 /// line ends.
 fn stdout() -> io::Result<Sink> {
     Ok(Sink::Direct(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
 }
 
 fn open_file(path: &Path) -> io::Result<Sink> {
-    // Through links, so that the file is replaced and not the link to it.
+    // Follow links, so that the file is replaced and not the link to it.
     let (path, existing) = match path.canonicalize() {
         Ok(path) => (path.clone(), Some(path.metadata()?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_path_buf(), None),
@@ -137,8 +137,8 @@ fn open_file(path: &Path) -> io::Result<Sink> {
     }
 }
 
-/// The first error of the system on an output. Libraries between may wrap it
-/// beyond recognition; this one is reported instead of theirs.
+/// The system's first error on an output. Libraries in between may wrap it beyond
+/// recognition, so this error is reported instead of theirs.
 #[derive(Clone)]
 pub(super) struct Failures {
     path: String,
@@ -161,7 +161,7 @@ impl Failures {
         SourceError::Io { path: self.path.clone(), source }
     }
 
-    /// The system's error behind `error` if there was one.
+    /// The system's error behind `error` if there was one, otherwise `error`.
     pub(super) fn explain(&self, error: SourceError) -> SourceError {
         match self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(source) => self.error(source),

@@ -11,13 +11,13 @@ use super::stand_in::{StandIn, decoded, find, interval_type};
 use super::{BatchWriter, Compression, WriteOptions, check_fields, refused};
 use crate::{Result, SourceError};
 
-/// Most rows in a row group, whatever their size.
+/// Maximum rows in a row group, whatever their size.
 const ROW_GROUP_ROWS: usize = 1 << 20;
-/// Smallest and largest page and dictionary of a column.
+/// Minimum and maximum size of a column's pages and dictionary.
 const PAGE_BYTES_MIN: usize = 16 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Refuses what Parquet can't hold and decides what stands in for the rest.
+/// Refuses types that Parquet can't hold, and decides which types replace others.
 pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
     if schema.fields().is_empty() {
         let reason = "Parquet can't hold rows without columns; write them as arrow or json";
@@ -38,7 +38,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
         DataType::Dictionary(_, values) if !is_bytes(values) => decoded(t),
         DataType::RunEndEncoded(..) => decoded(t),
         DataType::Interval(IntervalUnit::MonthDayNano) => Some(interval_type()),
-        // The library takes these for 64 bits wide and fails.
+        // The library assumes that these are 64 bits wide, and fails.
         DataType::Decimal32(1, scale) => Some(DataType::Decimal128(1, *scale)),
         _ => None,
     }))
@@ -57,7 +57,7 @@ fn is_refused(data_type: &DataType) -> bool {
     }
 }
 
-/// Types that the readers of Parquet give back as dictionaries.
+/// Value types of dictionaries that readers of Parquet return as dictionaries.
 fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary)
 }
@@ -65,10 +65,11 @@ fn is_bytes(data_type: &DataType) -> bool {
 pub(super) struct Parquet {
     writer: ArrowWriter<Output>,
     stand_in: StandIn,
-    /// A row group is written once it holds this much.
+    /// A row group is written once it holds this many bytes, and at least `encoded_bytes_min`.
     flush_bytes: usize,
-    /// And once it has this much of encoded rows. What each column holds before its first row may be more than the
-    /// budget, and a row group for every few rows makes a footer of many megabytes, which is held to the end.
+    /// Minimum bytes of encoded rows in a row group. What columns hold before their first row may exceed the
+    /// budget, and a row group for every few rows makes a footer of many megabytes, which stays in memory until
+    /// the end.
     encoded_bytes_min: usize,
 }
 
@@ -76,7 +77,7 @@ impl Parquet {
     pub(super) fn new(output: Output, stand_in: StandIn, options: &WriteOptions) -> Result<Self> {
         let columns = stand_in.schema().flattened_fields().len();
         // Half is for the encoded pages that wait for their row group to end, the
-        // rest for open pages and dictionaries and for what closing them takes.
+        // rest for open pages and dictionaries and for closing them.
         let flush_bytes = options.memory_bytes / 2;
         let page_bytes = (flush_bytes / (4 * columns)).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let codec = match options.compression {
@@ -101,7 +102,7 @@ impl Parquet {
 impl BatchWriter for Parquet {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let batch = self.stand_in.apply(batch)?;
-        // In slices, so that one large batch does not overrun the budget before it is looked at.
+        // In slices, so that one large batch does not exceed the budget before it is checked.
         let slice_bytes = (self.flush_bytes / 4).max(1);
         let slices = batch_bytes(&batch).div_ceil(slice_bytes).max(1);
         let slice_rows = batch.num_rows().div_ceil(slices).max(1);
@@ -125,7 +126,7 @@ impl BatchWriter for Parquet {
     }
 }
 
-/// Bytes of the rows in the batch, without what its buffers hold besides.
+/// Bytes of the rows in the batch, without other data in its buffers.
 fn batch_bytes(batch: &RecordBatch) -> usize {
     let bytes = |column: &dyn Array| {
         column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())

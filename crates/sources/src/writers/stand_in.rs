@@ -1,4 +1,4 @@
-//! Types that a format can't hold, replaced by types that carry the same values.
+//! Replaces types that a format can't hold by types that hold the same values.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(super) struct StandIn {
 }
 
 impl StandIn {
-    /// Replaces every type, nested ones too, for which `rule` has another. The
-    /// rule sees the replacement again.
+    /// Replaces every type, nested ones too, for which `rule` returns another. The
+    /// rule is applied to the replacement again.
     pub(super) fn new(schema: &SchemaRef, rule: &dyn Fn(&DataType) -> Option<DataType>) -> Self {
         let fields: Vec<FieldRef> = schema.fields().iter().map(|field| replace_field(field, rule)).collect();
         let changed = fields.iter().zip(schema.fields()).any(|(a, b)| a.data_type() != b.data_type());
@@ -37,7 +37,7 @@ impl StandIn {
         &self.schema
     }
 
-    /// The batch as the format sees it; a value that has no stand-in is an error.
+    /// The batch as the format sees it; a value that can't be converted is an error.
     pub(super) fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         if !self.changed {
             return Ok(batch.clone());
@@ -47,7 +47,7 @@ impl StandIn {
                 return Ok(Arc::clone(column));
             }
             convert(column, field.data_type()).map_err(|error| {
-                // A cast says nothing of the row: it is the first that can't be cast alone.
+                // A cast's error does not name the row: it is the first one that can't be cast alone.
                 let fails = |row: &usize| convert(&column.slice(*row, 1), field.data_type()).is_err();
                 let row = (0..column.len()).find(fails).unwrap_or(0);
                 unfit(row, field.name(), error.to_string(), "write it as arrow")
@@ -59,8 +59,8 @@ impl StandIn {
     }
 }
 
-/// Converts the innermost types that differ and leaves offsets and nulls as they
-/// are. (A cast of a nested array as a whole knows fewer of them.)
+/// Converts the innermost types that differ, and leaves offsets and nulls as they
+/// are. (A cast of a nested array as a whole supports fewer types.)
 fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     use DataType::*;
     let children: Vec<&DataType> = match (array.data_type(), to) {
@@ -74,7 +74,7 @@ fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
         (Struct(_), Struct(fields)) => fields.iter().map(|field| field.data_type()).collect(),
         (Union(..), Union(fields, _)) => fields.iter().map(|(_, field)| field.data_type()).collect(),
         (RunEndEncoded(..), RunEndEncoded(ends, values)) => vec![ends.data_type(), values.data_type()],
-        // Values first: they may be nested, and of a type that has a stand-in itself.
+        // Values first: they may be nested, and of a type that is itself replaced.
         (Dictionary(_, values), to) if **values != *to => {
             let values = values.as_ref().clone();
             return convert(&convert(array, &values)?, to);
@@ -101,8 +101,8 @@ fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     Ok(make_array(data.into_builder().data_type(to.clone()).child_data(converted).build()?))
 }
 
-/// The stand-in for an interval of months, days and nanoseconds, which few formats
-/// know: the three numbers, which can't be made one.
+/// The replacement for an interval of months, days and nanoseconds, which few
+/// formats support: a struct of the three numbers, which can't be combined into one.
 pub(super) fn interval_type() -> DataType {
     let part = |name, data_type| Field::new(name, data_type, false);
     DataType::Struct(
@@ -155,7 +155,7 @@ fn replace(data_type: &DataType, rule: &dyn Fn(&DataType) -> Option<DataType>) -
     }
 }
 
-/// The first type in `data_type`, itself or nested, of which `wrong` is true.
+/// The first type in `data_type`, itself or nested, for which `wrong` is true.
 pub(super) fn find<'a>(data_type: &'a DataType, wrong: &dyn Fn(&DataType) -> bool) -> Option<&'a DataType> {
     use DataType::*;
     if wrong(data_type) {
@@ -174,7 +174,7 @@ pub(super) fn find<'a>(data_type: &'a DataType, wrong: &dyn Fn(&DataType) -> boo
     }
 }
 
-/// What a dictionary or runs are made of.
+/// The type of the values of a dictionary or of runs.
 pub(super) fn decoded(data_type: &DataType) -> Option<DataType> {
     match data_type {
         DataType::Dictionary(_, values) => Some(values.as_ref().clone()),

@@ -13,8 +13,8 @@ use super::output::Output;
 use super::{BatchWriter, WriteOptions, unfit};
 use crate::Result;
 
-/// Keeps the first rows as text; writes them once there are enough of them, and
-/// how many followed at the end.
+/// Keeps the first rows as text, writes them once there are enough, and writes at
+/// the end how many followed.
 pub(super) struct Table {
     output: Output,
     schema: SchemaRef,
@@ -62,7 +62,7 @@ impl Table {
                     }),
                     false => column.value(row).write(&mut clip),
                 };
-                // The formatter fails too when the clip is full: there is enough of the value.
+                // The formatter also fails when the clip is full, which is not an error.
                 match written {
                     Err(error) if !clip.is_full => {
                         let column = self.schema.field(i).name();
@@ -132,7 +132,7 @@ impl BatchWriter for Table {
     }
 }
 
-/// Numbers stand right, so that their digits do.
+/// Whether values are aligned to the right, so that their digits line up.
 fn is_numeric(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_numeric(values),
@@ -157,8 +157,8 @@ fn push_row(text: &mut String, cells: &[Cell], widths: &[usize], numeric: &[bool
     text.push('\n');
 }
 
-/// Takes a text until it is as wide as allowed. What would move the cursor or
-/// speak to the terminal is shown as an escape.
+/// Collects text up to the maximum width. Characters that would move the cursor or
+/// control the terminal are shown as escapes.
 struct Clip {
     cell: Cell,
     width_max: usize,
@@ -194,8 +194,8 @@ impl fmt::Write for Clip {
             return Err(fmt::Error);
         }
         for c in text.chars() {
-            // Marks without a width would let a value grow without a limit, and
-            // those that turn the direction would mix up its neighbours.
+            // Characters without a width would let a value grow without a limit, and
+            // those that change the direction would garble its neighbours.
             if c.is_control() || c.width().unwrap_or(0) == 0 {
                 c.escape_default().try_for_each(|c| self.push(c))?;
             } else {
@@ -208,7 +208,7 @@ impl fmt::Write for Clip {
 
 fn clipped(text: &str, width_max: usize) -> Cell {
     let mut clip = Clip::new(width_max);
-    // An error says that it was cut.
+    // An error means that the text was truncated.
     let _ = clip.write_str(text);
     clip.cell
 }

@@ -1,4 +1,4 @@
-//! Values of a column as text: the library's, and those of the commonest types faster.
+//! Prints the values of a column as the library does, but faster for the most common types.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -16,7 +16,7 @@ const DAY_US: i64 = 86_400_000_000;
 /// The values of one column of a batch.
 pub(super) struct Texts<'a> {
     values: Values<'a>,
-    /// Of any type.
+    /// For any type.
     formatter: ArrayFormatter<'a>,
     nulls: Option<NullBuffer>,
     is_open: bool,
@@ -29,20 +29,20 @@ enum Values<'a> {
     Int16(&'a [i16]),
     Int32(&'a [i32]),
     Int64(&'a [i64]),
-    /// Not of a negative scale.
+    /// With a scale that is not negative.
     Decimal(&'a [i128], usize),
     Days(&'a [i32]),
-    /// `Z` behind those in UTC.
+    /// With a `Z` at the end if in UTC.
     Microseconds(&'a [i64], bool),
     Other,
 }
 
-/// What became of a value.
+/// The outcome of appending a value.
 pub(super) enum Value<'a> {
     Null,
     /// It has been appended: a number, a date or a time, which never need quotes.
     Appended,
-    /// It is to be appended, in quotes where it needs them.
+    /// The caller appends it, in quotes if it needs them.
     Text(&'a str),
 }
 
@@ -76,7 +76,7 @@ impl<'a> Texts<'a> {
         })
     }
 
-    /// Whether no text of the column has one of these bytes.
+    /// Whether the texts of the column are known to have none of these bytes.
     pub(super) fn has_none_of(&self, bytes: &[u8; 4]) -> bool {
         match self.values {
             Values::Text(texts) => none_of(bytes, text_bytes(texts)),
@@ -85,11 +85,11 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Appends the value of a row to a line, unless it is NULL or a text. `text` is the buffer of a text that has to be
-    /// made.
+    /// Appends the value of a row to a line, unless it is NULL or a text. `text` is the buffer for a text that
+    /// must be formatted.
     ///
     /// # Errors
-    /// When there is no text for it, such as for a time after all calendars.
+    /// When the value can't be printed, such as a time beyond the calendar.
     #[inline]
     pub(super) fn append<'t>(
         &'t self,
@@ -144,7 +144,7 @@ fn text_bytes<O: OffsetSizeTrait>(texts: &GenericStringArray<O>) -> &[u8] {
     }
 }
 
-/// In blocks, each looked at to its end: the compiler compares many bytes at once then.
+/// Checks each block to its end, so that the compiler can compare many bytes at once.
 fn none_of([a, b, c, d]: &[u8; 4], text: &[u8]) -> bool {
     let is_one = |byte: &u8| (byte == a) | (byte == b) | (byte == c) | (byte == d);
     text.chunks(4096).all(|block| !block.iter().fold(false, |found, byte| found | is_one(byte)))
@@ -174,7 +174,7 @@ const POWERS: [u64; DIGITS_MAX + 1] = {
 
 fn append_decimal(line: &mut Vec<u8>, number: i128, scale: usize) {
     match u64::try_from(number.unsigned_abs()) {
-        // Most are of these.
+        // Most decimals are like this.
         Ok(small) if (1..=DIGITS_MAX).contains(&scale) => {
             append_short_decimal(line, number < 0, small, scale);
         }
@@ -182,7 +182,7 @@ fn append_decimal(line: &mut Vec<u8>, number: i128, scale: usize) {
     }
 }
 
-/// From its last digit to its first, in a place of fixed size.
+/// Writes the digits from the last to the first, into a buffer of fixed size.
 fn append_short_decimal(line: &mut Vec<u8>, is_negative: bool, number: u64, scale: usize) {
     // A sign, 20 digits, the point.
     let mut text = [0_u8; 24];
@@ -237,9 +237,9 @@ fn append_long_decimal(line: &mut Vec<u8>, number: i128, scale: usize) {
     }
 }
 
-/// Days from 1970 as a date, if it is one of a year of four digits.
+/// Days from 1970 as a date, if its year is one from 0000 to 9999.
 fn date(days: i64) -> Option<[u8; 10]> {
-    // Years from March on, in eras of 400 of them: how its days fall is the same in each.
+    // Years begin in March, and are counted in eras of 400, whose calendars are all the same.
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -255,7 +255,7 @@ fn date(days: i64) -> Option<[u8; 10]> {
     Some([a, b, c, d, b'-', e, f, b'-', g, h])
 }
 
-/// Microseconds of a day as `T`, hours, minutes, seconds, and what there is of a fraction.
+/// Microseconds of a day as `T`, hours, minutes, seconds, and the fraction if there is one.
 fn append_time(line: &mut Vec<u8>, us: i64) {
     let (seconds, fraction) = ((us / 1_000_000) as usize, (us % 1_000_000) as usize);
     let ([a, b], [c, d]) = (PAIRS[seconds / 3600], PAIRS[seconds / 60 % 60]);
@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// What the library says of the same values.
+    /// Compares with the library's output for the same values.
     fn check(column: &ArrayRef) {
         let options = FormatOptions::new();
         let (ours, theirs) =
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_are_shown_as_the_library_shows_them(
+        fn values_are_printed_as_the_library_prints_them(
             numbers in proptest::collection::vec(any::<i64>(), 1..20),
             scale in 0_i8..=38,
             shift in 0_u32..64,
@@ -329,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn special_bytes_are_found_wherever_they_stand(
+        fn special_bytes_are_found_at_any_position(
             plain in "[a-z]{0,9000}", special in prop::option::of("[,;\"\n]"), at in any::<prop::sample::Index>(),
         ) {
             let mut text = plain.clone().into_bytes();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_last_days_that_are_shown_fast() {
+    fn days_at_the_limits_of_the_fast_path_are_printed_correctly() {
         let days =
             [-719_529, -719_528, -719_527, -1, 0, 59, 11_016, 2_932_896, 2_932_897, i32::MIN, i32::MAX];
         check(&(Arc::new(Date32Array::from(days.to_vec())) as ArrayRef));

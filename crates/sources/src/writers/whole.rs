@@ -1,9 +1,9 @@
-//! A file that is there whole or not at all.
+//! Files that are complete or not there at all.
 //!
-//! It is written without a name (`O_TMPFILE`), so that nothing is left of it if this process is
-//! killed; the system frees it then. Once whole it is linked under its name. Only where a file
-//! of that name is to be replaced it has another one for the moment before it is renamed. File
-//! systems without unnamed files get a hidden name beside the final one.
+//! A file is written without a name (`O_TMPFILE`), so that the system frees it if this process is
+//! killed. Once complete, it is linked under its name. If it replaces a file of that name, it has a
+//! temporary name for a moment, before it is renamed. On file systems without unnamed files it has
+//! a hidden name in the same folder.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -16,15 +16,16 @@ use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
 
-/// What a plain open asks for; the system takes the user's mask from it.
+/// The mode of an ordinary open; the system applies the user's umask to it.
 const MODE: u32 = 0o666;
-/// Of a file name. Its ending and what makes it unique take a few bytes more, and 255 is the most.
+/// Maximum bytes of the prefix of a temporary name. A unique part and a suffix follow, and a name has at most 255
+/// bytes.
 const PREFIX_BYTES_MAX: usize = 240;
 
-/// A file in the making. Dropped before [`Self::commit`] it leaves nothing.
+/// A file that is being written. If it is dropped before [`Self::commit`], it leaves nothing behind.
 pub(super) struct WholeFile {
     temporary: Temporary,
-    /// What it is to be called.
+    /// Its final path.
     path: PathBuf,
 }
 
@@ -34,13 +35,13 @@ enum Temporary {
 }
 
 impl WholeFile {
-    /// A file to be called `path`, with the permissions of what it replaces.
+    /// A file for the final path `path`, with the permissions of the file that it replaces.
     pub(super) fn create(path: PathBuf, existing: Option<&Metadata>) -> io::Result<Self> {
         if path.file_name().is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if existing.is_some() {
-            // A file that may not be written is not to be replaced either.
+            // A file that may not be written may not be replaced either.
             OpenOptions::new().write(true).open(&path)?;
         }
         let temporary = match unnamed(folder(&path))? {
@@ -61,7 +62,7 @@ impl WholeFile {
         }
     }
 
-    /// Gives the file its name once its bytes are on the disk, and has the name there too.
+    /// Synchronises the file, gives it its name, and synchronises the folder.
     pub(super) fn commit(self) -> io::Result<()> {
         self.file().sync_all()?;
         let path = &self.path;
@@ -72,7 +73,7 @@ impl WholeFile {
                     linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)
                 };
                 match link(path) {
-                    // No call links over a file; a rename does.
+                    // A link can't replace a file; a rename can.
                     Err(Errno::EXIST) => {
                         let beside =
                             beside(path, |builder| builder.make_in(folder(path), |path| Ok(link(path)?)))?;
@@ -104,14 +105,14 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// A file without a name; `None` where the file system has none, or no `/proc` can name it later.
+/// A file without a name; `None` if the file system has none, or there is no `/proc` to link it by later.
 fn unnamed(folder: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE.bits().cast_signed();
     let opened = OpenOptions::new().read(true).write(true).mode(MODE).custom_flags(flags).open(folder);
     match opened {
         Ok(file) if Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())).exists() => Ok(Some(file)),
         Ok(_) => Ok(None),
-        // Kernels and file systems without them say one of these.
+        // Kernels and file systems without unnamed files return one of these.
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
             _ => Err(error),
@@ -123,7 +124,7 @@ fn named(path: &Path) -> io::Result<NamedTempFile> {
     beside(path, |builder| builder.permissions(Permissions::from_mode(MODE)).tempfile_in(folder(path)))
 }
 
-/// Something under a hidden name of its own beside `path`.
+/// Makes something under a unique hidden name in the folder of `path`.
 fn beside<T>(path: &Path, make: impl FnOnce(&mut Builder<'_, '_>) -> io::Result<T>) -> io::Result<T> {
     let mut prefix = OsString::from(".");
     prefix.push(path.file_name().unwrap_or_default());
@@ -134,8 +135,8 @@ fn beside<T>(path: &Path, make: impl FnOnce(&mut Builder<'_, '_>) -> io::Result<
     make(Builder::new().prefix(&prefix).suffix(".part"))
 }
 
-/// A name is safe once its folder is. Folders that may not be read, and file systems that don't
-/// synchronise folders, are left to the system.
+/// Synchronises a folder, which makes a new name in it durable. Folders that may not be read, and
+/// file systems that don't synchronise folders, are skipped.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     match synced {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn with_and_without_unnamed_files_a_file_is_whole_or_not_there() {
+    fn a_file_is_complete_or_not_there_with_and_without_unnamed_files() {
         let long = "x".repeat(255);
         for has_unnamed in [true, false] {
             for name in ["new", "replaced", &long] {

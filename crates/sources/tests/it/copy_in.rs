@@ -1,5 +1,5 @@
-//! Random batches of all types into PostgreSQL: each value is there as it was, or is refused by
-//! its row and column.
+//! Random batches of all types are copied into PostgreSQL: each value is stored unchanged, or
+//! refused with its row and column.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::postgres::{destination, query, server, shown, write};
 
 const ROWS: usize = 60;
 
-/// Types that a table can have a column for, and that can be read again as they are.
+/// Whether a table can have a column of this type that reads back unchanged.
 fn has_column(data_type: &DataType) -> bool {
     use DataType::*;
     let digits = |precision: u8, scale: i8| i32::from(precision) - i32::from(scale.min(0)) <= 76;
@@ -33,7 +33,7 @@ fn has_column(data_type: &DataType) -> bool {
     }
 }
 
-/// The values behind a dictionary or runs.
+/// The values of a dictionary or runs, decoded.
 fn plain(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Dictionary(_, values) => cast(array, values).unwrap(),
@@ -42,7 +42,7 @@ fn plain(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Whether PostgreSQL has this value of a plain array.
+/// Whether PostgreSQL can store this value of a plain array.
 fn is_fit(array: &ArrayRef, row: usize) -> bool {
     use DataType::*;
     let number = |array: &ArrayRef| cast(array, &Int64).unwrap().as_primitive::<Int64Type>().value(row);
@@ -70,7 +70,7 @@ fn all_fit(items: &ArrayRef) -> bool {
     (0..items.len()).all(|item| is_fit(items, item))
 }
 
-/// Whether the value, back again, is one of Arrow, which has intervals in nanoseconds.
+/// Whether the value can be read back: Arrow has intervals in nanoseconds.
 fn is_readable(array: &ArrayRef, row: usize) -> bool {
     let unit = |unit: &TimeUnit| match unit {
         TimeUnit::Second => 1_000_000_000,
@@ -95,7 +95,7 @@ fn all_readable(items: &ArrayRef) -> bool {
     (0..items.len()).all(|item| is_readable(items, item))
 }
 
-/// NULL in place of rows that don't pass.
+/// Replaces rows that don't pass by NULL.
 fn without(array: &ArrayRef, passes: impl Fn(&ArrayRef, usize) -> bool) -> ArrayRef {
     let fails: Vec<bool> = (0..array.len()).map(|row| !passes(array, row)).collect();
     if !fails.contains(&true) {
@@ -108,7 +108,7 @@ fn texts(array: &ArrayRef) -> Vec<String> {
     shown(&RecordBatch::try_from_iter_with_nullable([("a", array.clone(), true)]).unwrap(), 0)
 }
 
-/// Rows behind a column with their numbers.
+/// A batch of a column with row numbers, and then these columns.
 fn batch(columns: &[ArrayRef]) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
     let columns: Vec<_> = std::iter::once(&numbers).chain(columns).cloned().collect();
@@ -118,10 +118,10 @@ fn batch(columns: &[ArrayRef]) -> RecordBatch {
 }
 
 #[tokio::test]
-async fn random_values_are_there_or_are_refused() {
+async fn random_values_are_stored_or_refused() {
     let (mut refused, mut types) = (0, std::collections::BTreeSet::new());
     for seed in 0..24 {
-        // Every type at the ends of its range, then types as chance has it.
+        // Every type at the ends of its range, then random types.
         let random = if seed < 4 { arrays::every_type(ROWS, seed) } else { arrays::batch(seed, ROWS) };
         let columns: Vec<_> =
             random.columns().iter().filter(|c| has_column(c.data_type())).cloned().collect();
@@ -129,7 +129,7 @@ async fn random_values_are_there_or_are_refused() {
         types.extend(values.iter().map(|values| values.data_type().to_string()));
         let table = format!("random_{seed}");
 
-        // As they came, encodings and all: the first value that does not fit is the one refused.
+        // Unchanged, with their encodings: the first value that does not fit is refused.
         let first = (0..ROWS).find_map(|row| {
             let column = values.iter().position(|values| !is_fit(values, row))?;
             Some((row as u64 + 1, format!("c{}", column + 1)))
@@ -145,7 +145,7 @@ async fn random_values_are_there_or_are_refused() {
         }
         server().psql(&format!("DROP TABLE IF EXISTS {table}"));
 
-        // Without those that don't fit: all of them come back.
+        // Without the values that don't fit, all values read back.
         let fit: Vec<_> = values.iter().map(|c| without(&without(c, is_fit), is_readable)).collect();
         let fit = batch(&fit);
         let mut destination = destination(&table, &fit.schema(), WriteMode::Create).await.unwrap();
@@ -155,11 +155,11 @@ async fn random_values_are_there_or_are_refused() {
         assert_eq!(back.num_rows(), ROWS);
         for (i, (written, read)) in fit.columns().iter().zip(back.columns()).enumerate() {
             let written = cast(written, read.data_type()).unwrap();
-            // All that are not a number are one, and are shown alike.
+            // All NaNs become the same one, and are printed alike.
             let is_same = &written == read || texts(&written) == texts(read);
             assert!(is_same, "seed {seed}, column {i}, {}: {written:?} {read:?}", fit.column(i).data_type());
         }
-        // The row that does not fit is counted over all batches.
+        // The refused row is counted over all batches.
         if let Some((row, column)) = first {
             let two = async {
                 let mut destination = self::destination(&table, &fit.schema(), WriteMode::Append).await?;
@@ -178,7 +178,7 @@ async fn random_values_are_there_or_are_refused() {
 }
 
 #[tokio::test]
-async fn lists_of_a_slice() {
+async fn lists_of_a_slice_are_written() {
     use arrow_array::ListArray;
     let lists = (0..6).map(|row| (row != 4).then(|| (0..row).map(Some).collect::<Vec<_>>()));
     let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
@@ -188,7 +188,7 @@ async fn lists_of_a_slice() {
 }
 
 #[tokio::test]
-async fn the_ends_of_the_servers_calendar() {
+async fn dates_at_the_ends_of_the_servers_calendar_are_written() {
     use arrow_array::{Date32Array, TimestampMicrosecondArray, TimestampSecondArray};
     let day = |text: &str| {
         let days = server().psql(&format!("SELECT '{text}'::date - '1970-01-01'::date"));
@@ -207,7 +207,7 @@ async fn the_ends_of_the_servers_calendar() {
     let date = |days: i32| Arc::new(Date32Array::from(vec![days])) as ArrayRef;
     check(date(first), Some("4714-11-24 BC")).await;
     check(date(last), Some("5874897-12-31")).await;
-    // Infinities of the server lie at the ends of the type.
+    // The server's infinities are the extreme values of the type.
     for days in [first - 1, last + 1, i32::MIN, i32::MAX, i32::MIN + 10_957] {
         check(date(days), None).await;
     }
@@ -221,7 +221,7 @@ async fn the_ends_of_the_servers_calendar() {
 }
 
 #[tokio::test]
-async fn a_few_values_as_the_server_prints_them() {
+async fn written_values_are_printed_by_the_server_as_expected() {
     use arrow_array::types::IntervalDayTimeType;
     use arrow_array::{
         Decimal256Array, DurationNanosecondArray, FixedSizeBinaryArray, Float16Array, PrimitiveArray,
@@ -256,7 +256,7 @@ async fn a_few_values_as_the_server_prints_them() {
     assert_eq!(server().psql("SELECT * FROM few_values").trim(), expected);
 }
 
-/// A number in digits, however it was written.
+/// A number in the same digits, however it was written.
 fn number(text: &str) -> String {
     let text = text.trim().replace(['$', ','], "").to_lowercase().replace("infinity", "inf");
     if text.contains('e') {
@@ -269,8 +269,8 @@ fn number(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn numbers_of_every_kind_into_columns_of_every_kind() {
-    // Whatever is accepted is shown by the server as it is by Arrow, but for zeros at the end.
+async fn numbers_of_every_kind_are_unchanged_in_columns_of_every_kind() {
+    // The server prints every accepted number as Arrow does, except for trailing zeros.
     let columns = ["int2", "int4", "int8", "float4", "float8", "numeric", "numeric(12, 3)", "money", "oid"];
     let mut accepted = 0;
     for (n, to) in columns.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Cursors and estimates, as drivers with a fetch size meet them, against real servers.
+//! Cursors and estimates, as drivers with a fetch size use them, against real servers.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::mysql;
 use crate::postgres::{server, source};
 
 #[tokio::test]
-async fn a_cursor_gives_rows_by_the_piece() {
+async fn a_cursor_returns_rows_in_blocks() {
     let source = source().await;
     let mut cursor = source.cursor("select generate_series(1, 250) as n").await.unwrap();
     let mut fetched = Vec::new();
@@ -24,7 +24,7 @@ async fn a_cursor_gives_rows_by_the_piece() {
     }
     assert_eq!(fetched, [100, 100, 50]);
     cursor.close().await.unwrap();
-    // One that can't be declared leaves the connection usable, and takes nothing else along.
+    // A refused cursor leaves the connection usable, and nothing else is executed.
     for sql in ["select 1 / 0 from nowhere", "select 1; drop table everything"] {
         let error = source.cursor(sql).await.unwrap_err();
         assert!(matches!(error, SourceError::Sql { .. }), "{error}");
@@ -48,7 +48,7 @@ async fn results_are_estimated() {
     assert!(source.estimate("select 1; select 2").await.is_err());
 }
 
-/// Rows of every fetch of so many, to the end.
+/// The number of rows of each fetch of `rows`, to the end.
 async fn pieces(source: &MySqlSource, sql: &str, rows: u32) -> Vec<u64> {
     let mut cursor = source.cursor(sql).await.unwrap();
     let mut fetched = Vec::new();
@@ -64,14 +64,14 @@ async fn pieces(source: &MySqlSource, sql: &str, rows: u32) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_cursor_of_mariadb_gives_rows_by_the_piece() {
+async fn a_cursor_of_mariadb_returns_rows_in_blocks() {
     let server = mysql::server();
     let source = MySqlSource::connect(&server.uri()).await.unwrap();
     let sql = "SELECT seq, 'some text' AS t FROM seq_1_to_250";
     assert_eq!(pieces(&source, sql, 100).await, [100, 100, 50]);
     assert_eq!(pieces(&source, sql, 125).await, [125, 125]);
     assert!(pieces(&source, "SELECT seq FROM seq_1_to_10 WHERE seq > 10", 100).await.is_empty());
-    // What is refused leaves the connection usable, and takes nothing else along.
+    // A refused statement leaves the connection usable, and nothing else is executed.
     let connections = || server.sql("SHOW GLOBAL STATUS LIKE 'Connections'");
     server.sql("CREATE TABLE cursor_kept (id int)");
     let before = connections();
@@ -95,7 +95,7 @@ async fn a_cursor_of_mariadb_gives_rows_by_the_piece() {
     assert!(number(connections()) - number(before) < 40, "a connection for each statement");
     let error = source.cursor("SET @x = 1").await.unwrap_err();
     assert!(matches!(error, SourceError::Unsupported(_)), "{error:?}");
-    // Larger than a packet of the protocol, and larger than any that is taken.
+    // Larger than a packet of the protocol, and then larger than the limit.
     let wide = source.cursor("SELECT REPEAT('x', 20000000)").await.unwrap().fetch(2).await.unwrap();
     assert!(wide.rows == 1 && wide.bytes > 20_000_000, "{wide:?}");
     let error = source.cursor("SELECT REPEAT('x', 100000000)").await.unwrap().fetch(2).await.unwrap_err();
@@ -106,7 +106,7 @@ async fn a_cursor_of_mariadb_gives_rows_by_the_piece() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_is_given_up() {
+async fn an_abandoned_cursor_is_killed_and_a_lost_one_is_an_error() {
     let server = mysql::server();
     let source = MySqlSource::connect(&server.uri()).await.unwrap();
     let running =
@@ -118,7 +118,7 @@ async fn a_cursor_that_is_given_up() {
         assert!(Instant::now() < deadline, "it still runs");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // A connection that waited and is dead is replaced; one that is lost on the way is said to be.
+    // A dead idle connection is replaced. A connection that is lost while rows are fetched is an error.
     let mut cursor = source.cursor("SELECT seq FROM seq_1_to_10").await.unwrap();
     let kill = "SELECT GROUP_CONCAT(CONCAT('KILL ', id) SEPARATOR '; ') FROM information_schema.processlist
         WHERE id <> CONNECTION_ID() AND user = 'tester'";
@@ -135,7 +135,7 @@ async fn a_cursor_that_is_given_up() {
 }
 
 #[tokio::test]
-async fn logins_of_cursors() {
+async fn cursors_log_in_or_report_the_reason() {
     let server = mysql::server();
     server.sql("CREATE USER changed@'%' IDENTIFIED BY 'first'");
     let uri = server.uri_as("changed", "first", "");
@@ -145,7 +145,7 @@ async fn logins_of_cursors() {
     let error = source.cursor("SELECT 7").await.unwrap_err();
     assert!(matches!(&error, SourceError::Login { reason, .. } if reason.contains("denied")), "{error:?}");
     assert!(!error.to_string().contains("first"), "{error}");
-    // A server that asks for another way of login first.
+    // A server that requires another login method first.
     server.sql("CREATE USER empty@'%' IDENTIFIED BY ''");
     let source = MySqlSource::connect(&server.uri_as("empty", "", "")).await.unwrap();
     assert_eq!(source.cursor("SELECT 7").await.unwrap().fetch(2).await.unwrap().rows, 1);
@@ -181,7 +181,7 @@ async fn results_of_mariadb_are_estimated() {
     check("WITH x AS (SELECT * FROM estimated) SELECT * FROM x ORDER BY t LIMIT 7", 7, 7).await;
     check("SELECT 1, 'one'", 1, 1).await;
     assert_eq!(check("SELECT * FROM estimated WHERE 1 = 0", 0, 0).await, None);
-    // Where the optimizer does not say it, no one guesses.
+    // Without the optimizer's estimate there is none.
     for sql in [
         "SELECT COUNT(*) FROM estimated",
         "SELECT k, COUNT(*) FROM estimated GROUP BY k",
@@ -202,19 +202,19 @@ async fn results_of_mariadb_are_estimated() {
     }
 }
 
-/// What follows the greeting and the login in a packet of its own each.
+/// A packet of the protocol.
 fn packet(sequence: u8, body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes()[..3], &[sequence], body].concat()
 }
 
 #[tokio::test]
-async fn servers_that_keep_to_no_protocol() {
+async fn servers_that_violate_the_protocol_are_errors() {
     let server = mysql::server();
     let mut greeting = [b"\x0a5.5.5-10.11\0", &7_u32.to_le_bytes()[..], b"12345678\0"].concat();
     greeting.extend([0xff, 0xf7, 45, 2, 0, 0xff, 0x81, 21]);
     greeting.extend([[0; 10].as_slice(), b"123456789012\0", b"mysql_native_password\0"].concat());
     let (greeted, ok) = (packet(0, &greeting), packet(2, &[0, 0, 0, 2, 0, 0, 0]));
-    // The session's three statements, and then what is prepared.
+    // The session's three statements, and then the prepared statement.
     let session = [greeted.clone(), ok.clone(), packet(1, &[0, 0, 0, 2, 0, 0, 0]).repeat(3)].concat();
     let cases: &[Vec<u8>] = &[
         Vec::new(),

@@ -1,4 +1,4 @@
-//! MySQL, by a real MariaDB.
+//! MySQL, against a real MariaDB server.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +42,7 @@ fn name(table: &str) -> TableName {
     TableName { schema: None, name: table.into() }
 }
 
-/// Asks until the server's list of running statements says so.
+/// Waits until the server's list of running statements contains `marker`, or no longer does.
 fn wait_for(server: &MariaDb, marker: &str, running: bool) -> String {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -60,7 +60,7 @@ fn wait_for(server: &MariaDb, marker: &str, running: bool) -> String {
 type Values<'a> = &'a [(&'a str, &'a str)];
 
 #[tokio::test]
-async fn every_type() {
+async fn every_type_is_read() {
     const US: TimeUnit = TimeUnit::Microsecond;
     let server = server();
     let source = connect(&server).await;
@@ -206,7 +206,7 @@ async fn expressions_have_types_too() {
 }
 
 #[tokio::test]
-async fn shapes_of_results() {
+async fn results_of_every_shape_are_read() {
     let server = server();
     let source = connect(&server).await;
     let check = async |sql: &str, names: &[&str], expected: &[&[&str]]| {
@@ -225,7 +225,7 @@ async fn shapes_of_results() {
 }
 
 #[tokio::test]
-async fn dates_that_are_none_are_not_lost() {
+async fn invalid_dates_are_errors() {
     let server = server();
     let source = connect(&server).await;
     server.sql(
@@ -258,7 +258,7 @@ async fn batches_are_bounded_in_rows_and_bytes() {
     assert_eq!(sizes("SELECT seq FROM seq_1_to_8", 4, 1 << 20).await, [4, 4]);
     assert_eq!(sizes("SELECT seq FROM seq_1_to_3", 0, 1 << 20).await, [1, 1, 1]);
     assert_eq!(sizes("SELECT REPEAT('x', 1000) FROM seq_1_to_7", 100, 3000).await, [3, 3, 1]);
-    // A value larger than the bound goes alone.
+    // A value larger than the limit has its own batch.
     assert_eq!(sizes("SELECT REPEAT('x', 20000000) FROM seq_1_to_2", 100, 1000).await, [1, 1]);
 }
 
@@ -285,7 +285,7 @@ async fn large_results_stream() {
 }
 
 #[tokio::test]
-async fn statements_refused() {
+async fn refused_statements_report_code_and_position() {
     let server = server();
     let source = connect(&server).await;
     let check = async |sql: &str, expected_code: &str, expected_position: Option<u32>| match query(
@@ -308,7 +308,7 @@ async fn statements_refused() {
     check("SELECT nothing", "1054", None).await;
     check("SELECT * FROM nothing", "1146", None).await;
     check("SELECT 1; SELECT 2", "1064", Some(11)).await;
-    // Nothing can be written.
+    // Writes are refused.
     server.sql("CREATE TABLE kept (a int)");
     check("INSERT INTO kept VALUES (1)", "1792", None).await;
     for sql in ["DROP TABLE kept", "ALTER TABLE kept ADD b int", "TRUNCATE kept", "CREATE TABLE made (a int)"]
@@ -322,7 +322,7 @@ async fn statements_refused() {
     unsupported("SELECT ?", "1 parameters").await;
     unsupported("SELECT :a", "named parameters").await;
     unsupported("DO 1", "no rows").await;
-    // A row refuses when it is its turn: those before it have arrived.
+    // An error in a row may come after the rows before it.
     let sql = "SELECT IF(seq < 100, seq, (SELECT 1 UNION SELECT 2)) FROM seq_1_to_1000";
     let options = ReadOptions { batch_rows: 10, ..ReadOptions::default() };
     match source.query(sql, &options).await {
@@ -339,7 +339,7 @@ async fn statements_refused() {
 }
 
 #[tokio::test]
-async fn more_than_one_result_is_not_silently_cut() {
+async fn more_than_one_result_is_an_error() {
     let server = server();
     let source = connect(&server).await;
     server.sql("DELIMITER //\nCREATE PROCEDURE two() BEGIN SELECT 1; SELECT 2; END//");
@@ -351,7 +351,7 @@ async fn more_than_one_result_is_not_silently_cut() {
 }
 
 #[tokio::test]
-async fn scans() {
+async fn scans_read_what_they_ask_for() {
     let server = server();
     let source = connect(&server).await;
     server.sql(
@@ -394,7 +394,7 @@ async fn scans() {
 }
 
 #[tokio::test]
-async fn tables_and_their_columns() {
+async fn tables_are_listed_and_described() {
     let server = MariaDb::start();
     server.sql("CREATE TABLE b (x int NOT NULL, y json); CREATE VIEW a AS SELECT x FROM b");
     let source = connect(&server).await;
@@ -410,7 +410,7 @@ async fn tables_and_their_columns() {
 }
 
 #[tokio::test]
-async fn logins_refused_and_servers_absent() {
+async fn refused_logins_and_missing_servers_are_errors() {
     let server = server();
     for uri in [
         server.uri_as(server.user(), "wrong", "test"),
@@ -439,7 +439,7 @@ async fn logins_refused_and_servers_absent() {
 }
 
 #[tokio::test]
-async fn a_killed_connection_says_how_far_it_came() {
+async fn a_killed_connection_reports_the_received_rows() {
     let server = server();
     let source = connect(&server).await;
     let mut rows = query(&source, "SELECT seq, 'killed halfway' FROM seq_1_to_1000000000").await.unwrap();
@@ -449,7 +449,7 @@ async fn a_killed_connection_says_how_far_it_came() {
     let error = loop {
         match rows.batches.try_next().await {
             Ok(Some(batch)) => received += batch.num_rows() as u64,
-            Ok(None) => panic!("the result ended as if whole"),
+            Ok(None) => panic!("the result ended as if complete"),
             Err(error) => break error,
         }
     };
@@ -473,10 +473,10 @@ async fn dropping_the_stream_ends_the_statement() {
 }
 
 #[tokio::test]
-async fn dropping_the_question_ends_the_statement() {
+async fn dropping_the_query_future_ends_the_statement() {
     let server = server();
     let source = connect(&server).await;
-    // Writes nothing for hours: it would not notice that nobody listens.
+    // It writes nothing for hours, so it would not notice that the socket is closed.
     let sql = "SELECT COUNT(*), 'dropped question' FROM seq_1_to_1000000 a, seq_1_to_1000000 b \
                WHERE a.seq * b.seq % 7 = 3";
     let running = {
@@ -491,7 +491,7 @@ async fn dropping_the_question_ends_the_statement() {
 }
 
 #[tokio::test]
-async fn a_result_is_of_one_state() {
+async fn a_result_is_one_consistent_snapshot() {
     let server = server();
     let source = connect(&server).await;
     server.sql(
@@ -508,9 +508,9 @@ async fn a_result_is_of_one_state() {
 }
 
 #[tokio::test]
-async fn tls() {
+async fn tls_verifies_as_the_uri_requires() {
     let dir = tempfile::tempdir().unwrap();
-    // The server runs as a user of its own.
+    // The server runs as its own user.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));

@@ -169,7 +169,7 @@ fn every_type() -> Vec<(&'static str, &'static [&'static str], DataType, &'stati
 }
 
 #[tokio::test]
-async fn every_type_arrives_and_goes_back() {
+async fn every_type_is_read_and_written_back() {
     let types = every_type();
     server().psql(
         "CREATE TYPE all_mood AS ENUM ('sad', 'happy'); CREATE TYPE all_pair AS (a int, b text);
@@ -197,7 +197,7 @@ async fn every_type_arrives_and_goes_back() {
         assert_eq!(shown(&batch, i + 1), expected, "{name}");
     }
 
-    // Into a table of the same types, and into one made for the purpose.
+    // Into a table of the same types, and into a new one.
     server().psql("CREATE TABLE all_types_again (LIKE all_types)");
     assert_eq!(write("all_types_again", &batch).await.unwrap(), rows as u64 + 1);
     let text = |table| server().psql(&format!("SELECT t::text FROM {table} t ORDER BY n"));
@@ -206,7 +206,7 @@ async fn every_type_arrives_and_goes_back() {
     let made = query("SELECT * FROM all_types_made ORDER BY n").await.unwrap();
     for i in 0..batch.num_columns() {
         let (before, after) = (shown(&batch, i), shown(&made, i));
-        // Zeros in front of the point are digits now, and json has become jsonb.
+        // A negative scale has become digits, and json has become jsonb.
         let other = i > 0 && matches!(types[i - 1].0, "numeric(5,-2)" | "json");
         assert!(before == after || other, "{}: {before:?} {after:?}", batch.schema().field(i));
     }
@@ -272,13 +272,13 @@ async fn computed_numbers_arrive_without_loss() {
 }
 
 #[tokio::test]
-async fn what_is_infinite_follows_the_rule() {
+async fn infinite_values_follow_the_rule() {
     let source = source().await;
     let read = async |sql: &str, infinite| {
         let options = ReadOptions { infinite, ..Default::default() };
         whole(source.query(sql, &options).await?).await
     };
-    // Each with a value that is finite, as it arrives and as text.
+    // A special value, a finite one, how the finite one is read, and the special one as text.
     let cases = [
         ("'infinity'::timestamptz", "'2024-01-01 00:00:00+00'", "2024-01-01T00:00:00Z", "infinity"),
         ("'-infinity'::timestamp", "'2024-01-01'", "2024-01-01T00:00:00", "-infinity"),
@@ -307,7 +307,7 @@ async fn what_is_infinite_follows_the_rule() {
         assert!(matches!(texts.column(0).data_type(), DataType::Utf8 | DataType::List(_)), "{special}");
         assert_eq!(shown(&texts, 0)[0], text, "{special}");
     }
-    // A double holds them.
+    // A double can hold these values.
     let options =
         ReadOptions { numeric: NumericRule::Double, infinite: InfiniteRule::Null, ..Default::default() };
     let rows = source.query("SELECT 'NaN'::numeric, '-Infinity'::numeric", &options).await.unwrap();
@@ -316,7 +316,7 @@ async fn what_is_infinite_follows_the_rule() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_refused_is_named_by_its_row() {
+async fn a_refused_value_is_reported_with_its_row() {
     let source = source().await;
     server().psql(
         "CREATE TABLE refused AS SELECT i AS id, CASE i WHEN 54321 THEN 1e60 ELSE i END AS n, repeat('x', 200) AS f
@@ -330,17 +330,18 @@ async fn a_value_that_is_refused_is_named_by_its_row() {
     };
     let reason = error("SELECT n FROM refused ORDER BY id", &streams(1)).await;
     assert!(reason.starts_with("row 54321 holds 1000000"), "{reason}");
-    // Of a table that is read in parts: where the server finds it.
+    // In a table that is read in parts: where the server finds the row.
     let reason = error("SELECT n, f FROM refused", &streams(4)).await;
-    let (row, rest) = reason.strip_prefix("row ").and_then(|rest| rest.split_once(" from ctid ")).unwrap();
-    let (start, _) = rest.split_once(" on holds ").unwrap();
+    let (row, rest) =
+        reason.strip_prefix("row ").and_then(|rest| rest.split_once(", counted from ctid ")).unwrap();
+    let (start, _) = rest.split_once(", holds ").unwrap();
     let found =
         server().psql(&format!("SELECT id FROM refused WHERE ctid >= '{start}' OFFSET {row} - 1 LIMIT 1"));
     assert_eq!(found.trim(), "54321", "{reason}");
 }
 
 #[tokio::test]
-async fn a_role_s_settings_change_no_text() {
+async fn the_settings_of_a_role_do_not_change_text() {
     server().psql(
         "CREATE ROLE old_fashioned LOGIN SUPERUSER PASSWORD 'x';
          ALTER ROLE old_fashioned SET standard_conforming_strings = off",
@@ -351,7 +352,7 @@ async fn a_role_s_settings_change_no_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_are_bounded() {
+async fn connections_are_limited() {
     server().psql(
         "CREATE TABLE bounded AS SELECT i, repeat('x', 200) AS f FROM generate_series(1, 100000) i; ANALYZE bounded",
     );
@@ -365,7 +366,7 @@ async fn connections_are_bounded() {
             .trim()
             .to_owned()
     };
-    // A result that could use four gets what there is.
+    // A result that could use four connections gets the two that the limit allows.
     let many = streams(4);
     let mut rows = one.query("SELECT * FROM bounded", &many).await.unwrap();
     assert!(rows.batches.next().await.unwrap().is_ok());
@@ -373,12 +374,12 @@ async fn connections_are_bounded() {
     let busy = open().await.unwrap_err();
     assert!(matches!(&busy, SourceError::Busy { connections: 2, .. }), "{busy}");
     assert!(busy.retryable());
-    // It does not wait where a connection becomes free, nor where one only waits for work.
+    // A source does not wait if a connection has become free, or if one is only idle.
     let rest: usize = rows.batches.try_fold(0, async |sum, batch| Ok(sum + batch.num_rows())).await.unwrap();
     assert!(rest < 100_000);
     let two = open().await.unwrap();
     assert_eq!(whole(two.query("SELECT 1", &many).await.unwrap()).await.unwrap().num_rows(), 1);
-    // With one alone, sources take turns.
+    // With a limit of one, sources take turns.
     let limits = ConnectionLimits::new(NonZeroUsize::MIN).with_wait(Duration::from_secs(20));
     let uri = format!("{}?application_name=bounded_one", server().uri());
     let (one, two) = (
@@ -394,7 +395,7 @@ async fn connections_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_beyond_the_first_are_given_to_queries_that_wait() {
+async fn connections_beyond_the_first_are_released_to_waiting_queries() {
     server().psql(
         "CREATE TABLE shared AS SELECT i, repeat('x', 200) AS f FROM generate_series(1, 200000) i; ANALYZE shared",
     );
@@ -404,7 +405,7 @@ async fn connections_beyond_the_first_are_given_to_queries_that_wait() {
     let mut read = rows.batches.next().await.unwrap().unwrap().num_rows();
     let other = async { whole(source.query("SELECT 1", &streams(4)).await.unwrap()).await.unwrap() };
     let mut other = std::pin::pin!(other);
-    // The large result goes on, slowly: the other one need not wait for its end.
+    // The large result is read slowly, and the other query does not wait for its end.
     while tokio::time::timeout(Duration::from_millis(200), &mut other).await.is_err() {
         read += rows.batches.next().await.expect("the other query waits for all rows").unwrap().num_rows();
     }
@@ -414,7 +415,7 @@ async fn connections_beyond_the_first_are_given_to_queries_that_wait() {
 }
 
 #[tokio::test]
-async fn odd_results_are_results() {
+async fn unusual_results_are_read() {
     let none = query("SELECT 1 AS a WHERE false").await.unwrap();
     assert_eq!((none.num_rows(), none.num_columns()), (0, 1));
     let bare = query("SELECT FROM generate_series(1, 20000)").await.unwrap();
@@ -428,7 +429,7 @@ async fn odd_results_are_results() {
 }
 
 #[tokio::test]
-async fn wrong_statements_say_where_and_why() {
+async fn refused_statements_report_code_and_position() {
     let source = source().await;
     let error = async |sql: &str| match source.query(sql, &ReadOptions::default()).await {
         Ok(rows) => whole(rows).await.unwrap_err(),
@@ -457,12 +458,12 @@ async fn wrong_statements_say_where_and_why() {
     for sql in ["SELECT $1::int", "CREATE TABLE wrong_b (a int)", ""] {
         assert!(matches!(error(sql).await, SourceError::Unsupported(_)), "{sql}");
     }
-    // The source is as good as before.
+    // The source still works.
     assert_eq!(query("SELECT 1").await.unwrap().num_rows(), 1);
 }
 
 #[tokio::test]
-async fn wrong_logins_say_why_without_secrets() {
+async fn refused_logins_report_the_reason_without_secrets() {
     let server = server();
     let error = async |uri: String| PostgresSource::connect(&uri).await.unwrap_err();
     let login = error(server.uri_as(server.user(), "hush", "test")).await;
@@ -480,7 +481,7 @@ async fn wrong_logins_say_why_without_secrets() {
 }
 
 #[tokio::test]
-async fn tls_verifies_as_much_as_it_is_asked_to() {
+async fn tls_verifies_as_sslmode_requires() {
     let certify = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (own, other) = (certify(), certify());
     let files = tempfile::tempdir().unwrap();
@@ -550,19 +551,19 @@ async fn tables_are_described_and_scanned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parts_are_of_one_snapshot() {
+async fn parts_share_one_snapshot() {
     server().psql(
         "CREATE TABLE split_t (id int, v int8, filler text);
          INSERT INTO split_t SELECT i, i, repeat('x', 200) FROM generate_series(1, 100000) i; ANALYZE split_t",
     );
     let stop = Arc::new(AtomicBool::new(false));
-    // Moves value between rows all the while: the sum is the same in every snapshot.
+    // Moves amounts between rows meanwhile: the sum is the same in every snapshot.
     let churn = std::thread::spawn({
         let stop = stop.clone();
         move || {
             let mut round = 0;
             while !stop.load(Ordering::Relaxed) {
-                // Rows 1 to 99,999: every one is there.
+                // Rows 1 to 99,999, which all exist.
                 round = 1 + (round + 7919) % 99_000;
                 server().psql(&format!(
                     "BEGIN; UPDATE split_t SET v = v + 10 WHERE id BETWEEN {round} AND {round} + 499;
@@ -622,7 +623,7 @@ async fn parts_are_of_one_snapshot() {
 }
 
 #[tokio::test]
-async fn notices_between_rows_cost_no_row() {
+async fn notices_between_rows_lose_no_row() {
     server().psql(
         "CREATE FUNCTION noted(n int) RETURNS int LANGUAGE plpgsql AS
          $$ BEGIN RAISE NOTICE '%', repeat('x', n % 300 * 300); RETURN n; END $$",
@@ -653,7 +654,7 @@ async fn a_dropped_stream_cancels_the_query() {
 }
 
 #[tokio::test]
-async fn a_lost_backend_is_an_error_after_what_came() {
+async fn a_lost_backend_is_an_error_after_the_received_rows() {
     let source = source().await;
     let options = ReadOptions { batch_rows: 1000, ..streams(1) };
     let sql = "SELECT a, pg_backend_pid() AS pid, repeat('x', 1000) FROM generate_series(1, 1000000) a";
@@ -686,7 +687,7 @@ async fn a_lost_backend_is_an_error_after_what_came() {
 }
 
 #[tokio::test]
-async fn large_values_arrive_whole() {
+async fn large_values_arrive_complete() {
     let batch = query("SELECT repeat('abcdefghij', 10000000) AS a, 1 AS b").await.unwrap();
     let text = batch.column(0).as_string::<i32>().value(0);
     assert_eq!(text.len(), 100_000_000);
@@ -699,7 +700,7 @@ async fn large_values_arrive_whole() {
 }
 
 #[tokio::test]
-async fn other_arrow_types_find_a_column() {
+async fn other_arrow_types_are_written_to_matching_columns() {
     use arrow_array::{
         ArrayRef, DictionaryArray, Float64Array, Int64Array, LargeStringArray, NullArray, StringArray,
         StringViewArray, UInt64Array,

@@ -1,4 +1,5 @@
-//! A row without room is refused by its number, before it is read whole where the protocol says its length first.
+//! A row that is too large is refused with its number. If the protocol sends the length first, the row is refused
+//! before it is read.
 
 use futures::StreamExt;
 use lightship_sources::{ReadOptions, Source, SourceError};
@@ -7,7 +8,7 @@ use crate::postgres::{source, streams, whole};
 use crate::{collect, mysql, sqlite};
 
 #[tokio::test]
-async fn of_postgresql() {
+async fn postgresql_rows_that_are_too_large_are_refused() {
     let source = source().await;
     for tuples in [false, true] {
         let options = ReadOptions { row_bytes_max: 1 << 20, tuples, ..streams(1) };
@@ -31,7 +32,7 @@ async fn of_postgresql() {
 }
 
 #[tokio::test]
-async fn of_mysql() {
+async fn mysql_rows_that_are_too_large_are_refused() {
     let server = mysql::server();
     let source = mysql::connect(&server).await;
     let options = ReadOptions { row_bytes_max: 1000, ..ReadOptions::default() };
@@ -53,7 +54,7 @@ async fn of_mysql() {
 }
 
 #[tokio::test]
-async fn of_sqlite() {
+async fn sqlite_rows_that_are_too_large_are_refused() {
     let database = sqlite::database("CREATE TABLE t (a TEXT)");
     let source = &database.source;
     let options = ReadOptions { row_bytes_max: 1000, ..ReadOptions::default() };

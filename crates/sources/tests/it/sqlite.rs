@@ -45,7 +45,7 @@ fn types(rows: &Rows) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_declared_type() {
+async fn every_declared_type_is_read() {
     let database = database(
         "CREATE TABLE t (b BOOLEAN, i INTEGER, big BIGINT, v VARCHAR(20), c CLOB, x BLOB, r REAL, d DOUBLE,
                          n DECIMAL(10,2), whole NUMERIC(18,0), day DATE, at DATETIME, epoch TIMESTAMP, untyped);
@@ -91,7 +91,7 @@ async fn every_declared_type() {
 }
 
 #[tokio::test]
-async fn shapes_of_results() {
+async fn results_of_every_shape_are_read() {
     let database = database("CREATE TABLE t (a INTEGER, b TEXT); INSERT INTO t VALUES (1, 'x'), (2, NULL)");
     let check = async |sql: &str, names: &[&str], expected_types: &[&str], expected: &[&[&str]]| {
         let rows = query(&database, sql).await.unwrap();
@@ -133,7 +133,7 @@ async fn shapes_of_results() {
 }
 
 #[tokio::test]
-async fn values_that_do_not_fit_say_what_would() {
+async fn errors_of_values_name_a_cast_that_works() {
     let database = database(
         "CREATE TABLE t (i INTEGER, s TEXT, u);
          WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3000)
@@ -155,7 +155,7 @@ async fn values_that_do_not_fit_say_what_would() {
             reason.contains(&format!("row {row} ")) && reason.contains(&format!("AS {cast})")),
             "{reason}"
         );
-        // The cast does take it.
+        // The cast works.
         let sql = format!("SELECT CAST({column} AS {cast}) AS c FROM t WHERE rowid >= 2400");
         let rows = database.source.query(&sql, &options).await.unwrap();
         assert_eq!(texts(rows).await.unwrap().len(), 601);
@@ -169,7 +169,7 @@ async fn values_that_do_not_fit_say_what_would() {
 }
 
 #[tokio::test]
-async fn a_table_has_the_same_types_whatever_is_left_out() {
+async fn the_types_of_a_table_do_not_depend_on_the_scan() {
     let database = database(
         "CREATE TABLE t (k INTEGER PRIMARY KEY, u);
          INSERT INTO t (u) VALUES (1), (2.5), ('text'), (4), (NULL);
@@ -189,7 +189,7 @@ async fn a_table_has_the_same_types_whatever_is_left_out() {
 }
 
 #[tokio::test]
-async fn scans() {
+async fn scans_read_what_they_ask_for() {
     let database = database(
         "CREATE TABLE \"scan `me\" (id INTEGER PRIMARY KEY, \"the name\" TEXT, \"select\" REAL);
          WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100)
@@ -220,21 +220,21 @@ async fn scans() {
     assert!(matches!(&error, SourceError::NoTable { name } if name == "nothing"), "{error:?}");
     let error = database.source.table(&name("nothing"), &options).await.unwrap_err();
     assert!(matches!(error, SourceError::NoTable { .. }), "{error:?}");
-    // A column that is none is no string.
+    // A column that does not exist is not read as a string.
     let wrong = Scan { columns: Some(vec!["no such".into()]), ..base };
     let error = database.source.scan(&wrong, &options).await.unwrap_err();
     assert!(matches!(error, SourceError::Sql { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn tables() {
+async fn tables_are_listed() {
     let database =
         database("CREATE TABLE b (x INTEGER PRIMARY KEY AUTOINCREMENT); CREATE VIEW a AS SELECT * FROM b");
     assert_eq!(database.source.tables().await.unwrap(), [name("a"), name("b")]);
 }
 
 #[tokio::test]
-async fn statements_refused() {
+async fn refused_statements_report_code_and_position() {
     let database = database("CREATE TABLE t (a INTEGER)");
     let check =
         async |sql: &str, expected: &str, expected_position: Option<u32>| match query(&database, sql).await {
@@ -255,7 +255,7 @@ async fn statements_refused() {
     unsupported("SELECT ?", "1 parameters").await;
     unsupported("SELECT 1; SELECT 2", "more than one statement").await;
     unsupported("", "no rows").await;
-    // Nothing is written, and no file is made.
+    // Nothing is written, and no file is created.
     unsupported("INSERT INTO t VALUES (1)", "no rows").await;
     unsupported(&format!("ATTACH '{}.other' AS other", database.path.display()), "no rows").await;
     assert_eq!(std::fs::read_dir(database.path.parent().unwrap()).unwrap().count(), 1);
@@ -268,7 +268,7 @@ async fn statements_refused() {
 }
 
 #[test]
-fn files_that_are_no_database() {
+fn files_that_are_not_databases_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent.db");
     let error = SqliteSource::open(&absent).unwrap_err();
@@ -341,7 +341,7 @@ async fn an_error_halfway_comes_after_the_rows_before_it() {
     let error = loop {
         match rows.batches.try_next().await {
             Ok(Some(batch)) => received += batch.num_rows(),
-            Ok(None) => panic!("the result ended as if whole"),
+            Ok(None) => panic!("the result ended as if complete"),
             Err(error) => break error,
         }
     };
@@ -349,8 +349,8 @@ async fn an_error_halfway_comes_after_the_rows_before_it() {
     assert!(matches!(&error, SourceError::Sql { reason, .. } if reason == "integer overflow"), "{error:?}");
 }
 
-/// The names of this process's threads that read SQLite for a test's database
-/// can't be told apart, but the files it holds open can.
+/// Whether this process has the file open. The threads that read SQLite for
+/// different tests have the same name, but their open files are distinct.
 fn is_open(path: &std::path::Path) -> bool {
     std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -378,7 +378,7 @@ async fn dropping_the_stream_ends_the_reader() {
 }
 
 #[tokio::test]
-async fn dropping_the_question_ends_the_reader() {
+async fn dropping_the_query_future_ends_the_reader() {
     let database = database("CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1)");
     let silent =
         "WITH RECURSIVE n(x) AS (SELECT a FROM t UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0";

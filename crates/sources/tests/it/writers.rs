@@ -1,5 +1,5 @@
-//! Every format against random data of every type, and files against what can
-//! happen to them.
+//! Every format with random data of every type, and files with the failures that
+//! can happen to them.
 
 use std::fs;
 use std::future::Future;
@@ -51,7 +51,7 @@ fn write(path: &Path, format: Format, batches: &[RecordBatch]) -> Result<Written
     write_with(path, format, batches[0].schema(), batches, WriteOptions::default())
 }
 
-/// What a format makes of the batches, with the counts checked.
+/// The batches as written in a format. Checks the reported counts.
 fn bytes_of(format: Format, batches: &[RecordBatch]) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("out");
@@ -89,7 +89,7 @@ fn assert_same_values(read: &[RecordBatch], written: &[RecordBatch]) {
     }
 }
 
-/// Whether files may hold it as another type, or nest such a type.
+/// Whether files may hold the type, or one nested in it, as another type.
 fn is_encoded(data_type: &DataType) -> bool {
     let text = format!("{data_type:?}");
     ["Dictionary", "RunEndEncoded", "Decimal32(1,"].iter().any(|part| text.contains(part))
@@ -120,13 +120,13 @@ fn sample() -> RecordBatch {
 }
 
 #[test]
-fn csv_follows_rfc_4180_and_tells_null_from_empty() {
+fn csv_follows_rfc_4180_and_distinguishes_null_from_empty() {
     let expected = "id,name,score,at\n\
                     1,\"Ann, \"\"A\"\"\",1.5,1970-01-01T01:00:00+01:00\n\
                     20,,2.25,1970-01-01T01:00:01.500+01:00\n\
                     300,\"\",,1970-01-01T00:59:59.999999+01:00\n";
     assert_eq!(text_of(Format::Csv, &[sample()]), expected);
-    // A reader skips an empty line, so the only column is never quite empty.
+    // Readers skip empty lines, so a single column is never empty.
     assert_eq!(text_of(Format::Csv, &[column("a", Int32Array::from(vec![None, Some(1)]))]), "a\n\"\"\n1\n");
 }
 
@@ -144,7 +144,7 @@ fn json_lines_hold_every_column_of_every_row() {
 }
 
 #[test]
-fn json_writes_nulls_that_hide_in_a_dictionary() {
+fn json_writes_nulls_in_the_values_of_a_dictionary() {
     let values = Int64Array::from(vec![Some(7), None]);
     let array = DictionaryArray::new(Int32Array::from(vec![Some(0), Some(1), None]), Arc::new(values));
     let expected = "{\"d\":7}\n{\"d\":null}\n{\"d\":null}\n";
@@ -152,7 +152,7 @@ fn json_writes_nulls_that_hide_in_a_dictionary() {
 }
 
 #[test]
-fn times_that_cannot_be_shown_are_errors() {
+fn times_that_cannot_be_printed_are_errors() {
     for format in [Format::Csv, Format::Json] {
         let batch = column("t", TimestampMicrosecondArray::from(vec![0, i64::MAX]));
         match bytes_of(format, &[batch]) {
@@ -163,7 +163,7 @@ fn times_that_cannot_be_shown_are_errors() {
 }
 
 #[test]
-fn json_refuses_what_it_has_no_number_for() {
+fn json_refuses_nan_and_infinity() {
     use arrow_array::builder::{Float32Builder, ListBuilder};
     let floats = Float64Array::from(vec![Some(1.5), None, Some(f64::NAN)]);
     let mut lists = ListBuilder::new(Float32Builder::new());
@@ -175,7 +175,7 @@ fn json_refuses_what_it_has_no_number_for() {
         let error = bytes_of(Format::Json, &[batch.slice(0, 2), batch.clone()]).expect_err("no number");
         let SourceError::Unfit { row, column, hint, .. } = &error else { panic!("{error:?}") };
         assert_eq!((*row, &**column, hint.is_some()), (5, "x", true));
-        // A value that is there in memory only is none.
+        // Values outside of a slice don't count.
         assert_eq!(text_of(Format::Json, &[batch.slice(0, 2)]).lines().count(), 2);
     }
     let floats = Float64Array::from(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
@@ -183,7 +183,7 @@ fn json_refuses_what_it_has_no_number_for() {
 }
 
 #[test]
-fn two_columns_of_one_name_are_for_people_only() {
+fn only_tables_accept_two_columns_of_the_same_name() {
     let schema = Schema::new(vec![
         Field::new("a", DataType::Int32, true),
         Field::new("b", DataType::Int32, true),
@@ -227,7 +227,7 @@ fn tables_show_the_first_rows_and_count_the_rest() {
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_refused_before_anything_is_opened() {
+fn types_that_a_format_cannot_hold_are_refused_before_the_target_is_opened() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |format: Format, fields: Vec<Field>, words: &[&str]| {
         let target = Target::File(folder.path().join("missing").join("file"));
@@ -254,7 +254,7 @@ fn what_a_format_cannot_hold_is_refused_before_anything_is_opened() {
 }
 
 #[test]
-fn every_type_comes_back_from_arrow() {
+fn every_type_reads_back_from_an_arrow_stream() {
     let batch = arrays::every_type(100, 1);
     let bytes = bytes_of(Format::ArrowStream, std::slice::from_ref(&batch)).expect("written");
     let read = arrow_ipc::reader::StreamReader::try_new(&bytes[..], None).expect("a stream");
@@ -322,7 +322,7 @@ fn parquet_flushes_row_groups_to_stay_in_its_budget() {
 
 /// The footer describes each column of each row group, and is held until the end.
 #[test]
-fn parquet_with_little_memory_has_no_row_group_for_every_few_rows() {
+fn parquet_with_little_memory_does_not_write_tiny_row_groups() {
     const MEMORY: usize = 64 << 10;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.parquet");
@@ -337,13 +337,13 @@ fn parquet_with_little_memory_has_no_row_group_for_every_few_rows() {
     write_with(&path, Format::Parquet, schema.clone(), &batches, options).expect("written");
     let file = fs::File::open(&path).expect("a file");
     let metadata = ParquetRecordBatchReaderBuilder::try_new(file).expect("a footer").metadata().clone();
-    // 8 MB of rows in row groups of 16 KiB or little less; each batch was written in ten slices.
+    // 8 MB of rows in row groups of 16 KiB or slightly less; each batch was written in ten slices.
     let groups = metadata.num_row_groups();
     assert!(groups > 1 && groups <= 8_000_000 / (MEMORY / 4) * 11 / 10, "{groups} row groups");
 }
 
 #[test]
-fn a_result_without_rows_is_a_whole_file() {
+fn a_result_without_rows_is_a_complete_file() {
     for format in FORMATS {
         let bytes = bytes_of(format, &[sample().slice(0, 0)]).expect("written");
         assert_eq!(bytes.is_empty(), format == Format::Json, "{format:?}");
@@ -361,7 +361,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_has_its_name_only_once_it_is_whole() {
+fn a_file_has_its_name_only_once_it_is_complete() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.csv");
     fs::write(&path, "old").expect("written");
@@ -408,7 +408,7 @@ fn a_link_is_followed_and_not_replaced() {
 }
 
 #[test]
-fn targets_that_cannot_be_written_say_which_and_why() {
+fn errors_of_targets_name_the_path_and_the_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |path: &Path, kind: ErrorKind| match write(path, Format::Csv, &[sample()]) {
         Err(error @ SourceError::Io { .. }) => {
@@ -444,7 +444,7 @@ fn write_to_reader(format: Format, batches: usize, take: u64) -> (Result<Written
         fs::File::open(from).expect("a pipe").take(take).read_to_end(&mut bytes).expect("bytes");
         bytes
     });
-    // What no format makes small: a pipe takes 64 KiB without a reader.
+    // Data that no format compresses: a pipe takes 64 KiB without a reader.
     let batches: Vec<_> = (0..batches as u64)
         .map(|seed| column("a", arrays::array_of(&DataType::Int64, false, 4000, seed)))
         .collect();
@@ -515,7 +515,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn arrow_streams_come_back(batches in arrays::any_batches()) {
+    fn arrow_streams_read_back(batches in arrays::any_batches()) {
         let bytes = bytes_of(Format::ArrowStream, &batches).expect("written");
         let read = arrow_ipc::reader::StreamReader::try_new(&bytes[..], None).expect("a stream");
         prop_assert_eq!(read.schema(), batches[0].schema());
@@ -523,7 +523,7 @@ proptest! {
     }
 
     #[test]
-    fn arrow_files_come_back(batches in arrays::any_batches()) {
+    fn arrow_files_read_back(batches in arrays::any_batches()) {
         let bytes = bytes_of(Format::ArrowFile, &batches).expect("written");
         let read = arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None).expect("a file");
         let read: Vec<_> = read.map(|b| b.expect("a batch")).collect();
@@ -535,11 +535,11 @@ proptest! {
     }
 
     #[test]
-    fn parquet_files_come_back(batches in arrays::any_batches()) {
+    fn parquet_files_read_back(batches in arrays::any_batches()) {
         let intervals = format!("{:?}", batches[0].schema()).contains("Interval(MonthDayNano)");
         match bytes_of(Format::Parquet, &batches) {
             Err(SourceError::Unsupported(_)) => {}
-            // They come back as structs, which another test reads.
+            // They read back as structs, which another test checks.
             bytes if intervals => prop_assert!(bytes.is_ok()),
             bytes => {
                 let (schema, read) = read_parquet(bytes.expect("written"));
@@ -552,7 +552,7 @@ proptest! {
     }
 
     #[test]
-    fn csv_values_come_back(batches in arrays::any_batches()) {
+    fn csv_values_read_back(batches in arrays::any_batches()) {
         match bytes_of(Format::Csv, &batches) {
             Err(SourceError::Unsupported(_)) => {}
             bytes => {
@@ -569,7 +569,7 @@ proptest! {
                             Some(nulls) if nulls.is_null(row) => (columns.len() == 1).then(String::new),
                             _ => {
                                 let text = values.value(row).to_string();
-                                // Numbers of no stated precision are written without the zeros that their type adds.
+                                // Numbers without a declared precision are written without trailing zeros.
                                 let is_open = matches!(batch.column(i).data_type(), DataType::Decimal256(76, 1..));
                                 let short = text.trim_end_matches('0').trim_end_matches('.');
                                 Some(if is_open { short.to_owned() } else { text })
@@ -587,7 +587,7 @@ proptest! {
     fn json_lines_are_objects_with_nulls_where_they_belong(batches in arrays::any_batches()) {
         match bytes_of(Format::Json, &batches) {
             Err(SourceError::Unsupported(_)) => {}
-            // Another test knows which.
+            // Another test checks which values these are.
             Err(SourceError::Unfit { column, .. }) => {
                 let field = batches[0].schema().field_with_name(&column).cloned().expect("a column");
                 let data_type = field.data_type().to_string();

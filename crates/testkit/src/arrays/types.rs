@@ -9,7 +9,7 @@ use arrow_schema::{
 
 use super::Rng;
 
-/// How deep types nest.
+/// Maximum nesting depth of types.
 const DEPTH_MAX: u32 = 3;
 
 pub(super) const KEY_TYPES: [DataType; 8] = [
@@ -25,7 +25,7 @@ pub(super) const KEY_TYPES: [DataType; 8] = [
 
 pub(super) const RUN_END_TYPES: [DataType; 3] = [DataType::Int16, DataType::Int32, DataType::Int64];
 
-/// Every type that nests none, with a choice of parameters.
+/// Every type without children, with a choice of parameters.
 pub(super) fn leaf_types() -> Vec<DataType> {
     use DataType::*;
     let mut types = vec![Null, Boolean];
@@ -77,7 +77,7 @@ fn column(index: usize, rng: &mut Rng) -> Field {
 
 fn field(rng: &mut Rng, name: &str, depth: u32) -> Field {
     let data_type = data_type(rng, depth);
-    // A null type is null, and a union has no nulls of its own but shows its children's.
+    // The null type is always null; a union has no nulls of its own but shows those of its children.
     let always_null = matches!(data_type, DataType::Null | DataType::Union(..));
     let field = Field::new(name, data_type, always_null || !rng.one_in(4));
     match rng.below(8) {
@@ -86,7 +86,7 @@ fn field(rng: &mut Rng, name: &str, depth: u32) -> Field {
     }
 }
 
-/// A type nesting at most `depth` others.
+/// A type that nests at most `depth` levels deep.
 fn data_type(rng: &mut Rng, depth: u32) -> DataType {
     if depth == 0 || rng.one_in(2) {
         return leaf_type(rng);
@@ -98,7 +98,7 @@ fn data_type(rng: &mut Rng, depth: u32) -> DataType {
         1 => DataType::LargeList(item(rng)),
         2 => DataType::ListView(item(rng)),
         3 => DataType::LargeListView(item(rng)),
-        // Never 0: Arrow loses how many such lists there are when it picks rows.
+        // Never 0: Arrow loses the number of such lists when it selects rows.
         4 => DataType::FixedSizeList(item(rng), 1 + rng.below(3) as i32),
         5 => {
             let fields = (0..rng.below(4)).map(|i| field(rng, &format!("f{i}"), depth));
@@ -136,7 +136,7 @@ fn pair<A, B, T>((a, b): (A, B), make: impl FnOnce(A, B) -> T) -> T {
     make(a, b)
 }
 
-/// A type that dictionaries and runs are made of.
+/// A type for the values of dictionaries and runs.
 fn encodable_type(rng: &mut Rng) -> DataType {
     match leaf_type(rng) {
         DataType::Null => DataType::Utf8,
@@ -156,7 +156,7 @@ pub(super) fn run_end_encoded(ends: DataType, values: DataType) -> DataType {
     )
 }
 
-/// A union whose type ids are neither dense nor from zero.
+/// A union whose type ids are not consecutive and do not start at zero.
 pub(super) fn union_of(types: Vec<DataType>, mode: UnionMode) -> DataType {
     let fields = types
         .into_iter()

@@ -17,11 +17,11 @@ use arrow_schema::{
 
 use super::Rng;
 
-/// Seconds from 1970 to the first and last moment that text can show.
+/// Seconds from 1970 to the first and last moment that text formats can show.
 const YEAR_1_S: i128 = -62_135_596_800;
 const YEAR_9999_S: i128 = 253_402_300_799;
 
-/// An array, one time in three a slice out of the middle of a larger one.
+/// An array; one time in three, a slice from the middle of a larger one.
 pub(super) fn array(rng: &mut Rng, data_type: &DataType, nullable: bool, len: usize) -> ArrayRef {
     if rng.one_in(3) {
         let (before, after) = (1 + rng.below(9), rng.below(5));
@@ -107,7 +107,7 @@ fn whole_array(rng: &mut Rng, data_type: &DataType, nullable: bool, len: usize) 
     }
 }
 
-/// Validity: none, all valid, all null, few or many nulls.
+/// Validity: no buffer, all valid, all null, few or many nulls.
 fn nulls(rng: &mut Rng, len: usize) -> Option<NullBuffer> {
     match rng.below(6) {
         0 | 1 => None,
@@ -118,7 +118,7 @@ fn nulls(rng: &mut Rng, len: usize) -> Option<NullBuffer> {
     }
 }
 
-/// Numbers in `low..=high` in one of the patterns that real columns have.
+/// Numbers in `low..=high`, in one of the patterns of real columns.
 fn numbers(rng: &mut Rng, len: usize, low: i128, high: i128) -> Vec<i128> {
     let first = rng.between(low, high);
     match rng.below(7) {
@@ -207,7 +207,7 @@ fn fixed_width(rng: &mut Rng, data_type: &DataType, len: usize, nulls: Option<Nu
         }
     };
     let data = ArrayDataBuilder::new(data_type.clone()).len(len).add_buffer(values).nulls(nulls);
-    make_array(data.build().expect("one value a row"))
+    make_array(data.build().expect("one value per row"))
 }
 
 /// Smallest and largest value of a type of whole numbers.
@@ -232,7 +232,7 @@ fn domain(data_type: &DataType) -> (i128, i128) {
         Date32 => (YEAR_1_S / 86_400, YEAR_9999_S / 86_400),
         Time32(unit) | Time64(unit) => (0, 86_400 * ticks(unit) - 1),
         Timestamp(TimeUnit::Nanosecond, _) => (i64::MIN.into(), i64::MAX.into()),
-        // A day from either end, so that no time zone leaves the range.
+        // A day within either end, so that no time zone leaves the range.
         Timestamp(unit, _) => ((YEAR_1_S + 86_400) * ticks(unit), (YEAR_9999_S - 86_400) * ticks(unit)),
         Duration(_) => (-1_000_000_000_000, 1_000_000_000_000),
         Interval(IntervalUnit::YearMonth) => (-120_000, 120_000),
@@ -240,7 +240,7 @@ fn domain(data_type: &DataType) -> (i128, i128) {
         | Decimal64(precision, _)
         | Decimal128(precision, _)
         | Decimal256(precision, _) => (-digits(*precision), digits(*precision)),
-        other => panic!("{other} is no type of whole numbers"),
+        other => panic!("{other} is not a type of whole numbers"),
     }
 }
 
@@ -266,7 +266,7 @@ fn parts(rng: &mut Rng, len: usize, widths: &[usize]) -> Buffer {
     bytes.into()
 }
 
-/// Text: few distinct words, a common prefix, or anything at all.
+/// Text: few distinct words, a common prefix, a repeated character, or random characters.
 fn texts(rng: &mut Rng, len: usize) -> Vec<String> {
     const WORDS: [&str; 8] = [
         "",
@@ -288,7 +288,7 @@ fn texts(rng: &mut Rng, len: usize) -> Vec<String> {
     (0..len).map(text).collect()
 }
 
-/// Bytes that are not all text.
+/// Bytes that are not all valid text.
 fn scramble(text: &str) -> Vec<u8> {
     text.bytes().map(|b| b.wrapping_mul(199)).collect()
 }
@@ -322,7 +322,7 @@ fn list<O: OffsetSizeTrait>(
     Arc::new(GenericListArray::new(item.clone(), offsets, values, nulls))
 }
 
-/// Lists that overlap and stand in any order.
+/// Lists that overlap, in any order.
 fn list_view<O: OffsetSizeTrait>(
     rng: &mut Rng,
     item: &FieldRef,
@@ -337,7 +337,7 @@ fn list_view<O: OffsetSizeTrait>(
     Arc::new(GenericListViewArray::new(item.clone(), starts, sizes, values, nulls))
 }
 
-/// Map keys, no two the same.
+/// Map keys without duplicates.
 fn distinct_keys(data_type: &DataType, count: usize) -> ArrayRef {
     let texts = (0..count).map(|i| format!("key {i}"));
     let numbers: Vec<i128> = (0..count as i128).collect();
@@ -348,7 +348,7 @@ fn distinct_keys(data_type: &DataType, count: usize) -> ArrayRef {
         other => {
             let width = other.primitive_width().expect("map keys are text or numbers");
             let data = ArrayDataBuilder::new(other.clone()).len(count).add_buffer(packed(&numbers, width));
-            make_array(data.build().expect("one number a key"))
+            make_array(data.build().expect("one number per key"))
         }
     }
 }
@@ -391,5 +391,5 @@ where
 {
     let native = |&end: &i128| R::Native::try_from(end).ok().expect("run ends fit their type");
     let ends = PrimitiveArray::<R>::new(ends.iter().map(native).collect(), None);
-    Arc::new(RunArray::<R>::try_new(&ends, values).expect("one value a run"))
+    Arc::new(RunArray::<R>::try_new(&ends, values).expect("one value per run"))
 }

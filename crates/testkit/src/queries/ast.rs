@@ -5,23 +5,23 @@ use std::fmt;
 /// An expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
-    /// A column, by the alias of its table.
+    /// A column: the alias of its table, and its name.
     Column(String, String),
-    /// A literal, as SQL has it.
+    /// A literal, as SQL text.
     Literal(String),
-    /// Two operands and what stands between them: comparisons, AND, OR, LIKE, arithmetic.
+    /// Two operands and the operator between them: comparisons, AND, OR, LIKE, arithmetic.
     Binary(Box<Expr>, &'static str, Box<Expr>),
     /// NOT.
     Not(Box<Expr>),
-    /// What stands behind an operand: IS NULL, IS NOT TRUE.
+    /// An operand and the test behind it: IS NULL, IS NOT TRUE.
     Test(Box<Expr>, &'static str),
-    /// One of a list; true for NOT IN.
+    /// IN with a list; true for NOT IN.
     In(Box<Expr>, Vec<Expr>, bool),
-    /// Among the rows of a query; true for NOT IN.
+    /// IN with a query; true for NOT IN.
     InSelect(Box<Expr>, Box<Select>, bool),
-    /// Whether a query has rows; true for NOT EXISTS.
+    /// EXISTS; true for NOT EXISTS.
     Exists(Box<Select>, bool),
-    /// Between two bounds; true for NOT BETWEEN.
+    /// BETWEEN; true for NOT BETWEEN.
     Between(Box<Expr>, Box<Expr>, Box<Expr>, bool),
     /// CAST or TRY_CAST, and the type.
     Cast(&'static str, Box<Expr>, &'static str),
@@ -88,10 +88,10 @@ impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     }
 }
 
-/// A column of a result. Its name is `o` and its place.
+/// A column of a result. Its name is `o` and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// What it is.
+    /// Its expression.
     pub expr: Expr,
     /// Whether rows can be sorted by it.
     pub sortable: bool,
@@ -100,13 +100,13 @@ pub struct Output {
 /// The tables of a SELECT.
 #[derive(Debug, Clone, PartialEq)]
 pub struct From {
-    /// Name and alias of the first one.
+    /// Name and alias of the first table.
     pub table: (String, String),
-    /// The others.
+    /// The other tables.
     pub joins: Vec<Join>,
 }
 
-/// A table that is joined.
+/// A joined table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Join {
     /// Such as `left join`.
@@ -120,11 +120,11 @@ pub struct Join {
 /// One SELECT.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Select {
-    /// Whether equal rows count once.
+    /// DISTINCT.
     pub distinct: bool,
-    /// At least one.
+    /// The columns: at least one.
     pub outputs: Vec<Output>,
-    /// From where.
+    /// FROM.
     pub from: From,
     /// WHERE.
     pub filter: Option<Expr>,
@@ -156,12 +156,12 @@ impl fmt::Display for Select {
     }
 }
 
-/// How many rows of a result are wanted.
+/// LIMIT and OFFSET.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Limit {
-    /// LIMIT and OFFSET of rows sorted by all columns; per column what follows its name, such as `desc`.
+    /// Of rows sorted by all columns; for each column what follows its name, such as `desc`.
     Sorted(usize, usize, Vec<&'static str>),
-    /// LIMIT and OFFSET of any rows: only their number is asked for.
+    /// Of any rows, which are only counted.
     Counted(usize, usize),
 }
 
@@ -170,11 +170,11 @@ pub enum Limit {
 pub struct Recursive {
     /// The rows it begins with.
     pub begin: Box<Select>,
-    /// A table that each step joins, with its alias `s` and the column that is to equal `r.o0`.
+    /// A table that each step joins as `s`, and its column that must equal `r.o0`.
     pub step: Option<(String, String)>,
     /// `union all`, or `union`.
     pub union: &'static str,
-    /// Deepest step.
+    /// The depth of the deepest step.
     pub depth_max: usize,
 }
 
@@ -191,7 +191,7 @@ impl fmt::Display for Recursive {
 /// A query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// Its rows are those of the table `r`.
+    /// The recursive part: the table `r`.
     pub recursive: Option<Recursive>,
     /// At least one; more are joined by UNION ALL.
     pub selects: Vec<Select>,
@@ -221,8 +221,8 @@ impl fmt::Display for Query {
 }
 
 impl Query {
-    /// Query partitioning: the query without its condition `p`, and the three whose rows together are the same:
-    /// where `p`, where not `p`, where `p` is null. Only for a plain one with a condition
+    /// Query partitioning: the query without its condition `p`, and three queries that together have the same
+    /// rows: where `p`, where not `p`, where `p` is null. Only for a plain query with a condition
     /// ([`Shape::Plain`](super::Shape)).
     pub fn partitions(&self) -> Option<(Query, [Query; 3])> {
         let filter = self.selects.first()?.filter.clone()?;
@@ -236,8 +236,8 @@ impl Query {
         Some((with(None), [with(Some(filter)), with(Some(not)), with(Some(null))]))
     }
 
-    /// The number of rows where `p`, asked in two ways: as a condition that may be optimised, and as a value of
-    /// each row. Only for a plain query with a condition.
+    /// Two queries for the number of rows where `p`: with `p` as a value of each row, and with `p` as a condition,
+    /// which may be optimised. Only for a plain query with a condition.
     pub fn counts(&self) -> Option<(Query, Query)> {
         let filter = self.selects.first()?.filter.clone()?;
         let with = |output: String, filter| {

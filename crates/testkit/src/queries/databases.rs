@@ -1,4 +1,4 @@
-//! Random tables of a database's types, as statements that make them.
+//! Random tables of a database's types, as statements that create them.
 
 use super::tables::{COLUMNS_MAX, TEXTS, names};
 use crate::rng::Rng;
@@ -14,7 +14,7 @@ pub enum Database {
     Sqlite,
 }
 
-/// What a PostgreSQL server needs before tables of [`DatabaseTable::any`] can be made in it.
+/// Statements that a PostgreSQL server needs before it can hold tables of [`DatabaseTable::any`].
 pub const PREPARE_POSTGRES: &str = "
     CREATE TYPE ways_mood AS ENUM ('sad', 'happy', 'Happy', 'it''s', 'a\\b', '');
     CREATE DOMAIN ways_positive AS int CHECK (VALUE > 0);
@@ -30,13 +30,13 @@ pub struct DatabaseTable {
     pub rows: Vec<Vec<String>>,
 }
 
-/// A type as it is declared, and values of it.
+/// A type as it is declared, and its values.
 struct Declared(&'static str, Values);
 
 enum Values {
     /// As literals of SQL.
     Sql(&'static [&'static str]),
-    /// Texts up to so many characters.
+    /// Texts of up to this many characters.
     Texts(usize),
 }
 
@@ -246,7 +246,7 @@ impl Database {
     fn quoted_text(self, text: &str) -> String {
         let text = text.replace('\'', "''");
         match self {
-            // A backslash begins an escape there.
+            // In MariaDB a backslash begins an escape.
             Self::MariaDb => format!("'{}'", text.replace('\\', "\\\\")),
             Self::Postgres | Self::Sqlite => format!("'{text}'"),
         }
@@ -254,7 +254,7 @@ impl Database {
 }
 
 impl DatabaseTable {
-    /// A table of 1 to 8 columns, and rows up to a number.
+    /// A table of 1 to 8 columns and at most `rows_max` rows.
     pub fn any(database: Database, rows_max: usize, seed: u64) -> Self {
         let mut rng = Rng(seed);
         let rows = if rng.one_in(12) { 0 } else { 1 + rng.below(rows_max.max(1)) };
@@ -283,7 +283,7 @@ impl DatabaseTable {
         Self { columns, rows }
     }
 
-    /// The statements that make it under a name.
+    /// The statements that create the table under a name.
     pub fn statements(&self, database: Database, name: &str) -> String {
         let columns =
             self.columns.iter().map(|(name, declared)| format!("{} {declared}", database.quoted_name(name)));

@@ -7,12 +7,12 @@ use super::literals::{self, Class};
 use super::tables::Table;
 use crate::rng::Rng;
 
-/// What a query may have.
+/// What a query may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Everything.
     Any,
-    /// One SELECT of columns with a condition that can stand in the projection too, over one table or a join.
+    /// One SELECT of columns, over one table or a join, with a condition that can also be an output.
     Plain,
 }
 
@@ -35,7 +35,7 @@ pub fn any_query(tables: &[Table], shape: Shape, seed: u64) -> Query {
     }
 }
 
-/// A column that can be named, and its values.
+/// A column in scope, and its values.
 #[derive(Clone)]
 struct InScope<'a> {
     alias: String,
@@ -134,7 +134,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// A window function among the columns. All are the same for rows of one rank.
+    /// A window function among the columns. Its value is the same for rows of equal rank.
     fn windowed(&mut self) -> Select {
         let mut select = self.plain(false);
         let scope = self.scope(&select.from);
@@ -156,7 +156,7 @@ impl<'a> Draw<'a> {
         select
     }
 
-    /// Integers of a table, and up to three steps from them.
+    /// A recursive query: integers of a table, and up to three steps from them.
     fn recursive(&mut self) -> Option<Query> {
         let place = self.rng.below(self.tables.len());
         let integers = |draw: &mut Self, table: &'a Table| {
@@ -215,7 +215,7 @@ impl<'a> Draw<'a> {
         from
     }
 
-    /// Two columns that can be compared are equal, if there are such.
+    /// Two comparable columns are equal, if there are such columns.
     fn join_condition(&mut self, first: &'a Table, second: &'a Table) -> Expr {
         let (left, right) = (columns(first, "t"), columns(second, "u"));
         let pairs: Vec<_> = left
@@ -267,7 +267,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// A column in another type, and that type's class.
+    /// A column cast to another type, and that type's class.
     fn cast(&mut self, column: &InScope<'a>) -> (Expr, Class) {
         let types = [
             ("bigint", Class::Integer),
@@ -355,7 +355,7 @@ impl<'a> Draw<'a> {
         Expr::Literal(literals::any(&mut self.rng, column.values))
     }
 
-    /// Among the values of a column of another table, or where such a row exists.
+    /// IN the values of a column of another table, or EXISTS with such a row.
     fn subquery(&mut self, column: &InScope<'a>) -> Expr {
         let table = self.table();
         let scope = columns(table, "v");
@@ -382,7 +382,7 @@ impl<'a> Draw<'a> {
         Expr::InSelect(Box::new(column.expr()), select(other, filter), negated)
     }
 
-    /// A condition without a query in it.
+    /// A condition without a subquery.
     fn condition_of(&mut self, scope: &[InScope<'a>]) -> Expr {
         let shape = std::mem::replace(&mut self.shape, Shape::Plain);
         let condition = self.condition(scope);
@@ -391,7 +391,7 @@ impl<'a> Draw<'a> {
     }
 }
 
-/// Not floats: which one DataFusion takes for the largest depends on where NaN stands among them.
+/// Whether `min` and `max` are well defined. For floats DataFusion's result depends on the position of NaN.
 fn has_extremes(class: Class) -> bool {
     class.is_sortable() && !matches!(class, Class::Span | Class::Float)
 }
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_ones_can_be_parted_and_counted() {
+    fn plain_queries_can_be_partitioned_and_counted() {
         let tables = [any_table("t0", Types::All, 20, 3)];
         for seed in 0..500 {
             let query = any_query(&tables, Shape::Plain, seed);
@@ -463,11 +463,11 @@ mod tests {
     }
 
     #[test]
-    fn smaller_ones_are_smaller() {
+    fn making_a_query_smaller_ends() {
         let tables = [0, 1].map(|n| any_table(&format!("t{n}"), Types::All, 20, n));
         for seed in 0..500 {
             let mut query = any_query(&tables, Shape::Any, seed);
-            // Always taking the first ends.
+            // Always takes the first smaller query.
             let mut steps = 0;
             while let Some(smaller) = query.smaller().into_iter().next() {
                 query = smaller;

@@ -1,4 +1,4 @@
-//! Literals that a column may be compared with: its own values, values near them, and values of other kinds.
+//! Literals to compare a column with: its own values, values near them, and values of other types.
 
 use arrow_array::Array;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
@@ -7,7 +7,7 @@ use arrow_schema::DataType;
 use super::tables::TEXTS;
 use crate::rng::Rng;
 
-/// Kinds of types, within which values can be compared.
+/// Classes of types. Values within a class can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Integer,
@@ -21,7 +21,7 @@ pub(super) enum Class {
     Bytes,
     /// Spans of time.
     Span,
-    /// What is not compared: nested types, and the type of NULL.
+    /// Types that are not compared: nested types, and the type of NULL.
     Other,
 }
 
@@ -142,7 +142,7 @@ pub(super) fn any(rng: &mut Rng, column: &dyn Array) -> String {
     }
 }
 
-/// Of the usual kind for a class.
+/// A typical literal of a class.
 pub(super) fn of_class(rng: &mut Rng, class: Class) -> String {
     let literals = match class {
         Class::Integer => INTEGERS,
@@ -159,7 +159,7 @@ pub(super) fn of_class(rng: &mut Rng, class: Class) -> String {
     (*rng.pick(literals)).to_owned()
 }
 
-/// A value of the column as text.
+/// A random value of the column as text.
 pub(super) fn sample(rng: &mut Rng, column: &dyn Array) -> Option<String> {
     if column.is_empty() {
         return None;
@@ -174,7 +174,7 @@ pub(super) fn sample(rng: &mut Rng, column: &dyn Array) -> Option<String> {
 
 fn own(rng: &mut Rng, column: &dyn Array, class: Class) -> Option<String> {
     let sample = sample(rng, column)?;
-    // Any type can be compared with a text that says a value of it.
+    // Any type can be compared with one of its values as text.
     if rng.one_in(4) && class != Class::Bytes {
         return Some(text(&sample));
     }

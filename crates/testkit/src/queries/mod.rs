@@ -1,9 +1,9 @@
 //! Random tables and random queries over them, from a seed.
 //!
-//! A [`Table`] is what a query is drawn for: a name, columns and rows. [`any_table`] draws one of Arrow's
-//! types, [`DatabaseTable`] one of the types of a database, as statements that make it there. [`any_query`] draws
-//! a [`Query`] that compares columns with values that are in them, or nearly; it prints as SQL, and
-//! [`Query::smaller`] gives what to try when a failing one is to be made short.
+//! A [`Table`] has a name, columns and rows. [`any_table`] draws one with Arrow's types; a [`DatabaseTable`] has
+//! the types of a database, and prints the statements that create it there. [`any_query`] draws a [`Query`] that
+//! compares columns with values that are in them, or with similar values. A query prints as SQL;
+//! [`Query::smaller`] lists the smaller queries to try in place of a failing one.
 //!
 //! Two checks need no second system: [`Query::partitions`] (M. Rigger, Z. Su: Finding Bugs in Database
 //! Systems via Query Partitioning, OOPSLA 2020) and [`Query::counts`] (the same: Detecting Optimization Bugs in
@@ -21,7 +21,7 @@ pub use databases::{Database, DatabaseTable, PREPARE_POSTGRES};
 pub use draw::{Shape, any_query};
 pub use tables::{Table, Types, any_table, write_parquet};
 
-/// A seed of its own for each part of something that has one.
+/// Derives the seed of a part from the seed of the whole.
 pub fn seed_of(seed: u64, part: u64) -> u64 {
     crate::rng::Rng(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03)).next()
 }

@@ -3,7 +3,7 @@
 use super::ast::{Expr, Limit, Query, Select};
 
 impl Query {
-    /// Queries with a part less, the largest parts first. Not all of them are valid.
+    /// Queries with one part removed, the largest parts first. Not all of them are valid.
     pub fn smaller(&self) -> Vec<Query> {
         let mut found = Vec::new();
         let mut offer = |change: &dyn Fn(&mut Query)| {

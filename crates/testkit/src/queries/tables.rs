@@ -14,9 +14,9 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use crate::arrays;
 use crate::rng::Rng;
 
-/// Most columns of a table.
+/// Maximum number of columns of a table.
 pub(super) const COLUMNS_MAX: usize = 8;
-/// Names of columns, some of which need quotes. No two are the same in another case.
+/// Names of columns, some of which need quotes. No two differ only in case.
 const NAMES: [&str; 16] = [
     "a",
     "b",
@@ -36,7 +36,7 @@ const NAMES: [&str; 16] = [
     "%",
 ];
 
-/// A table that queries are drawn for.
+/// A table for random queries.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// Its name in SQL, which needs no quotes.
@@ -48,19 +48,19 @@ pub struct Table {
 /// Which types the columns of a table may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Types {
-    /// All that the engine reads.
+    /// All types that the engine reads.
     All,
-    /// Those that text files have: no bytes, nothing nested.
+    /// The types of text files: no bytes, nothing nested.
     Text,
 }
 
-/// So many names of columns, all different.
+/// `count` different names of columns.
 pub(super) fn names(rng: &mut Rng, count: usize) -> Vec<&'static str> {
     let mut names = NAMES.to_vec();
     (0..count.min(NAMES.len())).map(|_| names.swap_remove(rng.below(names.len()))).collect()
 }
 
-/// A table of 1 to 8 columns, and rows up to a number.
+/// A table of 1 to 8 columns and at most `rows_max` rows.
 pub fn any_table(name: &str, types: Types, rows_max: usize, seed: u64) -> Table {
     let mut rng = Rng(seed);
     let rows = if rng.one_in(12) { 0 } else { 1 + rng.below(rows_max.max(1)) };
@@ -77,7 +77,7 @@ pub fn any_table(name: &str, types: Types, rows_max: usize, seed: u64) -> Table 
     Table { name: name.into(), rows }
 }
 
-/// Texts that are easily mistaken for each other, or for something else.
+/// Texts that are easily mistaken for each other, or for values of other types.
 pub(super) const TEXTS: [&str; 40] = [
     "",
     " ",
@@ -188,7 +188,7 @@ const TIMES: [&str; 6] =
     ["00:00:00", "23:59:59", "12:00:00", "12:00:00.000001", "12:00:00.5", "23:59:59.999999"];
 const BOOLEANS: [&str; 2] = ["true", "false"];
 
-/// A type, and texts of which values of it can be made.
+/// A type, and texts that can be cast to it.
 fn any_type(rng: &mut Rng, types: Types) -> (DataType, Vec<&'static str>) {
     use DataType::*;
     let text = types == Types::Text;
@@ -237,7 +237,7 @@ fn any_type(rng: &mut Rng, types: Types) -> (DataType, Vec<&'static str>) {
     }
 }
 
-/// Values of the pool, often few, with nulls; where the pool has none for the type, random ones.
+/// Values of the pool, often only a few of them, and nulls; random values if the pool is empty.
 fn any_column(rng: &mut Rng, data_type: &DataType, pool: &[&str], rows: usize) -> ArrayRef {
     if pool.is_empty() {
         return arrays::array_of(data_type, true, rows, rng.next());
@@ -257,7 +257,7 @@ fn any_column(rng: &mut Rng, data_type: &DataType, pool: &[&str], rows: usize) -
 }
 
 /// Writes rows as Parquet in small row groups and pages with statistics and Bloom filters, so that conditions
-/// leave out some of them.
+/// skip some of them.
 ///
 /// # Errors
 /// When the file can't be written, or Parquet has no such type.

@@ -1,14 +1,14 @@
-//! The tables in a database, as PostgreSQL is told of them.
+//! The tables in a database, as statements for PostgreSQL.
 
-/// Statements that make the tables, empty, with the types of the benchmark's specification; without keys, which
-/// are quicker to make once there are rows.
+/// Statements that create the empty tables with the types of TPC-H's specification. They have no keys, which are
+/// created faster once there are rows.
 ///
-/// Text of fixed length is `varchar` too: `char` would come back with blanks at its end, which no other reader
-/// of the same rows sees.
+/// Text of fixed length is `varchar` too: `char` would return trailing blanks, which other readers of the same
+/// rows do not see.
 pub const POSTGRES_TABLES: &str = include_str!("../../testdata/tpch/tables.sql");
 
-/// Statements for tables that have their rows: primary keys, indexes on foreign ones (without which some of the
-/// queries look through a table for each row of another), and statistics.
+/// Statements for loaded tables: primary keys, indexes on foreign keys (without which some of the queries scan a
+/// table for each row of another), and statistics.
 pub const POSTGRES_KEYS: &str = include_str!("../../testdata/tpch/keys.sql");
 
 #[cfg(test)]
@@ -18,14 +18,14 @@ mod tests {
 
     /// Rows are copied by position.
     #[test]
-    fn columns_are_the_generators() {
+    fn columns_are_in_the_order_of_the_generators() {
         let mut statements = POSTGRES_TABLES.split(';').map(str::trim);
         for (name, mut batches) in tables(0.001) {
             let statement = statements.next().expect("a statement for each table");
             let list =
                 statement.strip_prefix(&format!("create unlogged table {name} (")).expect("this table");
             let schema = batches.next().expect("rows").schema();
-            // Of a pair within brackets, what follows the comma begins with a digit.
+            // The second number in brackets follows a comma too, but begins with a digit.
             let columns = list
                 .split([',', '\n'])
                 .map(str::trim)

@@ -17,15 +17,15 @@ use super::BATCH_ROWS;
 
 /// Rows in a row group of a file: 15 batches, some 10 MB of `lineitem`.
 const ROW_GROUP_ROWS: usize = 15 * BATCH_ROWS;
-/// Name of the entry in a file's metadata that says what it is of.
+/// Key of a file's metadata for its mark: what the file holds.
 const MARK_KEY: &str = "tpch.scale";
 
-/// Where a table is.
+/// The path of a table.
 pub(super) fn path(folder: &Path, table: &str) -> PathBuf {
     folder.join(format!("{table}.parquet"))
 }
 
-/// Whether there is a whole file of this mark.
+/// Whether a complete file with this mark exists.
 pub(super) fn is_whole(path: &Path, mark: &str) -> bool {
     let Ok(file) = File::open(path) else { return false };
     let Ok(footer) = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()) else { return false };
@@ -35,7 +35,7 @@ pub(super) fn is_whole(path: &Path, mark: &str) -> bool {
     })
 }
 
-/// A file on its way. It gets its name once whole.
+/// A file that is being written. It appears under its name when it is complete.
 pub(super) struct TableFile(ArrowWriter<NamedTempFile>);
 
 impl TableFile {

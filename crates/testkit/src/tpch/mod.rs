@@ -1,5 +1,4 @@
-//! TPC-H: its eight tables as Arrow batches, or as Parquet files, of one node or divided among many; its
-//! queries.
+//! TPC-H: its eight tables as Arrow batches or as Parquet files, whole or divided among nodes, and its queries.
 //!
 //! Scale 1 is about 6 million rows of `lineitem` and 1 GB of text in all. Text
 //! columns are `Utf8`, as the readers of Lightship return them.
@@ -28,7 +27,7 @@ pub use self::shards::write_shards;
 /// The batches of one table.
 pub type Batches = Box<dyn Iterator<Item = RecordBatch> + Send>;
 
-/// The tables in the order they are best loaded in (what is referred to first).
+/// The tables in the best order for loading (referenced tables first).
 pub const TABLES: [&str; 8] =
     ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"];
 
@@ -41,7 +40,7 @@ pub fn lineitem(scale: f64) -> impl Iterator<Item = RecordBatch> + Send {
     plain(arrow::LineItemArrow::new(rows).with_batch_size(BATCH_ROWS))
 }
 
-/// The rows of one table, 8192 a batch; nothing for a name that is not in [`TABLES`].
+/// The rows of one table, 8192 a batch; `None` for a name that is not in [`TABLES`].
 pub fn table(name: &str, scale: f64) -> Option<Batches> {
     macro_rules! batches {
         ($rows:ident, $arrow:ident) => {
@@ -68,11 +67,11 @@ pub fn tables(scale: f64) -> Vec<(&'static str, Batches)> {
 
 /// Writes every table as `folder/NAME.parquet` (zstd, 122 880 rows a row group).
 ///
-/// Files that are there, whole and of this scale are kept. `progress` is called
-/// with the table and its rows so far, from two threads.
+/// Complete files of this scale are kept. `progress` is called with the table and its
+/// rows so far, from two threads.
 ///
 /// # Errors
-/// When the folder can't be made or a file can't be written.
+/// When the folder can't be created or a file can't be written.
 pub fn write_parquet(
     scale: f64,
     folder: &Path,
@@ -84,7 +83,7 @@ pub fn write_parquet(
         .copied()
         .filter(|name| !file::is_whole(&file::path(folder, name), &scale.to_string()))
         .collect();
-    // The largest tables stand last; `lineitem` is as much work as the rest together.
+    // The largest tables are last, and taken first; `lineitem` is as much work as the rest together.
     let left = Mutex::new(wanted);
     let work = || {
         loop {
@@ -101,7 +100,7 @@ pub fn write_parquet(
     })
 }
 
-/// Generates on one thread and encodes on this one. The file gets its name once whole.
+/// Generates on another thread and encodes on this one. The file appears under its name when it is complete.
 fn write_table(
     name: &'static str,
     scale: f64,
@@ -114,7 +113,7 @@ fn write_table(
     std::thread::scope(|threads| {
         let (send, receive) = sync_channel(2);
         threads.spawn(move || {
-            // Refused only when the writer has failed, which says why.
+            // Sending fails only if the writer has failed, which reports the error.
             std::iter::once(first).chain(batches).try_for_each(|batch| send.send(batch))
         });
         let mut rows = 0;
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_have_the_rows_the_benchmark_says() {
+    fn tables_have_the_specified_number_of_rows() {
         let rows = |batches: Batches| batches.map(|b| b.num_rows()).sum::<usize>();
         let counts: Vec<_> = tables(0.01).into_iter().map(|(name, batches)| (name, rows(batches))).collect();
         let expected = [5, 25, 100, 1500, 2000, 8000, 15000, 60175];

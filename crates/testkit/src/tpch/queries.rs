@@ -1,8 +1,8 @@
-//! The 22 queries, with the parameters by which the benchmark validates.
+//! The 22 queries, with the validation parameters of TPC-H's specification.
 //!
-//! DataFusion and PostgreSQL accept them alike. Where the benchmark leaves the order of rows open, or which
-//! of equal ones a limit keeps, more columns decide it: every result has one order. The view of query 15 is
-//! part of the query.
+//! DataFusion and PostgreSQL both accept them. Where the specification leaves the order of rows open, or which
+//! of equal rows a limit keeps, the queries order by more columns: every result has one order. The view of
+//! query 15 is part of the query.
 
 macro_rules! texts {
     ($($number:literal)*) => { [$(include_str!(concat!("../../testdata/tpch/q", $number, ".sql"))),*] };
@@ -10,7 +10,7 @@ macro_rules! texts {
 
 const TEXTS: [&str; 22] = texts!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11" "12" "13" "14" "15" "16" "17" "18" "19" "20" "21" "22");
 
-/// Of the value of all stock, at scale 1, what query 11 asks of a part.
+/// The smallest fraction of the value of all stock for a part in query 11, at scale 1.
 const FRACTION: f64 = 0.0001;
 
 /// The queries in order, for data of a scale: query 11 depends on it.
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complete_for_any_scale() {
+    fn queries_are_complete_for_any_scale() {
         assert!(queries(0.1)[10].contains("* 0.001\n"), "{}", queries(0.1)[10]);
         assert!(queries(10.0)[10].contains("* 0.00001\n"), "{}", queries(10.0)[10]);
         for sql in queries(1.0) {
@@ -33,9 +33,8 @@ mod tests {
         }
     }
 
-    /// Those of more than one row.
     #[test]
-    fn ordered() {
+    fn queries_of_more_than_one_row_are_ordered() {
         let unordered = queries(1.0).into_iter().zip(1..).filter(|(sql, _)| !sql.contains("\norder by"));
         assert_eq!(unordered.map(|(_, number)| number).collect::<Vec<_>>(), [6, 14, 17, 19]);
     }

@@ -9,22 +9,22 @@ use parquet::errors::ParquetError;
 use super::file::{self, TableFile};
 use super::{TABLES, table};
 
-/// Tables that one node has whole.
+/// Tables that are not divided: one node has all their rows.
 const WHOLE: [&str; 2] = ["region", "nation"];
 
 /// Writes the tables as `folder/NODE/NAME.parquet`, one folder for each of `shares`, and returns the folders.
 ///
-/// Rows are dealt one by one, so that what belongs together (an order and its items) is seldom on one node. Of
-/// every so many rows as `shares` are together, a node gets its share. With a share of 0 it has an empty
-/// folder. `region` and `nation` are whole, on the first node that has a share.
+/// Rows are dealt one by one, so that related rows (an order and its items) are seldom on one node. Of as many
+/// rows as the sum of `shares`, a node gets its share. A node with a share of 0 gets an empty folder. `region` and
+/// `nation` are not divided: the first node with a share has all their rows.
 ///
-/// Files that are there, whole and of this scale and these shares are kept.
+/// Complete files of this scale and these shares are kept.
 ///
 /// # Errors
-/// When a folder can't be made or a file can't be written.
+/// When a folder can't be created or a file can't be written.
 ///
 /// # Panics
-/// When no node has a share.
+/// When all shares are 0.
 pub fn write_shards(scale: f64, folder: &Path, shares: &[usize]) -> Result<Vec<PathBuf>, ParquetError> {
     let folders: Vec<_> = (0..shares.len()).map(|node| folder.join(node.to_string())).collect();
     folders.iter().try_for_each(std::fs::create_dir_all)?;
@@ -45,7 +45,7 @@ pub fn write_shards(scale: f64, folder: &Path, shares: &[usize]) -> Result<Vec<P
         let mut files = files
             .map(|(node, mark)| TableFile::create(&folders[*node], &first.schema(), mark))
             .collect::<Result<Vec<_>, _>>()?;
-        // Whose turn it is: a node, as often as its share.
+        // The order of dealing: each node as often as its share.
         let turns: Vec<usize> = match nodes[..] {
             [_] => vec![0],
             _ => nodes.iter().enumerate().flat_map(|(turn, node)| vec![turn; shares[*node]]).collect(),
@@ -62,7 +62,7 @@ pub fn write_shards(scale: f64, folder: &Path, shares: &[usize]) -> Result<Vec<P
     Ok(folders)
 }
 
-/// What each of `count` files gets of a batch whose first row is the `row`th of its table.
+/// Divides a batch among `count` files. The first row of the batch is the `row`th of its table.
 fn deal(
     batch: &RecordBatch,
     turns: &[usize],
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn together_they_are_the_tables() {
+    fn the_shards_together_are_the_tables() {
         let folder = tempfile::tempdir().expect("a folder");
         let folders = write_shards(SCALE, folder.path(), &[0, 1, 3, 2]).expect("written");
         assert_eq!(folders.len(), 4);

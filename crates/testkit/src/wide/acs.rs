@@ -8,14 +8,14 @@ use crate::rng::Rng;
 
 /// Persons of the American Community Survey, 8192 a batch: 274 columns, 16.1% NULL.
 ///
-/// Small integers for the most part: codes of answers, 76 marks of answers that were
-/// filled in by the bureau, 80 replicate weights; some amounts of money, two columns
-/// of text codes. A column is NULL where the question is not for that person (work of
-/// children, service of those who never served), so NULLs fall together. Rows are in
-/// order of state and household.
+/// Mostly small integers: codes of answers, 76 flags of answers that the bureau filled
+/// in, 80 replicate weights; some amounts of money, two columns of text codes. A column
+/// is NULL where the question does not apply to the person (work of children, service
+/// of those who never served), so NULLs occur together. Rows are in order of state and
+/// household.
 ///
-/// Names and kinds of columns are those of the survey's public records; which are
-/// NULL for whom is invented so that the share of NULL is that of the data set.
+/// Names and kinds of columns are those of the survey's public records. Which persons
+/// have NULL in which columns is invented, with the data set's share of NULL.
 pub fn acs(rows: usize, seed: u64) -> impl Iterator<Item = RecordBatch> + Send {
     let mut people = People { rng: Rng(seed), household: 0, puma: 0, left: 0, members: 0 };
     batches(rows).map(move |(first, count)| {
@@ -25,7 +25,7 @@ pub fn acs(rows: usize, seed: u64) -> impl Iterator<Item = RecordBatch> + Send {
     })
 }
 
-/// Whom a question is for.
+/// The persons to whom a question applies.
 #[derive(Clone, Copy)]
 enum Asked {
     Everyone,
@@ -41,11 +41,11 @@ enum Asked {
 /// What a column holds.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// One of so many codes, lower ones more often.
+    /// One of this many codes; lower ones are more frequent.
     Code(usize),
-    /// One of so many codes, written as text.
+    /// One of this many codes, written as text.
     Text(usize),
-    /// Dollars a year, often none.
+    /// Dollars a year, often 0.
     Amount,
 }
 
@@ -96,13 +96,13 @@ const QUESTIONS: &[(Asked, &[(&str, Answer)])] = &[
     ]),
 ];
 
-/// Questions, from the first, whose answers have a mark of being filled in.
+/// The number of questions, from the first, that have a flag for answers filled in by the bureau.
 const MARKED: usize = 76;
 /// Replicate weights.
 const WEIGHTS: usize = 80;
-/// Answers in a hundred that were filled in.
+/// Percent of answers that were filled in.
 const FILLED_IN_PERCENT: usize = 3;
-/// Persons in a household, at most.
+/// Maximum number of persons in a household.
 const HOUSEHOLD_MAX: usize = 4;
 
 struct Person {
@@ -135,12 +135,12 @@ impl Person {
     }
 }
 
-/// Persons one after the other, households together.
+/// Generates persons, household by household.
 struct People {
     rng: Rng,
     household: i64,
     puma: i32,
-    /// Members of the household to come.
+    /// Members of the household that are still to come.
     left: usize,
     members: i8,
 }
@@ -156,7 +156,7 @@ impl People {
         }
         self.left -= 1;
         self.members += 1;
-        // The shares below are what makes 16.1% of all values NULL.
+        // The shares below make 16.1% of all values NULL.
         let child = rng.percent(20);
         let age = if child { rng.below(16) } else { 16 + rng.below(79) };
         Person {
@@ -199,17 +199,17 @@ fn batch(persons: &[Person], rng: &mut Rng) -> RecordBatch {
         columns.number::<Int8Type>(format!("F{name}"), all().map(mark));
     }
     for i in 1..=WEIGHTS {
-        // A replicate leaves a person's weight out, in part, or counts it nearly twice.
+        // A replicate weight is between a fifth and nearly twice of the person's weight.
         let replicate = |p: &Person| Some((i32::from(p.weight) * (20 + rng.below(160) as i32) / 100) as i16);
         columns.number::<Int16Type>(format!("PWGTP{i}"), all().map(replicate));
     }
     columns.finish()
 }
 
-/// Adds a column of answers: in the narrowest type that holds its codes, NULL for
-/// those who were not asked.
+/// Adds a column of answers in the narrowest type that holds its codes. It is NULL for
+/// persons who are not asked.
 fn answer(columns: &mut Columns, name: &str, kind: Answer, persons: &[Person], asked: Asked, rng: &mut Rng) {
-    // The lower of two: small codes are common, as they are in the survey.
+    // The lower of two draws: small codes are common, as they are in the survey.
     let mut code = |of: usize| 1 + rng.below(of).min(rng.below(of));
     let to = persons.iter().map(|p| p.is(asked));
     match kind {

@@ -12,14 +12,14 @@ use crate::rng::Rng;
 ///
 /// Codes and names of airports, carriers, times of day as `hhmm`, delays and durations
 /// as whole `Float64`s. As in the first years of the data, from which its share of NULL
-/// comes, much is not recorded yet (tail numbers, taxiing, causes of delay) and always
-/// NULL; what is said of cancelled and diverted flights is nearly always NULL. Rows are
-/// in order of year, month and day, in a day by carrier and flight number; every day
-/// has the same 14 000 scheduled flights.
+/// comes, many columns are not recorded yet (tail numbers, taxiing, causes of delay) and
+/// always NULL; columns about cancelled and diverted flights are nearly always NULL. Rows
+/// are in order of year, month and day, and within a day by carrier and flight number;
+/// every day has the same 14 000 scheduled flights.
 ///
 /// Names and order of columns are those of the Bureau of Transportation Statistics;
-/// airports, schedule and delays are invented, and so is that a diverted flight tells
-/// of its first diversion, which the real ones do from 2008 on.
+/// airports, schedule and delays are invented. Diverted flights have data on their first
+/// diversion, which the real data has only from 2008 on.
 pub fn airline(rows: usize, seed: u64) -> impl Iterator<Item = RecordBatch> + Send {
     let mut rng = Rng(seed);
     let schedule = Schedule::new(&mut rng);
@@ -39,7 +39,7 @@ pub fn airline(rows: usize, seed: u64) -> impl Iterator<Item = RecordBatch> + Se
 
 const FLIGHTS_A_DAY: usize = 14_000;
 const AIRPORTS: usize = 240;
-/// Diversions of a flight that there are columns for.
+/// Diversions of a flight that have columns.
 const DIVERSIONS: usize = 5;
 /// Code and number of the carriers of those years.
 #[rustfmt::skip]
@@ -107,7 +107,7 @@ struct Schedule {
 impl Schedule {
     fn new(rng: &mut Rng) -> Self {
         let airports: Vec<_> = (0..AIRPORTS).map(|i| airport(i, rng)).collect();
-        // The lower of two: few airports have most of the flights.
+        // The lower of two draws: few airports have most of the flights.
         let any = |rng: &mut Rng| rng.below(AIRPORTS).min(rng.below(AIRPORTS));
         let flight = |i: usize| {
             let origin = any(rng);
@@ -150,7 +150,7 @@ fn airport(i: usize, rng: &mut Rng) -> Airport {
     }
 }
 
-/// What became of a scheduled flight on a day.
+/// The outcome of a scheduled flight on a day.
 struct Flown<'a> {
     day: Day,
     plan: &'a Scheduled,
@@ -187,12 +187,12 @@ impl<'a> Flown<'a> {
         (self.fate != Fate::Cancelled).then_some(value)
     }
 
-    /// `value`, if the flight came down where it should.
+    /// `value`, if the flight landed at its destination.
     fn on<T>(&self, value: T) -> Option<T> {
         (self.fate == Fate::Arrived).then_some(value)
     }
 
-    /// `value`, if the flight came down elsewhere.
+    /// `value`, if the flight was diverted.
     fn elsewhere<T>(&self, value: T) -> Option<T> {
         (self.fate == Fate::Diverted).then_some(value)
     }
@@ -201,13 +201,13 @@ impl<'a> Flown<'a> {
         self.plan.departs + self.plan.minutes
     }
 
-    /// An airport on the way for one that was diverted.
+    /// The airport where a diverted flight lands.
     fn refuge(&self) -> usize {
         (self.plan.origin + self.plan.destination) / 2
     }
 }
 
-/// Minutes since midnight as the data has them: 1 minute past 2 in the afternoon is 1401.
+/// Minutes since midnight in the format of the data: 1 minute past 2 in the afternoon is 1401.
 fn hhmm(minutes: i32) -> i16 {
     let minutes = minutes.rem_euclid(24 * 60);
     (minutes / 60 * 100 + minutes % 60) as i16
@@ -247,7 +247,7 @@ fn dates_and_carriers(columns: &mut Columns, flights: &[Flown<'_>]) {
     columns.number::<Int16Type>("FlightNum", all().map(|f| Some(f.plan.number)));
 }
 
-/// What is said of one end of a flight.
+/// Adds the columns about one end of a flight.
 fn place<'a>(
     columns: &mut Columns,
     end: &str,

@@ -1,4 +1,4 @@
-//! The controller on simulated links.
+//! Tests the controller on simulated links.
 
 use proptest::prelude::*;
 
@@ -13,13 +13,14 @@ const BOUNDS: Bounds = Bounds {
     memory_bytes_max: 64 << 20,
 };
 
-/// A producer that waits for nothing but credit, a link, and a consumer that takes no time.
+/// A producer that waits only for credit, a link, and a consumer that takes no time.
 struct Wire {
     rtt: f64,
-    /// When the link is free, and when the producer got each credit it has not used.
+    /// When the link becomes free.
     free: f64,
+    /// When the producer received each unused credit.
     credits: std::collections::VecDeque<f64>,
-    /// Of the window that is less than what is out.
+    /// Credits to withhold, because the window is now smaller than what is in flight.
     owed: u64,
     sizes: Sizes,
 }
@@ -30,7 +31,8 @@ impl Wire {
         Self { rtt, free: 0.0, credits, owed: 0, sizes }
     }
 
-    /// The next batch, over a link of so many bytes a second: when it arrives, and its bytes.
+    /// Sends the next batch over a link of `rate` bytes per second. Returns its time of arrival and its
+    /// bytes.
     fn batch(&mut self, rate: f64) -> (f64, u64) {
         let credit = self.credits.pop_front().expect("a window has a batch");
         let bytes = self.sizes.message_bytes;
@@ -54,7 +56,7 @@ impl Wire {
     }
 }
 
-/// What came of a run over a link whose rate may depend on the time.
+/// The outcome of a run over a link whose rate may depend on the time.
 struct Ran {
     seconds: f64,
     changes: Vec<(usize, Sizes)>,
@@ -74,7 +76,7 @@ fn run(rtt: f64, start: Sizes, bounds: Bounds, bytes: u64, rate: impl Fn(usize, 
             break;
         }
         if let Some(sizes) = flight.arrived(at, came, at - last) {
-            // With what was in flight under the old ones.
+            // Including what was in flight under the old sizes.
             let more = sizes.window_batches.saturating_sub(wire.sizes.window_batches) * sizes.message_bytes;
             ran.most_bytes = ran.most_bytes.max(wire.sizes.memory_bytes() + more).max(sizes.memory_bytes());
             wire.resize(at, sizes);
@@ -90,18 +92,18 @@ const START: Sizes = Sizes { message_bytes: MB, window_batches: 16 };
 
 #[test]
 fn a_long_fat_link_is_filled() {
-    // 1 Gbit/s with 200 ms: 25 MB are on their way.
+    // 1 Gbit/s with 200 ms: 25 MB are in flight.
     let ran = run(0.2, START, BOUNDS, 4 << 30, |_, _| 125e6);
     let ideal = (4u64 << 30) as f64 / 125e6 + 0.2;
     assert!(ran.seconds < ideal * 1.03, "{} of {ideal}: {:?}", ran.seconds, ran.changes);
     assert!((30..=45).contains(&ran.sizes.window_batches), "{:?}", ran.changes);
-    // What it would have been.
+    // Compared with fixed sizes.
     let fixed = 16.0 * MB as f64 / 0.2;
     assert!(ran.seconds < (4u64 << 30) as f64 / fixed * 0.7);
 }
 
 #[test]
-fn from_one_batch_it_grows_to_what_the_link_holds() {
+fn a_window_of_one_batch_grows_to_fill_the_link() {
     let start = Sizes { message_bytes: MB, window_batches: 1 };
     let ran = run(0.1, start, BOUNDS, 1 << 30, |_, _| 125e6);
     assert!((16..=28).contains(&ran.sizes.window_batches), "{:?}", ran.changes);
@@ -109,7 +111,7 @@ fn from_one_batch_it_grows_to_what_the_link_holds() {
 }
 
 #[test]
-fn little_is_in_flight_where_little_is_enough() {
+fn the_window_is_small_if_that_fills_the_link() {
     for (rate, rtt) in [(125e6, 0.0003), (12.5e6, 0.05), (5e9, 0.00005)] {
         let ran = run(rtt, START, BOUNDS, 1 << 30, |_, _| rate);
         assert!(ran.sizes.window_batches <= 8, "{rate}: {:?}", ran.changes);
@@ -141,22 +143,23 @@ fn a_link_that_gets_faster_again_is_filled_again() {
 }
 
 #[test]
-fn messages_are_small_on_a_link_where_large_ones_take_seconds() {
+fn messages_are_small_if_large_ones_would_take_seconds() {
     let ran = run(0.02, START, BOUNDS, 64 << 20, |_, _| 200e3);
     assert_eq!(ran.sizes.message_bytes, 64 << 10, "{:?}", ran.changes);
-    // And large again.
+    // On a faster link they become large again.
     let faster = run(0.02, ran.sizes, BOUNDS, 64 << 20, |_, _| 20e6);
     assert_eq!(faster.sizes.message_bytes, MB, "{:?}", faster.changes);
 }
 
 #[test]
-fn rows_that_were_there_already_are_no_fast_link() {
+fn buffered_batches_are_not_taken_for_a_fast_link() {
     let settled = Sizes { message_bytes: MB, window_batches: 8 };
     let mut flight = Flight::new(BOUNDS, 0.1, settled).expect("bounds that make sense");
     let mut at = 0.0;
     flight.arrived(at, MB, 0.1);
     for _ in 0..100 {
-        // The application is busy for a second; then it takes a window at once, and some that it waits for.
+        // The application is busy for a second. Then it consumes a window at once, and some batches that it
+        // waits for.
         at += 1.0;
         for i in 0..16 {
             let waited = if i < 8 { 0.0 } else { 0.08 };
@@ -168,7 +171,7 @@ fn rows_that_were_there_already_are_no_fast_link() {
 }
 
 #[test]
-fn clocks_that_jump_and_numbers_that_are_none() {
+fn jumping_clocks_and_invalid_numbers_are_handled() {
     let mut flight = Flight::new(BOUNDS, 0.01, START).expect("bounds that make sense");
     for at in [0.0, 5.0, -100.0, -99.0, f64::NAN, 3.0, f64::INFINITY, 4.0, 4.0, 4.0, 4.0, 4.0, 1e300, 1.0] {
         let wanted = flight.arrived(at, u64::MAX / 4, at);
@@ -198,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_holds_still_on_a_link_that_does(
+    fn sizes_are_stable_on_a_stable_link(
         rate in 1e6..1e9f64, rtt in 0.0..0.2f64, jitter in proptest::collection::vec(0.8..1.2f64, 64),
     ) {
         let ran = run(rtt, START, BOUNDS, 1 << 30, |i, _| rate * jitter[i % jitter.len()]);
@@ -206,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_is_kept_whatever_the_link_does(
+    fn the_memory_limit_holds_on_any_link(
         rates in proptest::collection::vec(1e5..2e9f64, 1..20), rtt in 0.0..0.3f64, memory in 1u64..64, window in 1..20u64,
     ) {
         let bounds = Bounds { memory_bytes_max: memory << 20, ..BOUNDS };
@@ -216,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn a_good_share_of_any_link_is_used(rate in 1e5..1e9f64, rtt in 0.0..0.05f64) {
+    fn most_of_any_link_is_used(rate in 1e5..1e9f64, rtt in 0.0..0.05f64) {
         let bytes = 512u64 << 20;
         let ran = run(rtt, START, BOUNDS, bytes, |_, _| rate);
         let ideal = bytes as f64 / rate + rtt;

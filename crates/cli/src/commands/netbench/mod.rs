@@ -1,4 +1,4 @@
-//! `lightship netbench`: a network measured by itself.
+//! `lightship netbench`: measures a network without Lightship's protocol.
 
 mod print;
 mod run;
@@ -17,9 +17,10 @@ use crate::size::{Seconds, Size};
 
 /// Measure a network: throughput and latency by connections and message size
 ///
-/// How many connections, and messages of which size, does it take to fill a link, and what do they
-/// cost? `serve` is the other end, `run` measures one pair of both, `sweep` all pairs of a grid, as
-/// CSV and plots. It speaks TCP of its own, so that it measures the network and not Lightship.
+/// It shows how many connections, and messages of what size, it takes to use a link fully, and what
+/// they cost. Start `serve` on the other host; `run` measures one pair of both, `sweep` all pairs of a
+/// grid, with CSV and plots as the result. It uses plain TCP, so that it measures the network and not
+/// Lightship.
 #[derive(Args)]
 #[command(
     disable_help_subcommand = true,
@@ -28,13 +29,13 @@ use crate::size::{Seconds, Size};
   lightship netbench run db.example --connections 16 --message-bytes 64KiB
   lightship netbench sweep db.example --connections 2..64 --message-bytes 256..1MiB --keep
 
-What is measured of each pair:
-  latency         a message there and one as large back, one at a time on each connection: nothing
-                  waits behind its own sender's earlier messages
-  throughput      all connections full of messages, counted where they arrive, by the clock there
-  loaded latency  latency on one more connection a host, while all the others are full
-  processors      medians of both ends while the connections are full: of the process in percent of
-                  one core, of the host in percent of all its cores"
+Measured for each pair:
+  latency         round trip of a message and a reply of the same size, one at a time on each
+                  connection, so that no message waits behind another of the same sender
+  throughput      all connections saturated; messages are counted at the receiver, by its clock
+  loaded latency  latency on one more connection per host, while all others are saturated
+  processors      medians at both ends while the connections are saturated: the process in percent of
+                  one core, the host in percent of all its cores"
 )]
 pub(crate) struct NetbenchArgs {
     #[command(subcommand)]
@@ -49,7 +50,7 @@ enum Netbench {
 }
 
 impl NetbenchArgs {
-    /// Whether it runs until it is told to stop.
+    /// Whether the command runs until it is told to stop.
     pub(crate) fn is_service(&self) -> bool {
         matches!(self.command, Netbench::Serve(_))
     }
@@ -67,24 +68,24 @@ pub(crate) async fn cmd_netbench(
     }
 }
 
-/// A phase's length, as a number of seconds or a time with its unit.
+/// The length of a phase, as a number of seconds or a time with a unit.
 fn phase_seconds(text: &str) -> Result<f64, String> {
     let bare = crate::size::number(text).map(Ok);
     let seconds = bare.unwrap_or_else(|| text.parse().map(|Seconds(seconds)| seconds))?;
     if seconds > 0.0 && seconds <= SECONDS_MAX {
         Ok(seconds)
     } else {
-        Err(format!("more than 0, at most {SECONDS_MAX} seconds"))
+        Err(format!("expected above 0, at most {SECONDS_MAX} seconds"))
     }
 }
 
-/// A pause, in milliseconds. The clock that ends it has no finer ticks.
+/// A pause, in milliseconds, the resolution of the timer.
 fn delay_ms(text: &str) -> Result<f64, String> {
     let milliseconds = if text.trim() == "0" { 0.0 } else { text.parse::<Seconds>()?.0 * 1e3 };
     if milliseconds == 0.0 || (1.0..=DELAY_MS_MAX).contains(&milliseconds) {
         Ok(milliseconds)
     } else {
-        Err("0, or from 1ms to 10s".into())
+        Err("expected 0, or from 1ms to 10s".into())
     }
 }
 
@@ -92,10 +93,10 @@ fn delay_ms(text: &str) -> Result<f64, String> {
 fn message_bytes(text: &str) -> Result<u32, String> {
     let Size(bytes) = text.parse()?;
     let fitting = u32::try_from(bytes).ok().filter(|bytes| (1..=MESSAGE_BYTES_MAX).contains(bytes));
-    fitting.ok_or_else(|| "from 1 byte to 64MiB".into())
+    fitting.ok_or_else(|| "expected from 1 byte to 64MiB".into())
 }
 
-/// Looks whether a server answers on each host.
+/// Checks that a server answers on each host.
 async fn find(hosts: &[Host]) -> Result<Vec<Target>, CliError> {
     let mut targets = Vec::with_capacity(hosts.len());
     for host in hosts {
@@ -104,20 +105,20 @@ async fn find(hosts: &[Host]) -> Result<Vec<Target>, CliError> {
     Ok(targets)
 }
 
-/// Says beforehand when the system will not let so many connections be made.
+/// Warns beforehand if the open-file limit is too low for the connections.
 fn warn_of_open_files(connections: u32, hosts: usize) {
-    /// What the process has open besides.
+    /// Other files that the process has open.
     const OTHERS: u64 = 32;
     let needed = u64::from(connections) + 2 * hosts as u64 + OTHERS;
     if let Some(limit) = open_files_max().filter(|limit| *limit < needed) {
         crate::say!(
-            "{connections} connections need {needed} open files, and {limit} are allowed: some will fail\n\
-             hint: ulimit -n {needed}, here and where the server is"
+            "{connections} connections need {needed} open files, but {limit} are allowed: some will fail\n\
+             hint: run `ulimit -n {needed}` here and on the server's host"
         );
     }
 }
 
-/// What cells have in common.
+/// The settings of all cells.
 fn settings(seconds: Option<f64>, delay_ms: Option<f64>, nagle: bool) -> Settings {
     let usual = Settings::default();
     Settings {

@@ -1,4 +1,4 @@
-//! Results for a person.
+//! Results as text.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) fn row(row: &Row) -> String {
     let rate = row.throughput_bytes_per_second.zip(row.messages_per_second);
     let throughput = rate.map_or("unknown".to_owned(), |(bytes, messages)| {
         let (bytes, messages) = (Size(bytes as u64), grouped(messages.round() as u64));
-        format!("{bytes}/s, {messages} messages/s, counted where they arrived")
+        format!("{bytes}/s, {messages} messages/s, counted at the receiver")
     });
     let _ = writeln!(text, "throughput      {throughput}");
     let names = ["min", "p1", "p25", "median", "p75", "p99", "p99.9", "max", "mean"];
@@ -36,7 +36,7 @@ pub(super) fn row(row: &Row) -> String {
     if !row.is_whole() {
         let _ = write!(
             text,
-            "\nfailed          {} connections there and back, {} full ones: {}",
+            "\nfailed          {} connections for latency, {} for throughput: {}",
             row.latency_failures,
             row.flood_failures,
             row.failure.as_deref().unwrap_or("unknown")
@@ -77,7 +77,7 @@ pub(super) fn sweep(rows: &[Row], plateau: Option<&Plateau>, measured: usize, to
         values
     };
     let (counts, sizes) = (column(|row| row.cell.connections), column(|row| row.cell.message_bytes));
-    let mut text = String::from("throughput in MB/s, by bytes of a message and connections\n         ");
+    let mut text = String::from("throughput in MB/s, by message size and connections\n         ");
     for count in &counts {
         let _ = write!(text, "{count:>8}");
     }
@@ -118,7 +118,7 @@ pub(super) fn sweep(rows: &[Row], plateau: Option<&Plateau>, measured: usize, to
     text
 }
 
-/// A time that nobody needs to the second.
+/// A time, rounded for people.
 pub(super) fn minutes(time: Duration) -> String {
     match time.as_secs() {
         s if s < 60 => format!("{s} s"),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_left() {
+    fn times_are_rounded() {
         let check = |s, shown| assert_eq!(minutes(Duration::from_secs(s)), shown);
         check(7, "7 s");
         check(61, "1 min 1 s");

@@ -1,4 +1,4 @@
-//! `lightship netbench run`: one number of connections, one message size.
+//! `lightship netbench run`: measures one number of connections with one message size.
 
 use clap::Args;
 use lightship::ErrorKind;
@@ -10,33 +10,33 @@ use crate::error::CliError;
 
 /// Measure one number of connections with one message size
 ///
-/// First latency, with one message at a time on each connection; then throughput, with all
-/// connections full, and latency beside it. Connections that can't be made, or break, are counted
-/// and said.
+/// Measures latency first, with one message at a time on each connection; then throughput with all
+/// connections saturated, and the latency meanwhile. Connections that can't be opened, or break, are
+/// counted and reported.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship netbench run db.example
   lightship netbench run 10.2.1.1 10.2.1.2:9000 --connections 64 --message-bytes 8KiB --seconds 5
-  lightship netbench run db.example --message-bytes 256 --nagle     what Nagle's algorithm does
+  lightship netbench run db.example --message-bytes 256 --nagle     the effect of Nagle's algorithm
   lightship --json netbench run db.example > row.json")]
 pub(super) struct RunArgs {
-    /// Servers; connections are dealt to them round robin.
+    /// Servers; connections are distributed over them round-robin.
     #[arg(value_name = "HOST[:PORT]", required = true)]
     hosts: Vec<Host>,
-    /// Connections at once, over all hosts.
+    /// Number of connections, over all hosts.
     #[arg(short, long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     connections: u32,
-    /// Bytes of a message: each is one write.
+    /// Bytes per message. Each message is one write.
     #[arg(short, long, value_name = "SIZE", default_value = "64KiB", value_parser = message_bytes)]
     message_bytes: u32,
-    /// How long to measure, in each of the two phases.
+    /// Length of each of the two phases, in seconds or with a unit, as 500ms.
     #[arg(short, long, default_value = "2", value_parser = phase_seconds)]
     seconds: f64,
     /// Pause after each message, as 10ms. [default: none]
     #[arg(long, value_name = "TIME", value_parser = delay_ms)]
     delay: Option<f64>,
-    /// Leave Nagle's algorithm on: small messages wait for the acknowledgement of earlier ones.
+    /// Keep Nagle's algorithm on: small messages wait for the acknowledgement of earlier ones.
     #[arg(long)]
     nagle: bool,
 }
@@ -53,7 +53,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     };
     print((text + "\n").as_bytes())?;
     if row.latency.is_none() && row.throughput_bytes_per_second.is_none() {
-        let why = row.failure.unwrap_or_else(|| "no message came back".into());
+        let why = row.failure.unwrap_or_else(|| "no reply arrived".into());
         return Err(CliError::new(ErrorKind::Network, format!("nothing could be measured: {why}")));
     }
     Ok(())

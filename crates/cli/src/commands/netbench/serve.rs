@@ -1,4 +1,4 @@
-//! `lightship netbench serve`: the other end.
+//! `lightship netbench serve`: the server that `run` and `sweep` measure against.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use crate::commands::manual::print;
 use crate::error::CliError;
 use crate::size::{Size, grouped};
 
-/// Answer those who measure, until it is interrupted
+/// Run the server for `run` and `sweep`, until it is interrupted
 ///
-/// Swallows what they send and counts it, or sends as much back; says how busy this host is
-/// meanwhile. There is no password: whoever reaches the port can fill this host's link. Serve for as
-/// long as you measure.
+/// It counts and discards what clients send, or replies with as much, and reports how busy this host
+/// is. There is no password: anyone who reaches the port can saturate this host's link. Run it only
+/// while you measure.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  lightship netbench serve                         this host alone
-  lightship netbench serve --listen 0.0.0.0        all that reach it
+  lightship netbench serve                         only for this host
+  lightship netbench serve --listen 0.0.0.0        for all hosts that can reach it
   lightship netbench serve --listen 10.2.1.1:9000")]
 pub(super) struct ServeArgs {
-    /// Address to listen on, HOST[:PORT] or [IPV6]:PORT; port 0 is one that is free.
+    /// Address to listen on: HOST[:PORT] or [IPV6]:PORT. Port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4271")]
     listen: String,
-    /// Connections at once, each with a buffer of at most 64 KiB.
+    /// Number of connections at once. Each has a buffer of up to 64 KiB.
     #[arg(long, value_name = "N", default_value_t = ServerConfig::default().connections_max)]
     connections_max: usize,
-    /// Seconds after which a connection is closed over which nothing comes or goes.
+    /// Close a connection after this many seconds without traffic.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=3600))]
     idle_timeout: u32,
 }
 
-/// Files that are open besides connections.
+/// Other files that the process has open.
 const OTHERS: usize = 64;
 
 impl ServeArgs {
@@ -75,7 +75,7 @@ pub(super) async fn cmd_serve(
         crate::say!("listening on {address}");
     }
     let asked = async {
-        // Nobody left to ask is as good as being asked.
+        // A closed channel also means to stop.
         let _ = stop.wait_for(|&asked| asked).await;
     };
     server.serve(asked).await;

@@ -1,4 +1,4 @@
-//! `lightship netbench sweep`: a whole grid.
+//! `lightship netbench sweep`: measures a grid.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ use crate::error::CliError;
 
 /// Measure a grid: every number of connections with every message size
 ///
-/// Writes a row for each pair to netbench.csv, failures too, and at the end plots beside it. The file is
-/// whole after each pair: interrupted, the same command goes on where it ended, and a larger
-/// grid measures only what is missing. Pairs measured with other settings stay in the file.
+/// Writes a row for each pair to netbench.csv, with failures, and plots next to it at the end. The file
+/// is complete after each pair: after an interrupt the same command continues where it stopped, and a
+/// larger grid measures only the missing pairs. Pairs measured with other settings stay in the file.
 #[derive(Args, Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 #[command(after_long_help = "Examples:
@@ -32,12 +32,12 @@ use crate::error::CliError;
   lightship netbench sweep 10.2.1.1 10.2.1.2 --output two-hosts --keep
   lightship netbench sweep --config grid.toml
 
-A..B doubles from A up to B, and can stand in a list: 1,2..64,100.
-Each flag can stand in the file of --config, as TOML: hosts = [\"10.2.1.1\"],
+A..B doubles from A up to B, and can be part of a list: 1,2..64,100.
+Every option can be set in a TOML file given with --config: hosts = [\"10.2.1.1\"],
 connections = \"2..2048\", message-bytes = [256, \"64KiB\"], seconds = 2, delay = \"10ms\",
-nagle = true, keep = true, output = \"DIR\". A flag on the command line goes before the file.")]
+nagle = true, keep = true, output = \"DIR\". Options of the command line override the file.")]
 pub(super) struct SweepArgs {
-    /// Servers; connections are dealt to them round robin.
+    /// Servers; connections are distributed over them round-robin.
     #[arg(value_name = "HOST[:PORT]", required_unless_present = "config")]
     hosts: Vec<String>,
     /// Numbers of connections. [default: 2..2048]
@@ -46,36 +46,36 @@ pub(super) struct SweepArgs {
     /// Message sizes. [default: 256..1MiB]
     #[arg(short, long, value_name = "LIST")]
     message_bytes: Option<Sizes>,
-    /// How long to measure each pair, in each of the two phases. [default: 1]
+    /// Length of each of the two phases of a pair, in seconds or with a unit, as 500ms. [default: 1]
     #[arg(short, long)]
     seconds: Option<Typed>,
     /// Pause after each message, as 10ms. [default: none]
     #[arg(long, value_name = "TIME")]
     delay: Option<Typed>,
-    /// Leave Nagle's algorithm on: small messages wait for the acknowledgement of earlier ones.
+    /// Keep Nagle's algorithm on: small messages wait for the acknowledgement of earlier ones.
     #[arg(long)]
     nagle: bool,
     /// Folder for netbench.csv and the plots. [default: netbench]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Measure pairs with failures again, though they are in the file.
+    /// Measure pairs with failures again, although they are in the file.
     #[arg(long)]
     retry: bool,
-    /// Keep what was found for each host, beside the profiles of links: the fewest connections and
-    /// the smallest message within 5% of the best throughput.
+    /// Save the result for each host, next to the profiles of links: the fewest connections and the
+    /// smallest message within 5% of the best throughput. `lightship node` takes defaults from it.
     #[arg(long)]
     keep: bool,
-    /// Settings from a TOML file.
+    /// Read options from this TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
-    /// No progress bar and no report.
+    /// Print no progress bar and no report.
     #[arg(short, long)]
     #[serde(skip)]
     quiet: bool,
 }
 
-/// A number, or a text with its unit; what it means is decided once both places are known.
+/// A number, or a text with a unit. It is parsed after the command line and the file are merged.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Typed {
@@ -107,7 +107,7 @@ impl Typed {
 }
 
 impl SweepArgs {
-    /// What was typed, and from the file what was not.
+    /// The options of the command line, completed with those of the file.
     fn with_file(self) -> Result<Self, CliError> {
         let Some(path) = &self.config else { return Ok(self) };
         let text =
@@ -133,7 +133,7 @@ impl SweepArgs {
         let hosts = hosts.collect::<Result<Vec<_>, _>>().map_err(|e| CliError::usage(e.to_string()))?;
         if hosts.is_empty() {
             return Err(
-                CliError::usage("no host to measure").hint("name one, or give hosts = [...] in the file")
+                CliError::usage("no host to measure").hint("give one, or set hosts = [...] in the file")
             );
         }
         let usual = |e: String| CliError::internal(e);
@@ -153,7 +153,7 @@ impl SweepArgs {
     }
 }
 
-/// The last object of `--json`, behind the rows.
+/// The last object of `--json`, after the rows.
 #[derive(Serialize)]
 struct Swept<'a> {
     cells: usize,
@@ -167,7 +167,7 @@ struct Swept<'a> {
 pub(super) async fn cmd_sweep(args: SweepArgs, json: bool) -> Result<(), CliError> {
     let args = args.with_file()?;
     let folder = args.output.clone().unwrap_or_else(|| "netbench".into());
-    // Before anything is measured: a place where nothing can be kept is known at once.
+    // Open the folder first, so that one that can't be used is an error before anything is measured.
     let profiles = if args.keep { Some(Profiles::of_user()?) } else { None };
     let mut table = Table::open(folder.join("netbench.csv"))?;
     let sweep = args.sweep().await?;
@@ -215,8 +215,8 @@ pub(super) async fn cmd_sweep(args: SweepArgs, json: bool) -> Result<(), CliErro
     if !args.quiet {
         let report = super::print::sweep(&rows, plateau.as_ref(), missing, began.elapsed());
         print((report + "\n").as_bytes())?;
-        crate::say!("{} and {} plots beside it", table.path().display(), plots.len());
-        kept.iter().for_each(|path| crate::say!("kept in {path}"));
+        crate::say!("wrote {} and {} plots next to it", table.path().display(), plots.len());
+        kept.iter().for_each(|path| crate::say!("saved in {path}"));
     }
     Ok(())
 }
@@ -227,7 +227,7 @@ fn line(object: &impl Serialize) -> Result<(), CliError> {
     print((text + "\n").as_bytes())
 }
 
-/// Draws all figures. Answers where.
+/// Draws all figures, and returns their paths.
 fn draw(folder: &Path, rows: &[Row]) -> Result<Vec<String>, CliError> {
     let mut plots = Vec::new();
     for figure in figures(rows).map_err(NetbenchError::from)? {
@@ -245,8 +245,8 @@ fn bar(cells: usize, quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos} of {len} pairs, {msg}");
     let bar = ProgressBar::new(cells as u64)
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_message("begun");
-    // The first pair takes its time, too.
+        .with_message("starting");
+    // Show that time passes during the first pair, too.
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }

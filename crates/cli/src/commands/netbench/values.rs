@@ -1,4 +1,4 @@
-//! Lists of numbers and sizes, as they are typed and as they stand in a file.
+//! Lists of numbers and sizes, on the command line and in a file.
 
 use std::str::FromStr;
 
@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for Sizes {
     }
 }
 
-/// A text as it would be typed, a number, or a list of both.
+/// A text as on the command line, a number, or a list of both.
 fn in_file<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typed_and_in_a_file_they_are_the_same() {
+    fn lists_are_the_same_on_the_command_line_and_in_a_file() {
         #[derive(Deserialize)]
         struct File {
             counts: Counts,

@@ -1,5 +1,4 @@
-//! Databases behind the tables of a node: one source for each URI, one bound of connections for each
-//! server.
+//! The databases behind a node's tables: one source per URI, one limit of connections per server.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -12,7 +11,7 @@ use lightship_sources::{Location, ReadOptions, Source, TableName};
 use crate::commands::values::ValueArgs;
 use crate::error::CliError;
 
-/// What the tables of a node are read from.
+/// The databases that a node's tables are read from.
 pub(super) struct Databases {
     limits: ConnectionLimits,
     values: ValueArgs,
@@ -21,7 +20,7 @@ pub(super) struct Databases {
 
 /// A table, and how to read it.
 pub(super) struct Table {
-    /// The URI of the database, without what is only about the table.
+    /// The URI of the database, without the parameters that concern only the table.
     pub(super) uri: String,
     pub(super) name: TableName,
     pub(super) options: ReadOptions,
@@ -33,8 +32,8 @@ impl Databases {
         Self { limits: ConnectionLimits::new(connections), values, opened: HashMap::new() }
     }
 
-    /// Takes `table=`, `numeric=` and `infinite=` out of a URI. The table is called `name` where
-    /// nothing else is said.
+    /// Takes `table=`, `numeric=` and `infinite=` out of a URI. Without `table=`, the table in the
+    /// database is called `name`.
     pub(super) fn table(&self, place: &str, name: &str) -> Result<Table, CliError> {
         let mut values = self.values;
         let Some((base, query)) = place.split_once('?') else {
@@ -57,7 +56,7 @@ impl Databases {
         })
     }
 
-    /// The database at `location`, which is that of `uri`.
+    /// Opens the database at `location`, which is that of `uri`, unless it is open already.
     pub(super) async fn open(&mut self, uri: &str, location: &Location) -> Result<Arc<dyn Source>, CliError> {
         if let Some(source) = self.opened.get(uri) {
             return Ok(source.clone());
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_about_the_table_is_taken_out() {
+    fn parameters_of_the_table_are_taken_out_of_the_uri() {
         let databases = Databases::new(NonZeroUsize::MIN, ValueArgs::default());
         let check = |place: &str, uri: &str, name: &str, numeric| {
             let table = databases.table(place, "t").unwrap_or_else(|e| panic!("{}", e.error));

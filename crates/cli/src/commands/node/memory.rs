@@ -1,9 +1,9 @@
-//! How the memory of a node is shared out.
+//! Divides the memory of a node.
 
 use crate::error::CliError;
 use crate::size::Size;
 
-/// What of a node's memory is for what, in bytes.
+/// The shares of a node's memory, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) tables: u64,
@@ -12,7 +12,7 @@ pub(super) struct Shares {
     pub(super) exchange: u64,
 }
 
-/// What the program and its threads take by themselves.
+/// The memory of the program and its threads.
 const PROGRAM_BYTES: u64 = 64 << 20;
 /// The least memory of a node.
 const MEMORY_BYTES_MIN: u64 = 2 * PROGRAM_BYTES;
@@ -20,8 +20,8 @@ const MEMORY_BYTES_MIN: u64 = 2 * PROGRAM_BYTES;
 impl Shares {
     pub(super) fn of(memory: Size, in_memory: bool) -> Result<Self, CliError> {
         if memory.0 < MEMORY_BYTES_MIN {
-            return Err(CliError::usage(format!("--memory: {memory} is too little for a node"))
-                .hint(format!("give it {} at least", Size(MEMORY_BYTES_MIN))));
+            return Err(CliError::usage(format!("--memory: {memory} is not enough for a node"))
+                .hint(format!("give it at least {}", Size(MEMORY_BYTES_MIN))));
         }
         let memory = memory.0 - PROGRAM_BYTES;
         let tables = if in_memory { memory / 2 } else { 0 };

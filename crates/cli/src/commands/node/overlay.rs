@@ -1,4 +1,4 @@
-//! A node's part in overlays, as its options say it, or what was measured.
+//! The overlay settings of a node, from its options or from measurements.
 
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
@@ -14,21 +14,21 @@ use super::NodeArgs;
 use crate::error::{CliError, listen_hint};
 use crate::size::Size;
 
-/// Where neither an option nor a measurement says otherwise.
+/// The default without a measurement.
 const CONNECTIONS_DEFAULT: usize = 64;
-/// What measurements may come to: connections, and bytes of a message.
+/// Limits of the values taken from measurements: connections, and bytes of a message.
 const CONNECTIONS_MEASURED_MAX: u32 = 512;
 const MESSAGE_BYTES: std::ops::RangeInclusive<u32> = 64 << 10..=1 << 20;
-/// What may be asked for.
+/// The range of --exchange-message.
 const MESSAGE_BYTES_ASKED: std::ops::RangeInclusive<u64> = 4 << 10..=16 << 20;
 
 impl NodeArgs {
-    /// Adds the node's part in overlays, and the size of messages between nodes.
+    /// Adds the overlay settings, and the size of messages between nodes.
     pub(super) fn add_overlay(&self, config: &mut ClusterConfig) -> Result<(), CliError> {
         if let Some(size) = self.exchange_message {
             if !MESSAGE_BYTES_ASKED.contains(&size.0) {
                 return Err(CliError::usage(format!(
-                    "--exchange-message {size}: 4KiB to 16MiB are possible"
+                    "--exchange-message {size}: expected a size from 4KiB to 16MiB"
                 )));
             }
             config.message_bytes_max = size.0 as u32;
@@ -39,16 +39,14 @@ impl NodeArgs {
                 ("--connections-between-nodes", self.connections_between_nodes.is_some()),
             ];
             return match options.into_iter().find(|(_, given)| *given) {
-                Some((option, _)) => {
-                    Err(CliError::usage(format!("{option} is about overlays, and there is none"))
-                        .hint("say where its connections come in: --overlay-listen HOST:PORT"))
-                }
+                Some((option, _)) => Err(CliError::usage(format!("{option} requires --overlay-listen"))
+                    .hint("add the address of the overlay: --overlay-listen HOST:PORT")),
                 None => Ok(()),
             };
         };
         if self.connections_between_nodes.is_some_and(|most| most < 2) {
             return Err(CliError::usage(
-                "--connections-between-nodes: with fewer than 2 no overlay connects all nodes",
+                "--connections-between-nodes must be at least 2: an overlay with fewer can't connect all nodes",
             ));
         }
         let listener = bind(listen)?;
@@ -59,7 +57,7 @@ impl NodeArgs {
         };
         if !at.ip().is_loopback() && !self.insecure && (tls.is_none() || config.token.is_empty()) {
             return Err(CliError::usage(format!(
-                "--overlay-listen {listen} can be reached from other hosts, which takes TLS and a token of the cluster"
+                "--overlay-listen {listen} can be reached from other hosts, which requires TLS and a cluster token"
             ))
             .hint("give --tls-cert, --tls-key, --cluster-ca and --cluster-token-file"));
         }
@@ -68,13 +66,11 @@ impl NodeArgs {
                 Some((host, Ok(0))) if !host.is_empty() => format!("{host}:{}", at.port()),
                 Some((host, Ok(_))) if !host.is_empty() => given.clone(),
                 _ => {
-                    return Err(CliError::usage(format!(
-                        "--overlay-advertise {given}: HOST:PORT belongs there"
-                    )));
+                    return Err(CliError::usage(format!("--overlay-advertise {given}: expected HOST:PORT")));
                 }
             },
             None if !at.ip().is_unspecified() => at.to_string(),
-            // As other nodes reach this one.
+            // The host by which other nodes reach this one.
             None => {
                 let host = config.name.rsplit_once(':').map_or(config.name.as_str(), |(host, _)| host);
                 format!("{host}:{}", at.port())
@@ -90,10 +86,10 @@ impl NodeArgs {
         if let (None, Some((limits, _))) = (self.exchange_message, &measured) {
             config.message_bytes_max = limits.message_bytes;
         }
-        let by = measured
-            .map_or_else(String::new, |(_, hosts)| format!(", by what netbench has found of {hosts}"));
+        let by =
+            measured.map_or_else(String::new, |(_, hosts)| format!(", as measured by netbench for {hosts}"));
         crate::say!(
-            "rows go to {connections_max} nodes directly, and over an overlay where there are more; in messages of up to {}{by}",
+            "rows go directly up to {connections_max} nodes, relayed beyond, in messages of up to {}{by}",
             Size(config.message_bytes_max.into())
         );
         let (listener, insecure) = (Arc::new(listener), self.insecure);
@@ -114,8 +110,8 @@ fn failed(listen: &str, error: &std::io::Error) -> CliError {
 fn bind(listen: &str) -> Result<TcpListener, CliError> {
     let has_port = listen.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     if !has_port {
-        return Err(CliError::usage(format!("--overlay-listen {listen}: HOST:PORT belongs there"))
-            .hint("port 0 is any that is free"));
+        return Err(CliError::usage(format!("--overlay-listen {listen}: expected HOST:PORT"))
+            .hint("port 0 picks a free port"));
     }
     let wrong = |e: std::io::Error| CliError::usage(format!("--overlay-listen {listen}: {e}"));
     let address = listen.to_socket_addrs().map_err(wrong)?.next();
@@ -124,12 +120,12 @@ fn bind(listen: &str) -> Result<TcpListener, CliError> {
     TcpListener::bind(address).map_err(|e| failed(listen, &e))
 }
 
-/// What netbench has kept of the hosts that this node joins, and of which.
+/// The limits from what netbench has saved for the hosts that this node joins, and the names of these hosts.
 ///
-/// A node's connections to all others are as many as the most demanding of them took to be as fast as it gets.
+/// The number of connections is that of the host that needed most for its best throughput.
 fn measured<'a>(join: impl Iterator<Item = &'a str>, folder: &Path) -> Option<(Limits, String)> {
     let outcomes: Vec<Outcome> = join
-        // The port of netbench, not the node's.
+        // Without the node's port: netbench has a port of its own.
         .filter_map(|name| name.rsplit_once(':')?.0.parse::<Host>().ok())
         .filter_map(|host| match Outcome::find(folder, &host) {
             Ok(found) => found,
@@ -166,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_what_the_most_demanding_host_takes() {
+    fn the_most_demanding_host_determines_the_limits() {
         let folder = tempfile::tempdir().unwrap();
         let join = ["10.0.0.1:4270", "[::1]:9", "db.example:4270"];
         assert_eq!(measured(join.into_iter(), folder.path()), None);
@@ -175,7 +171,7 @@ mod tests {
         let (limits, hosts) = measured(join.into_iter(), folder.path()).unwrap();
         assert_eq!((limits.connections_per_peer, limits.message_bytes), (16, 256 << 10));
         assert_eq!(hosts, "10.0.0.1:4271, [::1]:4271");
-        // Smaller messages than these streams have anyway win nothing.
+        // Messages are not smaller than the minimum, because that would gain nothing.
         let (limits, _) = measured(join.into_iter().take(1), folder.path()).unwrap();
         assert_eq!((limits.connections_per_peer, limits.message_bytes), (4, 64 << 10));
     }

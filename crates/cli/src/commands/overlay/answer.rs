@@ -1,4 +1,4 @@
-//! What a shuffle over an overlay came to, for people, scripts, tables and the eye.
+//! The result of a shuffle over an overlay: text, JSON, CSV, and a plot.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use crate::commands::manual::print;
 use crate::error::CliError;
 use crate::size::{Seconds, Size, grouped};
 
-/// Nodes that are shown to people; files have all of them.
+/// Number of nodes in the text; files have all nodes.
 const SHOWN_NODES: usize = 12;
 
-/// Where the answer goes, besides stdout.
+/// Files for the result, besides stdout.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FilesArgs {
-    /// What every node did, as a table.
+    /// Write the figures of every node to this file, as CSV.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// The same as a picture (SVG).
+    /// Plot the figures of every node to this file, as SVG.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// No progress bar.
+    /// Print no progress bar.
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
 
-/// Whether its figures come from a model or from sockets.
+/// Whether the figures come from a simulation or from sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -41,34 +41,34 @@ pub(super) enum Kind {
     Measured,
 }
 
-/// What only sockets say.
+/// Figures that only a run over sockets has.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
-    /// Direct connections that a node asked for and was refused.
+    /// Direct connections that were refused.
     pub(super) refused: u64,
-    /// Bytes of messages that all nodes together could hold.
+    /// Most bytes of messages that all nodes together can hold.
     pub(super) memory_bytes_max: u64,
-    /// Most that the process held, where the system says.
+    /// Peak memory of the process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_memory_bytes: Option<u64>,
 }
 
-/// All that the figures depend on.
+/// The parameters that determine the figures.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Parameters {
     pub(super) policy: Policy,
-    /// Whether there were direct connections from the beginning.
+    /// Whether there were direct connections at the start.
     pub(super) warm: bool,
     pub(super) pool: Pool,
     pub(super) period_seconds: f64,
     pub(super) through: Through,
     pub(super) ties: Ties,
     pub(super) traffic: Traffic,
-    /// Messages of a queue, one a link and class.
+    /// Messages per queue. Each link has one queue for each class.
     pub(super) queue_messages: usize,
-    /// Own messages that a node has queued.
+    /// Messages of its own that a node may have queued.
     pub(super) window_messages: usize,
-    /// What links and nodes can do, where that is only assumed.
+    /// Speed of links and nodes, in a simulation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) network: Option<Network>,
 }
@@ -84,26 +84,26 @@ pub(super) struct Answer {
     pub(super) split: Option<Split>,
     /// Messages sent, all of which arrived.
     pub(super) messages: u64,
-    /// Times that a node passed one on.
+    /// How often nodes forwarded a message.
     pub(super) forwards: u64,
     pub(super) forwards_per_message: f64,
-    /// Until the last one arrived; virtual where it is simulated.
+    /// Time until the last message arrived; virtual time in a simulation.
     pub(super) seconds: f64,
-    /// Pairs of nodes that had a message, of nodes x (nodes - 1).
+    /// Pairs of nodes with a message from one to the other, of nodes x (nodes - 1).
     pub(super) pairs: usize,
     /// Direct connections opened after the start.
     pub(super) reconnections: u64,
-    /// Sockets of the node that ever had most.
+    /// Most sockets that a node had at any time.
     pub(super) sockets_max: usize,
     #[serde(flatten)]
     pub(super) measured: Option<Measured>,
     pub(super) per_node: Vec<NodeReport>,
-    /// Direct connections at the end: who opened it, and to whom.
+    /// Direct connections at the end: the node that opened each, and its peer.
     pub(super) direct: Vec<(u32, u32)>,
 }
 
 impl Answer {
-    /// Prints it, and writes the files that were asked for.
+    /// Prints the answer, and writes the requested files.
     pub(super) fn give(&self, files: &FilesArgs, json: bool) -> Result<(), CliError> {
         if let Some(path) = &files.csv {
             self.write_csv(path)?;
@@ -127,13 +127,13 @@ impl Answer {
         };
         let name = self.topology.shape.name();
         format!(
-            "{name} of {} nodes, {} sockets{direct}: {:.2} forwards a message",
+            "{name} of {} nodes, {} sockets{direct}: {:.2} forwards per message",
             of.nodes, of.sockets_max, self.forwards_per_message
         )
     }
 
-    /// Messages that every node sent, received and forwarded, and the latencies of what it received, from half to
-    /// 99% of them.
+    /// Plots the messages that every node sent, received and forwarded, and the latencies of those
+    /// received: median and 99th percentile.
     fn picture(&self) -> Result<String, CliError> {
         let of = |value: fn(&NodeReport) -> f64| self.per_node.iter().map(value).collect::<Vec<_>>();
         let part = |name: &str, values| (name.to_owned(), values);
@@ -144,8 +144,8 @@ impl Answer {
         ];
         let beyond = |node: &NodeReport| node.latency.p99_seconds - node.latency.p50_seconds;
         let latencies = vec![
-            part("half of the messages", of(|node| node.latency.p50_seconds)),
-            part("up to 99%", of(beyond)),
+            part("median", of(|node| node.latency.p50_seconds)),
+            part("up to the 99th percentile", of(beyond)),
         ];
         let bars = Bars {
             title: self.title(),
@@ -162,7 +162,7 @@ impl Answer {
         let Parameters { pool, policy, traffic, period_seconds, .. } = &self.parameters;
         let figures = &self.topology.figures;
         let mut text = format!(
-            "{}: {:.3} hops on the mean, {} at most, {} sockets a node\n",
+            "{}: {:.3} hops on average, {} at most, {} sockets per node\n",
             self.topology.title(),
             figures.mean_hops,
             figures.diameter,
@@ -171,33 +171,33 @@ impl Answer {
         if pool.opened_max > 0 {
             let accepted = pool.accepted_max.map(|accepted| format!(", accepts {accepted}"));
             let how = match policy {
-                Policy::Thesis => "each by its own traffic, as in the thesis",
-                Policy::Local => "each by its own traffic",
-                Policy::Global => "all traffic known",
-                Policy::Predicted => "all traffic known",
+                Policy::Thesis => "each node's own traffic, as in the thesis",
+                Policy::Local => "each node's own traffic",
+                Policy::Global => "the traffic of all nodes",
+                Policy::Predicted => "the traffic of all nodes",
             };
-            let warm = if self.parameters.warm { ", and that of a run before" } else { "" };
+            let warm = if self.parameters.warm { " and of an earlier run" } else { "" };
             let _ = writeln!(
                 text,
-                "Direct: a node opens {}{}; {how}{warm}, every {}",
+                "Direct: a node opens {}{}; chosen by {how}{warm}, every {}",
                 pool.opened_max,
                 accepted.unwrap_or_default(),
                 Seconds(*period_seconds)
             );
         } else if self.split.is_some() {
-            text.push_str("Direct: none, as none would pay under this traffic\n");
+            text.push_str("Direct: none, because none would save time with this traffic\n");
         }
-        let skew = if traffic.weights_percent.is_empty() { "to all alike" } else { "skewed" };
+        let skew = if traffic.weights_percent.is_empty() { "uniform" } else { "skewed" };
         let _ = writeln!(
             text,
-            "Sent: {} messages of {}, {skew}, seed {}; all arrived, once each",
+            "Sent: {} messages of {}, {skew}, seed {}; each arrived exactly once",
             grouped(self.messages),
             Size(traffic.message_bytes),
             self.seed
         );
         let _ = writeln!(
             text,
-            "Forwarded: {}, {:.3} a message",
+            "Forwarded: {}, {:.3} per message",
             grouped(self.forwards),
             self.forwards_per_message
         );
@@ -210,7 +210,7 @@ impl Answer {
         let refused = refused.map(|refused| format!(", {} refused", grouped(refused))).unwrap_or_default();
         let _ = writeln!(
             text,
-            "Time: {}{time} ({}/s of messages), {} reconnections{refused}, {} sockets of a node at most",
+            "Time: {}{time} ({}/s of messages), {} reconnections{refused}, at most {} sockets on a node",
             Seconds(self.seconds),
             Size(rate as u64),
             grouped(self.reconnections),
@@ -221,7 +221,7 @@ impl Answer {
         text
     }
 
-    /// The nodes, or those of them that had most to do.
+    /// The nodes, or the busiest ones.
     fn nodes(&self, text: &mut String) {
         let work = |node: &NodeReport| node.sent + node.received + 2 * node.forwarded;
         let mut numbers: Vec<_> = (0..self.per_node.len()).collect();
@@ -248,11 +248,8 @@ impl Answer {
         }
         columns(text, &rows);
         if let Some(more) = self.per_node.len().checked_sub(SHOWN_NODES).filter(|more| *more > 0) {
-            let _ = writeln!(
-                text,
-                "  and {} nodes with less to do; --json and --csv have all",
-                grouped(more as u64)
-            );
+            let _ =
+                writeln!(text, "  and {} less busy nodes; --json and --csv have all", grouped(more as u64));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is sent over an overlay, and which direct connections it gets.
+//! The traffic over an overlay, and its direct connections.
 
 use clap::{Args, ValueEnum};
 use lightship_overlay::simulate::Network;
@@ -10,70 +10,74 @@ use crate::commands::fetch::Auto;
 use crate::error::CliError;
 use crate::size::{Size, number};
 
-/// Who gives direct connections to whom.
+/// How direct connections are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Policy {
-    /// Each node by what it sends itself, one way, anew every period: Samson's thesis.
+    /// Each node chooses by its own traffic of the last period; connections are used one way (Samson's
+    /// thesis).
     Thesis,
-    /// Each node by what it sends itself, both ways, with a margin for what is there and a memory.
+    /// Each node chooses by its own recent traffic; connections are used both ways, and replaced only if
+    /// another is clearly better.
     Local,
-    /// The best of all first, as all is known; both ways, with margin and memory.
+    /// Like local, but chosen by the traffic of all nodes, the best connections first.
     Global,
-    /// The same, with --warm.
+    /// Like global, with --warm.
     Predicted,
 }
 
 /// Messages and direct connections.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LoadArgs {
-    /// Direct connections that a node may open beside the topology. auto: of a circulant's --degree, as
-    /// many as pay under the traffic of a run before.
+    /// Direct connections that a node may open besides the topology. auto divides --degree between a
+    /// circulant and as many direct connections as save time with the traffic of an earlier run.
     #[arg(long, value_name = "auto|N", default_value = "0", help_heading = "Direct connections")]
     pub(super) direct: Auto<usize>,
-    /// Direct connections that a node accepts; it refuses more. [default: any number]
+    /// Direct connections that a node accepts; it refuses more. [default: no limit]
     #[arg(long, value_name = "N", help_heading = "Direct connections")]
     pub(super) accept: Option<usize>,
-    /// Who gets them. [default: thesis with the original, else global]
+    /// How direct connections are assigned. [default: thesis with --topology original, else global]
     #[arg(long, value_name = "NAME", help_heading = "Direct connections")]
     policy: Option<Policy>,
-    /// Have direct connections from the beginning, by the traffic of a run before: of the same weights,
-    /// from another seed.
+    /// Start with direct connections that are chosen by the traffic of an earlier run: the same weights,
+    /// but another seed.
     #[arg(long, help_heading = "Direct connections")]
     warm: bool,
 
-    /// Percent of every node's messages that go to node 0, node 1, and so on; the rest goes to all
-    /// alike. Without it all does.
+    /// Percentages of every node's messages that go to node 0, node 1, and so on. The rest is spread
+    /// evenly. [default: all messages are spread evenly]
     #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = percent, help_heading = "Traffic")]
     skew: Vec<f64>,
     /// Messages that each node sends.
     #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Traffic")]
     pub(super) messages_per_node: u64,
-    /// Bytes of a message.
+    /// Bytes per message.
     #[arg(long, value_name = "SIZE", default_value = "64KiB", help_heading = "Traffic")]
     pub(super) message_bytes: Size,
-    /// Own messages that a node has queued at a time.
+    /// Messages of its own that a node may have queued at a time.
     #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Traffic")]
     pub(super) window: usize,
-    /// Messages that wait at the far end of a connection, for each class of hops.
+    /// Messages that may wait at the receiving end of a connection, for each number of hops made.
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Traffic")]
     pub(super) queue: usize,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    number(text).filter(|percent| *percent < 100.0).ok_or_else(|| format!("`{text}` is no part in percent"))
+    number(text)
+        .filter(|percent| *percent < 100.0)
+        .ok_or_else(|| format!("`{text}`: expected a percentage below 100"))
 }
 
-/// What a run is of.
+/// The load of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     pub(super) shape: Shape,
     pub(super) traffic: Traffic,
     pub(super) policy: Policy,
     pub(super) pool: Pool,
-    /// How the sockets were divided, where that was ours to choose.
+    /// How the sockets were divided, with `--direct auto`.
     pub(super) split: Option<Split>,
-    /// What a run before sent.
+    /// The traffic of an earlier run.
     pub(super) last: Option<Demand>,
 }
 
@@ -98,7 +102,7 @@ impl LoadArgs {
         };
         let drawn = || {
             traffic.check(shape.nodes)?;
-            // Not the messages of this run: those of another with the same weights.
+            // The messages of another run with the same weights, not of this one.
             Ok::<_, CliError>(traffic.drawn(shape.nodes, shape.seed.wrapping_add(1)))
         };
         let last = if self.warm || policy == Policy::Predicted { Some(drawn()?) } else { None };
@@ -107,10 +111,10 @@ impl LoadArgs {
             None => {
                 if shape.topology != Family::Circulant {
                     return Err(CliError::usage(format!(
-                        "--direct auto divides the sockets of a circulant, and this is a {}",
+                        "--direct auto divides the sockets of a circulant, not of a {}",
                         shape.name()
                     ))
-                    .hint("--topology circulant, or say how many: --direct 2"));
+                    .hint("use --topology circulant, or give a number: --direct 2"));
                 }
                 let reserve = Reserve {
                     sockets: shape.required()?,

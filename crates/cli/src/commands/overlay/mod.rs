@@ -1,4 +1,4 @@
-//! `lightship overlay`: nodes that are not all connected to each other.
+//! `lightship overlay`: plans overlays between nodes that are not all connected to each other.
 
 mod answer;
 mod load;
@@ -12,11 +12,12 @@ use clap::{Args, Subcommand};
 
 use crate::error::CliError;
 
-/// Shuffles between nodes that are not all connected to each other
+/// Plan shuffles between nodes that are not all connected to each other
 ///
-/// Where every node keeps a few connections instead of one to each other node, messages between those
-/// without one are forwarded. That pays where connections are what there are too many of, and costs
-/// bytes: each forward is one more way over the network. docs/overlay.md has the whole of it.
+/// In an overlay every node keeps a few connections instead of one to each other node, and nodes
+/// forward messages between nodes without a connection. Use it where the number of connections is the
+/// bottleneck. It costs bytes: each forward sends a message over the network once more.
+/// docs/overlay.md describes it in full.
 #[derive(Args)]
 pub(crate) struct OverlayArgs {
     #[command(subcommand)]
@@ -38,7 +39,7 @@ pub(crate) async fn cmd_overlay(args: &OverlayArgs, json: bool) -> Result<(), Cl
     }
 }
 
-/// Writes a file that was asked for.
+/// Writes a requested file.
 fn write(path: &std::path::Path, text: &str) -> Result<(), CliError> {
     Ok(lightship_sources::writers::write_file(path, text.as_ref())?)
 }

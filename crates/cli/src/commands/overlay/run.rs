@@ -15,17 +15,17 @@ use super::shuffle::{self, HEADER_BYTES, Shuffle};
 use crate::error::CliError;
 use crate::size::{Seconds, Size, grouped};
 
-/// More nodes than these are no test of anything on one machine.
+/// A run of more nodes on one machine would not be meaningful.
 const NODES_MAX: usize = 256;
-/// Files, pipes and the like that the process has open besides its sockets.
+/// Descriptors that the process has open besides its sockets.
 const DESCRIPTORS_SPARE: usize = 64;
 
 /// Run a shuffle over an overlay, with real sockets on this machine
 ///
-/// As `simulate`, but sent: every node is in this process, listens on the loopback interface, and opens the
-/// connections that its topology and its direct connections allow, and no others. Messages are
-/// forwarded hop by hop with bounded queues. At the end it is checked that every message arrived,
-/// once, where it was to.
+/// Like `simulate`, but with messages that are really sent. Every node runs in this process, listens
+/// on the loopback interface, and opens only the connections of the topology and its direct
+/// connections. Messages are forwarded hop by hop with bounded queues. At the end it checks that every
+/// message arrived at its destination exactly once.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship overlay run --topology circulant --nodes 12 --degree 4
@@ -34,9 +34,9 @@ const DESCRIPTORS_SPARE: usize = 64;
   lightship overlay run --topology circulant --nodes 60 --degree 12 --direct auto \\
       --policy predicted --skew 2,7,10,4,11,6,15 --json
 
-All nodes share the processors of this machine: times say how they compare here, forwards and
-connections are what they would be anywhere. Latency is from when a message was offered, waiting for
-room among its sender's own messages included.")]
+All nodes share the processors of this machine, so compare times only with each other; forwards and
+connections are the same on any machines. Latency counts from when a message is offered, so it
+includes the wait for room in its sender's window.")]
 pub(super) struct RunArgs {
     #[command(flatten)]
     shape: ShapeArgs,
@@ -45,10 +45,10 @@ pub(super) struct RunArgs {
     /// Time between two assignments of direct connections.
     #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Direct connections")]
     period: Seconds,
-    /// Fail when it takes longer.
+    /// Fail if the run takes longer.
     #[arg(long, value_name = "TIME", default_value = "10min")]
     timeout: Seconds,
-    /// Messages of all nodes take no more than this.
+    /// Memory for the messages of all nodes. A run that may need more is refused.
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     memory: Size,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     let nodes = args.shape.nodes;
     if nodes > NODES_MAX {
         return Err(CliError::usage(format!(
-            "--nodes {nodes}: at most {NODES_MAX} of them run in one process"
+            "--nodes {nodes}: at most {NODES_MAX} nodes can run in one process"
         ))
         .hint("lightship overlay simulate takes up to 4096"));
     }
@@ -68,12 +68,12 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     load.pool.check()?;
     if load.traffic.message_bytes < HEADER_BYTES as u64 {
         return Err(CliError::usage(format!(
-            "--message-bytes {}: {HEADER_BYTES} at least, which say what message it is",
+            "--message-bytes {}: must be at least {HEADER_BYTES}, the size of a message's header",
             load.traffic.message_bytes
         )));
     }
     if args.load.queue == 0 || args.load.window == 0 {
-        return Err(CliError::usage("--queue and --window: queues and windows hold a message at least"));
+        return Err(CliError::usage("--queue and --window must be at least 1"));
     }
     let (period, limit) = (duration("--period", args.period)?, duration("--timeout", args.timeout)?);
     let routes = Routes::new(Topology::new(load.shape.clone(), nodes)?);
@@ -84,12 +84,12 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
         return Err(CliError::new(
             ErrorKind::Limits,
             format!(
-                "messages of all nodes may take {}, and --memory allows {}",
+                "messages of all nodes may take {}, but --memory allows {}",
                 Size(memory_bytes_max),
                 args.memory
             ),
         )
-        .hint("smaller messages, --queue 1, a smaller --window, or more memory"));
+        .hint("use smaller messages, --queue 1, a smaller --window, or more --memory"));
     }
     descriptors(&topology, load.pool.opened_max)?;
     let quiet = args.files.quiet || json;
@@ -122,14 +122,14 @@ fn duration(name: &str, seconds: Seconds) -> Result<Duration, CliError> {
     Duration::try_from_secs_f64(seconds.0)
         .ok()
         .filter(|duration| *duration >= Duration::from_millis(1))
-        .ok_or_else(|| CliError::usage(format!("{name}: at least a millisecond")))
+        .ok_or_else(|| CliError::usage(format!("{name} must be at least a millisecond")))
 }
 
-/// Says before it fails that the process may not have so many sockets.
+/// Checks before the run that the process may open enough sockets.
 fn descriptors(topology: &Shown, direct: usize) -> Result<(), CliError> {
     let nodes = topology.figures.nodes;
     let sockets = (topology.figures.sockets_mean * nodes as f64) as usize;
-    // Both ends of a direct connection are here, and a listener for each node.
+    // This process has both ends of each direct connection, and a listener for each node.
     let needed = sockets + nodes * (2 * direct + 1) + DESCRIPTORS_SPARE;
     let allowed = std::fs::read_to_string("/proc/self/limits").ok().and_then(|limits| {
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.to_owned();
@@ -139,12 +139,12 @@ fn descriptors(topology: &Shown, direct: usize) -> Result<(), CliError> {
         Some(allowed) if allowed < needed => Err(CliError::new(
             ErrorKind::Limits,
             format!(
-                "it takes {} descriptors, and this process may have {}",
+                "the run needs {} open files and sockets, but this process may have {}",
                 grouped(needed as u64),
                 grouped(allowed as u64)
             ),
         )
-        .hint(format!("ulimit -n {needed}, or fewer nodes"))),
+        .hint(format!("raise the limit with `ulimit -n {needed}`, or use fewer nodes"))),
         _ => Ok(()),
     }
 }

@@ -1,12 +1,12 @@
-//! From what was typed to a topology.
+//! The options of a topology.
 
 use clap::{Args, ValueEnum};
 use lightship_overlay::{NODES_MAX, Shape, circulant};
 
 use crate::error::CliError;
 
-/// Sets of offsets that are tried for a circulant, at up to this many nodes; fewer above, as a try
-/// takes longer.
+/// Number of sets of offsets that are tried for a circulant of up to `TRIES_NODES` nodes; fewer for
+/// more nodes, because each try takes longer.
 const TRIES: usize = 1000;
 const TRIES_NODES: usize = 512;
 const TRIES_MIN: usize = 50;
@@ -14,50 +14,50 @@ const TRIES_MIN: usize = 50;
 /// Families of topologies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Family {
-    /// All to all.
+    /// Every node is connected to all others.
     Mesh,
-    /// Each to the one before and the one after.
+    /// Node i is connected to i - 1 and i + 1.
     Ring,
-    /// Each to those whose number differs in one bit.
+    /// Nodes whose numbers differ in one bit are connected; the number of nodes is a power of two.
     Hypercube,
-    /// A grid whose edges are joined.
+    /// A grid whose opposite edges are joined.
     Torus,
-    /// Each to its parent and its children.
+    /// A node is connected to its parent and its children.
     Tree,
-    /// Each to i +- c^k (--base).
+    /// Node i is connected to i +- c^k, where c is --base.
     Binomial,
     /// The generalised Kautz graph.
     Kautz,
-    /// Each to i +- offsets that a search finds.
+    /// Node i is connected to i +- each offset; a search finds the offsets with the fewest hops.
     Circulant,
     /// The overlay of Samson's thesis.
     Original,
 }
 
-/// Which topology, of how many nodes.
+/// The topology and its number of nodes.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ShapeArgs {
     /// Which nodes are connected.
     #[arg(long, value_name = "NAME", help_heading = "Topology")]
     pub(super) topology: Family,
-    /// How many nodes there are, 2 to 4096.
+    /// Number of nodes, 2 to 4096.
     #[arg(long, value_name = "N", help_heading = "Topology")]
     pub(super) nodes: usize,
-    /// Connections of a node: of a circulant all it has; of a torus two for each dimension; of a tree its
-    /// children and its parent; of the original and of Kautz those that it opens. Others have the
-    /// degree that they have.
+    /// Connections per node: in a circulant, all; in a torus, two for each dimension; in a tree, to the
+    /// children and the parent; in original and kautz, those that a node opens. The degree of a mesh, a
+    /// ring and a hypercube is fixed.
     #[arg(long, value_name = "D", help_heading = "Topology")]
     pub(super) degree: Option<usize>,
-    /// Base of a binomial graph. [default: 2, or what gives the degree]
+    /// Base of a binomial graph. [default: 2, or the base that gives --degree]
     #[arg(long, value_name = "C", help_heading = "Topology")]
     base: Option<usize>,
-    /// Offsets of a circulant. [default: what a search from the seed finds]
+    /// Offsets of a circulant. [default: those that a search finds, starting from --seed]
     #[arg(long, value_name = "N,...", value_delimiter = ',', help_heading = "Topology")]
     offsets: Vec<usize>,
-    /// Send on the connections that a node opened only, as a Kautz graph is defined.
+    /// Send only on connections that a node has opened, as Kautz graphs are defined.
     #[arg(long, help_heading = "Topology")]
     one_way: bool,
-    /// Of all that is drawn at random: same seed, same result.
+    /// Seed of all random choices. The same seed gives the same choices.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(super) seed: u64,
 }
@@ -67,19 +67,21 @@ impl ShapeArgs {
     pub(super) fn shape(&self) -> Result<Shape, CliError> {
         let Self { topology, nodes, .. } = *self;
         if !(2..=NODES_MAX).contains(&nodes) {
-            return Err(CliError::usage(format!("--nodes {nodes}: there are overlays of 2 to {NODES_MAX}")));
+            return Err(CliError::usage(format!("--nodes {nodes}: expected 2 to {NODES_MAX}")));
         }
         let name = self.name();
         if self.base.is_some() && topology != Family::Binomial {
-            return Err(CliError::usage(format!("--base is of binomial graphs, and this is a {name}")));
+            return Err(CliError::usage(format!("--base is only for binomial graphs, not for a {name}")));
         }
         if !self.offsets.is_empty() && topology != Family::Circulant {
-            return Err(CliError::usage(format!("--offsets are of circulants, and this is a {name}"))
-                .hint("--topology circulant"));
+            return Err(CliError::usage(format!("--offsets are only for circulants, not for a {name}"))
+                .hint("use --topology circulant"));
         }
         if self.one_way && topology != Family::Kautz {
-            let ways = if topology == Family::Original { "is always used so" } else { "is not" };
-            return Err(CliError::usage(format!("--one-way is for Kautz graphs; a {name} {ways}")));
+            let ways = if topology == Family::Original { "one way" } else { "both ways" };
+            return Err(CliError::usage(format!(
+                "--one-way is for Kautz graphs; {name} is always used {ways}"
+            )));
         }
         match topology {
             Family::Mesh => self.fixed(Shape::FullMesh, nodes - 1),
@@ -94,7 +96,7 @@ impl ShapeArgs {
             },
             Family::Tree => match self.required()? {
                 degree @ (0 | 1) => Err(CliError::usage(format!(
-                    "--degree {degree}: a node of a tree has a parent and a child at least"
+                    "--degree {degree}: a node of a tree has at least 2 connections, to a parent and a child"
                 ))
                 .hint("--degree 3: two children")),
                 degree => Ok(Shape::Tree { arity: degree - 1 }),
@@ -104,7 +106,7 @@ impl ShapeArgs {
             Family::Original => Ok(Shape::Original { degree: self.required()? }),
             Family::Circulant if !self.offsets.is_empty() => {
                 if self.degree.is_some() {
-                    return Err(CliError::usage("--offsets say the degree").hint("leave --degree out"));
+                    return Err(CliError::usage("--offsets determine the degree").hint("leave out --degree"));
                 }
                 Ok(Shape::Circulant { offsets: self.offsets.clone() })
             }
@@ -121,24 +123,24 @@ impl ShapeArgs {
         self.topology.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The degree, where there is none to fall back to.
+    /// The degree, for topologies without a default.
     pub(super) fn required(&self) -> Result<usize, CliError> {
         self.degree.ok_or_else(|| {
-            CliError::usage(format!("--degree: how many connections has a node of this {}?", self.name()))
+            CliError::usage(format!("{} requires --degree, the connections per node", self.name()))
                 .hint("for example --degree 6")
         })
     }
 
-    /// A topology that has the degree it has.
+    /// A topology whose degree is fixed.
     fn fixed(&self, shape: Shape, degree: usize) -> Result<Shape, CliError> {
         match self.degree {
-            // Whether there is such a hypercube is for itself to say.
+            // A hypercube with a wrong number of nodes is refused later, with a better error.
             Some(other) if other != degree && (shape != Shape::Hypercube || self.nodes.is_power_of_two()) => {
                 let (name, nodes) = (self.name(), self.nodes);
                 Err(CliError::usage(format!(
                     "--degree {other}: a node of a {name} of {nodes} has {degree} connections"
                 ))
-                .hint(format!("leave --degree out, or --topology circulant --degree {other}")))
+                .hint(format!("leave out --degree, or use --topology circulant --degree {other}")))
             }
             _ => Ok(shape),
         }
@@ -148,7 +150,7 @@ impl ShapeArgs {
         match (self.base, self.degree) {
             (Some(base), None) => Ok(Shape::Binomial { base }),
             (None, None) => Ok(Shape::Binomial { base: 2 }),
-            (Some(_), Some(_)) => Err(CliError::usage("--base says the degree of a binomial graph")
+            (Some(_), Some(_)) => Err(CliError::usage("--base determines the degree of a binomial graph")
                 .hint("leave out --base or --degree")),
             (None, Some(degree)) => {
                 let bases = || (2..=self.nodes).map(|base| (base, binomial_degree(self.nodes, base)));
@@ -159,7 +161,7 @@ impl ShapeArgs {
                 degrees.dedup();
                 let nearest = degrees.into_iter().min_by_key(|found| found.abs_diff(degree));
                 Err(CliError::usage(format!(
-                    "--degree {degree}: no binomial graph of {} nodes has it, whatever its base",
+                    "--degree {degree}: no binomial graph of {} nodes has this degree, with any base",
                     self.nodes
                 ))
                 .hint(match nearest {
@@ -171,7 +173,7 @@ impl ShapeArgs {
     }
 }
 
-/// Connections of a node: two for each power of the base, but where both lead to the same node.
+/// Connections of a node: two for each power of the base, or one if both lead to the same node.
 fn binomial_degree(nodes: usize, base: usize) -> usize {
     let powers = std::iter::successors(Some(1), |power| Some(power * base));
     let both = powers.take_while(|power| *power < nodes).flat_map(|power| [power, nodes - power]);

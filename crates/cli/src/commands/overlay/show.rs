@@ -1,4 +1,4 @@
-//! `lightship overlay show`: what a topology is worth.
+//! `lightship overlay show`: shows the properties of a topology.
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ use crate::commands::manual::print;
 use crate::error::CliError;
 use crate::size::grouped;
 
-/// A drawing with more lines than this shows nothing, and fills the disk.
+/// A drawing with more lines would be unreadable and huge.
 const DRAWN_LINKS_MAX: usize = 200_000;
 
-/// What a topology is worth: connections, hops, forwards; and a drawing
+/// Show the properties of a topology: connections, hops, forwards
 ///
-/// Says how many connections and sockets a node has, how far it is from one node to another, how often
-/// a message is forwarded on the way when all send to all, and what must fail before some
-/// node can't reach another.
+/// Prints how many connections and sockets a node has, how many hops it is from one node to another,
+/// how often a message is forwarded if all nodes send to all, and how many links or nodes must fail
+/// before some node can't reach another.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship overlay show --topology circulant --nodes 60 --degree 12
@@ -30,22 +30,22 @@ const DRAWN_LINKS_MAX: usize = 200_000;
 pub(super) struct ShowArgs {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// Draw it, as an SVG.
+    /// Draw the topology to this file, as SVG.
     #[arg(short, long, value_name = "FILE.svg")]
     output: Option<PathBuf>,
 }
 
-/// The object of `--json`; `simulate` and `run` have it too.
+/// The object of `--json`, which is also part of that of `simulate` and `run`.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Shown {
     name: &'static str,
-    /// As it was asked for.
+    /// The requested shape.
     pub(super) shape: Shape,
-    /// Connections that a node sends on, the most of any.
+    /// Most connections that any node sends on.
     pub(super) degree: usize,
     /// Whether both ends of a connection send on it.
     pub(super) both_ways: bool,
-    /// Where all send to all alike, over shortest ways.
+    /// With uniform traffic from all to all, over shortest paths.
     forwards_per_message: f64,
     #[serde(flatten)]
     pub(super) figures: Figures,
@@ -74,7 +74,7 @@ impl Shown {
             Shape::Torus { dimensions } => format!(" ({dimensions} dimensions)"),
             Shape::Tree { arity } => format!(" ({arity} children each)"),
             Shape::Kautz { degree, .. } | Shape::Original { degree } => {
-                format!(" ({degree} opened by each)")
+                format!(" ({degree} opened per node)")
             }
             _ => String::new(),
         };
@@ -89,7 +89,7 @@ impl Shown {
             format!("{at_least}{}", least.at_least)
         };
         let rows = [
-            ("connections a node sends on", self.degree.to_string()),
+            ("connections that a node sends on", self.degree.to_string()),
             (
                 "sockets of a node",
                 if figures.sockets_mean.fract() == 0.0 && figures.sockets_mean as usize == figures.sockets_max
@@ -101,8 +101,8 @@ impl Shown {
             ),
             ("diameter, hops", figures.diameter.to_string()),
             ("mean hops", format!("{:.3}", figures.mean_hops)),
-            ("mean hops can't be below", format!("{:.3}", figures.moore_mean_hops)),
-            ("forwards of a message", format!("{:.3}", self.forwards_per_message)),
+            ("lower bound of mean hops", format!("{:.3}", figures.moore_mean_hops)),
+            ("forwards per message", format!("{:.3}", self.forwards_per_message)),
             ("links that must fail to cut a node off", least(&figures.edge_connectivity)),
             ("nodes that must fail to cut a node off", least(&figures.vertex_connectivity)),
         ];
@@ -124,7 +124,7 @@ pub(super) fn cmd_show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
                 ErrorKind::Limits,
                 format!("{links} links are too many for a drawing"),
             )
-            .hint("draw fewer nodes; the figures are said without -o"));
+            .hint("draw fewer nodes, or leave out -o to get the figures only"));
         }
         super::write(path, &draw(topology, &Direct::new()))?;
     }

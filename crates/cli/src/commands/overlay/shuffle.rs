@@ -1,5 +1,5 @@
-//! All nodes of a shuffle in one process: what they send, what they receive, who assigns direct
-//! connections, and whether every message arrived once.
+//! Runs all nodes of a shuffle in one process: sends and receives messages, assigns direct connections,
+//! and checks that every message arrived exactly once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::error::CliError;
 use crate::progress::Count;
 use crate::size::{Seconds, grouped};
 
-/// What a message begins with: from, to, its number, when it was offered.
+/// Header of a message: sender, receiver, number, time when it was offered.
 pub(super) const HEADER_BYTES: usize = 24;
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 
-/// A shuffle that can be run.
+/// A shuffle over real sockets.
 pub(super) struct Shuffle {
     routes: Arc<Routes>,
     traffic: Arc<Traffic>,
@@ -37,7 +37,7 @@ pub(super) struct Shuffle {
     arrived: Arc<Arrived>,
 }
 
-/// What came of it.
+/// The result of a shuffle.
 pub(super) struct Done {
     pub(super) per_node: Vec<NodeReport>,
     pub(super) direct: Vec<(u32, u32)>,
@@ -47,11 +47,11 @@ pub(super) struct Done {
     pub(super) refused: u64,
 }
 
-/// Which messages have arrived, of all nodes.
+/// The messages that have arrived, of all nodes.
 struct Arrived {
     count: AtomicU64,
     messages: u64,
-    /// By sender, a bit for each of its messages.
+    /// One bit for each message, by sender.
     bits: Vec<Vec<AtomicU64>>,
     all: Notify,
 }
@@ -67,7 +67,7 @@ impl Arrived {
         }
     }
 
-    /// Notes one; `false` when it had been there, or can't be.
+    /// Marks a message as arrived; `false` if it had arrived before, or was never sent.
     fn note(&self, from: usize, number: u64) -> bool {
         let word = usize::try_from(number / 64).ok().and_then(|word| self.bits.get(from)?.get(word));
         let bit = 1 << (number % 64);
@@ -112,15 +112,15 @@ impl Shuffle {
         self.arrived.messages
     }
 
-    /// Bytes of messages that all nodes hold at most.
+    /// Most bytes of messages that all nodes together can hold.
     pub(super) fn memory_bytes_max(&self) -> u64 {
         let nodes = self.routes.topology().nodes();
-        // A direct connection has a queue at its far end, or at both.
+        // A direct connection has a queue at its receiving end, or at both ends.
         let direct = self.pool.opened_max * if self.pool.both_ways { 2 } else { 1 };
         (0..nodes).map(|node| self.config(node, Vec::new()).memory_bytes_max(direct)).sum()
     }
 
-    /// That time was up.
+    /// The error for a run that took too long.
     pub(super) fn unfinished(&self, limit: Seconds) -> CliError {
         let arrived = self.arrived.count.load(Ordering::Acquire);
         CliError::new(
@@ -131,7 +131,7 @@ impl Shuffle {
                 grouped(self.messages())
             ),
         )
-        .hint("--timeout gives it more time")
+        .hint("allow more time with --timeout")
     }
 
     fn config(&self, node: usize, addresses: Vec<std::net::SocketAddr>) -> Config {
@@ -146,10 +146,10 @@ impl Shuffle {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs the shuffle to its end.
     ///
     /// # Errors
-    /// A node's, or that a message was lost, doubled or damaged.
+    /// If a node fails, or a message was lost, duplicated or damaged.
     pub(super) async fn run(&self, load: &Load, quiet: bool) -> Result<Done, CliError> {
         let (relays, inboxes) = self.start().await?;
         let relays = Arc::new(relays);
@@ -178,7 +178,7 @@ impl Shuffle {
                     let (node, seconds) = joined(done)??;
                     sent_seconds[node] = seconds;
                 }
-                // None ends by itself before all are told to.
+                // Before the nodes are closed, a receiver ends only with an error.
                 Some(done) = receivers.join_next() => drop(joined(done)??),
                 _ = looked_at.tick() => progress.set(self.arrived.count.load(Ordering::Relaxed)),
                 _ = assigned.tick(), if self.pool.opened_max > 0 => assignment.again(&relays),
@@ -222,7 +222,7 @@ impl Shuffle {
         Ok(started.into_iter().map(|(_, started)| started).unzip())
     }
 
-    /// That nothing was lost, and that forwards are what messages say of their ways.
+    /// Checks that no message was lost, and that the forwards of nodes match the hops of messages.
     fn check(&self, relays: &[Relay], received: &[Received]) -> Result<(), CliError> {
         let missing = self.arrived.missing();
         let hops: u64 = received.iter().map(|received| received.forwards).sum();
@@ -233,7 +233,7 @@ impl Shuffle {
         if hops != forwards {
             return Err(CliError::new(
                 ErrorKind::Data,
-                format!("nodes forwarded {forwards} messages, and messages were forwarded {hops} times"),
+                format!("nodes forwarded {forwards} messages, but messages were forwarded {hops} times"),
             ));
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Shuffle {
     }
 }
 
-/// Sends a node's messages; says which node it is, and when it was done.
+/// Sends a node's messages. Returns the node and the time when it was done.
 async fn send(
     node: usize,
     relays: &[Relay],
@@ -313,7 +313,7 @@ async fn receive(
     while let Some(message) = inbox.recv().await.map_err(|e| failed(node, &e))? {
         let now = began.elapsed();
         let Some((number, offered_ns)) = read(node, bytes, &message) else {
-            let text = format!("node {node} received what node {} did not send", message.from);
+            let text = format!("node {node} received a message that node {} did not send", message.from);
             return Err(CliError::new(ErrorKind::Data, text));
         };
         received.latency.add((now.as_nanos() as u64).saturating_sub(offered_ns));
@@ -328,7 +328,7 @@ async fn receive(
     Ok(received)
 }
 
-/// The number of a message and when it was offered; nothing when it is not what was sent to this node.
+/// The number of a message and when it was offered; `None` if it is not a message sent to this node.
 fn read(node: usize, bytes: usize, message: &Message) -> Option<(u64, u64)> {
     let number = |from: usize, to: usize| {
         let bytes = message.bytes.get(from..to)?;
@@ -341,14 +341,14 @@ fn read(node: usize, bytes: usize, message: &Message) -> Option<(u64, u64)> {
     Some((number(8, 16)?, number(16, 24)?)).filter(|_| is_ours)
 }
 
-/// Direct connections by what was sent, as the policy has it.
+/// Assigns direct connections by the traffic, according to the policy.
 struct Assignment {
     routes: Arc<Routes>,
     pool: Pool,
-    /// What was sent, as far as it is remembered.
+    /// Recent traffic; older traffic counts less.
     recent: Demand,
     warm: bool,
-    /// Connections that were there from the beginning.
+    /// Connections that were opened before the start.
     first: u64,
     rng: Rng,
 }
@@ -376,7 +376,7 @@ impl Assignment {
         }
     }
 
-    /// After another period.
+    /// Assigns again after a period.
     fn again(&mut self, relays: &[Relay]) {
         for (node, relay) in relays.iter().enumerate() {
             for (to, bytes) in relay.take_demand() {
@@ -398,7 +398,7 @@ impl Assignment {
                     relay.set_direct(peers, most);
                 }
             }
-            // Each by what it knows, and who comes first is accepted.
+            // Each node chooses by its own traffic, and accepts peers in the order in which they ask.
             Knowledge::Local => {
                 for (node, relay) in (0..).zip(relays) {
                     let mine: Vec<_> = now.range((node, 0)..=(node, u32::MAX)).map(|(_, to)| *to).collect();
@@ -411,18 +411,18 @@ impl Assignment {
     }
 }
 
-/// How many were opened, ever.
+/// Number of direct connections opened so far.
 fn opened_count(relays: &[Relay]) -> u64 {
     relays.iter().map(|relay| relay.stats().opened).sum()
 }
 
-/// Direct connections: who opened it, and to whom.
+/// Direct connections: the node that opened each, and its peer.
 fn opened(relays: &[Relay]) -> Direct {
     let of = |(node, relay): (u32, &Relay)| relay.direct().into_iter().map(move |to| (node, to));
     (0..).zip(relays).flat_map(of).collect()
 }
 
-/// Closes all at the same time: each waits for its neighbours.
+/// Closes all nodes at the same time, because each waits for its neighbours.
 async fn close(relays: &Arc<Vec<Relay>>) -> Result<(), CliError> {
     let mut closing = JoinSet::new();
     for node in 0..relays.len() {
@@ -444,5 +444,5 @@ fn failed(node: usize, error: &RelayError) -> CliError {
 }
 
 fn socket(error: &std::io::Error) -> CliError {
-    CliError::new(ErrorKind::Network, format!("no socket on the loopback interface: {error}"))
+    CliError::new(ErrorKind::Network, format!("can't open a socket on the loopback interface: {error}"))
 }

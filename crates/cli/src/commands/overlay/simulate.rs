@@ -18,9 +18,9 @@ use crate::size::{Rate, Seconds};
 
 /// Simulate a shuffle over an overlay: forwards, time, latency
 ///
-/// Every node sends messages to others. Those between nodes without a connection are forwarded, with
-/// bounded queues that can't deadlock, and every period direct connections go to where they save most
-/// forwards. Same seed, same result. docs/overlay.md says what is modelled.
+/// Every node sends messages to others. Messages between nodes without a connection are forwarded, with
+/// bounded queues that can't deadlock. Every period, direct connections are assigned where they save
+/// most forwards. The same seed gives the same result. docs/overlay.md describes the model.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship overlay simulate --topology original --nodes 60 --degree 10 --direct 2 \\
@@ -29,8 +29,8 @@ use crate::size::{Rate, Seconds};
       --policy predicted --skew 2,7,10,4,11,6,15 --json
   lightship overlay simulate --topology mesh --nodes 60 --link-rate 500Mbit/s --plot mesh.svg
 
-Of --direct auto: a direct connection counts where it is opened; --accept limits those that others
-open.")]
+With --direct auto, a direct connection counts at the node that opens it; --accept limits those that
+others open to a node.")]
 pub(super) struct SimulateArgs {
     #[command(flatten)]
     shape: ShapeArgs,
@@ -40,33 +40,34 @@ pub(super) struct SimulateArgs {
     /// else 10ms]
     #[arg(long, value_name = "TIME", help_heading = "Direct connections")]
     period: Option<Seconds>,
-    /// Which direct connections a message may take: one that leads straight to where it goes, or any.
+    /// Direct connections that a message may take: own, those that lead straight to its destination, or
+    /// all on a shortest path, for which every node must know every direct connection.
     #[arg(long, value_name = "own|all", default_value = "own", help_heading = "Direct connections")]
     through: ThroughArg,
-    /// Of several shortest ways: any, or the one with the shortest queue. [default: random with the
-    /// original, else shortest-queue]
+    /// How to choose between several shortest paths: at random, or by the shortest queue. [default:
+    /// random with --topology original, else shortest-queue]
     #[arg(long, value_name = "NAME", help_heading = "Network")]
     ties: Option<TiesArg>,
-    /// What a node sends, and what it receives, over all its connections.
+    /// Rate of a node over all its connections, in each direction.
     #[arg(long, value_name = "RATE", default_value = "10Gbit/s", help_heading = "Network")]
     node_rate: Rate,
-    /// What a connection carries each way.
+    /// Rate of a connection, in each direction.
     #[arg(long, value_name = "RATE", default_value = "2.5Gbit/s", help_heading = "Network")]
     link_rate: Rate,
-    /// From one end of a connection to the other.
+    /// Time from one end of a connection to the other.
     #[arg(long, value_name = "TIME", default_value = "50us", help_heading = "Network")]
     latency: Seconds,
-    /// What a node's processor takes to send or to receive a message.
+    /// Processor time of a node to send or receive a message.
     #[arg(long, value_name = "TIME", default_value = "20us", help_heading = "Network")]
     message_time: Seconds,
-    /// Until a new direct connection carries messages.
+    /// Time until a new direct connection carries messages.
     #[arg(long, value_name = "TIME", default_value = "1ms", help_heading = "Network")]
     connect_time: Seconds,
     #[command(flatten)]
     files: FilesArgs,
 }
 
-/// With more nodes than these, even what comes before the simulation takes seconds.
+/// With more nodes, even the preparation of a simulation takes seconds.
 const SLOW_NODES: usize = 1000;
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -102,7 +103,7 @@ impl SimulateArgs {
     }
 }
 
-/// Tells a simulation on another thread that nobody waits for it any more.
+/// Stops a simulation on another thread when it is dropped.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -121,7 +122,7 @@ pub(super) async fn cmd_simulate(args: &SimulateArgs, json: bool) -> Result<(), 
     let planning = (args.shape.nodes > SLOW_NODES).then(|| Count::spinner("choosing connections", quiet));
     let load = args.load.load(&args.shape, through, &network)?;
     drop(planning);
-    // Without a margin, a short period is one of chance.
+    // The thesis' policy has no margin: with a short period, chance decides.
     let period_default = if load.policy == Policy::Thesis { 0.1 } else { 0.01 };
     let period_seconds = args.period.map_or(period_default, |period| period.0);
     let simulation = Simulation {
@@ -139,7 +140,7 @@ pub(super) async fn cmd_simulate(args: &SimulateArgs, json: bool) -> Result<(), 
     let stopped = stop.0.clone();
     let total = load.traffic.messages_per_node.saturating_mul(args.shape.nodes as u64);
     let last = load.last.clone();
-    // On a thread of its own, so that an interrupt is heard.
+    // On a separate thread, so that an interrupt is handled meanwhile.
     let run = tokio::task::spawn_blocking(move || {
         let progress = Count::new(total, "messages", quiet);
         simulation.run_watched(last.as_ref(), &mut |delivered| {

@@ -1,5 +1,5 @@
-//! The answer: from a link, a query and limits, wherever they come from, to the plan, why it is
-//! that one, and what others would come to.
+//! Computes the answer from a link, a query and limits: the plan, the reasons for it, and what other
+//! plans would cost.
 
 use lightship_tuner::{
     Bound, Explanation, Grid, Halt, Iteration, Limits, Link, Plan, Query, Rules, Strategy, Walk, WindowCost,
@@ -12,7 +12,7 @@ use super::args::{Ask, Method};
 use super::settings::{Advice, advise};
 use crate::error::CliError;
 
-/// The object of `--json`, and what is said to people.
+/// The object of `--json`, and the source of the text.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
     pub(super) query: QueryReport,
@@ -20,7 +20,7 @@ pub(super) struct Answer {
     pub(super) limits: Limits,
     pub(super) method: Method,
     pub(super) plan: Plan,
-    /// Where a walk stopped, and why there.
+    /// Where the steps of the method stopped, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) halt: Option<HaltReport>,
     pub(super) why: Explanation,
@@ -29,7 +29,7 @@ pub(super) struct Answer {
     pub(super) iterations: Option<Vec<IterationReport>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) settings: Vec<Advice>,
-    /// Whether batches come as messages whose size can be chosen.
+    /// Whether the size of messages can be chosen.
     #[serde(skip)]
     pub(super) messages: bool,
 }
@@ -66,7 +66,7 @@ pub(super) struct QueryReport {
 
 #[derive(Debug, Serialize)]
 pub(super) struct HaltReport {
-    /// The step that the plan is.
+    /// The step that is the plan.
     pub(super) k: usize,
     pub(super) reason: Halt,
     #[serde(flatten)]
@@ -76,24 +76,24 @@ pub(super) struct HaltReport {
     pub(super) next: Option<NextStep>,
 }
 
-/// What a step would have brought.
+/// What a step would save and cost.
 #[derive(Debug, Serialize)]
 pub(super) struct NextStep {
     pub(super) gain_seconds: f64,
     pub(super) more_bytes: f64,
 }
 
-/// A fixed way to set both sizes, beside the plan.
+/// A fixed choice of both sizes, for comparison with the plan.
 #[derive(Debug, Serialize)]
 pub(super) struct StrategyReport {
     pub(super) strategy: Strategy,
     #[serde(flatten)]
     pub(super) plan: Plan,
-    /// Its time over the plan's.
+    /// Its time divided by the plan's.
     pub(super) ratio: f64,
 }
 
-/// A stop of the walk, in whole bytes.
+/// A step of the method, in whole bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct IterationReport {
     pub(super) k: usize,
@@ -131,7 +131,7 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
         (None, Method::Grid) => Grid::over(query, limits)?.best(&link.model, query, limits)?,
         (None, _) => plan(link, query, limits, &ask.budget)?,
     };
-    // The same yardstick for all, which knows of the slowest stage as well.
+    // All plans are timed by the same model, which includes the slowest stage.
     let cost = WindowCost::new(link, query)?;
     let timed = |plan: Plan| Plan {
         predicted_seconds: cost.seconds(
@@ -142,7 +142,7 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
         ..plan
     };
     let found = timed(found);
-    // Some differ in their messages alone.
+    // Some strategies differ only in the size of messages.
     let fixed =
         |strategy: &Strategy| ask.messages || matches!(strategy, Strategy::Default | Strategy::LargestBatch);
     let strategies = Strategy::ALL.into_iter().filter(fixed).map(|strategy| {
@@ -151,7 +151,7 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
     });
     let iterations = if ask.trace {
         let chosen = walked.as_ref().map(|walked| walked.k);
-        // Without rules the walk takes the same steps, and then those that did not pay.
+        // Without rules the method takes the same steps, and then those that did not pay off.
         let all = walk(&Rules::default())?;
         Some(all.trace.iter().map(|step| IterationReport::new(step, chosen == Some(step.k))).collect())
     } else {
@@ -159,7 +159,7 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
     };
     let mut why = explain(link, query, limits, &ask.budget, &found)?;
     if !ask.messages {
-        // All that a batch takes beyond the wait is the way of its bytes.
+        // A batch is one message, so all time beyond waiting is that of messages.
         why.messages_seconds += std::mem::take(&mut why.first_messages_seconds);
         if why.bound == Bound::FirstMessages {
             why.bound = Bound::Messages;

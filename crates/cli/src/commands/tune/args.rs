@@ -1,4 +1,4 @@
-//! What was typed, as a query, a link, limits and what is asked of them.
+//! The options of `tune`, as a query, a link, limits and a request.
 
 use clap::{Args, ValueEnum};
 use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rates, Rules, thesis};
@@ -11,15 +11,16 @@ use crate::commands::fetch::Auto;
 use crate::error::CliError;
 use crate::size::{MeanSize, Seconds, Size};
 
-/// Find the fetch size: rows of a batch, bytes of a message, batches in flight
+/// Find the fetch size: rows per batch, bytes per message, batches in flight
 ///
-/// A result of V bytes travels as batches of F rows, a batch as messages of at most M bytes.
-/// Small ones cost round trips and calls, large ones memory, and past a point time. From what
-/// messages cost on a link this finds F, M and how many batches to have in flight, and says why,
-/// and what other settings would come to. The link is one that `lightship calibrate` has measured,
-/// or is given by --alpha and --beta; of the query, its result's size is asked for, and its first rows.
+/// A result of V bytes is sent as batches of F rows, a batch as messages of at most M bytes. Small
+/// batches and messages cost round trips and calls; large ones cost memory and, past a point, time.
+/// From the cost of messages on a link this computes F, M and the number of batches in flight, gives
+/// the reason, and compares other settings. The link is one that `lightship calibrate` has measured, or
+/// is given by --alpha and --beta. With a URI and a query it asks the source for the size of the
+/// result and its first rows; with explicit numbers nothing is sent over the network.
 ///
-/// The first message of a batch takes alpha seconds, and every other beta:
+/// The first message of a batch takes alpha seconds, and every other message beta seconds:
 ///   alpha = a1 x bytes of the batch + b1 x bytes of the message + c1
 ///   beta  = a  x bytes of the batch + b  x bytes of the message + c
 #[derive(Args)]
@@ -37,110 +38,108 @@ use crate::size::{MeanSize, Seconds, Size};
       --volume-bytes 4454718741 --row-bytes 27 --message-bytes 512..32767 \\
       --batch-bytes-max 30000000 --halt gain=1s --trace
 
-How it is found (--method):
-  plan     batch, message and window together: the least memory that is within 2% of the least time
-  newton   from the smallest sizes up, by steps, until a step no longer pays (--halt)
-  descent  the same walk with safeguards: no step makes it slower
-  grid     the fastest of a grid over the limits, whatever its memory
-Only plan has more than one batch in flight. Of a node that was measured it is what `lightship fetch`
-begins with: messages of a megabyte, which compress best, or as much as half a second carries, and a
-window that covers the link. It is the default, but with --halt, which is about
-steps, newton is. --trace never changes the plan.
+Methods (--method):
+  plan     batch, message and window together: the least memory within 2% of the least time
+  newton   from the smallest sizes upwards, in steps, until a step no longer pays off (--halt)
+  descent  the same steps with safeguards: no step makes the transfer slower
+  grid     the fastest point of a grid over the limits, whatever its memory
+plan is the default; with --halt, newton is. Only plan has more than one batch in flight. For a
+measured node it gives what `lightship fetch` starts with: messages of a megabyte, which compress
+best, or as much as the link carries in half a second, and a window that covers the round trip.
 
-Of a database, batches are planned, for drivers that fetch so many rows at a time from a cursor; it
-has no messages of ours. PostgreSQL and MySQL say how many rows they expect; MariaDB does, but for
-what is grouped, united or counted: say --rows then.
+For a database only batches are planned, for drivers that fetch rows in batches from a cursor: the
+messages of a database can't be chosen. PostgreSQL and MySQL estimate the number of rows; MariaDB
+does too, except for queries with GROUP BY, UNION or aggregates: give --rows for these.
 
-Sizes are 4096, 64KiB or 1.5MB; times 250us, 10ms or 1s; rates 500MB/s or 10Gbit/s.
-docs/cost-model.md derives all of it."
+Sizes are written 4096, 64KiB or 1.5MB; times 250us, 10ms or 1s; rates 500MB/s or 10Gbit/s.
+docs/cost-model.md derives the model."
 )]
 pub(crate) struct TuneArgs {
-    /// The other end of a link that was measured.
+    /// Node or database whose link `lightship calibrate` has measured.
     #[arg(value_name = "URI", conflicts_with_all = ["alpha", "beta", "link"])]
     uri: Option<String>,
-    /// The query whose result is to come; or say how large it is.
+    /// Query whose result is to be transferred. Without it, give the size of the result.
     #[arg(value_name = "SQL")]
     sql: Option<String>,
-    /// What was predicted of transfers, and what they took: of the place, or of all.
+    /// Show the predicted and actual times of past transfers, from the node at URI or from all nodes.
     #[arg(long, conflicts_with_all = ["sql", "alpha", "beta", "link", "volume_bytes", "rows", "row_bytes", "trace", "drivers", "halt", "method"])]
     history: bool,
 
-    /// Bytes of the result. Two of this, --rows and --row-bytes are needed.
+    /// Bytes of the result. Without a query, two of this, --rows and --row-bytes are required.
     #[arg(long, value_name = "SIZE", help_heading = "Result")]
     volume_bytes: Option<Size>,
     /// Rows of the result.
     #[arg(long, value_name = "N", help_heading = "Result")]
     rows: Option<u64>,
-    /// Mean bytes of a row, as it travels; need not be whole.
+    /// Mean bytes per row on the wire; may be a fraction.
     #[arg(long, value_name = "SIZE", help_heading = "Result")]
     row_bytes: Option<MeanSize>,
 
-    /// What the first message of a batch takes: seconds a byte of batch, seconds a byte of
-    /// message, seconds.
+    /// Cost of the first message of a batch: seconds per byte of the batch, seconds per byte of the
+    /// message, constant seconds.
     #[arg(long, value_name = "a1,b1,c1", value_parser = parse::plane, help_heading = "Link")]
     alpha: Option<Plane>,
-    /// What every other message takes.
+    /// Cost of every other message, in the same units.
     #[arg(long, value_name = "a,b,c", value_parser = parse::plane, help_heading = "Link")]
     beta: Option<Plane>,
-    /// A link that was measured by others (Belghoul 2017), instead of --alpha and --beta.
+    /// Published link (Belghoul 2017) to use instead of --alpha and --beta.
     #[arg(long, value_name = "NAME", help_heading = "Link")]
     link: Option<NamedLink>,
-    /// The round trip: what more batches in flight can hide of alpha. [default: alpha's c1]
+    /// Round-trip time: the part of alpha that more batches in flight can hide. [default: c1 of alpha]
     #[arg(long, value_name = "TIME", help_heading = "Link")]
     rtt: Option<Seconds>,
-    /// How fast the stages are, as far as that is known: produce, encode, send, decode, consume.
-    /// No plan is faster than the slowest.
+    /// Rates of the stages that are known: produce, encode, send, decode, consume. No plan is faster
+    /// than the slowest stage.
     #[arg(long, value_name = "STAGE=RATE,...", value_parser = parse::rates, help_heading = "Link")]
     rates: Option<Rates>,
 
-    /// Smallest and largest message, or the only one. [default: 512..1MiB; of a link that
-    /// was measured, what was tried]
+    /// Smallest and largest message size, or a single size. [default: 512..1MiB; for a measured link,
+    /// the range that was measured]
     #[arg(long, value_name = "MIN..MAX", value_parser = parse::sizes, help_heading = "Limits")]
     message_bytes: Option<Between>,
-    /// Largest batch. [default: what fits into the memory; of a link that was measured, what was
-    /// tried]
+    /// Largest batch. [default: what fits --memory; for a measured link, the largest that was measured]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     batch_bytes_max: Option<Size>,
-    /// Batches in flight: auto (1 to 64), a number, or MIN..MAX. Drivers of databases have one.
+    /// Batches in flight: auto (1 to 64), a number, or MIN..MAX. Database drivers have one.
     #[arg(long, value_name = "auto|N|MIN..MAX", default_value = "auto", help_heading = "Limits")]
     window: Auto<Between>,
-    /// Rows in flight take no more than this. [default: 32MiB, or one largest batch]
+    /// Memory for rows in flight. [default: 32MiB, or the largest batch if that is larger]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     memory: Option<Size>,
 
-    /// How the plan is found. [default: plan; newton with --halt]
+    /// Method that finds the plan; see below. [default: plan; newton with --halt]
     #[arg(long, help_heading = "Method")]
     method: Option<Method>,
-    /// When a step no longer pays: gain=TIME, it saves no more than that; price=RATE, each second
-    /// saved takes that many more bytes of batch; either, where both are given.
+    /// When to stop the steps: gain=TIME, if a step saves no more than that; price=RATE, if each second
+    /// saved takes that many more bytes per batch; with both, whichever applies first.
     #[arg(long, value_name = "RULE,...", value_parser = parse::rules, help_heading = "Method")]
     halt: Option<Rules>,
-    /// Show the steps of the walk, also those past the one where it halted. Of plan and grid, which
-    /// don't walk, newton's are shown beside.
+    /// Show the steps of the method, also those past the one where it stopped. For plan and grid, which
+    /// take no steps, those of newton are shown. This never changes the plan.
     #[arg(long, help_heading = "Method")]
     trace: bool,
 
-    /// What to write into the settings of drivers for this plan, which then has one batch in
-    /// flight, as they do; `lightship` is our own fetch.
+    /// Print the settings of these drivers for the plan. Database drivers have one batch in flight, so
+    /// the plan has too; `lightship` is `lightship fetch`.
     #[arg(long = "for", value_name = "DRIVER,...", value_delimiter = ',')]
     drivers: Vec<Driver>,
 }
 
-/// Messages of about a megabyte are the largest that are worth it.
+/// Messages larger than about a megabyte gain nothing.
 const MESSAGES_DEFAULT: Between = Between { min: 512, max: 1 << 20 };
 
 /// A link of the thesis.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum NamedLink {
-    /// 10 Gbit/s, with a first message of 0.45 ms.
+    /// 10 Gbit/s; the first message of a batch takes 0.45 ms.
     #[value(name = "10gbit")]
     TenGigabit,
-    /// 50 Mbit/s, with a first message of 0.51 ms.
+    /// 50 Mbit/s; the first message of a batch takes 0.51 ms.
     #[value(name = "50mbit")]
     FiftyMegabit,
 }
 
-/// Who finds the plan.
+/// The method that finds the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Method {
@@ -160,13 +159,13 @@ impl Method {
         }
     }
 
-    /// Whether it goes step by step.
+    /// Whether the method takes steps.
     pub(super) fn walks(self) -> bool {
         matches!(self, Self::Newton | Self::Descent)
     }
 }
 
-/// What is asked for, of whatever link and query.
+/// The request, for any link and query.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub(super) budget: Budget,
@@ -174,35 +173,35 @@ pub(super) struct Ask {
     pub(super) rules: Rules,
     pub(super) trace: bool,
     pub(super) drivers: Vec<Driver>,
-    /// Within what the strategies are that the plan is compared with.
+    /// The limits of the strategies that the plan is compared with.
     pub(super) compared: Limits,
-    /// Whether batches come as messages whose size can be chosen.
+    /// Whether the size of messages can be chosen.
     pub(super) messages: bool,
 }
 
 impl TuneArgs {
-    /// The place that is asked, and the query.
+    /// The URI and the query.
     pub(super) fn place(&self) -> Option<(&str, Option<&str>)> {
         self.uri.as_deref().map(|uri| (uri, self.sql.as_deref()))
     }
 
-    /// Most bytes of rows in flight, where that is said.
+    /// Most bytes of rows in flight, if given.
     pub(super) fn memory_bytes(&self) -> Option<u64> {
         self.memory.map(|memory| memory.0)
     }
 
-    /// Whether it is about what was.
+    /// Whether the history is requested.
     pub(super) fn wants_history(&self) -> bool {
         self.history
     }
 
-    /// Whether the result's size is not said.
+    /// Whether the size of the result must be estimated.
     pub(super) fn wants_estimate(&self) -> bool {
         let said = [self.volume_bytes.is_some(), self.rows.is_some(), self.row_bytes.is_some()];
         said.into_iter().filter(|said| *said).count() < 2
     }
 
-    /// The result's size: as it is said, and else as it was estimated.
+    /// The size of the result, as given or else as estimated.
     pub(super) fn query(&self, estimate: &Estimate) -> Result<Query, CliError> {
         let example = "for example --rows 1000000 --row-bytes 100";
         let (volume, mut rows, mut row) =
@@ -216,7 +215,7 @@ impl TuneArgs {
         }
         if row == Some(0.0) {
             return Err(
-                CliError::usage("--row-bytes: a row has bytes").hint("a mean will do: --row-bytes 0.5")
+                CliError::usage("--row-bytes must be above 0").hint("a fraction is allowed: --row-bytes 0.5")
             );
         }
         match (volume, rows, row) {
@@ -228,19 +227,19 @@ impl TuneArgs {
                 Ok(Query { volume_bytes, row_bytes: volume_bytes as f64 / rows as f64 })
             }
             (Some(_), Some(_), Some(_)) => {
-                Err(CliError::usage("--volume-bytes, --rows and --row-bytes: two of them say the third")
+                Err(CliError::usage("--volume-bytes, --rows and --row-bytes: two determine the third")
                     .hint("leave one out"))
             }
             (None, None, Some(_)) if self.sql.is_some() => {
-                Err(CliError::usage("how many rows the result has is not known before they come")
-                    .hint("say it: --rows 1000000"))
+                Err(CliError::usage("the source can't estimate how many rows the result has")
+                    .hint("give the number: --rows 1000000"))
             }
             (None, Some(_), None) if self.sql.is_some() => {
-                Err(CliError::usage("how wide its rows are did not show in time")
-                    .hint("say it: --row-bytes 100"))
+                Err(CliError::usage("no row arrived in time to estimate the size of rows")
+                    .hint("give the size: --row-bytes 100"))
             }
             _ => Err(CliError::usage(
-                "how large is the result? two of --volume-bytes, --rows and --row-bytes are needed",
+                "the size of the result is unknown: two of --volume-bytes, --rows and --row-bytes are required",
             )
             .hint(example)),
         }
@@ -253,28 +252,27 @@ impl TuneArgs {
             (None, None, Some(NamedLink::FiftyMegabit)) => thesis::FIFTY_MEGABIT,
             (None, None, None) => {
                 return Err(CliError::usage(
-                    "what do messages cost? a URI that was measured says it, or --alpha and --beta, or --link",
+                    "the cost of messages is unknown: give a measured URI, --alpha and --beta, or --link",
                 )
                 .hint("to try it: --link 50mbit or --link 10gbit; to measure: lightship calibrate URI"));
             }
             (Some(_), None, None) => {
-                return Err(CliError::usage("--alpha without --beta")
-                    .hint("--beta a,b,c is what every message but a batch's first takes"));
+                return Err(CliError::usage("--alpha requires --beta")
+                    .hint("--beta a,b,c is the cost of every message but the first of a batch"));
             }
             (None, Some(_), None) => {
-                return Err(CliError::usage("--beta without --alpha")
-                    .hint("--alpha a1,b1,c1 is what the first message of a batch takes"));
+                return Err(CliError::usage("--beta requires --alpha")
+                    .hint("--alpha a1,b1,c1 is the cost of the first message of a batch"));
             }
             (_, _, Some(_)) => {
-                return Err(CliError::usage("--link stands for --alpha and --beta")
-                    .hint("leave out one or the other"));
+                return Err(
+                    CliError::usage("--link replaces --alpha and --beta").hint("leave out one or the other")
+                );
             }
         };
         if model.first == Plane::default() {
-            return Err(CliError::usage(
-                "--alpha is all zero: where a batch costs nothing, any plan will do",
-            )
-            .hint("the third number is what a message takes whatever its size"));
+            return Err(CliError::usage("--alpha is all zero: if batches cost nothing, all plans are equal")
+                .hint("the third number is the time of a message that does not depend on its size"));
         }
         Ok(Link {
             model,
@@ -283,23 +281,23 @@ impl TuneArgs {
         })
     }
 
-    /// What is asked for; of a link that was measured, within these limits where no others are given.
+    /// The limits and the request. Those of a measured link, `tried`, apply where no others are given.
     pub(super) fn ask(&self, tried: Option<Tried>) -> Result<(Limits, Ask), CliError> {
         let messages = tried.is_none_or(|tried| tried.messages);
         if !messages && self.message_bytes.is_some() {
-            return Err(CliError::usage("--message-bytes: a database has no messages of ours")
-                .hint("leave it out: what was measured of it are batches"));
+            return Err(CliError::usage("--message-bytes: the messages of a database can't be chosen")
+                .hint("leave it out: for a database only batches are planned"));
         }
         let method = self.method.unwrap_or(if self.halt.is_some() { Method::Newton } else { Method::Plan });
         if self.halt.is_some() && !method.walks() {
             return Err(CliError::usage(format!(
-                "--halt ends a walk, and --method {} makes none",
+                "--halt stops the steps of a method, and --method {} takes none",
                 method.name()
             ))
-            .hint("--method newton and --method descent walk"));
+            .hint("use --method newton or --method descent"));
         }
         let default = Budget::default();
-        // What lies beyond the samples of a link is nobody's to say.
+        // The model holds only within the samples of a link.
         let measured = tried.map(|tried| tried.limits).or(self.link.map(|_| thesis::LIMITS));
         let batch_max =
             self.batch_bytes_max.map(|size| size.0).or(measured.map(|limits| limits.batch_bytes_max));
@@ -307,7 +305,7 @@ impl TuneArgs {
             self.message_bytes.or(measured
                 .map(|limits| Between { min: limits.message_bytes_min, max: limits.message_bytes_max }));
         let sizes = sizes.unwrap_or(MESSAGES_DEFAULT);
-        // What a fetch of ours begins with, where nothing else is asked for.
+        // Without other options, the plan is what `lightship fetch` starts with.
         let own = self.message_bytes.is_none()
             && self.window.given().is_none()
             && self.batch_bytes_max.is_none()
@@ -318,14 +316,14 @@ impl TuneArgs {
         let compared = (sizes, batch_max);
         let sizes = fetch.map_or(sizes, |fetch| exactly(fetch.message_bytes));
         let batch_max = fetch.map_or(batch_max, |fetch| Some(fetch.message_bytes));
-        // A cursor of a database brings one batch at a time.
+        // A cursor of a database fetches one batch at a time.
         let one = (!messages).then(|| exactly(1));
         let window = self.window.given().or(fetch.map(|fetch| exactly(fetch.window_batches))).or(one);
         let memory = self
             .memory
             .map_or_else(|| default.memory_bytes_max.max(batch_max.unwrap_or(0)), |memory| memory.0);
         if memory == 0 || batch_max == Some(0) {
-            return Err(CliError::usage("--memory and --batch-bytes-max: a row is to fit into them"));
+            return Err(CliError::usage("--memory and --batch-bytes-max must hold at least one row"));
         }
         let budget = Budget { memory_bytes_max: memory, ..self.window(method, window)? };
         let limits = |sizes: Between, batch_max: Option<u64>| Limits {
@@ -338,7 +336,7 @@ impl TuneArgs {
         Ok((limits, Ask { budget, method, rules, trace, drivers, messages, compared }))
     }
 
-    /// The windows that are possible.
+    /// The possible windows.
     fn window(&self, method: Method, window: Option<Between>) -> Result<Budget, CliError> {
         let default = Budget::default();
         let Between { min, max } = window.unwrap_or(Between { min: 1, max: default.window_batches_max });
@@ -349,7 +347,7 @@ impl TuneArgs {
                     "--window {min}: {} has one batch in flight, and waits for it",
                     driver.name()
                 ))
-                .hint("leave out --window, or plan for --for lightship"));
+                .hint("leave out --window, or use --for lightship"));
             }
             None if method == Method::Plan => max,
             None if min > 1 => {
@@ -357,7 +355,7 @@ impl TuneArgs {
                     "--window {min}: --method {} has one batch in flight",
                     method.name()
                 ))
-                .hint("--method plan has more"));
+                .hint("--method plan allows more"));
             }
             _ => 1,
         };

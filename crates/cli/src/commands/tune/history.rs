@@ -1,4 +1,4 @@
-//! Predictions of transfers against what happened, by link.
+//! Predicted and actual times of transfers, by link.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,22 +11,22 @@ use crate::commands::manual;
 use crate::error::CliError;
 use crate::size::{Size, grouped};
 
-/// Latest transfers that are shown of a single link.
+/// Number of latest transfers that are shown for a single link.
 const SHOWN: usize = 20;
 
-/// What came of the predictions of a link.
+/// The transfers over a link, and the errors of their predictions.
 #[derive(Debug, Serialize)]
 struct OfLink {
     endpoint: String,
     transfers: usize,
-    /// Of them, those that were predicted.
+    /// Transfers with a prediction.
     predicted: usize,
-    /// Mean and median of the part by which predictions were wrong of what it took, whatever the sign.
+    /// Mean and median of the absolute error of the predictions, as a fraction of the actual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_error: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     median_error: Option<f64>,
-    /// Bytes of rows a second, the median.
+    /// Bytes of rows per second, the median.
     bytes_per_second: f64,
     facts: Vec<Fact>,
 }
@@ -67,9 +67,12 @@ pub(super) fn print(uri: Option<&str>, json: bool) -> Result<(), CliError> {
         }
     }
     if links.is_empty() && !json {
-        let of = uri.map_or(String::new(), |uri| format!(" of {uri}"));
-        return Err(CliError::usage(format!("no transfer{of} was kept in {}", profiles.folder().display()))
-            .hint("`lightship fetch` from a node keeps what it predicted and what happened"));
+        let of = uri.map_or(String::new(), |uri| format!(" from {uri}"));
+        return Err(CliError::usage(format!(
+            "no transfer{of} is recorded in {}",
+            profiles.folder().display()
+        ))
+        .hint("`lightship fetch` from a node records its predicted and its actual time"));
     }
     let text = if json {
         serde_json::to_string(&links).map_err(|e| CliError::internal(e.to_string()))? + "\n"
@@ -108,7 +111,7 @@ fn by_link(links: &[OfLink]) -> String {
     out
 }
 
-/// The latest ones, the last at the end.
+/// The latest transfers, with the last one at the end.
 fn by_transfer(link: &OfLink) -> String {
     let mut out = format!(
         "\n{:>10}  {:>14}  {:>9}  {:>9}  {:>9}  {:>6}  query\n",

@@ -1,4 +1,4 @@
-//! A link that was measured, and a query that is asked for its size.
+//! The profile of a measured link, and the estimated size of a query's result.
 
 use std::time::SystemTime;
 
@@ -11,20 +11,21 @@ use lightship_tuner::{Limits, Sizes};
 
 use crate::error::CliError;
 
-/// What the other end thinks of a result, as far as it does.
+/// The source's estimate of a result, as far as it has one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Estimate {
     pub(super) rows: Option<u64>,
     pub(super) row_bytes: Option<f64>,
 }
 
-/// The profile of the link to a place. What speaks against it is said, and it is used all the same.
+/// The profile of the link to a source. A doubtful profile is used with a warning.
 pub(super) fn profile(location: &Location) -> Result<Profile, CliError> {
     let endpoint = location.to_string();
     let profiles = Profiles::of_user()?;
     let profile = profiles.find(&endpoint)?.ok_or_else(|| {
-        CliError::usage(format!("the link to {endpoint} was not measured"))
-            .hint(format!("measure it: lightship calibrate {endpoint}; or say --alpha and --beta"))
+        CliError::usage(format!("the link to {endpoint} was not measured")).hint(format!(
+            "measure it: lightship calibrate {endpoint}; or replace the URI by --alpha and --beta"
+        ))
     })?;
     for doubt in profile.doubts(SystemTime::now()) {
         crate::say!("warning: the profile in {}: {doubt}", profiles.path(&endpoint).display());
@@ -32,13 +33,13 @@ pub(super) fn profile(location: &Location) -> Result<Profile, CliError> {
     Ok(profile)
 }
 
-/// What was tried on a link. What lies beyond the samples is nobody's to say.
+/// The sizes that were measured on a link. The model holds only within them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tried {
     pub(super) limits: Limits,
-    /// Whether batches come as messages whose size can be chosen; those of databases don't.
+    /// Whether the size of messages can be chosen; not for databases.
     pub(super) messages: bool,
-    /// What `lightship fetch` begins with; of nodes.
+    /// What `lightship fetch` starts with; only for nodes.
     pub(super) fetch: Option<Sizes>,
 }
 
@@ -53,13 +54,13 @@ pub(super) fn tried(
         |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
     let batch_bytes_max = most(|sample| sample.batch_bytes) as u64;
     let messages = profile.calibration.next.samples > 0;
-    // Without messages of its own a batch is one, and may be as small as any that was tried.
+    // Without a choice of messages, a batch is one message, and may be as small as the smallest that was measured.
     let (message_bytes_min, message_bytes_max) = if messages {
         (least(|sample| sample.message_bytes) as u64, most(|sample| sample.message_bytes) as u64)
     } else {
         (least(|sample| sample.batch_bytes) as u64, batch_bytes_max)
     };
-    // Half of what a transfer may hold is on its way.
+    // Half of a transfer's memory is for rows in flight.
     let default = Options::default();
     let memory = memory.map_or(default.memory, |bytes| Memory(bytes.saturating_mul(2)));
     let fetch = known.filter(|_| matches!(location, Location::Node { .. }));
@@ -67,7 +68,7 @@ pub(super) fn tried(
     Tried { limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max }, messages, fetch }
 }
 
-/// Asks the other end how large the result of a query is thought to be.
+/// Asks the source for its estimate of the size of a result.
 pub(super) async fn estimate(location: &Location, sql: &str) -> Result<Estimate, CliError> {
     match location {
         Location::Node { .. } | Location::NodeUnix { .. } => {
@@ -76,7 +77,7 @@ pub(super) async fn estimate(location: &Location, sql: &str) -> Result<Estimate,
             let asked = client.fetch(sql, &Options::first_rows()).await;
             let mut transfer = asked.map_err(|error| CliError::from(error).in_statement(sql))?;
             let rows = transfer.rows_estimate();
-            // The first rows stand for all; the rest is cancelled.
+            // The size of a row is estimated from the first rows; the rest of the result is cancelled.
             let row_bytes = transfer.row_bytes().await?;
             Ok(Estimate { rows, row_bytes })
         }

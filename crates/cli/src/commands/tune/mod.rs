@@ -1,4 +1,4 @@
-//! `lightship tune`: the plan of a transfer, from bare numbers or a measured link, and why.
+//! `lightship tune`: plans a transfer from explicit numbers or a measured link, and explains the plan.
 
 mod answer;
 mod args;

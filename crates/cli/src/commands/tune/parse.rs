@@ -1,4 +1,4 @@
-//! What is typed for a link, its limits and the rules, as values.
+//! Parses the options of a link, its limits and the rules.
 
 use std::str::FromStr;
 
@@ -11,13 +11,14 @@ pub(super) fn plane(text: &str) -> Result<Plane, String> {
     let found: Vec<&str> = text.split(',').map(str::trim).collect();
     let [a, b, c] = found[..] else {
         return Err(format!(
-            "{} given and three needed: seconds a byte of batch, seconds a byte of message, seconds",
-            count(found.len(), "number is", "numbers are"),
+            "{} given, expected three: seconds per byte of the batch, seconds per byte of the message, seconds",
+            count(found.len(), "number", "numbers"),
         ));
     };
     let coefficient = |text: &str| {
-        number(text)
-            .ok_or_else(|| format!("`{text}` is not a number of seconds, which is finite and not negative"))
+        number(text).ok_or_else(|| {
+            format!("`{text}` is not a number of seconds; expected a finite number of at least 0")
+        })
     };
     Ok(Plane::new(coefficient(a)?, coefficient(b)?, coefficient(c)?))
 }
@@ -26,14 +27,14 @@ fn count(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// From the smallest to the largest, both included.
+/// A range from the smallest to the largest value, both included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Between {
     pub(super) min: u64,
     pub(super) max: u64,
 }
 
-/// As windows are written.
+/// Parsed like a window.
 impl FromStr for Between {
     type Err = String;
 
@@ -50,7 +51,7 @@ pub(super) fn sizes(text: &str) -> Result<Between, String> {
 /// `1..64` or one number.
 pub(super) fn windows(text: &str) -> Result<Between, String> {
     between(text, |text| {
-        text.trim().parse().map_err(|_| format!("`{text}` is not a number of batches, as 8 is"))
+        text.trim().parse().map_err(|_| format!("`{text}` is not a number of batches (example: 8)"))
     })
 }
 
@@ -60,10 +61,10 @@ fn between(text: &str, one: impl Fn(&str) -> Result<u64, String>) -> Result<Betw
         None => (one(text)?, one(text)?),
     };
     if min == 0 {
-        return Err("the least that makes sense is 1".into());
+        return Err("must be at least 1".into());
     }
     if min > max {
-        return Err(format!("`{text}` is the wrong way round: the smaller one goes first"));
+        return Err(format!("`{text}` is the wrong way round: the smaller value comes first"));
     }
     Ok(Between { min, max })
 }
@@ -75,7 +76,7 @@ pub(super) fn rules(text: &str) -> Result<Rules, String> {
         let before = match key {
             "gain" => rules.gain_seconds.replace(value.parse::<Seconds>()?.0),
             "price" => rules.price_bytes_per_second.replace(value.parse::<Rate>()?.0),
-            other => return Err(format!("no rule `{other}`; there are gain=TIME and price=RATE")),
+            other => return Err(format!("unknown rule `{other}`; expected gain=TIME or price=RATE")),
         };
         if before.is_some() {
             return Err(format!("`{key}` is given twice"));
@@ -95,12 +96,14 @@ pub(super) fn rates(text: &str) -> Result<Rates, String> {
             "decode" => &mut rates.decode,
             "consume" => &mut rates.consume,
             other => {
-                return Err(format!("no stage `{other}`; there are produce, encode, send, decode, consume"));
+                return Err(format!(
+                    "unknown stage `{other}`; expected produce, encode, send, decode or consume"
+                ));
             }
         };
         let Rate(rate) = value.parse()?;
         if rate < 1.0 {
-            return Err(format!("`{value}`: a stage does a byte a second at least"));
+            return Err(format!("`{value}`: must be at least 1B/s"));
         }
         if stage.replace(rate).is_some() {
             return Err(format!("`{key}` is given twice"));
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read() {
+    fn well_formed_options_are_parsed() {
         assert_eq!(plane("2.02e-11, 1.17e-8,4.5e-4"), Ok(Plane::new(2.02e-11, 1.17e-8, 4.5e-4)));
         assert_eq!(sizes("512..32767"), Ok(Between { min: 512, max: 32_767 }));
         assert_eq!(sizes("1KiB..1MiB"), Ok(Between { min: 1024, max: 1 << 20 }));
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn malformed_options_are_refused() {
         for text in ["", "1,2", "1,2,3,4", "1,2,x", "1,2,nan", "1,inf,2", "-1,2,3"] {
             assert!(plane(text).is_err(), "{text}");
         }

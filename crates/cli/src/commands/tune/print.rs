@@ -1,4 +1,4 @@
-//! The answer for people: the plan, the reason, and tables.
+//! The answer as text: the plan, the reason, and tables.
 
 use lightship_tuner::{Bound, Explanation, Halt, Plan, Stage, Strategy};
 
@@ -7,7 +7,7 @@ use super::settings::{Advice, Setting, Unit};
 use crate::columns::columns;
 use crate::size::{Seconds, Size, grouped, three_digits};
 
-/// Sentences are no wider.
+/// Sentences are wrapped at this width.
 const WIDTH: usize = 100;
 
 pub(super) fn text(answer: &Answer) -> String {
@@ -18,7 +18,7 @@ pub(super) fn text(answer: &Answer) -> String {
     columns(&mut text, &plans(answer));
     if let Some(steps) = steps(answer) {
         text.push_str(if answer.method.walks() {
-            "\nSteps; those past the plan did not pay:\n\n"
+            "\nSteps; those past the plan did not pay off:\n\n"
         } else {
             "\nNewton's steps, for comparison; the plan does not come from them:\n\n"
         });
@@ -79,7 +79,7 @@ fn why(text: &mut String, answer: &Answer) {
     let messages = Seconds(why.messages_seconds);
     let parts = if answer.messages {
         let first = Seconds(why.first_messages_seconds);
-        format!("{waiting}, {first} more for first messages than for others, {messages} messages")
+        format!("{waiting}, {first} extra for first messages, {messages} for messages")
     } else {
         format!("{waiting}, {messages} for rows")
     };
@@ -91,7 +91,7 @@ fn why(text: &mut String, answer: &Answer) {
 fn bound(why: &Explanation) -> String {
     match (why.bound, why.slowest) {
         (Bound::Stage, Some(slowest)) => format!(
-            "the slowest stage, {}, which takes {} whatever the sizes",
+            "the slowest stage, {}, which takes {} with any sizes",
             stage(slowest.stage),
             Seconds(slowest.seconds)
         ),
@@ -119,7 +119,7 @@ fn not_larger(answer: &Answer) -> String {
     let Some(double) = &answer.why.double_memory else {
         let whole = plan.memory_bytes >= answer.query.volume_bytes;
         let reason =
-            if whole { "all of the result is in flight" } else { "twice the memory is beyond the limits" };
+            if whole { "the whole result is in flight" } else { "twice the memory is beyond the limits" };
         return reason.into();
     };
     let part = 1.0 - double.predicted_seconds / plan.predicted_seconds;
@@ -133,43 +133,43 @@ fn not_larger(answer: &Answer) -> String {
     }
 }
 
-/// Why a walk went no further, where a rule or the walk itself says it.
+/// Why the steps of a method stopped, if a rule or the method itself stopped them.
 fn halted(halt: &HaltReport) -> Option<String> {
     let next = halt.k + 1;
     let step = halt.next.as_ref();
     Some(match (halt.reason, step) {
         (Halt::Gain, Some(step)) => format!(
-            "step {next} saves {}, and is to save more than {}",
+            "step {next} saves {}, but must save more than {}",
             Seconds(step.gain_seconds),
             Seconds(halt.rules.gain_seconds.unwrap_or(0.0)),
         ),
         (Halt::Price, Some(step)) => format!(
-            "step {next} takes {} more for each second it saves, and is to take less than {}",
+            "step {next} takes {} more for each second it saves, but must take less than {}",
             Size((step.more_bytes / step.gain_seconds) as u64),
             Size(halt.rules.price_bytes_per_second.unwrap_or(0.0) as u64),
         ),
         (Halt::NoGain, _) => format!("step {next} would save nothing"),
-        (Halt::Limits, _) => "batch and message are as large as they may be".into(),
-        (Halt::NoStep, _) => "the method finds no next step here; --method descent may".into(),
+        (Halt::Limits, _) => "batch and message have reached their limits".into(),
+        (Halt::NoStep, _) => "the method finds no next step here; --method descent may find one".into(),
         _ => return None,
     })
 }
 
 fn not_smaller(answer: &Answer) -> String {
     let Some(half) = &answer.why.half_memory else {
-        return "a single row is the least".into();
+        return "a batch has at least one row".into();
     };
     let more = half.predicted_seconds - answer.plan.predicted_seconds;
     let part = more / answer.plan.predicted_seconds;
     match part {
-        p if p < -0.0005 => format!("half the memory would do, and save {}", Seconds(-more)),
-        p if p < 0.0005 => "half the memory would take as long, by more than this method looks at".into(),
+        p if p < -0.0005 => format!("half the memory would even save {}", Seconds(-more)),
+        p if p < 0.0005 => "half the memory would take as long, but this method does not find it".into(),
         p => format!("half the memory would take {} longer ({}%)", Seconds(more), three_digits(100.0 * p)),
     }
 }
 
 fn plans(answer: &Answer) -> Vec<Vec<String>> {
-    let heads = ["", "rows a batch", MESSAGE_BYTES, "in flight", "memory", "time", "to the plan"];
+    let heads = ["", "rows per batch", MESSAGE_BYTES, "in flight", "memory", "time", "vs. plan"];
     let row = |name: &str, plan: &Plan, ratio: f64| {
         [
             name.to_owned(),
@@ -193,7 +193,7 @@ fn plans(answer: &Answer) -> Vec<Vec<String>> {
 const MESSAGE_BYTES: &str = "message bytes";
 const DEFAULT: &str = "default (15 rows, 8 KiB)";
 
-/// A head and rows, without the size of messages where there is none.
+/// A heading and rows, without the size of messages if it can't be chosen.
 fn table<const N: usize>(answer: &Answer, heads: [&str; N], rows: Vec<[String; N]>) -> Vec<Vec<String>> {
     let shown = |cell: &(&str, String)| answer.messages || cell.0 != MESSAGE_BYTES;
     let all = std::iter::once(heads.map(str::to_owned)).chain(rows);
@@ -206,7 +206,7 @@ fn name(strategy: Strategy) -> &'static str {
         Strategy::LargestMessage => "largest message",
         Strategy::LargestBatch => "largest batch",
         Strategy::LargestBoth => "largest of both",
-        Strategy::BatchOfOneMessage => "one message a batch",
+        Strategy::BatchOfOneMessage => "one message per batch",
     }
 }
 
@@ -237,14 +237,14 @@ fn settings(text: &mut String, advice: &Advice) {
 
 fn cost(setting: &Setting) -> String {
     let of = match setting.unit {
-        Unit::Rows => "of rows as they travel",
-        Unit::Bytes => "a connection, at both ends",
+        Unit::Rows => "of rows on the wire",
+        Unit::Bytes => "per connection, at both ends",
         Unit::Batches => "of rows in flight",
     };
     let cost = format!("{} {of}", Size(setting.memory_bytes));
     match setting.wanted {
         Some(wanted) => format!(
-            "{cost}; the plan's {} is outside of what it may be, {} to {}",
+            "{cost}; the plan's {} is outside the range of this setting, {} to {}",
             grouped(wanted),
             grouped(setting.range.0),
             grouped(setting.range.1)
@@ -258,7 +258,7 @@ fn line(text: &mut String, parts: &[&str]) {
     text.push('\n');
 }
 
-/// A sentence over as many lines as it takes; all but the first further in.
+/// Wraps a sentence; all lines but the first are indented further.
 fn wrapped(text: &mut String, indent: usize, sentence: &str) {
     let mut width = indent;
     text.extend(std::iter::repeat_n(' ', indent));
@@ -281,7 +281,7 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
-/// A mean, with what digits it has of the first three behind the point.
+/// A mean with up to three decimal places.
 fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

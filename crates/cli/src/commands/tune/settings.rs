@@ -1,6 +1,6 @@
-//! What a plan is in the settings of drivers: their names, their ranges, what else they need.
+//! Settings of drivers for a plan: their names, their ranges, and their prerequisites.
 //!
-//! Only what their manuals say: Oracle Database Net Services Administrator's Guide and SQL*Plus User's
+//! All of it is from manuals: Oracle Database Net Services Administrator's Guide and SQL*Plus User's
 //! Guide, MySQL Reference Manual and C API Developer Guide, the manuals of PostgreSQL's JDBC driver,
 //! psqlODBC, psycopg and python-oracledb, the ODBC Programmer's Reference.
 
@@ -12,11 +12,11 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Driver {
-    /// Any JDBC driver, with what PostgreSQL's, MySQL's and Oracle's need.
+    /// Any JDBC driver, with the prerequisites of PostgreSQL's, MySQL's and Oracle's.
     Jdbc,
     /// Python's psycopg and psycopg2, for PostgreSQL.
     Psycopg,
-    /// Oracle's own clients, and its messages.
+    /// Oracle's own clients, and the size of its messages.
     Oracle,
     /// Any ODBC driver, and psqlODBC.
     Odbc,
@@ -38,13 +38,13 @@ impl Driver {
         }
     }
 
-    /// Whether it asks for a batch only when it has the one before.
+    /// Whether the driver requests a batch only when it has the previous one.
     pub(super) fn has_one_batch(self) -> bool {
         self != Self::Lightship
     }
 }
 
-/// What to write for one driver.
+/// The settings of one driver.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
     #[serde(rename = "for")]
@@ -55,18 +55,18 @@ pub(super) struct Advice {
 /// One setting.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
-    /// As it is written.
+    /// The setting as it is written.
     pub(super) write: String,
     pub(super) value: u64,
     pub(super) unit: Unit,
-    /// What it costs: the rows of a batch as they travel, or the buffer of a message.
+    /// Its cost: the rows of a batch on the wire, or the buffer of a message.
     pub(super) memory_bytes: u64,
-    /// What the plan has, where the setting's range does not.
+    /// The plan's value, if it is outside the setting's range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) wanted: Option<u64>,
-    /// What the setting may be.
+    /// The setting's range.
     pub(super) range: (u64, u64),
-    /// Where it belongs, and without what it has no effect.
+    /// Where to write the setting, and its prerequisites.
     pub(super) notes: Vec<String>,
 }
 
@@ -79,22 +79,22 @@ pub(super) enum Unit {
     Batches,
 }
 
-/// An `int` of Java and C, which fetch sizes are.
+/// Fetch sizes are an `int` in Java and C.
 const INT_MAX: u64 = i32::MAX as u64;
-/// A `ub4` of OCI, an `unsigned long` where that is shortest, and our own numbers.
+/// A `ub4` of OCI, the smallest `unsigned long` of C, and the numbers of Lightship's options.
 const U32_MAX: u64 = u32::MAX as u64;
 /// Rows of SQL*Plus' ARRAYSIZE.
 const ARRAYSIZE_MAX: u64 = 5000;
 /// Bytes of Oracle's session data unit.
 const SDU: (u64, u64) = (512, 2_097_152);
-/// Bytes of MySQL's net_buffer_length, in blocks.
+/// Bytes of MySQL's net_buffer_length, which is a multiple of the block.
 const NET_BUFFER: (u64, u64) = (1024, 1_048_576);
 const NET_BUFFER_BLOCK: u64 = 1024;
-/// Of a fetch's memory that part is on the way; less than the default is not asked for.
+/// One part in this many of a fetch's memory is for rows in flight. No less than the default is advised.
 const FETCH_MEMORY_PARTS: u64 = 4;
 const FETCH_MEMORY_DEFAULT: u64 = 64 << 20;
 
-/// What to write for a plan; of its messages only where they are what was measured.
+/// The settings for a plan. Sizes of messages are left out unless they can be chosen.
 pub(super) fn advise(drivers: &[Driver], plan: &Plan, query: &Query, messages: bool) -> Vec<Advice> {
     let make = Maker { plan, row_bytes: query.row_bytes, messages };
     drivers.iter().map(|&driver| Advice { driver, settings: make.settings(driver) }).collect()
@@ -123,7 +123,7 @@ impl Maker<'_> {
                 self.rows(INT_MAX, |f| format!("cursor.itersize = {f}"))
                     .note("of a server-side cursor: connection.cursor(name=\"result\"), inside a transaction; other \
                         cursors read the whole result at once")
-                    .note("itersize counts where the cursor is iterated over; fetchmany(n) fetches its own n")
+                    .note("itersize applies to iteration over the cursor; fetchmany(n) fetches n rows")
                     .note(POSTGRESQL_MESSAGE),
             ],
             Driver::Oracle => self.oracle(),
@@ -131,7 +131,7 @@ impl Maker<'_> {
                 self.rows(INT_MAX, |f| {
                     format!("SQLSetStmtAttr(statement, SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER) {f}, 0)")
                 })
-                .note("the application's arrays take as many rows; a driver may put a smaller number in its place (01S02)"),
+                .note("the application's arrays need room for as many rows; a driver may use fewer (01S02)"),
                 self.rows(INT_MAX, |f| format!("UseDeclareFetch=1;Fetch={f}"))
                     .note("psqlODBC, in the connection string; with UseDeclareFetch=0 it reads the whole result at once")
                     .note(POSTGRESQL_MESSAGE),
@@ -161,11 +161,11 @@ impl Maker<'_> {
     fn oracle(&self) -> Vec<Setting> {
         vec![
             self.bytes(SDU, |m| format!("DEFAULT_SDU_SIZE={m}"))
-                .note("in sqlnet.ora of both client and server, or (SDU=...) in the connect descriptor: the smaller of \
-                    both ends' is used")
+                .note("in sqlnet.ora of both client and server, or (SDU=...) in the connect descriptor; the smaller \
+                    value of both ends is used")
                 .note("Oracle's guide adds 70 bytes to the message; before Oracle Database 12c at most 65535 or 32767"),
             self.rows(U32_MAX, |f| format!("OCI_ATTR_PREFETCH_ROWS = {f}"))
-                .note("OCI, of the statement; OCI_ATTR_PREFETCH_MEMORY = 0, or it may limit the rows further"),
+                .note("OCI, of the statement; set OCI_ATTR_PREFETCH_MEMORY = 0, or it may limit the rows further"),
             self.rows(INT_MAX, |f| format!("cursor.arraysize = {f}"))
                 .note("python-oracledb, before execute(); cursor.prefetchrows is for the first round trip"),
             self.rows(ARRAYSIZE_MAX, |f| format!("SET ARRAYSIZE {f}"))
@@ -175,10 +175,10 @@ impl Maker<'_> {
 
     fn mysql(&self) -> Vec<Setting> {
         let mut buffer = self.bytes(NET_BUFFER, |m| format!("SET GLOBAL net_buffer_length = {m}")).note(
-            "of the server, for connections made from then on, in multiples of 1024; rows are gathered in it \
-                before they are sent",
+            "of the server, for new connections, in multiples of 1024; the server collects rows in this buffer \
+                before it sends them",
         );
-        // Rounded up, for the server rounds down: a plan's message is to fit.
+        // Rounded up so that the plan's message fits: the server rounds down.
         buffer.value = buffer.value.next_multiple_of(NET_BUFFER_BLOCK);
         buffer.memory_bytes = buffer.value;
         buffer.write = format!("SET GLOBAL net_buffer_length = {}", buffer.value);
@@ -188,9 +188,9 @@ impl Maker<'_> {
             })
             .note("C API, of a prepared statement, with STMT_ATTR_CURSOR_TYPE set to CURSOR_TYPE_READ_ONLY; without a \
                 cursor the whole result is sent at once")
-            .note("the server makes a temporary table of the whole result first; what it sends goes through a buffer of \
-                its net_buffer_length, 16 KiB by default")
-            .note("Connector/J: --for jdbc"),
+            .note("the server first writes the whole result to a temporary table; it sends rows through a buffer \
+                of net_buffer_length bytes, 16 KiB by default")
+            .note("for Connector/J see --for jdbc"),
             buffer,
         ]
     }
@@ -201,7 +201,7 @@ impl Maker<'_> {
         let memory = match needed {
             few if few <= FETCH_MEMORY_DEFAULT => rows,
             many => rows.note(&format!(
-                "with --memory {}MiB: a quarter of it is for rows on their way",
+                "with --memory {}MiB: a quarter of it is for rows in flight",
                 many.div_ceil(1 << 20)
             )),
         };
@@ -234,8 +234,8 @@ impl Maker<'_> {
     }
 }
 
-const POSTGRESQL_MESSAGE: &str = "PostgreSQL has no setting for the size of a message, and sends what fills a buffer of \
-    8 KiB: --message-bytes 8KiB plans for that";
+const POSTGRESQL_MESSAGE: &str = "PostgreSQL has no setting for the size of a message; it sends whenever a buffer \
+    of 8 KiB is full: plan for that with --message-bytes 8KiB";
 
 impl Setting {
     fn new(wanted: u64, unit: Unit, range: (u64, u64), write: impl FnOnce(u64) -> String) -> Self {

@@ -1,7 +1,8 @@
-//! Where records of a CSV file begin.
+//! Finds where records of a CSV file begin.
 //!
-//! A newline ends a record unless it is inside quotes, and whether a byte is inside quotes depends on all bytes before
-//! it. So a file is scanned from its start, once, as far as anybody needs; the scan hops from quote to quote.
+//! A newline ends a record unless it is inside quotes, and whether a byte is inside quotes depends
+//! on all bytes before it. So a file is scanned once from its start, as far as needed; the scan
+//! jumps from quote to quote.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,21 +17,22 @@ use crate::files::text::{CHUNK_BYTES, RECORD_BYTES_MAX, text_start};
 /// Separates the fields of a record.
 pub(super) const DELIMITER: u8 = b',';
 
-/// Distance of two remembered boundaries, in bytes; larger in files with more than [`MARKS_MAX`] of them.
+/// Distance between remembered boundaries, in bytes; larger in files that would have more than
+/// [`MARKS_MAX`] of them.
 const MARK_BYTES: u64 = 1 << 20;
 const MARKS_MAX: u64 = 4096;
 
-/// Files whose boundaries are remembered.
+/// Maximum number of files whose boundaries are remembered.
 const FILES_MAX: usize = 1024;
 
-/// Follows quotes through the bytes of a file, by the rules of the `csv` crate: a quote opens a value only at its
-/// start, and two in a row inside stand for one.
+/// Tracks quotes in the bytes of a file, by the rules of the `csv` crate: a quote opens only at the
+/// start of a value, and two in a row inside quotes stand for one.
 #[derive(Debug, Clone)]
 pub(super) struct Scanner {
     state: State,
     /// Offset in the file of the next byte.
     offset: u64,
-    /// Offset of the quote that was opened last.
+    /// Offset of the last opening quote.
     opened: u64,
     /// Value bytes after which a quote counts as never closed.
     value_bytes_max: u64,
@@ -41,7 +43,7 @@ enum State {
     /// Outside of quotes, after this byte.
     Outside(u8),
     Inside,
-    /// After a quote inside of quotes: the end, or the first of two.
+    /// After a quote inside quotes: either the closing quote, or the first of two in a row.
     Closing,
 }
 
@@ -51,13 +53,14 @@ enum State {
 pub(super) struct Unclosed(pub(super) u64);
 
 impl Scanner {
-    /// Starts where a record does.
+    /// A scanner that starts at the beginning of a record.
     pub(super) fn new(offset: u64) -> Self {
         Self { state: State::Outside(b'\n'), offset, opened: 0, value_bytes_max: RECORD_BYTES_MAX }
     }
 
-    /// Scans until the first record that begins at offset `wanted` or later: how many bytes precede it, if it
-    /// begins in or right after these bytes. Otherwise all bytes are scanned.
+    /// Scans to the first record that begins at offset `wanted` or later. Returns the number of
+    /// bytes before it, or `None` if it does not begin in or right after these bytes; then all of
+    /// them have been scanned.
     fn scan(&mut self, bytes: &[u8], wanted: u64) -> Option<usize> {
         let first = self.offset;
         let mut at = 0;
@@ -75,7 +78,7 @@ impl Scanner {
                 State::Outside(before) => {
                     let quote = memchr(b'"', &bytes[at..]).map(|quote| at + quote);
                     let end = quote.unwrap_or(bytes.len());
-                    // The newline before the wanted offset will do.
+                    // A newline right before the wanted offset is enough.
                     let from = wanted.saturating_sub(first + 1).min(end as u64) as usize;
                     let from = from.max(at);
                     if let Some(newline) = memchr(b'\n', &bytes[from..end]) {
@@ -106,7 +109,8 @@ impl Scanner {
     }
 }
 
-/// The bytes of a part of a file, which begins with a record. Fails with [`Unclosed`].
+/// The bytes of a part of a file that begins with a record. Reading fails with [`Unclosed`] at an
+/// unclosed quote.
 #[derive(Debug)]
 pub(super) struct Checked<R> {
     bytes: R,
@@ -136,7 +140,7 @@ impl<R: Read> Read for Checked<R> {
 struct Marks(Vec<u64>);
 
 impl Marks {
-    /// The first record that begins at this offset or later; the end of the file where none does.
+    /// The first record that begins at this offset or later; the end of the file if there is none.
     fn record_start(&mut self, file: &mut File, bytes: u64, offset: u64, distance: u64) -> io::Result<u64> {
         if offset == 0 || offset >= bytes {
             return Ok(offset.min(bytes));
@@ -155,13 +159,13 @@ impl Marks {
         loop {
             let count = file.read(&mut chunk)?;
             if count == 0 || scanner.is_too_long() {
-                // The part before reads the rest, and fails at the quote that is not closed.
+                // The previous part reads the rest, and fails at the unclosed quote.
                 return Ok(bytes);
             }
             let mut rest = &chunk[..count];
             loop {
                 let last = self.0.last().copied().unwrap_or(at);
-                // Behind the last mark new ones are made on the way.
+                // Adds new marks beyond the last one.
                 let stop = if last <= at { offset.min(last + distance) } else { offset };
                 let Some(found) = scanner.scan(rest, stop) else { break };
                 at = scanner.offset;
@@ -177,7 +181,7 @@ impl Marks {
     }
 }
 
-/// A state of a file: path, size, and time of its last change in nanoseconds.
+/// A version of a file: path, size in bytes, and time of its last change in nanoseconds.
 pub(super) type Version = (PathBuf, u64, i64);
 
 /// The boundaries of the files of a table.
@@ -185,8 +189,9 @@ pub(super) type Version = (PathBuf, u64, i64);
 pub(super) struct Boundaries(Mutex<HashMap<Version, Arc<Mutex<Marks>>>>);
 
 impl Boundaries {
-    /// The first record that begins at this offset of the file or later; the end of the file where none does. The
-    /// same for every reader and in any order: parts of a file that meet at an offset have each record once.
+    /// The first record that begins at this offset of the file or later; the end of the file if
+    /// there is none. The result depends on neither the reader nor the order of calls, so adjacent
+    /// parts of a file have each record once.
     pub(super) fn record_start(&self, version: &Version, offset: u64) -> io::Result<u64> {
         let marks = {
             let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
     use std::io::Write as _;
 
-    /// Where records begin by the `csv` crate, and the end of the text.
+    /// Where records begin according to the `csv` crate.
     fn expected(text: &[u8]) -> Vec<u64> {
         let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text);
         let mut starts = vec![0];
@@ -220,9 +225,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every offset gives the start of a record as the `csv` crate reads them, whatever came before.
+        /// Every offset gives the start of a record as the `csv` crate reads it, regardless of earlier calls.
         #[test]
-        fn boundaries_are_those_of_the_csv_crate(
+        fn boundaries_match_the_csv_crate(
             parts in proptest::collection::vec(
                 proptest::sample::select(vec!["a", ",", "\n", "\"", "\"\"", "\r\n", "\",\"", "\"\n", "é"]), 0..60),
             offsets in proptest::collection::vec(0_u64..150, 1..8),
@@ -252,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_never_closed_ends_the_reading() {
+    fn an_unclosed_quote_is_an_error() {
         let text = b"a,b\n1,\"x\n2,y\n";
         let mut read = Vec::new();
         let error = Checked::new(&text[..], 0).read_to_end(&mut read).unwrap_err();
         let unclosed = error.get_ref().and_then(|e| e.downcast_ref::<Unclosed>()).unwrap();
         assert_eq!(unclosed.0, 6);
-        // Long before the end of a large file.
+        // In a large file the error comes long before the end.
         let mut checked = Checked::new(io::repeat(b'"').take(1).chain(io::repeat(b'x')), 0);
         checked.scanner.value_bytes_max = 1 << 20;
         let error = io::copy(&mut checked, &mut io::sink()).unwrap_err();

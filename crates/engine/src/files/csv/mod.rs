@@ -23,10 +23,10 @@ use super::columns;
 use super::text::{CHUNK_BYTES, Growth, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
 use crate::error::{EngineError, Result};
 
-/// Records of each file that tell the types of its columns.
+/// Records of each file from which the types of its columns are inferred.
 const SAMPLE_RECORDS: usize = 1000;
 
-/// Records of the first batch, which tells how long records are.
+/// Records of the first batch, which shows how long records are.
 const FIRST_BATCH_RECORDS: usize = 128;
 
 /// Files of comma-separated values.
@@ -62,14 +62,17 @@ fn text(path: &Path, range: Range<u64>) -> io::Result<Text> {
     Ok(BufReader::with_capacity(CHUNK_BYTES, checked))
 }
 
-/// What reading bytes of a file has failed with.
+/// The error of a failed read.
 fn failed(path: &Path, error: &io::Error) -> EngineError {
     let Some(Unclosed(offset)) = error.get_ref().and_then(|error| error.downcast_ref()) else {
         return EngineError::File(format!("{}: {error}", path.display()));
     };
     let line = line_of(path, *offset).map_or(String::new(), |line| format!(", line {line}"));
     let message = format!("{}{line}: the quote that begins a value here is never closed", path.display());
-    EngineError::bad_file(message, "close it, or write a quote that belongs to a value twice, inside quotes")
+    EngineError::bad_file(
+        message,
+        "close it; to put a quote into a value, quote the value and double the quote",
+    )
 }
 
 fn csv_failed(path: &Path, error: csv::Error) -> EngineError {
@@ -110,7 +113,7 @@ impl Format for Csv {
                 break;
             }
             for (guess, value) in guesses.iter_mut().zip(&record) {
-                // Reading refuses what is no UTF-8.
+                // The scan will refuse text that is not UTF-8.
                 guess.add(std::str::from_utf8(value).unwrap_or("?"));
             }
         }
@@ -141,7 +144,7 @@ impl Format for Csv {
         }
         let Range { start, end } = part.range;
         let record_start = |offset: u64| {
-            // All of a file needs no look at it.
+            // The start and the end of the file need no scan.
             if offset == 0 || offset >= part.bytes {
                 return Ok(offset.min(part.bytes));
             }
@@ -167,18 +170,18 @@ impl Format for Csv {
     }
 }
 
-/// The records of a part, as they are read.
+/// Reads the records of a part.
 struct Reading {
     bytes: Text,
     /// Where the next record begins in the file.
     offset: u64,
     decoder: Option<Decoder>,
-    /// Records of the decoder's batches.
+    /// Records per batch of the decoder.
     decoder_rows: usize,
     batch_rows: usize,
     /// The file's columns, as text.
     schema: Arc<Schema>,
-    /// The place in the file of each wanted column.
+    /// The position of each wanted column in the file.
     places: Vec<Option<usize>>,
     wanted: Wanted,
     part: Part,
@@ -222,7 +225,8 @@ impl Reading {
         let places = self.places.iter().flatten().copied().collect();
         let builder = ReaderBuilder::new(self.schema.clone()).with_header(false);
         let mut decoder = builder.with_projection(places).with_batch_size(self.decoder_rows).build_decoder();
-        // A decoder takes a byte order mark off what it is given first. An empty line is no record, and no error.
+        // A decoder strips a byte order mark from its first input. An empty line is neither a
+        // record nor an error.
         let _ = decoder.decode(b"\n");
         decoder
     }
@@ -258,19 +262,19 @@ impl Reading {
             values::name(field.data_type())
         );
         let hint = format!(
-            "columns have the types of the first {SAMPLE_RECORDS} records of each file: move this record among them"
+            "types are inferred from the first {SAMPLE_RECORDS} records of each file; move this record there"
         );
         EngineError::bad_file(message, hint)
     }
 
-    /// A record that takes more memory than any may.
+    /// A record that is longer than [`RECORD_BYTES_MAX`].
     fn too_long(&self, first: u64) -> EngineError {
         let (path, max) = (self.part.path.display(), RECORD_BYTES_MAX >> 20);
         let message = format!("{path}{}: a record is longer than {max} MiB", self.line(first, 0));
-        EngineError::bad_file(message, "is there a newline after each record?")
+        EngineError::bad_file(message, "check that each record ends with a newline")
     }
 
-    /// Where a record of the batch that begins at an offset is.
+    /// The line of a record, for a message. The batch of the record begins at offset `first`.
     fn line(&self, first: u64, row: usize) -> String {
         let place = || -> Option<u64> {
             let mut reader = records(&self.part.path, first).ok()?;
@@ -284,7 +288,7 @@ impl Reading {
         place().map_or(String::new(), |line| format!(", line {line}"))
     }
 
-    /// The record, of those from an offset on, that the decoder has refused.
+    /// The error for the record at or after offset `first` that the decoder has refused.
     fn misshapen(&self, first: u64, error: &ArrowError) -> EngineError {
         let path = &self.part.path;
         let fields = self.schema.fields().len();
@@ -294,10 +298,10 @@ impl Reading {
             while reader.position().byte() < self.part.range.end - first {
                 reader.read_byte_record(&mut record).ok()?;
                 let problem = if record.len() != fields {
-                    let is = format!("the record has {} values, and the header {fields}", record.len());
+                    let is = format!("the record has {} values, but the header has {fields}", record.len());
                     Some((
                         is,
-                        "give each record a value for each column; write a value with a comma in quotes",
+                        "give each record one value per column; put values that contain a comma in quotes",
                     ))
                 } else {
                     let unreadable = record.iter().position(|value| std::str::from_utf8(value).is_err());

@@ -1,6 +1,7 @@
-//! Values of CSV files: which type a text has, and texts as values of a type.
+//! Values of CSV files: infers types from texts, and parses texts as values of a type.
 //!
-//! A text fits a type only if nothing of it is lost: an integer that a double does not hold is no double.
+//! A text fits a type only if nothing is lost: an integer that a double can't represent is not read
+//! as a double.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
 /// The type of the values seen so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) enum Guess {
-    /// Only empty ones.
+    /// Only empty values.
     #[default]
     Nothing,
     Boolean,
     Integer {
-        /// Some don't fit a double.
+        /// Whether some don't fit a double.
         wide: bool,
     },
     Float,
@@ -108,12 +109,12 @@ fn per_second(unit: TimeUnit) -> u32 {
     }
 }
 
-/// What a type is called where a value does not fit it.
+/// The name of a type in errors about values that do not fit it.
 pub(super) fn name(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Boolean => "true or false",
         DataType::Int64 => "a 64-bit integer",
-        DataType::Float64 => "a number that a double holds",
+        DataType::Float64 => "a number that fits a double",
         DataType::Date32 => "a date",
         DataType::Timestamp(TimeUnit::Second, _) => "a timestamp in whole seconds",
         DataType::Timestamp(TimeUnit::Millisecond, _) => "a timestamp in milliseconds",
@@ -123,7 +124,7 @@ pub(super) fn name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// Texts as values of a type; the row of the first that does not fit.
+/// Parses texts as values of a type. The error is the row of the first text that does not fit.
 pub(super) fn parse(texts: &StringArray, data_type: &DataType) -> Result<ArrayRef, usize> {
     Ok(match data_type {
         DataType::Boolean => {
@@ -145,7 +146,7 @@ pub(super) fn parse(texts: &StringArray, data_type: &DataType) -> Result<ArrayRe
                 TimeUnit::Nanosecond => primitive::<TimestampNanosecondType>(texts, parse)?,
             }
         }
-        // No other types are guessed.
+        // Only text is left: no other types are inferred.
         _ => Arc::new(texts.clone()),
     })
 }
@@ -172,7 +173,7 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 fn integer(text: &str) -> Option<i64> {
-    // A telephone number is none.
+    // A leading plus may mean a telephone number, which is text.
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
 
@@ -196,7 +197,7 @@ fn float(text: &str) -> Option<f64> {
     Some(value)
 }
 
-/// Days since 1970, of YYYY-MM-DD.
+/// Parses YYYY-MM-DD as days since 1970.
 fn date(text: &str) -> Option<i32> {
     let bytes = text.as_bytes();
     if bytes.len() != 10 || !is_date(bytes) {
@@ -214,7 +215,7 @@ fn is_date(bytes: &[u8]) -> bool {
     })
 }
 
-/// The unit that holds all digits of a timestamp, if it may be one.
+/// The unit that fits all digits of a timestamp, if the text looks like one.
 fn unit_of(text: &str) -> Option<TimeUnit> {
     let bytes = text.as_bytes();
     if bytes.len() < 19 || !is_date(bytes) || !matches!(bytes[10], b'T' | b' ') {
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_row() {
+    fn a_value_that_does_not_fit_is_refused_by_row() {
         let cases = [
             (DataType::Int64, "1.5"),
             (DataType::Int64, "x"),

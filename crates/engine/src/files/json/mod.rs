@@ -1,4 +1,4 @@
-//! JSON lines: an object a line.
+//! JSON lines: one object per line.
 
 mod shape;
 
@@ -20,10 +20,10 @@ use super::by_name::{Batches, Format, Part, Wanted, until_end};
 use super::text::{CHUNK_BYTES, Growth, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
 use crate::error::{EngineError, Result};
 
-/// Bytes of each file that tell its fields. A field that first appears after them is refused.
+/// Bytes of each file from which its fields are inferred. A field that first appears after them is refused.
 const SAMPLE_BYTES: u64 = 256 << 20;
 
-/// Objects of the first batch, which tells how long objects are.
+/// Objects of the first batch, which shows how long objects are.
 const FIRST_BATCH_OBJECTS: usize = 128;
 
 /// Files of JSON lines.
@@ -38,7 +38,7 @@ fn too_long() -> io::Error {
     io::Error::other(format!("an object is longer than {} MiB", RECORD_BYTES_MAX >> 20))
 }
 
-/// Some bytes of a file.
+/// A range of the bytes of a file.
 type Text = BufReader<io::Take<File>>;
 
 fn text(path: &Path, range: Range<u64>) -> io::Result<Text> {
@@ -47,7 +47,7 @@ fn text(path: &Path, range: Range<u64>) -> io::Result<Text> {
     Ok(BufReader::with_capacity(CHUNK_BYTES, file.take(range.end - range.start)))
 }
 
-/// Bytes of a file until an allowance is used up, which is renewed from time to time.
+/// Reads a file until an allowance of bytes is used up. The caller renews the allowance.
 struct Allowed {
     file: File,
     left: Rc<Cell<u64>>,
@@ -62,7 +62,7 @@ impl Read for Allowed {
     }
 }
 
-/// A line from here on, without its end; false at the end of the file.
+/// Reads a line; false at the end of the file.
 fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let count = file.by_ref().take(RECORD_BYTES_MAX).read_until(b'\n', line)?;
@@ -76,8 +76,8 @@ fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Whether each object has a line of its own. The first one tells; a file that changes its mind is refused when
-/// it is read in parts, as its first part ends within an object.
+/// Whether each object is on its own line, judged by the first one. A file that deviates later is
+/// refused when it is read in parts, because its first part ends inside an object.
 fn has_lines(path: &Path) -> io::Result<bool> {
     let mut file = File::open(path)?;
     let start = text_start(&mut file)?;
@@ -94,7 +94,7 @@ fn has_lines(path: &Path) -> io::Result<bool> {
 
 fn not_json(path: &Path, line: usize, reason: &str) -> EngineError {
     let message = format!("{}, line {line}: {reason}", path.display());
-    EngineError::bad_file(message, "a file of JSON lines has an object on each line")
+    EngineError::bad_file(message, "write one JSON object per line")
 }
 
 impl Format for Json {
@@ -128,10 +128,10 @@ impl Format for Json {
                 }
             }
         } else {
-            // A list of all objects would be one value, as large as the file.
+            // An array of all objects would be a single value, as large as the file.
             let first = file.fill_buf().map_err(io_failed)?.iter().find(|byte| !byte.is_ascii_whitespace());
             if first == Some(&b'[') {
-                return Err(not_json(path, 1, "a list of objects is not read"));
+                return Err(not_json(path, 1, "a JSON array of objects is not supported"));
             }
             let mut objects = serde_json::Deserializer::from_reader(file).into_iter::<Value>();
             while (objects.byte_offset() as u64) < SAMPLE_BYTES
@@ -179,14 +179,14 @@ impl Format for Json {
     }
 }
 
-/// A parser's error without the place, which is in its own text.
+/// The parser's error, without the position at the end of its text.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     format!("not a JSON object: {}", text.strip_suffix(&place).unwrap_or(&text))
 }
 
-/// The bytes of the lines that begin in the part; of a file without lines the first part has all.
+/// The bytes of the lines that begin in the part. If objects span lines, the first part has the whole file.
 fn own_range(part: &Part) -> io::Result<Range<u64>> {
     let mut file = File::open(&part.path)?;
     let text = text_start(&mut file)?;
@@ -201,7 +201,7 @@ fn own_range(part: &Part) -> io::Result<Range<u64>> {
         if offset <= text || offset >= part.bytes {
             return Ok(offset.clamp(text.min(part.bytes), part.bytes));
         }
-        // A line that ends right before the offset counts.
+        // From one byte earlier: a line may begin exactly at the offset.
         file.seek(SeekFrom::Start(offset - 1))?;
         let mut at = offset - 1;
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -218,12 +218,12 @@ fn own_range(part: &Part) -> io::Result<Range<u64>> {
     Ok(line_start(part.range.start)?..line_start(part.range.end)?)
 }
 
-/// The objects of a part, as they are read.
+/// Reads the objects of a part.
 struct Reading {
     bytes: Text,
     offset: u64,
     decoder: Option<Decoder>,
-    /// Objects of the decoder's batches.
+    /// Objects per batch of the decoder.
     decoder_rows: usize,
     batch_rows: usize,
     wanted: Wanted,
@@ -245,7 +245,7 @@ impl Reading {
             self.bytes.consume(count);
             self.offset += count as u64;
             let complete = decoder.len() - usize::from(decoder.has_partial_record());
-            // A batch that is full may end with the bytes at hand.
+            // A full batch may end exactly where the chunk ends.
             if ends || count < given || complete == self.decoder_rows {
                 break;
             }
@@ -270,14 +270,14 @@ impl Reading {
         rows.project(&self.wanted.indices).map(Some).map_err(|e| EngineError::Internal(e.to_string()))
     }
 
-    /// All of the table's columns are decoded, and no others may be there.
+    /// Decodes all columns of the table, and refuses any other field.
     fn new_decoder(&self, rows: usize) -> Result<Decoder> {
         let builder = ReaderBuilder::new(self.wanted.table.clone()).with_batch_size(rows);
         let decoder = builder.with_strict_mode(true).with_coerce_primitive(true).build_decoder();
         decoder.map_err(|e| EngineError::Internal(e.to_string()))
     }
 
-    /// The object, of those from an offset on, that the decoder has refused.
+    /// The error for the object at or after offset `first` that the decoder has refused.
     fn unfit(&self, first: u64, error: &ArrowError) -> EngineError {
         let path = &self.part.path;
         let found = || -> Option<(u64, String)> {
@@ -308,15 +308,15 @@ impl Reading {
             None => format!("{}: {error}", path.display()),
         };
         let hint = format!(
-            "fields are those of the first {} MiB of each file when the table was opened: open it again, or \
-             move such an object there",
+            "fields are inferred from the first {} MiB of each file when the table is opened; reopen the table, \
+             or move such an object there",
             SAMPLE_BYTES >> 20
         );
         EngineError::bad_file(message, hint)
     }
 }
 
-/// A field of the value that is not among these, by its path.
+/// The path of a field of the value that is not among these.
 fn unknown_field(value: &Value, fields: &Fields) -> Option<String> {
     value.as_object()?.iter().find_map(|(name, value)| match fields.find(name) {
         None => Some(name.clone()),

@@ -1,4 +1,4 @@
-//! What values of JSON look like, learned one by one.
+//! Infers the types of JSON fields, one value at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::fmt;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Fields of a table at most, those of nested objects included.
+/// Maximum number of fields of a table, including those of nested objects.
 const FIELDS_MAX: usize = 10_000;
 
 /// Integers up to this are exact as doubles.
@@ -16,12 +16,12 @@ const EXACT_MAX: u64 = 1 << 53;
 /// The values of one field.
 #[derive(Debug, Default, PartialEq)]
 enum Shape {
-    /// Only null.
+    /// Only nulls.
     #[default]
     Nothing,
     Boolean,
     Integer {
-        /// Some are not exact as doubles.
+        /// Whether some are not exact as doubles.
         wide: bool,
     },
     Float,
@@ -35,16 +35,16 @@ enum Shape {
 pub(super) struct Object {
     fields: Vec<(String, Shape)>,
     places: HashMap<String, usize>,
-    /// The object that had the field last, to find a field that is there twice.
+    /// For each field, the number of the last object that had it, to detect a field that occurs twice.
     last: Vec<u64>,
 }
 
-/// What is learned on the way through a value.
+/// State while walking through a value.
 #[derive(Debug, Default)]
 struct Way {
     /// Names of the fields around the value.
     path: RefCell<Vec<String>>,
-    /// What is wrong with the value, and the field.
+    /// The first problem of the value, and its field.
     problem: RefCell<Option<String>>,
     objects: Cell<u64>,
     fields: Cell<usize>,
@@ -65,10 +65,10 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// Learns from one more object.
+    /// Learns from one more object. Returns the problem with its fields, if there is one.
     ///
     /// # Errors
-    /// What the parser says; or `Some`: what is wrong with the object's fields.
+    /// Those of the parser.
     pub(super) fn add<'de, D: Deserializer<'de>>(&mut self, object: D) -> Result<Option<String>, D::Error> {
         object.deserialize_map(Fill { object: &mut self.top, way: &self.way })?;
         Ok(self.way.problem.take())
@@ -84,7 +84,7 @@ impl Object {
         self.fields.iter().map(|(name, shape)| Field::new(name, shape.data_type(), true)).collect()
     }
 
-    /// The field's values; the one at this place is likely.
+    /// The position of the field, which is added if it is new. `likely` is tried first.
     fn field(&mut self, name: &str, likely: usize, way: &Way) -> usize {
         if self.fields.get(likely).is_some_and(|(known, _)| known == name) {
             return likely;
@@ -113,7 +113,7 @@ impl Shape {
         }
     }
 
-    /// One more value, which is neither a list nor an object.
+    /// Learns from one more value, which is neither a list nor an object.
     fn add(&mut self, value: Self, way: &Way) {
         let old = std::mem::take(self);
         *self = match (old, value) {
@@ -124,10 +124,10 @@ impl Shape {
             }
             (old, new) if old == new => old,
             (old @ (Self::List(_) | Self::Object(_)), _) => {
-                way.problem(&format!("has a single value here, and {} before", old.kind()));
+                way.problem(&format!("has a single value here, but {} before", old.kind()));
                 old
             }
-            // Numbers and booleans are read as they are written.
+            // Mixed values are read as text, as they are written.
             _ => Self::Text,
         };
     }
@@ -177,7 +177,7 @@ impl<'de> Visitor<'de> for Learn<'_> {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        // Beyond 64 bits with a sign they are read as text, as they are written.
+        // Numbers beyond 64 bits with a sign are read as text, as they are written.
         let shape = match i64::try_from(value) {
             Ok(_) => Shape::Integer { wide: value > EXACT_MAX },
             Err(_) => Shape::Text,
@@ -204,7 +204,7 @@ impl<'de> Visitor<'de> for Learn<'_> {
         let items = match self.shape {
             Shape::List(items) => &mut **items,
             other => {
-                self.way.problem(&format!("has a list here, and {} before", other.kind()));
+                self.way.problem(&format!("has a list here, but {} before", other.kind()));
                 &mut unfit
             }
         };
@@ -220,7 +220,7 @@ impl<'de> Visitor<'de> for Learn<'_> {
         let object = match self.shape {
             Shape::Object(object) => object,
             other => {
-                self.way.problem(&format!("has an object here, and {} before", other.kind()));
+                self.way.problem(&format!("has an object here, but {} before", other.kind()));
                 &mut unfit
             }
         };
@@ -234,7 +234,7 @@ struct Fill<'a> {
     way: &'a Way,
 }
 
-/// The place of a field, by its name.
+/// Looks up the position of a field by its name.
 struct Name<'a> {
     object: &'a mut Object,
     likely: usize,
@@ -281,7 +281,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
             let (name, shape) = &mut self.object.fields[place];
             self.way.path.borrow_mut().push(name.clone());
             if std::mem::replace(&mut self.object.last[place], number) == number {
-                self.way.problem("is there twice in one object");
+                self.way.problem("occurs twice in one object");
             }
             map.next_value_seed(Learn { shape, way: self.way })?;
             self.way.path.borrow_mut().pop();
@@ -355,15 +355,15 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_contradict_each_other_are_named() {
+    fn conflicting_types_of_a_field_are_errors() {
         for (lines, expected) in [
             (
                 ["{\"a\": {\"b\": 1}}", "{\"a\": {\"b\": [1]}}"],
-                "field `a.b` has a list here, and a single value before",
+                "field `a.b` has a list here, but a single value before",
             ),
-            (["{\"a\": [1]}", "{\"a\": 1}"], "field `a` has a single value here, and a list before"),
-            (["{\"a\": 1}", "{\"a\": {}}"], "field `a` has an object here, and a single value before"),
-            (["{\"a\": 1}", "{\"b\": {\"a\": 1, \"a\": 2}}"], "field `b.a` is there twice in one object"),
+            (["{\"a\": [1]}", "{\"a\": 1}"], "field `a` has a single value here, but a list before"),
+            (["{\"a\": 1}", "{\"a\": {}}"], "field `a` has an object here, but a single value before"),
+            (["{\"a\": 1}", "{\"b\": {\"a\": 1, \"a\": 2}}"], "field `b.a` occurs twice in one object"),
         ] {
             assert_eq!(learn(&lines).unwrap_err(), expected);
         }

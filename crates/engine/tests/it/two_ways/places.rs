@@ -1,4 +1,4 @@
-//! Where tables are, and the ways in which each of them can be asked.
+//! Places of tables, and the ways to query them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -39,26 +39,26 @@ const TABLES: [&str; 2] = ["t0", "t1"];
 /// Where tables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In PostgreSQL: with conditions given to it, and without.
+    /// In PostgreSQL: with conditions pushed down, and without.
     Postgres,
     MariaDb,
     Sqlite,
-    /// In files: as they are, and in memory.
+    /// In files: read directly, and loaded into memory.
     Parquet,
     Arrow,
     Csv,
     Json,
     /// Divided among four nodes, and on one.
     Parts,
-    /// On files that four nodes read, and on one node.
+    /// In files that four nodes share, and on one node.
     Shared,
-    /// One in a database of one of four nodes, one divided; and both on one node.
+    /// One table in a database of one of four nodes, one divided among them; and both on one node.
     ClusterDatabase,
-    /// On a node: in the process, through shared memory, and by TCP in each codec.
+    /// On a node: in the process, through shared memory, and over TCP with each codec.
     Wire,
 }
 
-/// Servers of databases.
+/// Database servers.
 pub(super) struct Servers {
     postgres: Option<Postgres>,
     mariadb: Option<MariaDb>,
@@ -74,7 +74,7 @@ impl Servers {
     }
 }
 
-/// A way to ask.
+/// A way to run a query.
 pub(super) struct Way {
     pub(super) name: &'static str,
     pub(super) asked: Arc<dyn Asked>,
@@ -105,18 +105,18 @@ impl Asked for Engine {
     }
 }
 
-/// Tables, and the ways to ask for their rows; the first is what others are compared with.
+/// Tables, and the ways to query them. The others are compared with the first way.
 pub(super) struct World {
     pub(super) tables: Vec<Table>,
     pub(super) ways: Vec<Way>,
-    /// The tables' columns, for a person.
+    /// The tables' columns, for messages.
     pub(super) about: String,
     nodes: Vec<Node>,
     _folder: TempDir,
 }
 
 impl World {
-    /// None where a table has values that can't be read.
+    /// `None` if a table has values that can't be read.
     pub(super) async fn new(place: Place, servers: &Servers, seed: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut build =
@@ -132,7 +132,7 @@ impl World {
         let mut tables = Vec::new();
         for name in TABLES {
             let batches = ways[0].asked.ask(&format!("select * from {name}")).await.unwrap();
-            // Without rows it is found by no query anyway.
+            // An empty table has no batches, and queries do not use it.
             let Some(first) = batches.first() else { continue };
             tables
                 .push(Table { name: name.into(), rows: concat_batches(&first.schema(), &batches).unwrap() });
@@ -178,7 +178,7 @@ fn scan_of(name: &TableName) -> Scan {
 }
 
 impl Build {
-    /// A choice among `n`, another for each `part`.
+    /// A random choice among `n`, a separate one for each `part`.
     fn choose(&self, part: u64, n: u64) -> u64 {
         seed_of(self.seed, 1000 + part) % n
     }
@@ -231,7 +231,7 @@ impl Build {
         ])
     }
 
-    /// A table of a database: its rows in memory, with nothing left out by the database, and with all that can be.
+    /// Registers a table of a database: its rows in memory, without pushdown, and with pushdown.
     async fn register(
         &self,
         source: Arc<dyn Source>,
@@ -274,7 +274,7 @@ impl Build {
             self.write_files(&table.rows, &path, extension).await;
             opened(files.register_path(name, &path).await, types)?;
             let whole = match extension {
-                // What the texts are taken for is the reader's to say.
+                // The reader infers the types of texts, so both engines read the same files.
                 "csv" | "json" => path,
                 _ => self.folder.join(format!("whole-{name}.arrows")),
             };
@@ -286,7 +286,7 @@ impl Build {
         Some(vec![Way::new("in memory", memory), Way::new("files", files)])
     }
 
-    /// One file, or where the path has no extension a folder of three.
+    /// Writes one file, or a folder of three if the path has no extension.
     async fn write_files(&self, rows: &RecordBatch, path: &Path, extension: &str) {
         if path.extension().is_some() {
             return write(rows, path).await;
@@ -297,7 +297,7 @@ impl Build {
         }
     }
 
-    /// Parts of random sizes, some of them empty.
+    /// Divides rows into parts of random sizes, some of them empty.
     fn divided(&self, rows: &RecordBatch, parts: usize) -> Vec<RecordBatch> {
         let mut cuts: Vec<usize> = (1..parts)
             .map(|part| self.choose(50 + part as u64, rows.num_rows() as u64 + 1) as usize)
@@ -320,7 +320,7 @@ impl Build {
         vec![Way::new("one node", alone), self.cluster(engines, "four nodes").await]
     }
 
-    /// Gives each engine a part of a table's rows. Now and then one of them does not have the table.
+    /// Gives each engine a part of a table's rows. Some engines may not get the table.
     async fn divide(&self, table: &Table, engines: &mut [Engine; NODES]) {
         for (node, part) in self.divided(&table.rows, NODES).into_iter().enumerate() {
             let extension = ["parquet", "arrow"][self.choose(20, 2) as usize];
@@ -331,7 +331,7 @@ impl Build {
             std::fs::create_dir_all(&folder).unwrap();
             let path = folder.join(format!("{}.{extension}", table.name));
             write(&part, &path).await;
-            // Two parts may be equal, and made at one time: then they would be taken for the same file.
+            // Equal parts that were written at the same time would be taken for the same file.
             let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(node as u64);
             File::options().append(true).open(&path).unwrap().set_modified(changed).unwrap();
             engines[node].register_path(&table.name, &path).await.unwrap();
@@ -358,7 +358,7 @@ impl Build {
         Some(vec![Way::new("one node", alone), self.cluster(engines, "four nodes").await])
     }
 
-    /// The first table is in SQLite on the second node, the other one in parts.
+    /// The first table is in SQLite on the second node, the other one divided among the nodes.
     async fn cluster_database(&mut self) -> Option<Vec<Way>> {
         let [mut alone, mut unused] = [2; 2].map(engine);
         let mut engines = [2; NODES].map(engine);
@@ -379,9 +379,9 @@ impl Build {
         ])
     }
 
-    /// Nodes that have met; one of them is asked.
+    /// Starts nodes and waits until they have met. Queries go to one of them.
     async fn cluster(&mut self, engines: [Engine; NODES], name: &'static str) -> Way {
-        // As on one host, or as nodes of several hosts.
+        // As between nodes of one host, or of several hosts.
         let trunk_on_host = self.choose(40, 2) == 0;
         for engine in engines {
             let first: Vec<&Node> = self.nodes.iter().take(1).collect();
@@ -421,7 +421,7 @@ impl Build {
     }
 }
 
-/// Files of texts in one folder may be taken for different types.
+/// The types inferred from the text files of a folder may conflict.
 fn opened(found: Result<(), EngineError>, types: Types) -> Option<()> {
     match types {
         Types::Text => found.ok(),
@@ -432,7 +432,7 @@ fn opened(found: Result<(), EngineError>, types: Types) -> Option<()> {
     }
 }
 
-/// With NULL in place of not-a-number and infinities, which JSON does not have.
+/// The rows with NULL in place of NaN and infinities, which JSON does not have.
 fn finite(rows: &RecordBatch) -> RecordBatch {
     let column = |column: &ArrayRef| -> ArrayRef {
         match column.data_type() {
@@ -452,7 +452,7 @@ fn finite(rows: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(rows.schema(), rows.columns().iter().map(column).collect()).unwrap()
 }
 
-/// Writes a file, of the kind that its extension says.
+/// Writes a file of the kind that its extension names.
 async fn write(rows: &RecordBatch, path: &Path) {
     if path.extension().is_some_and(|extension| extension == "parquet") {
         return write_parquet(rows, path).unwrap();
@@ -460,14 +460,14 @@ async fn write(rows: &RecordBatch, path: &Path) {
     let format = Format::from_path(path).unwrap();
     let target = Target::File(path.to_owned());
     let mut file = writers::create(target, format, rows.schema(), WriteOptions::default()).unwrap();
-    // Several batches, as a result would bring.
+    // Several batches, as in a result.
     for first in (0..rows.num_rows()).step_by(11) {
         file.write(rows.slice(first, 11.min(rows.num_rows() - first))).await.unwrap();
     }
     file.finish().await.unwrap();
 }
 
-/// A database that leaves nothing out: no columns, no rows.
+/// A source that reads all rows and columns, and applies no conditions or limits.
 #[derive(Debug)]
 struct AllRows(Arc<dyn Source>);
 
@@ -499,7 +499,7 @@ impl Source for AllRows {
     }
 }
 
-/// Asks over a connection of its own each time.
+/// Runs each query over a new connection.
 struct Client {
     endpoint: Endpoint,
     shared_memory: bool,
@@ -515,7 +515,7 @@ impl Asked for Client {
             other => Failure::new(ErrorCode::Internal, other.to_string()),
         };
         let mut connection = Connection::connect(&self.endpoint, &config).await.map_err(failure)?;
-        // Small ones: a result is many.
+        // Small sizes, so that a result has many messages and batches.
         let (message_bytes, batch_bytes) = (1 << 10, 4 << 10);
         let plan = Plan { message_bytes, batch_bytes, codec: Some(self.codec), ..Plan::default() };
         let plan = connection.settle(plan).map_err(failure)?;

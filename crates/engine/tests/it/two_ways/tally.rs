@@ -1,13 +1,13 @@
-//! What was asked, and what came of it.
+//! Counts the checked queries and their results.
 
 use std::collections::BTreeMap;
 
 use super::places::Place;
 use super::{Check, KNOWN, Verdict};
 
-/// Two ways that don't agree.
+/// A query whose answers differ.
 pub(super) struct Fault {
-    /// Of the tables and the query.
+    /// The seeds of the tables and the query.
     pub(super) seed: (u64, u64),
     pub(super) check: String,
     pub(super) way: &'static str,
@@ -29,7 +29,7 @@ struct Counts {
 pub(super) struct Tally {
     place: Place,
     counts: BTreeMap<(&'static str, &'static str), Counts>,
-    /// Tables that have values which can't be read.
+    /// Pairs of tables with values that can't be read.
     pub(super) unreadable: u64,
     pub(super) faults: Vec<Fault>,
     known: BTreeMap<&'static str, u64>,
@@ -56,7 +56,7 @@ impl Tally {
         } += 1;
     }
 
-    /// Whether it is one of [`KNOWN`]; then it is counted.
+    /// Whether the fault is one of [`KNOWN`], which are only counted.
     pub(super) fn is_known(&mut self, found: &str) -> bool {
         let known = KNOWN.iter().find(|(part, _)| found.contains(part));
         known.is_some_and(|(part, _)| {
@@ -87,15 +87,15 @@ impl Tally {
         }
     }
 
-    /// Says what was counted.
+    /// Prints the counts.
     ///
     /// # Panics
-    /// When two ways did not agree.
+    /// When two answers differed.
     pub(super) fn end(self) {
         for ((check, way), Counts { same, both_fail, one_fails, differs }) in &self.counts {
             eprintln!(
-                "{:?}, {check}, {way}: {same} the same, {both_fail} fail in both ways, {one_fails} can't be computed in \
-                 one, {differs} differ",
+                "{:?}, {check}, {way}: {same} the same, {both_fail} fail in both ways, {one_fails} can't be \
+                 computed in one, {differs} differ",
                 self.place
             );
         }
@@ -106,7 +106,7 @@ impl Tally {
             eprintln!("{:?}: {count} known: {part} ({why})", self.place);
         }
         let same: u64 = self.counts.values().map(|counts| counts.same).sum();
-        assert!(self.faults.is_empty(), "{} faults, which are shown above", self.faults.len());
-        assert!(same > 0, "no query has an answer");
+        assert!(self.faults.is_empty(), "{} faults, shown above", self.faults.len());
+        assert!(same > 0, "no query had the same answer in both ways");
     }
 }
