@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs the fuzz targets one after the other: fuzz/run.sh SECONDS [TARGET...]
 #
-# Builds with nightly and the instrumentation of cargo-fuzz, which need not be installed. Targets of crates that take many
-# minutes to build, between_nodes, location and sql, are left out unless FEATURES=engine. Seeds come from the golden files.
+# Builds with nightly Rust and the same instrumentation as cargo-fuzz, which need not be installed. The targets
+# between_nodes, location and sql need crates that take many minutes to build; they run only with FEATURES=engine.
+# The golden files are the seeds.
 set -eu
 cd "$(dirname "$0")"
 seconds=${1:?seconds for each target}

@@ -1,7 +1,7 @@
 //! Contenders that run in turns.
 
 use crate::Result;
-use crate::results::{Figure, Place, Run};
+use crate::results::{Case, Figure, Run};
 use crate::settings::Settings;
 
 type Measure<'a> = Box<dyn FnMut() -> Result<Vec<f64>> + 'a>;
@@ -33,7 +33,7 @@ pub(crate) struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// Runs the wanted contenders in turns, after one warm-up round that does not count.
-    pub(crate) fn run(mut self, settings: &Settings, place: &Place) -> Result<Vec<Run>> {
+    pub(crate) fn run(mut self, settings: &Settings, place: &Case) -> Result<Vec<Run>> {
         self.contenders.retain(|contender| settings.wants(&contender.name));
         let mut runs = Vec::new();
         for round in 0..=settings.rounds {
@@ -90,7 +90,7 @@ mod tests {
         };
         let contenders = vec![contender("a"), contender("b"), contender("c").rounds_max(1)];
         let comparison = Comparison { figures: FIGURES, contenders };
-        let runs = comparison.run(&settings(&[]), &Place::default()).expect("all run");
+        let runs = comparison.run(&settings(&[]), &Case::default()).expect("all run");
         assert_eq!(*order.borrow(), "ababcab");
         let runs: Vec<_> = runs.iter().map(|run| (&*run.contender, run.round, run.values[0])).collect();
         assert_eq!(runs, [("a", 1, 3.0), ("b", 1, 4.0), ("c", 1, 5.0), ("a", 2, 6.0), ("b", 2, 7.0)]);
@@ -102,7 +102,7 @@ mod tests {
             || vec![Contender::new("x", || Err("broken".into())), Contender::new("y", || Ok(vec![]))];
         let run = |only: &[&str]| {
             let comparison = Comparison { figures: FIGURES, contenders: failing() };
-            comparison.run(&settings(only), &Place::default())
+            comparison.run(&settings(only), &Case::default())
         };
         assert_eq!(run(&["y"]).expect("runs").len(), 2);
         assert_eq!(run(&[]).map(|_| ()).expect_err("x fails").to_string(), "x: broken");

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 const VERIFY_MAX: u32 = 3;
 
 /// Two hosts joined by a measured link.
-pub(crate) struct Course {
+pub(crate) struct LinkedHosts {
     pair: Pair,
     /// The link as requested.
     pub(crate) link: String,
@@ -19,7 +19,7 @@ pub(crate) struct Course {
     pub(crate) measured: String,
 }
 
-impl Course {
+impl LinkedHosts {
     /// Joins two hosts and measures the link between them.
     pub(crate) fn open(lab: &Lab, link: &str) -> Result<Self> {
         let parsed: Link = link.parse()?;

@@ -117,8 +117,8 @@ enum Command {
 fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
-        competing_flow, databases, fetch_memory, jobs, load, memory_to_arrow, mind, nulls, overlay, peers,
-        postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings, types,
+        competing_flow, databases, fetch_memory, fetch_size, jobs, load, memory_to_arrow, nulls, overlay,
+        peers, postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings, types,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -139,7 +139,7 @@ fn run(command: Command) -> Result<()> {
         Command::Protobuf(settings) => protobuf::run(&settings),
         Command::Latency(settings) => bandwidth_and_latency::latency(&settings),
         Command::Bandwidth(settings) => bandwidth_and_latency::bandwidth(&settings),
-        Command::Mind(settings) => mind::run(&settings),
+        Command::Mind(settings) => fetch_size::run(&settings),
         Command::BandwidthCut(settings) => bandwidth_cut::run(&settings),
         Command::CompetingFlow(settings) => competing_flow::run(&settings),
         Command::Streams(settings) => streams::run(&settings),

@@ -22,7 +22,7 @@ pub(crate) struct Figure {
 
 /// Where a comparison ran.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Case {
     /// A value for each dimension of the benchmark: a link, a data set.
     pub(crate) values: Vec<String>,
     /// Rows as a multiple of scale 1. Figures of different scales can't be compared.
@@ -31,7 +31,7 @@ pub(crate) struct Place {
     pub(crate) note: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.values.iter().try_for_each(|value| write!(f, "{value} "))
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Place {
 /// One run of one contender.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Run {
-    pub(crate) place: Place,
+    pub(crate) place: Case,
     pub(crate) contender: String,
     /// From 1.
     pub(crate) round: u32,
@@ -167,7 +167,7 @@ impl Results {
         let field = |at: usize| {
             record.get(at).ok_or_else(|| Error::from("a line of the CSV file has too few fields"))
         };
-        let place = Place {
+        let place = Case {
             values: record.iter().take(values).map(ToOwned::to_owned).collect(),
             scale: field(values)?.parse()?,
             note: field(values + 1)?.to_owned(),
@@ -214,7 +214,7 @@ pub(crate) mod tests {
 
     /// Runs over one link: the seconds of each contender by round.
     pub(crate) fn runs(link: &str, scale: f64, seconds: &[(&str, &[f64])]) -> Vec<Run> {
-        let place = Place { values: vec![link.into()], scale, note: format!("{link}, \"measured\"") };
+        let place = Case { values: vec![link.into()], scale, note: format!("{link}, \"measured\"") };
         let of = |&(contender, seconds): &(&str, &[f64])| {
             let (place, contender) = (place.clone(), contender.to_owned());
             let rounds = (1..).zip(seconds.to_vec());

@@ -1,4 +1,4 @@
-//! What nodes of a cluster send each other besides rows.
+//! Requests and answers between nodes of a cluster, other than rows.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,9 @@
-//! Messages of circuits, as the other end of a trunk may send them.
+//! Messages of circuits from another node.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// What a header begins with; the fuzzer is to find out other things.
+/// The start of a header, so that the fuzzer need not find it.
 const MAGIC: &[u8] = b"LC\x01";
 
 fuzz_target!(|messages: Vec<(bool, Vec<u8>)>| {

@@ -1,17 +1,17 @@
-//! Control frames of anyone's making.
+//! Arbitrary control frames.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Queued, Stats, decode_credit};
-use lightship_wire::frame::{HEADER_BYTES, Header};
-use lightship_wire::join::{Dealt, Join, Ticket};
+use lightship_wire::frame::{FrameHeader, HEADER_BYTES};
+use lightship_wire::join::{Join, Placeholder, StripeOffer};
+use lightship_wire::shm::{Rendezvous, SegmentSlot, decode_release};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
-use lightship_wire::local::{Meeting, Place, decode_release};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(header) = bytes.first_chunk::<HEADER_BYTES>() {
-        let _ = Header::decode(header);
+        let _ = FrameHeader::decode(header);
     }
     let _ = Hello::decode(bytes);
     let _ = Query::decode(bytes);
@@ -24,11 +24,11 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Progress::decode(bytes);
     let _ = Retune::decode(bytes);
     let _ = Sizes::decode(bytes);
-    let _ = Meeting::decode(bytes);
-    let _ = Place::decode(bytes);
+    let _ = Rendezvous::decode(bytes);
+    let _ = SegmentSlot::decode(bytes);
     let _ = decode_release(bytes);
     let _ = Task::decode(bytes);
-    let _ = Ticket::decode(bytes);
+    let _ = StripeOffer::decode(bytes);
     let _ = Join::decode(bytes);
-    let _ = Dealt::decode(bytes);
+    let _ = Placeholder::decode(bytes);
 });

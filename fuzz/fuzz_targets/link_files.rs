@@ -1,4 +1,5 @@
-//! Profiles of links and histories of transfers, as files of anyone's making: a profile, a zero byte, a history.
+//! Arbitrary files with a profile of a link and a history of transfers. The input is a profile, a zero
+//! byte, a history.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Locations of anyone's making: what is accepted can be shown, and is the same when it is read again.
+//! Arbitrary locations: an accepted location can be displayed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

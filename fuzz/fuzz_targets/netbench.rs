@@ -1,4 +1,4 @@
-//! What the ends of a network measurement say to each other, and what is kept of it.
+//! The protocol of network measurements, and their stored results.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

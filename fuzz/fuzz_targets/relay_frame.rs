@@ -1,4 +1,4 @@
-//! Headers of frames between nodes of an overlay, with a checksum that is right.
+//! Headers of frames between nodes of an overlay: arbitrary ones, and ones with a correct checksum.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Statements of anyone's making, deep ones and any text: each is answered or refused, and the process goes on.
+//! Arbitrary statements, deeply nested ones and any text: each is answered or refused without a crash.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ fuzz_target!(|choices: &[u8]| {
     };
     let engine = &*ENGINE;
     RUNTIME.block_on(async {
-        // Planning is what is deep; the rows are dropped.
+        // Only planning recurses deeply, so the rows are dropped.
         if let Ok(running) = engine.query(&sql).await {
             drop(running);
         }

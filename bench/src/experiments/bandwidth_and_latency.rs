@@ -2,16 +2,16 @@
 
 use lab::Lab;
 
-use super::servers::{Database, Memory, Peer, over, postgres_peer};
+use super::servers::{Database, MemoryServer, Peer, over, postgres_peer};
 use super::{OURS, OVER_A_LINK, add_version, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::peers::{self, Peers};
 use crate::plot::{Axis, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
-use crate::results::{Place, Results};
+use crate::results::{Case, Results};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
@@ -68,7 +68,7 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
     let all: Vec<_> = sweep.links.iter().map(|(_, link)| *link).collect();
     let wanted = settings.links(&all);
     for (value, link) in sweep.links.iter().filter(|(_, link)| wanted.iter().any(|wanted| wanted == link)) {
-        let course = Course::open(&lab, link)?;
+        let course = LinkedHosts::open(&lab, link)?;
         let slow = sweep.name == BANDWIDTH.name && *value <= SLOW_MBIT;
         if let Some(version) = measure(settings, &course, &peers, *value, slow, &mut results)? {
             add_version(&mut versions, &version);
@@ -101,7 +101,7 @@ fn sweep(sweep: &Sweep, settings: &Settings) -> Result<()> {
 
 fn measure(
     settings: &Settings,
-    course: &Course,
+    course: &LinkedHosts,
     peers: &Peers,
     value: f64,
     slow: bool,
@@ -109,7 +109,7 @@ fn measure(
 ) -> Result<Option<String>> {
     let scale = settings.scale_or(SCALE);
     let file = Data::Lineitem.file(scale)?;
-    let memory = Memory::start(course, &file)?;
+    let memory = MemoryServer::start(course, &file)?;
     let flight = Peer::flight(course, peers, &file)?;
     let server =
         settings.wants(COPY).then(|| Database::start(course, "hold-postgres", &file.path)).transpose()?;
@@ -128,7 +128,7 @@ fn measure(
         };
         contenders.push(Contender::new(COPY, move || over(course, &copy)).rounds_max(rounds_max));
     }
-    let place = Place { values: vec![value.to_string()], scale, note: course.measured.clone() };
+    let place = Case { values: vec![value.to_string()], scale, note: course.measured.clone() };
     results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
     Ok(server.map(|server| server.held.version))
 }

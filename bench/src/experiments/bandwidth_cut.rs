@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use lab::Lab;
 
-use super::servers::Memory;
+use super::servers::MemoryServer;
 use super::{by_place, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::{Settings, codecs};
 use crate::tables;
 
@@ -31,8 +31,8 @@ fn changing(from: &str, to: &str) -> String {
 }
 
 fn contenders<'a>(
-    memory: &'a Memory<'_>,
-    course: &'a Course,
+    memory: &'a MemoryServer<'_>,
+    course: &'a LinkedHosts,
     from: &'a str,
     then: Option<(&'a str, f64)>,
 ) -> Vec<Contender<'a>> {
@@ -62,13 +62,13 @@ fn contenders<'a>(
 
 fn measure(
     settings: &Settings,
-    course: &Course,
+    course: &LinkedHosts,
     data: Data,
     scale: f64,
     results: &mut Results,
 ) -> Result<()> {
-    let memory = Memory::start(course, &data.file(scale)?)?;
-    let place = |link: String| Place {
+    let memory = MemoryServer::start(course, &data.file(scale)?)?;
+    let place = |link: String| Case {
         values: vec![link, data.to_string()],
         scale,
         note: format!("made as {}: {}", course.link, course.measured),
@@ -127,7 +127,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
-    let course = Course::open(&lab, "lan")?;
+    let course = LinkedHosts::open(&lab, "lan")?;
     for data in Data::ALL {
         measure(settings, &course, data, settings.scale_or(1.0), &mut results)?;
     }

@@ -9,13 +9,13 @@ use super::under;
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::{Data, DataFile};
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::peers::Peers;
 use crate::places;
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::process::{Node, Process};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results, Run};
+use crate::results::{Case, Figure, Results, Run};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -39,7 +39,7 @@ const TUNED: &str = "psycopg, rows as tuned";
 const SQL: &str = "select * from lineitem";
 
 /// Runs `lightship` on the near host, and returns its JSON.
-fn ask(course: &Course, arguments: &[&str]) -> Result<Value> {
+fn ask(course: &LinkedHosts, arguments: &[&str]) -> Result<Value> {
     let arguments = [&["--json"], arguments].concat();
     Process::spawn(Some(course.near()), places::lightship()?, arguments)?.output()
 }
@@ -49,7 +49,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
 }
 
 /// Measures a link, saves its profile, and plans the fetch of the table.
-fn calibrate(course: &Course, uri: &str) -> Result<Vec<f64>> {
+fn calibrate(course: &LinkedHosts, uri: &str) -> Result<Vec<f64>> {
     let found = ask(course, &["calibrate", uri, "--seconds", "2"])?;
     let tuned = ask(course, &["tune", uri, SQL])?;
     let pairs = found.get("samples").and_then(Value::as_array).map_or(0, Vec::len);
@@ -68,14 +68,14 @@ fn calibrate(course: &Course, uri: &str) -> Result<Vec<f64>> {
 
 fn measure(
     settings: &Settings,
-    course: &Course,
+    course: &LinkedHosts,
     name: &str,
     scale: f64,
     uri: &str,
     results: &mut Results,
 ) -> Result<()> {
     let values = vec![course.link.clone(), name.to_owned()];
-    let place = Place { values, scale, note: course.measured.clone() };
+    let place = Case { values, scale, note: course.measured.clone() };
     let mut runs = Vec::new();
     for round in 1..=settings.rounds {
         let values = calibrate(course, uri)?;
@@ -88,7 +88,7 @@ fn measure(
 /// Times a driver with its default fetch size, and with the tuned one.
 fn drivers(
     settings: &Settings,
-    course: &Course,
+    course: &LinkedHosts,
     peers: &Peers,
     file: &DataFile,
     scale: f64,
@@ -97,7 +97,7 @@ fn drivers(
 ) -> Result<()> {
     let values = vec![course.link.clone(), "PostgreSQL".to_owned()];
     let rows = results.summary(&values, CALIBRATE, ROWS_OF_BATCH).median;
-    let place = Place { values, scale, note: course.measured.clone() };
+    let place = Case { values, scale, note: course.measured.clone() };
     let contender = |name: &str, rows: f64| {
         let (uri, rows, whole) = (uri.to_owned(), rows.to_string(), file.rows);
         Contender::new(name, move || {
@@ -151,7 +151,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "endpoint"], FIGURES)?;
     for link in settings.links(&["local", "fast", "lan", "wan", "slow"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         let scale = settings.scale_or(if link == "slow" { 0.02 } else { 0.1 });
         let file = Data::Lineitem.file(scale)?;
         {

@@ -2,14 +2,14 @@
 
 use lab::Lab;
 
-use super::servers::Memory;
+use super::servers::MemoryServer;
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::{Data, DataFile};
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::plot::{Axis, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -24,8 +24,8 @@ const MESSAGE_BYTES: [u32; 9] =
 const CODECS: [&str; 3] = ["none", "lz4", "light+lz4"];
 
 /// Rows of a batch that is larger than the largest message, so that messages reach their maximum size.
-fn batch_rows(course: &Course, file: &DataFile) -> Result<usize> {
-    let whole = Memory::start(course, file)?.fetch(&["--codec", "none"])?;
+fn batch_rows(course: &LinkedHosts, file: &DataFile) -> Result<usize> {
+    let whole = MemoryServer::start(course, file)?.fetch(&["--codec", "none"])?;
     let row_bytes = (whole.bytes / whole.rows.max(1)).max(1);
     let largest = u64::from(MESSAGE_BYTES[MESSAGE_BYTES.len() - 1]);
     Ok(usize::try_from(largest * 5 / 4 / row_bytes)?.max(1))
@@ -36,11 +36,11 @@ fn share(message_bytes: u32) -> f64 {
     if message_bytes < 100_000 { 0.01 } else { 1.0 }
 }
 
-fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Results) -> Result<()> {
+fn measure(settings: &Settings, course: &LinkedHosts, data: Data, results: &mut Results) -> Result<()> {
     for sizes in MESSAGE_BYTES.chunk_by(|a, b| share(*a) == share(*b)) {
         let scale = settings.scale_over(&course.link) * share(sizes[0]);
         let file = data.file(scale)?;
-        let memory = Memory::start_with(course, &file, batch_rows(course, &file)?)?;
+        let memory = MemoryServer::start_with(course, &file, batch_rows(course, &file)?)?;
         for size in sizes {
             let (memory, size) = (&memory, size.to_string());
             let contenders = CODECS.into_iter().map(|codec| {
@@ -52,7 +52,7 @@ fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Resul
             });
             let contenders = contenders.collect();
             let values = vec![course.link.clone(), data.to_string(), size.clone()];
-            let place = Place { values, scale, note: course.measured.clone() };
+            let place = Case { values, scale, note: course.measured.clone() };
             results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let dimensions = &["link", "data", "message bytes"];
     let mut results = Results::open(&settings.results, NAME, dimensions, FIGURES)?;
     for link in settings.links(&["local"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         for data in Data::ALL {
             measure(settings, &course, data, &mut results)?;
         }

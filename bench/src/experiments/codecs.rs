@@ -2,15 +2,15 @@
 
 use lab::Lab;
 
-use super::servers::Memory;
+use super::servers::MemoryServer;
 use super::under;
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::{Settings, codecs};
 use crate::tables;
 
@@ -24,9 +24,9 @@ const FIGURES: &[Figure] = &[
 ];
 const RATE: usize = 2;
 
-fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Results) -> Result<()> {
+fn measure(settings: &Settings, course: &LinkedHosts, data: Data, results: &mut Results) -> Result<()> {
     let scale = settings.scale_over(&course.link);
-    let memory = Memory::start(course, &data.file(scale)?)?;
+    let memory = MemoryServer::start(course, &data.file(scale)?)?;
     let contenders = codecs().map(|codec| {
         let memory = &memory;
         Contender::new(codec.clone(), move || {
@@ -37,7 +37,7 @@ fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Resul
     });
     let contenders = contenders.collect();
     let values = vec![course.link.clone(), data.to_string()];
-    let place = Place { values, scale, note: course.measured.clone() };
+    let place = Case { values, scale, note: course.measured.clone() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
     for link in settings.links(&["local", "fast", "lan", "wan", "slow"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         for data in Data::ALL {
             measure(settings, &course, data, &mut results)?;
         }
@@ -116,7 +116,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut results = Results::open(folder.path(), NAME, &["link", "data"], FIGURES).expect("new");
         for (data, none, zstd, auto) in [("acs", 4.0, 2.0, 2.2), ("airline", 1.0, 3.0, 1.0)] {
-            let place = Place { values: vec!["lan".into(), data.into()], ..Place::default() };
+            let place = Case { values: vec!["lan".into(), data.into()], ..Case::default() };
             let run = |(contender, seconds): (&str, f64)| Run {
                 place: place.clone(),
                 contender: contender.into(),

@@ -2,15 +2,15 @@
 
 use lab::Lab;
 
-use super::servers::Memory;
+use super::servers::MemoryServer;
 use super::{by_place, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
-use crate::parts::Transferred;
+use crate::links::LinkedHosts;
+use crate::parts::TransferResult;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -23,14 +23,14 @@ const FIGURES: &[Figure] = &[
     Figure { name: "first window MB", digits: 1, range: false },
 ];
 
-fn values(done: &Transferred) -> Vec<f64> {
+fn values(done: &TransferResult) -> Vec<f64> {
     vec![done.seconds, done.wire_bytes as f64 / 1e6, done.plan_memory_bytes as f64 / 1e6]
 }
 
-fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Results) -> Result<()> {
+fn measure(settings: &Settings, course: &LinkedHosts, data: Data, results: &mut Results) -> Result<()> {
     // Over the default links, more than 100 MB.
     let scale = settings.scale_over(&course.link);
-    let memory = Memory::start(course, &data.file(scale)?)?;
+    let memory = MemoryServer::start(course, &data.file(scale)?)?;
     let before = memory.fetch(&["--tcp"])?;
     let pace = (before.bytes as f64 / before.seconds).to_string();
     let contenders = vec![
@@ -38,7 +38,7 @@ fn measure(settings: &Settings, course: &Course, data: Data, results: &mut Resul
         Contender::new(WARM, || Ok(values(&memory.fetch(&["--tcp", "--pace", &pace])?))),
     ];
     let place =
-        Place { values: vec![course.link.clone(), data.to_string()], scale, note: course.measured.clone() };
+        Case { values: vec![course.link.clone(), data.to_string()], scale, note: course.measured.clone() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
     for link in settings.links(&["lan", "wan", "200mbit,50ms"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         for data in Data::ALL {
             measure(settings, &course, data, &mut results)?;
         }

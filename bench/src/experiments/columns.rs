@@ -14,7 +14,7 @@ use crate::comparison::{Comparison, Contender};
 use crate::data::{self, Data};
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables::{self, grid, number};
 
@@ -119,7 +119,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             let batches = &batches;
             Contender::new(codec.to_string(), move || measure(batches, codec))
         });
-        let place = Place { values: vec![column.into()], scale, note: String::new() };
+        let place = Case { values: vec![column.into()], scale, note: String::new() };
         results.add(Comparison { figures: FIGURES, contenders: contenders.into() }.run(settings, &place)?)?;
     }
     let columns = results.values(0);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use lab::Lab;
 
-use super::servers::{Flow, Memory};
+use super::servers::{CompetingFlow, MemoryServer};
 use super::{by_place, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::{Settings, codecs};
 use crate::tables;
 
@@ -39,10 +39,10 @@ fn fixed() -> impl Iterator<Item = (String, Vec<String>)> {
     codecs.chain(sizes)
 }
 
-fn measure(settings: &Settings, course: &Course, results: &mut Results) -> Result<()> {
+fn measure(settings: &Settings, course: &LinkedHosts, results: &mut Results) -> Result<()> {
     let data = Data::Lineitem;
     let scale = settings.scale_or(if course.link == "lan" { 1.0 } else { 0.2 });
-    let memory = Memory::start(course, &data.file(scale)?)?;
+    let memory = MemoryServer::start(course, &data.file(scale)?)?;
     memory.fetch(&["--tcp"])?;
     let after = memory.fetch(&["--tcp"])?.seconds / 2.0;
     let contenders = fixed().map(|(name, arguments)| {
@@ -50,13 +50,13 @@ fn measure(settings: &Settings, course: &Course, results: &mut Results) -> Resul
         Contender::new(name, move || {
             let arguments: Vec<_> =
                 arguments.iter().map(String::as_str).chain(std::iter::once("--tcp")).collect();
-            let mut flow = Flow::ready(course)?;
+            let mut flow = CompetingFlow::ready(course)?;
             let done = memory.fetch_during(&arguments, Duration::from_secs_f64(after), || flow.begin())?;
             Ok(vec![done.seconds, done.wire_bytes as f64 / 1e6, after])
         })
     });
     let values = vec![course.link.clone(), data.to_string()];
-    let place = Place { values, scale, note: course.measured.clone() };
+    let place = Case { values, scale, note: course.measured.clone() };
     let comparison = Comparison { figures: FIGURES, contenders: contenders.collect() };
     results.add(comparison.run(settings, &place)?)
 }
@@ -86,7 +86,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "data"], FIGURES)?;
     for link in settings.links(&["lan", "100mbit", "wan"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         measure(settings, &course, &mut results)?;
     }
     Report {

@@ -3,17 +3,17 @@
 
 use lab::Lab;
 
-use super::servers::{Beside, Database, built, over, postgres_peer};
+use super::servers::{Database, NodeAtDatabase, built, over, postgres_peer};
 use super::{OURS, OVER_A_LINK, add_version, side_by_side, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
-use crate::parts::Held;
+use crate::links::LinkedHosts;
+use crate::parts::RunningDatabase;
 use crate::peers::{self, Peers};
 use crate::process::timed;
 use crate::report::{self, Page, Report};
-use crate::results::{Place, Results};
+use crate::results::{Case, Results};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
@@ -34,7 +34,7 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
     let mut results = Results::open(&settings.results, POSTGRESQL, &["link"], OVER_A_LINK)?;
     let lab = Lab::new()?;
     for link in settings.links(&LINKS) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         let scale = settings.scale_over(&link);
         let file = Data::Lineitem.file(scale)?;
         let server = Database::start(&course, "hold-postgres", &file.path)?;
@@ -55,7 +55,7 @@ pub(crate) fn postgresql(settings: &Settings) -> Result<()> {
             peer("ConnectorX, 2 partitions", "postgres_connectorx.py", &["lineitem", "l_orderkey", "2"]),
             peer("DuckDB postgres scanner", "postgres_duckdb.py", &["lineitem"]),
         ]);
-        let place = Place { values: vec![link], scale, note: course.measured.clone() };
+        let place = Case { values: vec![link], scale, note: course.measured.clone() };
         results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
         add_version(&mut versions, &server.held.version);
     }
@@ -89,7 +89,7 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
     let mut results = Results::open(&settings.results, MARIADB, &["link"], OVER_A_LINK)?;
     let lab = Lab::new()?;
     for link in settings.links(&LINKS) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         let scale = settings.scale_over(&link);
         let file = Data::Lineitem.file(scale)?;
         let server = Database::start(&course, "hold-mariadb", &file.csv()?)?;
@@ -105,7 +105,7 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
             Contender::new("mariadb client", mariadb(plain)),
             Contender::new("mariadb client, compressed", mariadb(packed)),
         ]);
-        let place = Place { values: vec![link], scale, note: course.measured.clone() };
+        let place = Case { values: vec![link], scale, note: course.measured.clone() };
         results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)?;
         add_version(&mut versions, &server.held.version);
     }
@@ -132,20 +132,20 @@ pub(crate) fn mariadb(settings: &Settings) -> Result<()> {
 /// A node on the database's host, if Lightship is to run.
 fn beside<'a>(
     settings: &Settings,
-    course: &'a Course,
+    course: &'a LinkedHosts,
     server: &Database,
     rows: u64,
-) -> Result<Option<Beside<'a>>> {
-    settings.wants(OURS).then(|| Beside::start(course, &server.held.uri, rows)).transpose()
+) -> Result<Option<NodeAtDatabase<'a>>> {
+    settings.wants(OURS).then(|| NodeAtDatabase::start(course, &server.held.uri, rows)).transpose()
 }
 
-fn ours<'a>(course: &'a Course, node: &'a Option<Beside<'a>>) -> Vec<Contender<'a>> {
-    let fetch = |node: &'a Beside<'a>| move || over(course, || Ok(node.fetch(&[])?.seconds));
+fn ours<'a>(course: &'a LinkedHosts, node: &'a Option<NodeAtDatabase<'a>>) -> Vec<Contender<'a>> {
+    let fetch = |node: &'a NodeAtDatabase<'a>| move || over(course, || Ok(node.fetch(&[])?.seconds));
     node.iter().map(|node| Contender::new(OURS, fetch(node))).collect()
 }
 
 /// Options of the command-line client, then `more`.
-fn client_arguments(course: &Course, held: &Held, more: &[&str]) -> Vec<String> {
+fn client_arguments(course: &LinkedHosts, held: &RunningDatabase, more: &[&str]) -> Vec<String> {
     let own = [
         "--no-defaults".to_owned(),
         "--protocol=tcp".into(),

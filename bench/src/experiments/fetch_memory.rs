@@ -6,11 +6,11 @@ use tempfile::TempDir;
 
 use crate::comparison::{Comparison, Contender};
 use crate::data::{Data, DataFile};
-use crate::parts::Transferred;
+use crate::parts::TransferResult;
 use crate::peers::Peers;
 use crate::process::Node;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::{Result, places, tables};
 
@@ -28,7 +28,7 @@ const TEN: &str = "select lineitem.* from lineitem \
                    cross join (values (1), (2), (3), (4), (5), (6), (7), (8), (9), (10)) as ten(n)";
 
 /// Fetches into a file in `folder`, and checks that all `rows` arrived.
-fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Result<Transferred> {
+fn fetch(peers: &Peers, node: &Node, folder: &Path, sql: &str, rows: u64) -> Result<TransferResult> {
     let path = |name| folder.join(name).display().to_string();
     let (lightship, output, stats) =
         (places::lightship()?.display().to_string(), path("x.parquet"), path("stats.json"));
@@ -77,7 +77,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Contender::new("lineitem ten times, 10 GB", || measure(TEN, 10)).rounds_max(1),
     ];
     let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
-    let place = Place { scale, ..Place::default() };
+    let place = Case { scale, ..Case::default() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     Report {
         name: NAME,
@@ -86,7 +86,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         text: format!(
             "`lightship fetch URI SQL -o x.parquet --memory 64MiB` from a node that serves lineitem (TPC-H, \
              scale {scale}) from its Parquet file. Idle is measured with `select 1`: for the command it is \
-             the peak of that run, for the node the memory that it holds after it. Memory is resident \
+             the peak of that run, for the node the memory that it holds after it. MemoryServer is resident \
              memory, code included. Target for both: below 64 MiB over idle. The large result is fetched \
              once, with `{TEN}`."
         ),

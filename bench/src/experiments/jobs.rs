@@ -11,11 +11,11 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use super::{OURS, side_by_side, under};
 use crate::comparison::{Comparison, Contender};
 use crate::data::{Data, DataFile};
-use crate::parts::{Held, Part, Transferred};
+use crate::parts::{Part, RunningDatabase, TransferResult};
 use crate::peers::{self, Peers};
 use crate::process::{Node, Process};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 use crate::{Result, places};
@@ -32,8 +32,8 @@ const TARGETS: &[(&str, f64)] =
 
 /// The servers and files that the jobs read and write.
 struct Places {
-    postgres: Held,
-    mariadb: Held,
+    postgres: RunningDatabase,
+    mariadb: RunningDatabase,
     parquet: DataFile,
     csv: PathBuf,
     folder: PathBuf,
@@ -48,7 +48,7 @@ impl Places {
         eprintln!("loading lineitem into PostgreSQL and MariaDB");
         let hold = |part: &str, file: &Path| {
             let mut process = Part::spawn(None, &[part, &file.display().to_string()])?;
-            let held: Held = serde_json::from_str(&process.line()?)?;
+            let held: RunningDatabase = serde_json::from_str(&process.line()?)?;
             Ok::<_, crate::Error>((process, held))
         };
         let (first, postgres) = hold("hold-postgres", &parquet.path)?;
@@ -102,7 +102,7 @@ fn way<'a>(
         // Nor is writing back the output of other contenders.
         rustix::fs::sync();
         let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-        let done: Transferred = peers.spawn(None, "peak.py", &arguments)?.result()?;
+        let done: TransferResult = peers.spawn(None, "peak.py", &arguments)?.result()?;
         match leaves {
             Leaves::Table
                 if places.psql("select count(*) from target")? != places.parquet.rows.to_string() =>
@@ -275,12 +275,12 @@ fn jobs<'a>(places: &'a Places, peers: &'a Peers) -> Result<Vec<(&'static str, V
 }
 
 /// pgloader does not decode percent signs; `@`, which ends a password, is doubled.
-fn pgloader_uri(scheme: &str, held: &Held) -> String {
-    let Held { user, password, port, .. } = held;
+fn pgloader_uri(scheme: &str, held: &RunningDatabase) -> String {
+    let RunningDatabase { user, password, port, .. } = held;
     format!("{scheme}://{user}:{}@127.0.0.1:{port}/test", password.replace('@', "@@"))
 }
 
-fn mariadb_command(held: &Held) -> String {
+fn mariadb_command(held: &RunningDatabase) -> String {
     let (port, user, password) = (held.port, &held.user, &held.password);
     format!(
         "MYSQL_PWD='{password}' mariadb --no-defaults --protocol=tcp --host=127.0.0.1 --port={port} \
@@ -293,11 +293,12 @@ fn queries<'a>(folder: &'a Path, scale: f64, peers: &'a Peers) -> Result<Vec<Con
     let file = places::data().join("jobs/queries.json");
     std::fs::write(&file, serde_json::to_string(&tpch::queries(scale))?)?;
     let file = file.display().to_string();
-    let figures = |done: Transferred, peak_bytes: u64| vec![done.seconds, peak_bytes as f64 / 1e6];
+    let figures = |done: TransferResult, peak_bytes: u64| vec![done.seconds, peak_bytes as f64 / 1e6];
     let peer = |name: &'static str, engine: &'static str| {
         let (folder, file) = (folder.display().to_string(), file.clone());
         Contender::new(name, move || {
-            let done: Transferred = peers.spawn(None, "queries.py", &[engine, &folder, &file])?.result()?;
+            let done: TransferResult =
+                peers.spawn(None, "queries.py", &[engine, &folder, &file])?.result()?;
             let peak_bytes = done.peak_memory_bytes;
             Ok(figures(done, peak_bytes))
         })
@@ -322,7 +323,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let parquet_folder = places.parquet.path.parent().ok_or("a file without a folder")?;
     all.push(("TPC-H, 22 queries over Parquet", queries(parquet_folder, scale, &peers)?));
     for (job, contenders) in all {
-        let place = Place { values: vec![job.to_owned()], scale, ..Place::default() };
+        let place = Case { values: vec![job.to_owned()], scale, ..Case::default() };
         results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     }
     let tables = results.places().into_iter().map(|place| {
@@ -342,7 +343,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         text: format!(
             "lineitem (TPC-H, scale {scale}, {} rows) from one place to another by one command, timed from \
              its start to its end. Servers run on this host and have the table in their caches. The target \
-             table is empty; files are written to disk and read from the system's cache. Memory is the peak \
+             table is empty; files are written to disk and read from the system's cache. MemoryServer is the peak \
              of the command's largest process. pgloader runs once. The 22 queries of TPC-H run one after the \
              other over the same Parquet files. Lightship runs them over TCP on a freshly started node, and \
              its memory is the node's.",

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::plot::{Axis, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables::{grid, number, spread};
 
@@ -42,7 +42,7 @@ impl<L: Copy + Debug> Study<L> {
                 Contender::new(*name, move || measure(*layout))
             });
             let contenders = contenders.collect();
-            let place = Place { values: vec![value], scale, note: String::new() };
+            let place = Case { values: vec![value], scale, note: String::new() };
             results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
         }
         Report {

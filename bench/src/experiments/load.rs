@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::comparison::{Comparison, Contender};
 use crate::data::{Data, DataFile};
-use crate::parts::{Loaded, Part};
+use crate::parts::{LoadResult, Part};
 use crate::peers::{self, Peers};
 use crate::process::{Node, Process};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::{Result, places, tables};
 
@@ -36,7 +36,7 @@ const SMALL: &str = "select * from lineitem limit 1";
 /// Loads a freshly started server, and measures it meanwhile and afterwards.
 fn measure(server: &Process, rows: u64, load: impl FnOnce() -> Result<Process>) -> Result<Vec<f64>> {
     let before = server.processor_seconds()?;
-    let loaded: Loaded = load()?.result()?;
+    let loaded: LoadResult = load()?.result()?;
     if loaded.rows != rows {
         return Err(format!("{} rows instead of {rows}", loaded.rows).into());
     }
@@ -96,7 +96,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             Contender::new("Lightship, from memory, TLS", move || ours(file, clients, true, true)),
             Contender::new("Arrow Flight, from memory", move || flight(peers, file, clients)),
         ];
-        let place = Place { values: vec![clients.to_string()], scale, ..Place::default() };
+        let place = Case { values: vec![clients.to_string()], scale, ..Case::default() };
         results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     }
     let tables = results
@@ -111,7 +111,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             "The given number of clients fetch all of lineitem (TPC-H, scale {scale}, {} rows) from a \
              freshly started node at the same time, each over its own TCP connection on one host. All \
              clients run in one process. Meanwhile another client repeatedly fetches one row (`{SMALL}`). \
-             Memory is the server's resident memory, tables and code included; processor seconds are the \
+             MemoryServer is the server's resident memory, tables and code included; processor seconds are the \
              server's. Arrow Flight is the C++ server through pyarrow; its clients are threads of one Python \
              process.",
             file.rows

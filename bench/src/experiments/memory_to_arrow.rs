@@ -3,11 +3,11 @@
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::parts::{Part, Transferred};
+use crate::parts::{Part, TransferResult};
 use crate::peers::{self, Peers};
 use crate::process::{Node, Process};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
@@ -25,7 +25,7 @@ const FIGURES: &[Figure] = &[
 ];
 
 fn figures(client: Process, rows: u64) -> Result<Vec<f64>> {
-    let done = client.result::<Transferred>()?.whole(rows)?;
+    let done = client.result::<TransferResult>()?.whole(rows)?;
     let bytes = done.bytes as f64;
     Ok(vec![done.seconds, bytes / done.seconds / 1e9, done.peak_memory_bytes as f64 / 1e6])
 }
@@ -47,7 +47,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         |rows: &str| peers.spawn(None, "flight_client.py", &["127.0.0.1", &flight_port, rows, "none"]);
 
     // The number of bytes that Lightship transfers.
-    let bytes = fetch(&["--tcp"])?.result::<Transferred>()?.bytes;
+    let bytes = fetch(&["--tcp"])?.result::<TransferResult>()?.bytes;
     let mut socket = Part::spawn(None, &["socket-serve", &bytes.to_string()])?;
     let socket_port = socket.line()?;
 
@@ -62,7 +62,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let socket_read = || figures(Part::spawn(None, &["socket-read", &socket_port])?, 0);
     contenders.push(Contender::new(SOCKET, socket_read));
     let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
-    let place = Place { scale, ..Place::default() };
+    let place = Case { scale, ..Case::default() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     let standing = Standing { ratio: Ratio::Of(FLIGHT[0].0), targets: &[(SHARED, 0.5), (TCP, 0.8)] };
     let to_socket = results.median::<&str>(&[], TCP) / results.median::<&str>(&[], SOCKET);

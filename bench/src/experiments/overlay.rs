@@ -8,7 +8,7 @@ use crate::places;
 use crate::plot::{Axis, Dots, DotsPanel, Lines, LinesPanel, Series};
 use crate::process::Process;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results, Run};
+use crate::results::{Case, Figure, Results, Run};
 use crate::settings::Settings;
 use crate::tables::{grid, number, spread};
 
@@ -196,7 +196,7 @@ fn run_rows(
     place: [&str; 2],
     rows: &[(&str, String)],
 ) -> Result<()> {
-    let place = Place { values: place.map(ToOwned::to_owned).into(), ..Place::default() };
+    let place = Case { values: place.map(ToOwned::to_owned).into(), ..Case::default() };
     let mut runs = Vec::new();
     for round in 1..=settings.rounds {
         for (name, arguments) in rows.iter().filter(|(name, _)| settings.wants(name)) {

@@ -2,15 +2,15 @@
 
 use lab::Lab;
 
-use super::servers::{Memory, Peer, netcat, over};
+use super::servers::{MemoryServer, Peer, netcat, over};
 use super::{OURS, OVER_A_LINK, side_by_side, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::peers::{self, Peers};
 use crate::report::{self, Page, Report};
-use crate::results::{Place, Results};
+use crate::results::{Case, Results};
 use crate::settings::{Settings, codecs};
 use crate::tables::{self, Ratio, Standing};
 
@@ -23,10 +23,10 @@ const NETCAT: [(&str, Option<[&str; 2]>); 3] = [
 ];
 const QUACK: &str = "DuckDB Quack";
 
-fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Results) -> Result<()> {
+fn measure(settings: &Settings, course: &LinkedHosts, peers: &Peers, results: &mut Results) -> Result<()> {
     let scale = settings.scale_over(&course.link);
     let file = Data::Lineitem.file(scale)?;
-    let memory = Memory::start(course, &file)?;
+    let memory = MemoryServer::start(course, &file)?;
     let flight_name = |codec: &str| format!("Arrow Flight, {codec}");
     let flight = FLIGHT.iter().any(|codec| settings.wants(&flight_name(codec)));
     let flight = flight.then(|| Peer::flight(course, peers, &file)).transpose()?;
@@ -63,7 +63,7 @@ fn measure(settings: &Settings, course: &Course, peers: &Peers, results: &mut Re
     if let Some(quack) = &quack {
         contenders.push(Contender::new(QUACK, move || over(course, || Ok(quack.read(&[])?.seconds))));
     }
-    let place = Place { values: vec![course.link.clone()], scale, note: course.measured.clone() };
+    let place = Case { values: vec![course.link.clone()], scale, note: course.measured.clone() };
     results.add(Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)?)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link"], OVER_A_LINK)?;
     for link in settings.links(&["local", "lan", "wan"]) {
-        measure(settings, &Course::open(&lab, &link)?, &peers, &mut results)?;
+        measure(settings, &LinkedHosts::open(&lab, &link)?, &peers, &mut results)?;
     }
     let standing = Standing { ratio: Ratio::Ours(OURS), targets: &[] };
     let tables = results.places().into_iter().map(|place| {

@@ -4,11 +4,11 @@ use super::OURS;
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::parts::{Held, Part, Transferred};
+use crate::parts::{Part, RunningDatabase, TransferResult};
 use crate::peers::{self, Peers};
 use crate::process::Process;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
@@ -21,7 +21,7 @@ const FIGURES: &[Figure] = &[
 ];
 
 fn figures(client: Process, rows: u64) -> Result<Vec<f64>> {
-    let done = client.result::<Transferred>()?.whole(rows)?;
+    let done = client.result::<TransferResult>()?.whole(rows)?;
     Ok(vec![done.seconds, done.peak_memory_bytes as f64 / 1e6])
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let rows = file.rows;
     eprintln!("loading lineitem into PostgreSQL");
     let mut server = Part::spawn(None, &["hold-postgres", &file.argument()])?;
-    let held: Held = serde_json::from_str(&server.line()?)?;
+    let held: RunningDatabase = serde_json::from_str(&server.line()?)?;
     let uri = &*held.uri;
     let peers = &peers;
     let peer = |name: &'static str, program: &'static str, arguments: &'static [&'static str]| {
@@ -49,7 +49,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         peer("psycopg, COPY BINARY thrown away", "postgres_copy.py", &["lineitem"]),
     ];
     let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
-    let place = Place { scale, ..Place::default() };
+    let place = Case { scale, ..Case::default() };
     results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
     let versions = [
         vec![held.version.clone()],

@@ -2,15 +2,15 @@
 
 use lab::Lab;
 
-use super::servers::{Memory, over};
+use super::servers::{MemoryServer, over};
 use super::{OURS, OVER_A_LINK, side_by_side, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::{Data, DataFile};
-use crate::links::Course;
-use crate::parts::{Part, Shape, Transferred};
+use crate::links::LinkedHosts;
+use crate::parts::{Part, Shape, TransferResult};
 use crate::report::{self, Page, Report};
-use crate::results::{Place, Results, Run};
+use crate::results::{Case, Results, Run};
 use crate::settings::Settings;
 use crate::tables::{self, Ratio, Standing};
 
@@ -18,8 +18,8 @@ const NAME: &str = "protobuf";
 const CONTENDERS: [(&str, Shape); 2] =
     [("protobuf, a message a row", Shape::Rows), ("protobuf, a message a chunk of columns", Shape::Columns)];
 
-fn measure(settings: &Settings, course: &Course, file: &DataFile, scale: f64) -> Result<Vec<Run>> {
-    let memory = Memory::start(course, file)?;
+fn measure(settings: &Settings, course: &LinkedHosts, file: &DataFile, scale: f64) -> Result<Vec<Run>> {
+    let memory = MemoryServer::start(course, file)?;
     let mut server = Part::spawn(Some(course.far()), &["protobuf-serve", &file.argument()])?;
     let address = format!("{}:{}", course.far_address(), server.line()?);
     let (memory, address) = (&memory, &*address);
@@ -31,11 +31,11 @@ fn measure(settings: &Settings, course: &Course, file: &DataFile, scale: f64) ->
         let read = move || {
             let shape = if shape == Shape::Rows { "rows" } else { "columns" };
             let client = Part::spawn(Some(course.near()), &["protobuf-read", address, shape])?;
-            Ok(client.result::<Transferred>()?.whole(file.rows)?.seconds)
+            Ok(client.result::<TransferResult>()?.whole(file.rows)?.seconds)
         };
         contenders.push(Contender::new(name, move || over(course, read)));
     }
-    let place = Place { values: vec![course.link.clone()], scale, note: course.measured.clone() };
+    let place = Case { values: vec![course.link.clone()], scale, note: course.measured.clone() };
     Comparison { figures: OVER_A_LINK, contenders }.run(settings, &place)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link"], OVER_A_LINK)?;
     for link in settings.links(&["local", "wan"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         let scale = settings.scale_over(&link);
         results.add(measure(settings, &course, &Data::Lineitem.file(scale)?, scale)?)?;
     }

@@ -6,7 +6,7 @@ use crate::data::Data;
 use crate::parts::{Latencies, Part};
 use crate::process::{Node, Process};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -37,7 +37,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Contender::new(ENGINE, || figures(Part::spawn(None, &["engine", SQL, COUNT])?)),
     ];
     let mut results = Results::open(&settings.results, NAME, &[], FIGURES)?;
-    results.add(Comparison { figures: FIGURES, contenders }.run(settings, &Place::default())?)?;
+    results.add(Comparison { figures: FIGURES, contenders }.run(settings, &Case::default())?)?;
     let median = |contender| results.median::<&str>(&[], contender);
     let added = median(NODE) - median(ENGINE);
     Report {

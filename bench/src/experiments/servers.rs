@@ -6,8 +6,8 @@ use std::time::Duration;
 use lightship_tuner::Sample;
 
 use crate::data::{self, DataFile};
-use crate::links::Course;
-use crate::parts::{Held, Latencies, Part, Transferred};
+use crate::links::LinkedHosts;
+use crate::parts::{Latencies, Part, RunningDatabase, TransferResult};
 use crate::peers::Peers;
 use crate::process::{Node, Process, timed};
 use crate::{Result, places};
@@ -16,27 +16,27 @@ use crate::{Result, places};
 const FLIGHT_BATCH_ROWS: &str = "65536";
 
 /// A Lightship server with the rows in memory and no engine.
-pub(super) struct Memory<'a> {
-    course: &'a Course,
+pub(super) struct MemoryServer<'a> {
+    course: &'a LinkedHosts,
     _process: Process,
     port: String,
     rows: u64,
 }
 
-impl<'a> Memory<'a> {
-    pub(super) fn start(course: &'a Course, file: &DataFile) -> Result<Self> {
+impl<'a> MemoryServer<'a> {
+    pub(super) fn start(course: &'a LinkedHosts, file: &DataFile) -> Result<Self> {
         Self::start_with(course, file, data::BATCH_ROWS)
     }
 
-    /// As [`Memory::start`], with batches of `batch_rows` rows: no message is larger than a batch.
-    pub(super) fn start_with(course: &'a Course, file: &DataFile, batch_rows: usize) -> Result<Self> {
+    /// As [`MemoryServer::start`], with batches of `batch_rows` rows: no message is larger than a batch.
+    pub(super) fn start_with(course: &'a LinkedHosts, file: &DataFile, batch_rows: usize) -> Result<Self> {
         let arguments = ["serve", &file.argument(), "--batch-rows", &batch_rows.to_string()];
         let mut process = Part::spawn(Some(course.far()), &arguments)?;
         Ok(Self { course, port: process.line()?, _process: process, rows: file.rows })
     }
 
     /// Fetches all rows, with more arguments for the client.
-    pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
+    pub(super) fn fetch(&self, arguments: &[&str]) -> Result<TransferResult> {
         fetch(self.course, &self.port, arguments)?.whole(self.rows)
     }
 
@@ -46,14 +46,14 @@ impl<'a> Memory<'a> {
         arguments: &[&str],
         after: Duration,
         event: impl FnOnce() -> Result<()>,
-    ) -> Result<Transferred> {
+    ) -> Result<TransferResult> {
         let address = self.course.far_address();
         let own = ["fetch", &address, &self.port, "select * from lineitem", "--announce"];
         let mut client = Part::spawn(Some(self.course.near()), &[&own, arguments].concat())?;
         client.line()?;
         std::thread::sleep(after);
         event()?;
-        client.result::<Transferred>()?.whole(self.rows)
+        client.result::<TransferResult>()?.whole(self.rows)
     }
 
     /// Median seconds of the same result, fetched `count` times on one connection.
@@ -74,27 +74,27 @@ impl<'a> Memory<'a> {
 }
 
 /// A Lightship node on the database's host.
-pub(super) struct Beside<'a> {
-    course: &'a Course,
+pub(super) struct NodeAtDatabase<'a> {
+    course: &'a LinkedHosts,
     node: Node,
     rows: u64,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> NodeAtDatabase<'a> {
     /// `uri` is the database's, as the far host reaches it.
-    pub(super) fn start(course: &'a Course, uri: &str, rows: u64) -> Result<Self> {
+    pub(super) fn start(course: &'a LinkedHosts, uri: &str, rows: u64) -> Result<Self> {
         let separator = if uri.contains('?') { '&' } else { '?' };
         let table = format!("lineitem={uri}{separator}table=lineitem");
         Ok(Self { course, node: Node::start(Some(course.far()), &table, false)?, rows })
     }
 
     /// Fetches all rows.
-    pub(super) fn fetch(&self, arguments: &[&str]) -> Result<Transferred> {
+    pub(super) fn fetch(&self, arguments: &[&str]) -> Result<TransferResult> {
         fetch(self.course, &self.node.port.to_string(), arguments)?.whole(self.rows)
     }
 }
 
-fn fetch(course: &Course, port: &str, arguments: &[&str]) -> Result<Transferred> {
+fn fetch(course: &LinkedHosts, port: &str, arguments: &[&str]) -> Result<TransferResult> {
     let address = course.far_address();
     let own = ["fetch", &address, port, "select * from lineitem"];
     Part::spawn(Some(course.near()), &[&own, arguments].concat())?.result()
@@ -102,7 +102,7 @@ fn fetch(course: &Course, port: &str, arguments: &[&str]) -> Result<Transferred>
 
 /// A server and a client in Python.
 pub(super) struct Peer<'a> {
-    course: &'a Course,
+    course: &'a LinkedHosts,
     peers: &'a Peers,
     client: &'static str,
     _process: Process,
@@ -111,16 +111,16 @@ pub(super) struct Peer<'a> {
 }
 
 impl<'a> Peer<'a> {
-    pub(super) fn flight(course: &'a Course, peers: &'a Peers, file: &DataFile) -> Result<Self> {
+    pub(super) fn flight(course: &'a LinkedHosts, peers: &'a Peers, file: &DataFile) -> Result<Self> {
         Self::start(course, peers, ["flight_server.py", "flight_client.py"], file)
     }
 
-    pub(super) fn quack(course: &'a Course, peers: &'a Peers, file: &DataFile) -> Result<Self> {
+    pub(super) fn quack(course: &'a LinkedHosts, peers: &'a Peers, file: &DataFile) -> Result<Self> {
         Self::start(course, peers, ["quack_server.py", "quack_client.py"], file)
     }
 
     fn start(
-        course: &'a Course,
+        course: &'a LinkedHosts,
         peers: &'a Peers,
         [server, client]: [&'static str; 2],
         file: &DataFile,
@@ -131,22 +131,22 @@ impl<'a> Peer<'a> {
     }
 
     /// Fetches all rows over Flight with this compression.
-    pub(super) fn get(&self, codec: &str) -> Result<Transferred> {
+    pub(super) fn get(&self, codec: &str) -> Result<TransferResult> {
         self.read(&[FLIGHT_BATCH_ROWS, codec])
     }
 
     /// Fetches all rows.
-    pub(super) fn read(&self, arguments: &[&str]) -> Result<Transferred> {
+    pub(super) fn read(&self, arguments: &[&str]) -> Result<TransferResult> {
         let address = self.course.far_address();
         let arguments = [&[&*address, &self.port], arguments].concat();
         let client = self.peers.spawn(Some(self.course.near()), self.client, &arguments)?;
-        client.result::<Transferred>()?.whole(self.rows)
+        client.result::<TransferResult>()?.whole(self.rows)
     }
 }
 
 /// Sends a file through netcat, with a compressor and a decompressor if `pipe` is given. The server ends
 /// after one transfer.
-pub(super) fn netcat(course: &Course, file: &Path, pipe: Option<[&str; 2]>) -> Result<f64> {
+pub(super) fn netcat(course: &LinkedHosts, file: &Path, pipe: Option<[&str; 2]>) -> Result<f64> {
     let (address, file) = (course.far_address(), file.display());
     let far = match pipe {
         None => format!("exec nc.openbsd -lvnN {address} 0 <'{file}' 2>&1"),
@@ -163,16 +163,16 @@ pub(super) fn netcat(course: &Course, file: &Path, pipe: Option<[&str; 2]>) -> R
 }
 
 /// A flow of zeros from the far host to the near one, as fast as TCP allows. Dropping it ends the flow.
-pub(super) struct Flow<'a> {
-    course: &'a Course,
+pub(super) struct CompetingFlow<'a> {
+    course: &'a LinkedHosts,
     _source: Process,
     port: String,
     sink: Option<Process>,
 }
 
-impl<'a> Flow<'a> {
-    /// Starts the sender, which waits for [`Flow::begin`].
-    pub(super) fn ready(course: &'a Course) -> Result<Self> {
+impl<'a> CompetingFlow<'a> {
+    /// Starts the sender, which waits for [`CompetingFlow::begin`].
+    pub(super) fn ready(course: &'a LinkedHosts) -> Result<Self> {
         let send = format!("exec nc.openbsd -lvnN {} 0 </dev/zero 2>&1", course.far_address());
         let mut source = Process::spawn(Some(course.far()), "bash", ["-c", &send])?;
         let listening = source.line()?;
@@ -191,36 +191,36 @@ impl<'a> Flow<'a> {
 pub(super) struct Database {
     _process: Process,
     /// As its own host reaches it.
-    pub(super) held: Held,
+    pub(super) held: RunningDatabase,
 }
 
 impl Database {
     /// Starts `part`, which runs the server with the rows of `file`.
-    pub(super) fn start(course: &Course, part: &str, file: &Path) -> Result<Self> {
+    pub(super) fn start(course: &LinkedHosts, part: &str, file: &Path) -> Result<Self> {
         eprintln!("{part}: loading {}", file.display());
         let mut process = Part::spawn(Some(course.far()), &[part, &file.display().to_string()])?;
         Ok(Self { held: serde_json::from_str(&process.line()?)?, _process: process })
     }
 
     /// Its URI, as the near host reaches it.
-    pub(super) fn uri_near(&self, course: &Course) -> String {
+    pub(super) fn uri_near(&self, course: &LinkedHosts) -> String {
         self.held.uri.replace("127.0.0.1", &course.far_address())
     }
 }
 
 /// Runs a Python client of PostgreSQL on the near host.
 pub(super) fn postgres_peer(
-    course: &Course,
+    course: &LinkedHosts,
     peers: &Peers,
     program: &str,
     arguments: &[&str],
     rows: u64,
-) -> Result<Transferred> {
-    peers.spawn(Some(course.near()), program, arguments)?.result::<Transferred>()?.whole(rows)
+) -> Result<TransferResult> {
+    peers.spawn(Some(course.near()), program, arguments)?.result::<TransferResult>()?.whole(rows)
 }
 
 /// Runs `work`, which returns its seconds. Returns them, and the megabytes received over the link.
-pub(super) fn over(course: &Course, work: impl FnOnce() -> Result<f64>) -> Result<Vec<f64>> {
+pub(super) fn over(course: &LinkedHosts, work: impl FnOnce() -> Result<f64>) -> Result<Vec<f64>> {
     let (seconds, bytes) = course.received(work)?;
     Ok(vec![seconds, bytes as f64 / 1e6])
 }

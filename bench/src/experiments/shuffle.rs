@@ -23,7 +23,7 @@ use crate::parts::{self, Part};
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::process::Process;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::{Error, Result, places, tables};
 
@@ -217,7 +217,7 @@ fn measure(
             });
             let comparison = Comparison { figures: FIGURES, contenders: contenders.collect() };
             let values = vec![link.to_owned(), storage.to_owned(), format!("{:02}", query + 1)];
-            let place = Place { values, scale, note: note.clone() };
+            let place = Case { values, scale, note: note.clone() };
             results.add(comparison.run(settings, &place)?)?;
         }
     }

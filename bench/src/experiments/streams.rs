@@ -2,14 +2,14 @@
 
 use lab::Lab;
 
-use super::servers::Memory;
+use super::servers::MemoryServer;
 use super::{by_place, under};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::Data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results};
+use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -31,10 +31,10 @@ fn scale(settings: &Settings, link: &str) -> f64 {
     if link.contains('%') { settings.scale_or(0.05) } else { settings.scale_over(link) }
 }
 
-fn measure(settings: &Settings, course: &Course, control: &str, results: &mut Results) -> Result<()> {
+fn measure(settings: &Settings, course: &LinkedHosts, control: &str, results: &mut Results) -> Result<()> {
     let scale = scale(settings, &course.link);
     course.congestion_control(control)?;
-    let memory = Memory::start(course, &Data::Lineitem.file(scale)?)?;
+    let memory = MemoryServer::start(course, &Data::Lineitem.file(scale)?)?;
     let contenders = NUMBERS.map(|number| {
         let memory = &memory;
         Contender::new(number, move || {
@@ -46,7 +46,7 @@ fn measure(settings: &Settings, course: &Course, control: &str, results: &mut Re
         })
     });
     let values = vec![course.link.clone(), control.to_owned()];
-    let place = Place { values, scale, note: course.measured.clone() };
+    let place = Case { values, scale, note: course.measured.clone() };
     results.add(Comparison { figures: FIGURES, contenders: contenders.into() }.run(settings, &place)?)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "congestion control"], FIGURES)?;
     for link in settings.links(&["lan", "wan", "wan,1%"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         for control in CONTROLS {
             measure(settings, &course, control, &mut results)?;
         }

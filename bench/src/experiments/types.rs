@@ -19,7 +19,7 @@ use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::{self, Data};
 use crate::report::{self, Page, Report};
-use crate::results::{Place, Results};
+use crate::results::{Case, Results};
 use crate::settings::Settings;
 
 const NAME: &str = "types";
@@ -274,7 +274,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     for (column, batches) in &all {
         let contenders =
             CODECS.map(|codec| Contender::new(codec.to_string(), move || measure(batches, codec)));
-        let place = Place { values: vec![column.clone()], scale, note: String::new() };
+        let place = Case { values: vec![column.clone()], scale, note: String::new() };
         results.add(Comparison { figures: FIGURES, contenders: contenders.into() }.run(settings, &place)?)?;
     }
     Report {

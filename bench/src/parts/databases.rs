@@ -12,7 +12,7 @@ use lightship_testkit::postgres::Postgres;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
-use super::{Transferred, print};
+use super::{TransferResult, print};
 use crate::{Result, data};
 
 /// The server does not wait for its disk, keeps the table in its cache, and accepts password logins
@@ -45,7 +45,7 @@ const COLUMNS: &str = "(
 
 /// A database that is ready: the line that its process prints.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct RunningDatabase {
     /// With 127.0.0.1 as the address, as its own host reaches it.
     pub(crate) uri: String,
     pub(crate) port: u16,
@@ -65,7 +65,7 @@ pub(super) fn hold_postgres(file: &Path) -> Result<()> {
     server.psql(&format!("create unlogged table lineitem {COLUMNS}"));
     Runtime::new()?.block_on(load_postgres(&server.uri(), file))?;
     server.psql("vacuum (analyze, freeze) lineitem");
-    print(&Held {
+    print(&RunningDatabase {
         uri: server.uri(),
         port: server.port(),
         user: server.user().into(),
@@ -104,7 +104,7 @@ pub(super) fn hold_mariadb(file: &Path) -> Result<()> {
     if !status.success() {
         return Err(format!("loading into MariaDB: {status}").into());
     }
-    print(&Held {
+    print(&RunningDatabase {
         uri: server.uri(),
         port: server.port(),
         user: server.user().into(),
@@ -121,7 +121,7 @@ fn park() -> ! {
     }
 }
 
-pub(super) async fn read_postgres(uri: &str, sql: &str) -> Result<Transferred> {
+pub(super) async fn read_postgres(uri: &str, sql: &str) -> Result<TransferResult> {
     let source = PostgresSource::connect(uri).await?;
     let began = Instant::now();
     let mut answer = source.query(sql, &ReadOptions::default()).await?;
@@ -130,5 +130,5 @@ pub(super) async fn read_postgres(uri: &str, sql: &str) -> Result<Transferred> {
         rows += batch.num_rows() as u64;
         bytes += batch.get_array_memory_size() as u64;
     }
-    Transferred::since(began, rows, bytes)
+    TransferResult::since(began, rows, bytes)
 }

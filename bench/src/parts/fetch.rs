@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use clap::Args;
-use lightship_session::{Client, ClientConfig, Endpoint, Known, Memory, Options, Retune};
+use lightship_session::{Client, ClientConfig, Endpoint, LinkPrior, Memory, Options, Retune};
 
-use super::{Latencies, Threads, Transferred};
+use super::{Latencies, Threads, TransferResult};
 use crate::Result;
 use crate::settings::CodecChoice;
 
@@ -53,7 +53,7 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     fn options(&self) -> Options {
-        let known = Known { bytes_per_second: self.pace, ..Known::default() };
+        let known = LinkPrior { bytes_per_second: self.pace, ..LinkPrior::default() };
         let options = Options { codec: self.codec.0, known, streams: self.streams, ..Options::default() };
         let Some(message_bytes) = self.message_bytes else { return options };
         if self.batch_rows.is_some() {
@@ -71,7 +71,7 @@ impl Fetch {
         }
     }
 
-    pub(super) async fn run(&self) -> Result<Transferred> {
+    pub(super) async fn run(&self) -> Result<TransferResult> {
         let config = ClientConfig { shared_memory: !self.tcp, ..ClientConfig::default() };
         let mut client = Client::connect_with(&endpoint(&self.host, self.port), &config).await?;
         if self.announce {
@@ -81,14 +81,14 @@ impl Fetch {
         let mut transfer = client.fetch(&self.sql, &self.options()).await?;
         while transfer.next().await?.is_some() {}
         let report = transfer.report();
-        let done = Transferred::since(began, report.rows, report.bytes_arrow)?;
+        let done = TransferResult::since(began, report.rows, report.bytes_arrow)?;
         let plan_memory_bytes = u64::from(report.plan.window_batches) * u64::from(report.plan.batch_bytes);
         let widened = report.retunes.iter().rev().find_map(|retune| match retune {
             Retune::Streams { streams, .. } => Some(*streams),
             _ => None,
         });
         let connections = widened.unwrap_or(report.plan.streams);
-        Ok(Transferred { wire_bytes: report.bytes_wire, plan_memory_bytes, connections, ..done })
+        Ok(TransferResult { wire_bytes: report.bytes_wire, plan_memory_bytes, connections, ..done })
     }
 }
 

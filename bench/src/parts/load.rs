@@ -12,7 +12,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::fetch::endpoint;
-use super::{Latencies, Transferred};
+use super::{Latencies, TransferResult};
 use crate::Result;
 
 /// Which results, from which node, and by how many clients.
@@ -33,7 +33,7 @@ pub(crate) struct Load {
 
 /// The result of a load: the line that its process prints.
 #[derive(serde::Serialize, serde::Deserialize)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadResult {
     pub(crate) seconds: f64,
     /// Rows of all clients.
     pub(crate) rows: u64,
@@ -52,7 +52,7 @@ impl Load {
         Ok(Endpoint::Tcp { host: "localhost".into(), port, tls })
     }
 
-    pub(super) async fn run(&self) -> Result<Loaded> {
+    pub(super) async fn run(&self) -> Result<LoadResult> {
         let endpoint = self.endpoint()?;
         let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
         let mut small = Client::connect_with(&endpoint, &config).await?;
@@ -92,12 +92,12 @@ impl Load {
         }
         let seconds = began.elapsed().as_secs_f64();
         over.store(true, Ordering::Relaxed);
-        Ok(Loaded { seconds, rows, bytes, small: Latencies::of(&mut asked.await??) })
+        Ok(LoadResult { seconds, rows, bytes, small: Latencies::of(&mut asked.await??) })
     }
 }
 
 /// Runs queries one after the other on one client.
-pub(super) async fn queries(port: u16, file: &Path) -> Result<Transferred> {
+pub(super) async fn queries(port: u16, file: &Path) -> Result<TransferResult> {
     let queries: Vec<String> = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
     let mut client = Client::connect_with(&endpoint("127.0.0.1", port), &config).await?;
@@ -109,5 +109,5 @@ pub(super) async fn queries(port: u16, file: &Path) -> Result<Transferred> {
         let report = transfer.report();
         (rows, bytes) = (rows + report.rows, bytes + report.bytes_arrow);
     }
-    Transferred::since(began, rows, bytes)
+    TransferResult::since(began, rows, bytes)
 }

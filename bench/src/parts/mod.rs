@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use cluster::open;
-pub(crate) use databases::Held;
+pub(crate) use databases::RunningDatabase;
 pub(crate) use fetch::Fetch;
-pub(crate) use load::{Load, Loaded};
+pub(crate) use load::{Load, LoadResult};
 pub(crate) use protobuf::Shape;
 
 use crate::Result;
@@ -94,7 +94,7 @@ pub(crate) enum Threads {
 
 /// The result of a transfer: the line that its process prints.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Transferred {
+pub(crate) struct TransferResult {
     pub(crate) seconds: f64,
     pub(crate) rows: u64,
     /// Bytes of Arrow buffers, or bytes read from a socket.
@@ -169,7 +169,7 @@ impl Threads {
     }
 }
 
-impl Transferred {
+impl TransferResult {
     fn since(began: Instant, rows: u64, bytes: u64) -> Result<Self> {
         let seconds = began.elapsed().as_secs_f64();
         let peak_memory_bytes = memory_bytes("self", "VmHWM")?;

@@ -12,7 +12,7 @@ use arrow_array::{Array, RecordBatch};
 use clap::ValueEnum;
 use prost::Message;
 
-use super::{Transferred, print};
+use super::{TransferResult, print};
 use crate::{Error, Result, data};
 
 /// Rows of a chunk: about 1 MB, the optimum of the columnar protocol.
@@ -202,7 +202,7 @@ pub(super) fn serve(file: &Path) -> Result<()> {
     }
 }
 
-pub(super) fn read(address: &str, shape: Shape) -> Result<Transferred> {
+pub(super) fn read(address: &str, shape: Shape) -> Result<TransferResult> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
     let began = Instant::now();
@@ -214,7 +214,7 @@ pub(super) fn read(address: &str, shape: Shape) -> Result<Transferred> {
         socket.read_exact(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
         if length == 0 {
-            return Transferred::since(began, rows, bytes);
+            return TransferResult::since(began, rows, bytes);
         }
         if length > CHUNK_BYTES_MAX {
             return Err(format!("a chunk of {length} bytes exceeds {CHUNK_BYTES_MAX}").into());

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use lightship_session::{Client, ClientConfig, Effort, NodeProbe, calibrate};
+use lightship_session::{CalibrationPlan, Client, ClientConfig, NodeProbe, calibrate};
 use lightship_tuner::Sample;
 
 use super::fetch::endpoint;
@@ -28,7 +28,7 @@ impl FromStr for Pair {
 pub(super) async fn time(host: &str, port: u16, batches: u32, pairs: &[Pair]) -> Result<Vec<Sample>> {
     let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
     let mut client = Client::connect_with(&endpoint(host, port), &config).await?;
-    let effort = Effort::exactly(pairs.iter().map(|pair| (pair.0, pair.1)).collect(), batches);
+    let effort = CalibrationPlan::exactly(pairs.iter().map(|pair| (pair.0, pair.1)).collect(), batches);
     let mut probe = NodeProbe::new(&mut client, "rows");
     Ok(calibrate(&mut probe, "rows", "rows", &effort, |_, _| ()).await?.samples)
 }

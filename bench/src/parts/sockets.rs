@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
-use super::{Transferred, print};
+use super::{TransferResult, print};
 use crate::Result;
 
 /// Bytes of one read or write.
@@ -27,7 +27,7 @@ pub(super) fn serve(bytes: u64) -> Result<()> {
     }
 }
 
-pub(super) fn read(port: u16) -> Result<Transferred> {
+pub(super) fn read(port: u16) -> Result<TransferResult> {
     let mut socket = TcpStream::connect(("127.0.0.1", port))?;
     socket.set_nodelay(true)?;
     let mut buffer = vec![0; CALL_BYTES];
@@ -36,7 +36,7 @@ pub(super) fn read(port: u16) -> Result<Transferred> {
     let mut bytes = 0;
     loop {
         match socket.read(&mut buffer)? {
-            0 => return Transferred::since(began, 0, bytes),
+            0 => return TransferResult::since(began, 0, bytes),
             read => bytes += read as u64,
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use lightship::{Error, ErrorKind};
 use lightship_engine::EngineError;
-use lightship_netbench::{Fault, NetbenchError};
+use lightship_netbench::{ConnectionError, NetbenchError};
 use lightship_overlay::OverlayError;
 use lightship_session::{Failure, ProfileError, TransportError};
 use lightship_sources::SourceError;
@@ -202,10 +202,10 @@ impl From<NetbenchError> for CliError {
             NetbenchError::Host { fault, .. } => {
                 let this = Self::new(ErrorKind::Network, message);
                 match fault {
-                    Fault::Connect(_) | Fault::NoAnswer(_) => this.hint(
+                    ConnectionError::Connect(_) | ConnectionError::NoAnswer(_) => this.hint(
                         "is a server running there? start one with `lightship netbench serve --listen 0.0.0.0`",
                     ),
-                    Fault::Foreign | Fault::HungUp | Fault::Broke(_) => {
+                    ConnectionError::Foreign | ConnectionError::HungUp | ConnectionError::Broke(_) => {
                         this.hint("a node does not answer netbench: start `lightship netbench serve` on its host")
                     }
                     _ => this,

@@ -22,7 +22,7 @@ mod size;
 
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::error::CliError;
 
@@ -51,7 +51,8 @@ pub(crate) struct Cli {
 }
 
 fn main() -> std::process::ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&commands::grouped(Cli::command()).get_matches());
+    let cli = cli.unwrap_or_else(|error| error.exit());
     let json = cli.json;
     match run(cli) {
         Ok(()) => std::process::ExitCode::SUCCESS,

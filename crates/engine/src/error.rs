@@ -6,7 +6,7 @@ use datafusion::error::DataFusionError;
 use lightship_sources::SourceError;
 use lightship_wire::control::{ErrorCode, Failure};
 
-use crate::threads::{Part, panicked};
+use crate::threads::{QueryPhase, panicked};
 
 /// Result of this crate.
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
@@ -76,7 +76,7 @@ pub enum EngineError {
     #[error("internal error while {part} the query: {message}")]
     Panic {
         /// What the engine was doing.
-        part: Part,
+        part: QueryPhase,
         /// The message of the panic or error.
         message: String,
     },
@@ -172,7 +172,7 @@ impl From<DataFusionError> for EngineError {
                 }
             }
             E::ExecutionJoin(error) => match error.try_into_panic() {
-                Ok(panic) => panicked(Part::Running, panic),
+                Ok(panic) => panicked(QueryPhase::Running, panic),
                 Err(error) => Self::Internal(error.to_string()),
             },
             E::ArrowError(inner, context) => match *inner {
@@ -219,7 +219,7 @@ impl EngineError {
                 position: None,
                 hint: Some("cast one of the operands".into()),
             },
-            E::Internal(fault) => Self::Panic { part: Part::Running, message: fault.clone() },
+            E::Internal(fault) => Self::Panic { part: QueryPhase::Running, message: fault.clone() },
             E::ResourcesExhausted(_) => Self::Limit { message, needed_bytes: None },
             E::IoError(_) | E::ObjectStore(_) | E::ParquetError(_) => Self::File(message),
             E::Context(_, inner) | E::Diagnostic(_, inner) => Self::of_shared(inner),

@@ -36,20 +36,20 @@ const MONTH_NS: i128 = 28 * DAY_NS;
 const DAY_NS: i128 = 86_400_000_000_000;
 
 /// The functions, and how their results grow.
-const GROWING: [(&str, Growth); 8] = [
-    ("repeat", Growth::Times),
-    ("array_repeat", Growth::Items),
-    ("lpad", Growth::Padded),
-    ("rpad", Growth::Padded),
-    ("array_resize", Growth::Resized),
-    ("range", Growth::Series),
-    ("generate_series", Growth::Series),
-    ("replace", Growth::Replaced),
+const GROWING: [(&str, ResultSize); 8] = [
+    ("repeat", ResultSize::Times),
+    ("array_repeat", ResultSize::Items),
+    ("lpad", ResultSize::Padded),
+    ("rpad", ResultSize::Padded),
+    ("array_resize", ResultSize::Resized),
+    ("range", ResultSize::Series),
+    ("generate_series", ResultSize::Series),
+    ("replace", ResultSize::Replaced),
 ];
 
 /// What a function's result consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Growth {
+enum ResultSize {
     /// The first argument, repeated as often as the second says.
     Times,
     /// The same, as items of a list; the function also needs two numbers for each item.
@@ -82,7 +82,7 @@ pub(crate) fn register(functions: &mut dyn FunctionRegistry, pool: &Arc<dyn Memo
 #[derive(Debug)]
 struct Bounded {
     inner: Arc<ScalarUDF>,
-    growth: Growth,
+    growth: ResultSize,
     pool: Arc<dyn MemoryPool>,
 }
 
@@ -186,7 +186,7 @@ impl Counts {
     }
 }
 
-impl Growth {
+impl ResultSize {
     /// Upper bound on the bytes of the result.
     fn bytes(self, arguments: &[Argument], rows: usize) -> Result<u64> {
         let (Some(first), second, third) = (arguments.first(), arguments.get(1), arguments.get(2)) else {

@@ -41,7 +41,7 @@ use tokio::sync::watch;
 
 use cluster::{Cluster, Local, LocalTable};
 use files::SharedReads;
-use load::{Load, Room};
+use load::{RowMemory, RunningQueries};
 use threads::Threads;
 
 pub use cluster::{
@@ -52,7 +52,7 @@ pub use error::{EngineError, Result};
 pub use explained::{Edge, Explained, StageExplained, TaskExplained};
 pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
-pub use threads::{Part, THREAD_NAME};
+pub use threads::{QueryPhase, THREAD_NAME};
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl Default for EngineConfig {
 
 /// A table of an engine.
 #[derive(Debug, Clone)]
-pub struct Registered {
+pub struct TableEntry {
     /// Name in SQL.
     pub name: String,
     /// Columns.
@@ -107,11 +107,11 @@ pub struct Registered {
 pub struct Engine {
     context: SessionContext,
     config: EngineConfig,
-    tables: BTreeMap<String, Registered>,
+    tables: BTreeMap<String, TableEntry>,
     cluster: Option<Arc<Cluster>>,
     threads: Arc<Threads>,
-    load: Load,
-    room: Room,
+    load: RunningQueries,
+    room: RowMemory,
 }
 
 impl Engine {
@@ -152,13 +152,13 @@ impl Engine {
             ObjectStoreUrl::local_filesystem().as_ref(),
             Arc::<SharedReads>::default(),
         );
-        let (tables, threads, load) = (BTreeMap::new(), Threads::start()?, Load::default());
-        let room = Room::new(config.row_memory_bytes as u64);
+        let (tables, threads, load) = (BTreeMap::new(), Threads::start()?, RunningQueries::default());
+        let room = RowMemory::new(config.row_memory_bytes as u64);
         Ok(Self { context, config, tables, cluster: None, threads, load, room })
     }
 
     /// The tables, by name.
-    pub fn tables(&self) -> impl Iterator<Item = &Registered> {
+    pub fn tables(&self) -> impl Iterator<Item = &TableEntry> {
         self.tables.values()
     }
 
@@ -168,7 +168,7 @@ impl Engine {
     /// When there are no files to read, or they can't be read.
     pub async fn register_path(&mut self, name: &str, path: &Path) -> Result<()> {
         let table = files::open(&self.context, path).await?;
-        self.register(name, table, Registered { path: Some(path.into()), ..Registered::empty(name) })
+        self.register(name, table, TableEntry { path: Some(path.into()), ..TableEntry::empty(name) })
     }
 
     /// Like [`Engine::register_path`], for files that all nodes of a cluster read: each node reads
@@ -178,7 +178,7 @@ impl Engine {
     /// When there are no files to read, or they can't be read.
     pub async fn register_shared_path(&mut self, name: &str, path: &Path) -> Result<()> {
         let table = files::open(&self.context, path).await?;
-        let registered = Registered { path: Some(path.into()), shared: true, ..Registered::empty(name) };
+        let registered = TableEntry { path: Some(path.into()), shared: true, ..TableEntry::empty(name) };
         self.register(name, table, registered)
     }
 
@@ -191,11 +191,11 @@ impl Engine {
         let used: usize = self.tables.values().map(|t| t.memory_bytes).sum();
         let left = self.config.table_memory_bytes.saturating_sub(used);
         let loaded = files::load(&self.context, table, name, left, self.config.partitions.max(1)).await?;
-        let registered = Registered {
+        let registered = TableEntry {
             rows: Some(loaded.rows),
             memory_bytes: loaded.bytes,
             path: Some(path.into()),
-            ..Registered::empty(name)
+            ..TableEntry::empty(name)
         };
         self.register(name, Arc::new(loaded.table), registered)
     }
@@ -218,14 +218,14 @@ impl Engine {
             None
         });
         let table = remote::SourceTable::open(source, table, options).await?;
-        self.register(name, Arc::new(table), Registered { identity, ..Registered::empty(name) })
+        self.register(name, Arc::new(table), TableEntry { identity, ..TableEntry::empty(name) })
     }
 
-    fn register(&mut self, name: &str, table: Arc<dyn TableProvider>, registered: Registered) -> Result<()> {
+    fn register(&mut self, name: &str, table: Arc<dyn TableProvider>, registered: TableEntry) -> Result<()> {
         if self.tables.contains_key(name) {
             return Err(EngineError::Config(format!("two tables are called `{name}`")));
         }
-        let registered = Registered { schema: table.schema(), ..registered };
+        let registered = TableEntry { schema: table.schema(), ..registered };
         self.context.register_table(datafusion::common::TableReference::bare(name), table)?;
         self.tables.insert(name.into(), registered);
         Ok(())
@@ -237,7 +237,7 @@ impl Engine {
     /// # Errors
     /// When the node's name is not an address, or the files of a table can't be read.
     pub async fn join(&mut self, config: ClusterConfig) -> Result<()> {
-        let table = |table: &Registered| LocalTable {
+        let table = |table: &TableEntry| LocalTable {
             name: table.name.clone(),
             schema: table.schema.clone(),
             path: table.path.clone(),
@@ -279,7 +279,7 @@ impl Engine {
     }
 }
 
-impl Registered {
+impl TableEntry {
     fn empty(name: &str) -> Self {
         let schema = Arc::new(Schema::empty());
         Self {

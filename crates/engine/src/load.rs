@@ -30,20 +30,20 @@ const UNIT_BYTES: u64 = 1 << 10;
 
 /// The number of running queries.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Load(Arc<AtomicUsize>);
+pub(crate) struct RunningQueries(Arc<AtomicUsize>);
 
 /// Memory for the rows that all queries read and send. When there is none left, queries wait
 /// for others to end, first come, first served.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(crate) struct RowMemory {
     units: Arc<Semaphore>,
     units_max: u32,
 }
 
-/// A share of the [`Room`], returned when dropped.
-pub(crate) type Held = OwnedSemaphorePermit;
+/// A share of the [`RowMemory`], returned when dropped.
+pub(crate) type RowMemoryPermit = OwnedSemaphorePermit;
 
-impl Room {
+impl RowMemory {
     pub(crate) fn new(bytes: u64) -> Self {
         let units_max = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).max(1);
         Self { units: Arc::new(Semaphore::new(units_max as usize)), units_max }
@@ -55,12 +55,12 @@ impl Room {
     }
 
     /// Room for this many bytes, if it is available without waiting.
-    pub(crate) fn take_now(&self, bytes: u64) -> Option<Held> {
+    pub(crate) fn take_now(&self, bytes: u64) -> Option<RowMemoryPermit> {
         self.units.clone().try_acquire_many_owned(self.units(bytes)).ok()
     }
 
     /// As [`Self::take_now`], but waits. Dropping the future leaves the queue.
-    pub(crate) async fn take(&self, bytes: u64) -> Option<Held> {
+    pub(crate) async fn take(&self, bytes: u64) -> Option<RowMemoryPermit> {
         // The semaphore is never closed.
         self.units.clone().acquire_many_owned(self.units(bytes)).await.ok()
     }
@@ -97,26 +97,26 @@ pub(crate) fn rows_bytes(plan: &dyn ExecutionPlan) -> u64 {
 
 /// A running query, until dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    load: Load,
+pub(crate) struct RunningQuery {
+    load: RunningQueries,
     /// Including this one.
     running: usize,
 }
 
-impl Load {
-    pub(crate) fn count(&self) -> Counted {
-        Counted { load: self.clone(), running: self.0.fetch_add(1, Ordering::Relaxed) + 1 }
+impl RunningQueries {
+    pub(crate) fn count(&self) -> RunningQuery {
+        RunningQuery { load: self.clone(), running: self.0.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 }
 
-impl Counted {
+impl RunningQuery {
     /// The number of partitions of the query, given what it would have alone.
     pub(crate) fn parts(&self, alone: usize) -> usize {
         (PARTS_TOGETHER * alone / self.running).clamp(1, alone.max(1))
     }
 }
 
-impl Drop for Counted {
+impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.load.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_without_room_wait_in_order() {
-        let room = Room::new(10 << 20);
+        let room = RowMemory::new(10 << 20);
         let first = room.take_now(4 << 20).expect("room");
         let half = room.take_now(u64::MAX).expect("half of it");
         assert!(room.take_now(2 << 20).is_none());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_more_queries_run_the_fewer_partitions_the_next_one_has() {
-        let load = Load::default();
+        let load = RunningQueries::default();
         let all: Vec<_> = (0..100).map(|_| load.count()).collect();
         let parts: Vec<_> = all.iter().map(|counted| counted.parts(8)).collect();
         assert_eq!(&parts[..6], [8, 8, 5, 4, 3, 2]);

@@ -21,9 +21,9 @@ use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::cluster::{self, Cluster};
 use crate::error::{EngineError, Result};
-use crate::load::{self, Room};
+use crate::load::{self, RowMemory};
 use crate::stop::{StopFlag, StopGuard, stoppable};
-use crate::threads::{Part, Threads};
+use crate::threads::{QueryPhase, Threads};
 use crate::{Engine, statement};
 
 /// How long a cluster query waits for others to end.
@@ -60,8 +60,9 @@ impl Engine {
         let (sql, cluster, room, mut state) =
             (sql.to_owned(), self.cluster.clone(), self.room.clone(), state);
         state.config_mut().set_extension(Arc::new(stop));
-        let begun =
-            self.threads.block(Part::Planning, || async move { begin(&sql, &state, cluster, room).await });
+        let begun = self
+            .threads
+            .block(QueryPhase::Planning, || async move { begin(&sql, &state, cluster, room).await });
         let Begun { schema, rows_estimate, batches } = begun.await?;
         let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
         // A query stops counting when its last rows are produced, even if the client has not taken them.
@@ -78,7 +79,12 @@ struct Begun {
 }
 
 /// Plans and starts a query. Needs a thread with a large stack.
-async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, room: Room) -> Result<Begun> {
+async fn begin(
+    sql: &str,
+    state: &SessionState,
+    cluster: Option<Arc<Cluster>>,
+    room: RowMemory,
+) -> Result<Begun> {
     let statement = statement::parse(sql, &state.config_options().sql_parser)?;
     let plan = state.statement_to_plan(statement).await?;
     let reads_only =

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use lightship_transport::net::{Answer, Intake, Service, Trunk};
+use lightship_transport::net::{Answer, Intake, Service};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Query};
 
@@ -29,10 +29,6 @@ impl Service for Engine {
                 None => Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster")),
             }
         })
-    }
-
-    fn carry<'a>(&'a self, trunk: Trunk, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(crate::cluster::carry(trunk, intake))
     }
 
     fn beside<'a>(&'a self, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -57,7 +57,11 @@ impl Threads {
     ///
     /// # Errors
     /// Those of the work; [`EngineError::Panic`] if it panics.
-    pub(crate) async fn block<T, F>(&self, part: Part, work: impl FnOnce() -> F + Send + 'static) -> Result<T>
+    pub(crate) async fn block<T, F>(
+        &self,
+        part: QueryPhase,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>>,
@@ -86,7 +90,7 @@ impl Threads {
     /// Those of the work; [`EngineError::Panic`] if it panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        part: Part,
+        part: QueryPhase,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let mut tasks = JoinSet::new();
@@ -121,7 +125,7 @@ impl Threads {
                     }
                     Ok(None) => break,
                     Err(panic) => {
-                        place.send(Err(panicked(Part::Running, panic).to_failure()));
+                        place.send(Err(panicked(QueryPhase::Running, panic).to_failure()));
                         break;
                     }
                 }
@@ -150,14 +154,14 @@ impl Drop for Threads {
 
 /// The phase in which a query failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum QueryPhase {
     /// From text to a plan.
     Planning,
     /// From a plan to rows.
     Running,
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for QueryPhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Planning => "planning",
@@ -170,7 +174,7 @@ fn ended() -> EngineError {
     EngineError::Internal("the query was stopped".into())
 }
 
-fn of_join(part: Part, error: tokio::task::JoinError) -> EngineError {
+fn of_join(part: QueryPhase, error: tokio::task::JoinError) -> EngineError {
     match error.try_into_panic() {
         Ok(panic) => panicked(part, panic),
         Err(_) => EngineError::Internal("the node is shutting down".into()),
@@ -178,7 +182,7 @@ fn of_join(part: Part, error: tokio::task::JoinError) -> EngineError {
 }
 
 /// A panic as an error, with the panic's message.
-pub(crate) fn panicked(part: Part, panic: Box<dyn Any + Send>) -> EngineError {
+pub(crate) fn panicked(part: QueryPhase, panic: Box<dyn Any + Send>) -> EngineError {
     let message = panic
         .downcast_ref::<String>()
         .map(String::as_str)
@@ -194,14 +198,14 @@ mod tests {
     #[tokio::test]
     async fn a_panic_fails_only_its_own_work() {
         let threads = Threads::start().unwrap();
-        let failed = threads.block::<(), _>(Part::Planning, || async { panic!("no {}", "plan") }).await;
+        let failed = threads.block::<(), _>(QueryPhase::Planning, || async { panic!("no {}", "plan") }).await;
         assert_eq!(failed.unwrap_err().to_string(), "internal error while planning the query: no plan");
-        let failed = threads.run::<()>(Part::Running, async { panic!("no rows") }).await;
+        let failed = threads.run::<()>(QueryPhase::Running, async { panic!("no rows") }).await;
         assert_eq!(failed.unwrap_err().to_string(), "internal error while running the query: no rows");
         let panics = futures::stream::poll_fn(|_| panic!("in a stream"));
         let failed = threads.rows(Box::pin(panics), ()).next().await.unwrap().unwrap_err();
         assert_eq!(failed.message, "internal error while running the query: in a stream");
-        assert_eq!(threads.run(Part::Running, async { Ok(7) }).await.unwrap(), 7);
+        assert_eq!(threads.run(QueryPhase::Running, async { Ok(7) }).await.unwrap(), 7);
     }
 
     #[tokio::test]

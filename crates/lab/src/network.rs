@@ -16,7 +16,7 @@ use crate::namespace::{Namespace, enter};
 use crate::say;
 use crate::shaper::Shaper;
 use crate::tools::{self, Check};
-use crate::wiring::{self, Place, Wiring};
+use crate::wiring::{self, HostNetwork, Wiring};
 
 /// The maximum number of hosts in a network: each is named by a letter.
 pub const HOSTS_MAX: usize = 26;
@@ -132,7 +132,7 @@ impl Lab {
         tree.create()?;
         let (places, wiring) = wiring::wire(count, link, shaper, &tree)?;
         let network = Arc::new(Network { _guardian: guardian, _wiring: wiring, link: *link, shaper });
-        let host = |(index, Place { namespace, address }): (usize, Place)| {
+        let host = |(index, HostNetwork { namespace, address }): (usize, HostNetwork)| {
             let name = name(index);
             let group = tree.group(&name)?;
             Ok(Host { name, address, namespace, group, network: Arc::clone(&network) })

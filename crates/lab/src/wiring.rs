@@ -13,7 +13,7 @@ use crate::tools;
 
 /// The namespace and address of a host.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct HostNetwork {
     /// `None` is the machine's own.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) address: IpAddr,
@@ -36,7 +36,7 @@ pub(crate) fn wire(
     link: &Link,
     shaper: Shaper,
     tree: &Tree,
-) -> Result<(Vec<Place>, Wiring), LabError> {
+) -> Result<(Vec<HostNetwork>, Wiring), LabError> {
     match (link, shaper) {
         (Link::Local, _) => Ok((loopback(count), Wiring::default())),
         (Link::Wire(shape), Shaper::Rattan) if count == 2 => rattan_pair(shape, tree),
@@ -46,18 +46,18 @@ pub(crate) fn wire(
     }
 }
 
-fn loopback(count: usize) -> Vec<Place> {
-    (0..count).map(|_| Place { namespace: None, address: Ipv4Addr::LOCALHOST.into() }).collect()
+fn loopback(count: usize) -> Vec<HostNetwork> {
+    (0..count).map(|_| HostNetwork { namespace: None, address: Ipv4Addr::LOCALHOST.into() }).collect()
 }
 
-fn pair(shape: &Shape, shaper: Shaper) -> Result<Vec<Place>, LabError> {
+fn pair(shape: &Shape, shaper: Shaper) -> Result<Vec<HostNetwork>, LabError> {
     let [a, b] = [Namespace::new()?, Namespace::new()?];
     a.tool(&format!("ip link add eth0 type veth peer name eth0 netns {}", b.path()))?;
     [a, b].into_iter().enumerate().map(|(index, host)| settle(index, host, shape, shaper)).collect()
 }
 
 /// Joins each host to a switch by a wire.
-fn star(count: usize, shape: &Shape, shaper: Shaper) -> Result<(Vec<Place>, Wiring), LabError> {
+fn star(count: usize, shape: &Shape, shaper: Shaper) -> Result<(Vec<HostNetwork>, Wiring), LabError> {
     let switch = Namespace::new()?;
     switch.tool("ip link add switch type bridge")?;
     switch.tool("ip link set switch up")?;
@@ -73,16 +73,16 @@ fn star(count: usize, shape: &Shape, shaper: Shaper) -> Result<(Vec<Place>, Wiri
     Ok((places, Wiring { _centre: Some(switch), ..Wiring::default() }))
 }
 
-fn rattan_pair(shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, Wiring), LabError> {
+fn rattan_pair(shape: &Shape, tree: &Tree) -> Result<(Vec<HostNetwork>, Wiring), LabError> {
     let b = Namespace::new()?;
     let rattan = Rattan::start(&rattan()?, [shape, shape], &b, &tree.group(LINKS)?)?;
-    let a = Place { namespace: Some(rattan.left.clone()), address: rattan.left_address };
-    let b = Place { namespace: Some(b), address: rattan.right_address };
+    let a = HostNetwork { namespace: Some(rattan.left.clone()), address: rattan.left_address };
+    let b = HostNetwork { namespace: Some(b), address: rattan.right_address };
     Ok((vec![a, b], Wiring { _rattans: vec![rattan], ..Wiring::default() }))
 }
 
 /// Joins each host to a router by a rattan link.
-fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, Wiring), LabError> {
+fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<HostNetwork>, Wiring), LabError> {
     let (program, links) = (rattan()?, tree.group(LINKS)?);
     let router = Namespace::new()?;
     router
@@ -94,12 +94,12 @@ fn rattan_star(count: usize, shape: &Shape, tree: &Tree) -> Result<(Vec<Place>, 
         .map(|_| Rattan::start(&program, [shape, &down], &router, &links))
         .collect::<Result<_, _>>()?;
     let place =
-        |rattan: &Rattan| Place { namespace: Some(rattan.left.clone()), address: rattan.left_address };
+        |rattan: &Rattan| HostNetwork { namespace: Some(rattan.left.clone()), address: rattan.left_address };
     Ok((rattans.iter().map(place).collect(), Wiring { _rattans: rattans, _centre: Some(router) }))
 }
 
 /// Gives a host with an `eth0` its address and its end of the link.
-fn settle(index: usize, host: Namespace, shape: &Shape, shaper: Shaper) -> Result<Place, LabError> {
+fn settle(index: usize, host: Namespace, shape: &Shape, shaper: Shaper) -> Result<HostNetwork, LabError> {
     // The addresses are private to the network, so all networks use the same ones.
     let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
     host.tool(&format!("ip address add {address}/24 dev eth0"))?;
@@ -109,7 +109,7 @@ fn settle(index: usize, host: Namespace, shape: &Shape, shaper: Shaper) -> Resul
         host.tool("ip link set eth0 gso_max_segs 1")?;
     }
     shape_end(&host, "eth0", shape, shaper)?;
-    Ok(Place { namespace: Some(host), address: address.into() })
+    Ok(HostNetwork { namespace: Some(host), address: address.into() })
 }
 
 /// Shapes the traffic that leaves `namespace` by `device`.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use lightship_session::{ClientConfig, Endpoint, Fact, Known, Profiles};
+use lightship_session::{ClientConfig, Endpoint, LinkPrior, Profiles, TransferRecord};
 use lightship_sources::Location;
 use lightship_sources::location::Tls;
 
@@ -64,19 +64,19 @@ pub fn is_this_host(host: &str) -> bool {
 
 /// What the profile and earlier transfers say about a link and a query. Unreadable records
 /// and outdated or foreign profiles are ignored; the transfer then measures the link itself.
-pub fn known(name: &str, sql: &str, carrier: &str) -> Known {
-    let Ok(profiles) = Profiles::of_user() else { return Known::default() };
+pub fn known(name: &str, sql: &str, carrier: &str) -> LinkPrior {
+    let Ok(profiles) = Profiles::of_user() else { return LinkPrior::default() };
     let unread = |error| tracing::warn!(%error, "continuing without earlier measurements of the link");
     let profile = profiles.find(name).map_err(unread).ok().flatten();
     let profile = profile.filter(|profile| profile.doubts(SystemTime::now()).is_empty());
     let mut facts = profiles.facts(name).map_err(unread).unwrap_or_default();
     facts.retain(|fact| fact.carrier == carrier);
-    Known::of(profile.as_ref(), &facts, sql)
+    LinkPrior::of(profile.as_ref(), &facts, sql)
 }
 
 /// Records a transfer, so that later ones can be planned from it. A failure to record does not fail the
 /// transfer.
-pub(crate) fn keep(name: &str, fact: Fact) {
+pub(crate) fn keep(name: &str, fact: TransferRecord) {
     if let Ok(profiles) = Profiles::of_user()
         && let Err(error) = profiles.record(name, fact)
     {

@@ -14,36 +14,36 @@ use lightship_sources::{Location, Source, Tuples};
 
 use crate::interleave::Input;
 use crate::options::PlaceOptions;
-use crate::report::Delivery;
+use crate::report::SourceTotals;
 use crate::{Error, ErrorKind, Result, columns, node};
 
 /// An opened source.
-pub(crate) struct Origin {
+pub(crate) struct OpenSource {
     /// As it appears in profiles and messages, without the password.
     uri: String,
-    opened: Opened,
+    opened: SourceKind,
 }
 
-enum Opened {
+enum SourceKind {
     Node(Box<Client>),
     Database(Box<dyn Source>),
     Files(Engine),
 }
 
-impl Origin {
+impl OpenSource {
     pub(crate) async fn open(location: &Location, options: &PlaceOptions) -> Result<Self> {
         let opened = match location {
             Location::Node { .. } | Location::NodeUnix { .. } => {
                 let (endpoint, config) = node::endpoint(location)?;
-                Opened::Node(Box::new(Client::connect_with(&endpoint, &config).await?))
+                SourceKind::Node(Box::new(Client::connect_with(&endpoint, &config).await?))
             }
             Location::Path(path) => {
                 let query_memory_bytes = options.query_memory_bytes;
                 let mut engine = Engine::new(EngineConfig { query_memory_bytes, ..EngineConfig::default() })?;
                 engine.register_path(&table_name(path), path).await?;
-                Opened::Files(engine)
+                SourceKind::Files(engine)
             }
-            database => Opened::Database(open_database(database, &ConnectionLimits::unlimited()).await?),
+            database => SourceKind::Database(open_database(database, &ConnectionLimits::unlimited()).await?),
         };
         Ok(Self { uri: location.to_string(), opened })
     }
@@ -58,35 +58,35 @@ impl Origin {
         number: usize,
         sql: &str,
         options: &PlaceOptions,
-    ) -> Result<OriginResult<'_>> {
+    ) -> Result<SourceResult<'_>> {
         let began = Instant::now();
         let rows = match &mut self.opened {
-            Opened::Node(client) => {
+            SourceKind::Node(client) => {
                 let known = node::known(&self.uri, sql, &client.carrier().to_string());
                 let options = lightship_session::Options { known, ..options.transfer };
                 Rows::Node(Box::new(client.fetch(sql, &options).await?))
             }
-            Opened::Database(source) => Rows::Database(source.query(sql, &options.read).await?),
-            Opened::Files(engine) => {
+            SourceKind::Database(source) => Rows::Database(source.query(sql, &options.read).await?),
+            SourceKind::Files(engine) => {
                 let running = engine.query(sql).await?;
                 let (schema, rows_estimate) = (running.schema().clone(), running.rows_estimate());
                 Rows::Files { schema, rows_estimate, rows: running.into_rows() }
             }
         };
         let uri = self.uri.clone();
-        Ok(OriginResult {
+        Ok(SourceResult {
             rows,
             waiting: None,
             row_bytes_max: options.read.row_bytes_max as u64,
             cast_to: None,
             began,
-            delivery: Delivery { number, uri, rows: 0, bytes_arrow: 0, seconds: 0.0, node: None },
+            delivery: SourceTotals { number, uri, rows: 0, bytes_arrow: 0, seconds: 0.0, node: None },
         })
     }
 }
 
 /// The result of a query at one source, while it arrives.
-pub(crate) struct OriginResult<'a> {
+pub(crate) struct SourceResult<'a> {
     rows: Rows<'a>,
     /// The part of the latest batch that was not yet returned.
     waiting: Option<Slices>,
@@ -94,7 +94,7 @@ pub(crate) struct OriginResult<'a> {
     /// The common columns of all sources, if they differ from those of this one.
     cast_to: Option<SchemaRef>,
     began: Instant,
-    delivery: Delivery,
+    delivery: SourceTotals,
 }
 
 enum Rows<'a> {
@@ -103,7 +103,7 @@ enum Rows<'a> {
     Files { schema: SchemaRef, rows_estimate: Option<u64>, rows: lightship_transport::net::Rows },
 }
 
-impl OriginResult<'_> {
+impl SourceResult<'_> {
     pub(crate) fn schema(&self) -> SchemaRef {
         match &self.rows {
             Rows::Node(transfer) => transfer.schema().clone(),
@@ -138,7 +138,7 @@ impl OriginResult<'_> {
         &self.delivery.uri
     }
 
-    pub(crate) fn into_delivery(self) -> Delivery {
+    pub(crate) fn into_delivery(self) -> SourceTotals {
         self.delivery
     }
 
@@ -171,7 +171,7 @@ impl OriginResult<'_> {
     }
 }
 
-impl Input for OriginResult<'_> {
+impl Input for SourceResult<'_> {
     /// A batch, and its bytes before it was cast.
     type Item = (RecordBatch, u64);
     type Error = Error;

@@ -72,7 +72,7 @@ pub struct SourceReport {
 
 /// Running totals for one source.
 #[derive(Debug, Clone)]
-pub(crate) struct Delivery {
+pub(crate) struct SourceTotals {
     /// Position among the sources given, from 0.
     pub(crate) number: usize,
     /// The source, without password or token.
@@ -89,7 +89,7 @@ pub(crate) struct Delivery {
 impl Report {
     /// A report on `places` sources. `deliveries` holds those that have finished, in the order given.
     pub(crate) fn new(
-        deliveries: &[Delivery],
+        deliveries: &[SourceTotals],
         places: usize,
         seconds: f64,
         receive: f64,
@@ -129,7 +129,7 @@ impl Report {
 
 impl SourceReport {
     /// `planned`: include the plan, because the [`Report`] as a whole has none.
-    fn new(delivery: &Delivery, planned: bool) -> Self {
+    fn new(delivery: &SourceTotals, planned: bool) -> Self {
         let node = delivery.node.as_ref();
         let of_plan = node.filter(|_| planned);
         Self {

@@ -6,13 +6,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::future::try_join_all;
 use futures::{Stream, stream};
-use lightship_session::Fact;
+use lightship_session::TransferRecord;
 use lightship_sources::{Location, Tuples};
 
 use crate::interleave::{Delivered, Interleave};
 use crate::options::{Options, PlaceOptions};
-use crate::origin::{Origin, OriginResult};
-use crate::report::{Delivery, Report};
+use crate::origin::{OpenSource, SourceResult};
+use crate::report::{Report, SourceTotals};
 use crate::{Error, Result, columns, node};
 
 /// Opens a source: a node, a database, a file or a folder.
@@ -34,7 +34,7 @@ pub async fn connect_all(locations: &[Location], options: &Options) -> Result<Co
 /// One or several opened sources.
 pub struct Connection {
     /// In the order given.
-    origins: Vec<Origin>,
+    origins: Vec<OpenSource>,
     options: Options,
     place_options: PlaceOptions,
 }
@@ -48,7 +48,7 @@ impl Connection {
         let mut place_options = options.of_place(locations.len())?;
         place_options.read.tuples = tuples;
         let open = async |location: &Location| {
-            let opened = Origin::open(location, &place_options).await;
+            let opened = OpenSource::open(location, &place_options).await;
             opened.map_err(|error| placed(error, &location.to_string(), locations.len()))
         };
         let origins = try_join_all(locations.iter().map(open)).await?;
@@ -78,7 +78,7 @@ impl Connection {
         let schema = self.options.duplicate_columns.unwrap_or_default().apply(&schema);
         results.iter_mut().for_each(|result| result.cast_to(&schema));
         // The total is known only if every source has an estimate.
-        let estimates = results.iter().map(OriginResult::rows_estimate);
+        let estimates = results.iter().map(SourceResult::rows_estimate);
         let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
         let tuples = if let [only] = &mut results[..] { only.tuples() } else { None };
         Ok(QueryResult {
@@ -106,14 +106,14 @@ pub struct QueryResult<'a> {
     schema: SchemaRef,
     rows_estimate: Option<u64>,
     tuples: Option<Tuples>,
-    inputs: Interleave<'a, OriginResult<'a>>,
+    inputs: Interleave<'a, SourceResult<'a>>,
     /// The error that ended the result.
     failed: Option<Error>,
     places: usize,
     began: Instant,
     rows: u64,
     receive: Duration,
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<SourceTotals>,
     ended: Option<Duration>,
 }
 
@@ -186,11 +186,11 @@ impl<'a> QueryResult<'a> {
     /// Records the transfers from nodes, so that later ones can be planned from them.
     fn end(&mut self) {
         self.ended = Some(self.began.elapsed());
-        for Delivery { uri, node, .. } in &self.deliveries {
+        for SourceTotals { uri, node, .. } in &self.deliveries {
             if let Some(transferred) = node {
-                let fact = Fact::of(&self.sql, &self.transfer, transferred);
+                let fact = TransferRecord::of(&self.sql, &self.transfer, transferred);
                 // The speed of one source among several says little about its link.
-                node::keep(uri, Fact { ours: fact.ours && self.places == 1, ..fact });
+                node::keep(uri, TransferRecord { ours: fact.ours && self.places == 1, ..fact });
             }
         }
     }

@@ -10,8 +10,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::connection::{BUFFER_BYTES, buffer};
-use crate::error::Fault;
-use crate::wire::{ANSWER_BYTES, Header, Mode, READING_BYTES, Reading, TALLY_BYTES, Tally, parse_answer};
+use crate::error::ConnectionError;
+use crate::wire::{
+    ANSWER_BYTES, Mode, READING_BYTES, Reading, ReceivedCount, RequestHeader, TALLY_BYTES, parse_answer,
+};
 
 /// Timeout for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,21 +25,21 @@ const AT_ONCE: usize = 64;
 
 /// A connection that the server has accepted.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct ClientConnection {
     stream: TcpStream,
     /// The run that a control connection has started.
     pub(crate) run: u64,
 }
 
 /// Waits for `work`, at most [`PATIENCE`].
-async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, Fault> {
+async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, ConnectionError> {
     match timeout(PATIENCE, work).await {
-        Ok(done) => done.map_err(Fault::Broke),
-        Err(_) => Err(Fault::NoAnswer(PATIENCE)),
+        Ok(done) => done.map_err(ConnectionError::Broke),
+        Err(_) => Err(ConnectionError::NoAnswer(PATIENCE)),
     }
 }
 
-impl Opened {
+impl ClientConnection {
     /// Connects, and waits until the server accepts the header.
     pub(crate) async fn to(
         address: SocketAddr,
@@ -45,21 +47,21 @@ impl Opened {
         run: u64,
         message_bytes: u32,
         nodelay: bool,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ConnectionError> {
         let agreed = async {
-            let mut stream = TcpStream::connect(address).await.map_err(Fault::Connect)?;
-            stream.set_nodelay(nodelay).map_err(Fault::Broke)?;
-            let header = Header { mode, nagle: !nodelay, run, message_bytes };
-            stream.write_all(&header.to_bytes()).await.map_err(Fault::Broke)?;
+            let mut stream = TcpStream::connect(address).await.map_err(ConnectionError::Connect)?;
+            stream.set_nodelay(nodelay).map_err(ConnectionError::Broke)?;
+            let header = RequestHeader { mode, nagle: !nodelay, run, message_bytes };
+            stream.write_all(&header.to_bytes()).await.map_err(ConnectionError::Broke)?;
             let mut answer = [0; ANSWER_BYTES];
             stream.read_exact(&mut answer).await.map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => Fault::HungUp,
-                _ => Fault::Broke(error),
+                io::ErrorKind::UnexpectedEof => ConnectionError::HungUp,
+                _ => ConnectionError::Broke(error),
             })?;
-            let run = parse_answer(&answer).ok_or(Fault::Foreign)??;
+            let run = parse_answer(&answer).ok_or(ConnectionError::Foreign)??;
             Ok(Self { stream, run })
         };
-        timeout(CONNECT_TIMEOUT, agreed).await.unwrap_or(Err(Fault::NoAnswer(CONNECT_TIMEOUT)))
+        timeout(CONNECT_TIMEOUT, agreed).await.unwrap_or(Err(ConnectionError::NoAnswer(CONNECT_TIMEOUT)))
     }
 
     /// Opens many connections, each to an address for a run, [`AT_ONCE`] at a time. The results are in
@@ -69,19 +71,19 @@ impl Opened {
         mode: Mode,
         message_bytes: u32,
         nodelay: bool,
-    ) -> Vec<Result<Self, Fault>> {
+    ) -> Vec<Result<Self, ConnectionError>> {
         let open = move |(address, run)| Self::to(address, mode, run, message_bytes, nodelay);
         stream::iter(wanted).map(open).buffered(AT_ONCE).collect().await
     }
 
     /// Turns it into a connection for pings.
-    pub(crate) fn pinging(self, message_bytes: u32) -> Pinging {
-        Pinging { stream: self.stream, buffer: buffer(message_bytes), message_bytes, number: 0 }
+    pub(crate) fn pinging(self, message_bytes: u32) -> PingConnection {
+        PingConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, number: 0 }
     }
 
     /// Turns it into a connection for a flood of messages.
-    pub(crate) fn flooding(self, message_bytes: u32) -> Flooding {
-        Flooding { stream: self.stream, buffer: buffer(message_bytes), message_bytes, sent: 0 }
+    pub(crate) fn flooding(self, message_bytes: u32) -> FloodConnection {
+        FloodConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, sent: 0 }
     }
 
     /// Closes it, and waits until the server has closed it too, so that the next connection can take
@@ -91,7 +93,7 @@ impl Opened {
     }
 
     /// Asks the server for the progress of a run.
-    pub(crate) async fn reading(&mut self, asked: u8) -> Result<Reading, Fault> {
+    pub(crate) async fn reading(&mut self, asked: u8) -> Result<Reading, ConnectionError> {
         patient(async {
             self.stream.write_all(&[asked]).await?;
             let mut bytes = [0; READING_BYTES];
@@ -114,21 +116,21 @@ async fn close(stream: &mut TcpStream) {
 }
 
 /// A connection with one message at a time, which the server echoes.
-pub(crate) struct Pinging {
+pub(crate) struct PingConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     message_bytes: u32,
     number: u64,
 }
 
-impl Pinging {
-    /// As [`Opened::close`].
+impl PingConnection {
+    /// As [`ClientConnection::close`].
     pub(crate) async fn close(mut self) {
         close(&mut self.stream).await;
     }
 
     /// Sends a message, and waits for the whole answer.
-    pub(crate) async fn ping(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn ping(&mut self) -> Result<(), ConnectionError> {
         self.number += 1;
         let number = self.number.to_le_bytes();
         // A message smaller than the number is marked with as many bytes as it has.
@@ -154,12 +156,12 @@ impl Pinging {
             Ok(())
         })
         .await?;
-        if self.buffer[..marked] == number[..marked] { Ok(()) } else { Err(Fault::Mixed) }
+        if self.buffer[..marked] == number[..marked] { Ok(()) } else { Err(ConnectionError::Mixed) }
     }
 }
 
 /// A connection with messages that get no answer.
-pub(crate) struct Flooding {
+pub(crate) struct FloodConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     message_bytes: u32,
@@ -167,9 +169,9 @@ pub(crate) struct Flooding {
     sent: u64,
 }
 
-impl Flooding {
+impl FloodConnection {
     /// Sends messages, with a pause after each, until it fails or is dropped.
-    pub(crate) async fn flood(&mut self, delay: Duration) -> Fault {
+    pub(crate) async fn flood(&mut self, delay: Duration) -> ConnectionError {
         let mut turn = 0;
         loop {
             let mut left = self.message_bytes as usize;
@@ -179,7 +181,7 @@ impl Flooding {
                     Ok(count) => {
                         (left, self.sent, turn) = (left - count, self.sent + count as u64, turn + count)
                     }
-                    Err(error) => return Fault::Broke(error),
+                    Err(error) => return ConnectionError::Broke(error),
                 }
                 if turn >= BUFFER_BYTES {
                     turn = 0;
@@ -193,20 +195,21 @@ impl Flooding {
     }
 
     /// Ends the flood, and checks that the server received as much as was sent. Returns what it received.
-    pub(crate) async fn settle(mut self) -> Result<Tally, Fault> {
+    pub(crate) async fn settle(mut self) -> Result<ReceivedCount, ConnectionError> {
         let tally = patient(async {
             self.stream.shutdown().await?;
             let mut bytes = [0; TALLY_BYTES];
             self.stream.read_exact(&mut bytes).await?;
-            Ok(Tally::parse(&bytes))
+            Ok(ReceivedCount::parse(&bytes))
         })
         .await?;
         close(&mut self.stream).await;
-        let expected = Tally { bytes: self.sent, messages: self.sent / u64::from(self.message_bytes) };
+        let expected =
+            ReceivedCount { bytes: self.sent, messages: self.sent / u64::from(self.message_bytes) };
         if tally == expected {
             Ok(tally)
         } else {
-            Err(Fault::Short { sent: self.sent, arrived: tally.bytes })
+            Err(ConnectionError::Short { sent: self.sent, arrived: tally.bytes })
         }
     }
 }

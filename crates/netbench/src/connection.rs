@@ -10,9 +10,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::cpu::{Cpu, EVERY, Sampler};
-use crate::server::Shared;
+use crate::server::ServerState;
 use crate::wire::{
-    Answer, BEGIN, END, HEADER_BYTES, Header, HeaderError, Mode, Reading, Refusal, Tally, answer_to_bytes,
+    BEGIN, END, HEADER_BYTES, HeaderError, Mode, Reading, ReceivedCount, Refusal, Reply, RequestHeader,
+    answer_to_bytes,
 };
 
 /// The most bytes that either end reads or writes at once. After this many bytes a task yields to the
@@ -25,7 +26,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
+pub(crate) enum ConnectionEnd {
     #[error("not a netbench header")]
     Foreign,
     #[error("refused: {0}")]
@@ -36,7 +37,7 @@ pub(crate) enum Ended {
     Io(#[from] io::Error),
 }
 
-impl From<tokio::time::error::Elapsed> for Ended {
+impl From<tokio::time::error::Elapsed> for ConnectionEnd {
     fn from(_: tokio::time::error::Elapsed) -> Self {
         Self::Idle
     }
@@ -48,42 +49,50 @@ pub(crate) fn buffer(message_bytes: u32) -> Vec<u8> {
 }
 
 /// Serves a connection to its end. A connection that is not admitted is refused as [`Refusal::Full`].
-pub(crate) async fn serve(stream: &mut TcpStream, shared: &Shared, is_admitted: bool) -> Result<(), Ended> {
+pub(crate) async fn serve(
+    stream: &mut TcpStream,
+    shared: &ServerState,
+    is_admitted: bool,
+) -> Result<(), ConnectionEnd> {
     let header = match header(stream, shared).await {
-        Ok(_) if !is_admitted => Err(Ended::Refused(Refusal::Full)),
+        Ok(_) if !is_admitted => Err(ConnectionEnd::Refused(Refusal::Full)),
         other => other,
     };
     let served = match header {
         Ok(header) => dispatch(stream, shared, header).await,
         Err(error) => Err(error),
     };
-    if let Err(Ended::Foreign | Ended::Refused(_)) = served {
+    if let Err(ConnectionEnd::Foreign | ConnectionEnd::Refused(_)) = served {
         shared.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
-    if let Err(Ended::Refused(why)) = served {
+    if let Err(ConnectionEnd::Refused(why)) = served {
         answer(stream, shared, Err(why)).await?;
     }
     served
 }
 
-async fn header(stream: &mut TcpStream, shared: &Shared) -> Result<Header, Ended> {
+async fn header(stream: &mut TcpStream, shared: &ServerState) -> Result<RequestHeader, ConnectionEnd> {
     let mut bytes = [0; HEADER_BYTES];
     timeout(shared.config.header_timeout, stream.read_exact(&mut bytes)).await??;
-    Header::parse(&bytes).map_err(|error| match error {
-        HeaderError::Foreign => Ended::Foreign,
-        HeaderError::Refused(why) => Ended::Refused(why),
+    RequestHeader::parse(&bytes).map_err(|error| match error {
+        HeaderError::Foreign => ConnectionEnd::Foreign,
+        HeaderError::Refused(why) => ConnectionEnd::Refused(why),
     })
 }
 
-async fn answer(stream: &mut TcpStream, shared: &Shared, answer: Answer) -> Result<(), Ended> {
+async fn answer(stream: &mut TcpStream, shared: &ServerState, answer: Reply) -> Result<(), ConnectionEnd> {
     timeout(shared.config.header_timeout, stream.write_all(&answer_to_bytes(answer))).await??;
     Ok(())
 }
 
-async fn dispatch(stream: &mut TcpStream, shared: &Shared, header: Header) -> Result<(), Ended> {
+async fn dispatch(
+    stream: &mut TcpStream,
+    shared: &ServerState,
+    header: RequestHeader,
+) -> Result<(), ConnectionEnd> {
     stream.set_nodelay(!header.nagle)?;
     let counted = match header.mode {
-        Mode::Swallow => Some(shared.bytes_of(header.run).ok_or(Ended::Refused(Refusal::Run))?),
+        Mode::Swallow => Some(shared.bytes_of(header.run).ok_or(ConnectionEnd::Refused(Refusal::Run))?),
         Mode::Control | Mode::Echo => None,
     };
     shared.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +110,7 @@ async fn dispatch(stream: &mut TcpStream, shared: &Shared, header: Header) -> Re
 }
 
 /// Answers each whole message with one of the same size and the same beginning.
-async fn echo(stream: &mut TcpStream, shared: &Shared, message_bytes: u32) -> Result<(), Ended> {
+async fn echo(stream: &mut TcpStream, shared: &ServerState, message_bytes: u32) -> Result<(), ConnectionEnd> {
     let (mut buffer, size, idle) = (buffer(message_bytes), message_bytes as usize, shared.config.idle);
     loop {
         let mut read = 0;
@@ -129,10 +138,10 @@ async fn echo(stream: &mut TcpStream, shared: &Shared, message_bytes: u32) -> Re
 /// Receives messages until the client shuts down, then answers with a tally.
 async fn swallow(
     stream: &mut TcpStream,
-    shared: &Shared,
+    shared: &ServerState,
     message_bytes: u32,
     run_bytes: &AtomicU64,
-) -> Result<(), Ended> {
+) -> Result<(), ConnectionEnd> {
     // Small messages are read many at a time; only the sender handles each one separately.
     let mut buffer = vec![0; BUFFER_BYTES];
     let (mut bytes, mut turn) = (0, 0);
@@ -150,13 +159,13 @@ async fn swallow(
             tokio::task::yield_now().await;
         }
     }
-    let tally = Tally { bytes, messages: bytes / u64::from(message_bytes) };
+    let tally = ReceivedCount { bytes, messages: bytes / u64::from(message_bytes) };
     timeout(shared.config.idle, stream.write_all(&tally.to_bytes())).await??;
     Ok(())
 }
 
 /// Answers requests for the progress of a run, and samples processor use between them.
-async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
+async fn control(stream: &mut TcpStream, shared: &ServerState) -> Result<(), ConnectionEnd> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     SockRef::from(&*stream).set_tcp_keepalive(&keepalive)?;
     let run = shared.begin_run();
@@ -175,7 +184,7 @@ async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
                 }
                 continue;
             }
-            () = tokio::time::sleep_until(deadline) => return Err(Ended::Idle),
+            () = tokio::time::sleep_until(deadline) => return Err(ConnectionEnd::Idle),
         }
         deadline = Instant::now() + RUN_IDLE;
         let bytes = run.bytes.load(Ordering::Relaxed);
@@ -186,7 +195,7 @@ async fn control(stream: &mut TcpStream, shared: &Shared) -> Result<(), Ended> {
                 Cpu::default()
             }
             [END] => sampler.take().map(Sampler::finish).unwrap_or_default(),
-            _ => return Err(Ended::Refused(Refusal::Malformed)),
+            _ => return Err(ConnectionEnd::Refused(Refusal::Malformed)),
         };
         let Cpu { process_percent, system_percent } = cpu;
         let reading = Reading { nanoseconds, bytes, process_percent, system_percent };

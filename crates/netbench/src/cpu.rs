@@ -5,11 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use lightship_tuner::median;
 use procfs_core::process::{LimitValue, Limits, Stat};
 use procfs_core::{ExplicitSystemInfo, FromBufRead, FromBufReadSI, FromRead, KernelStats};
 use serde::{Deserialize, Serialize};
-
-use crate::stats::median;
 
 /// The interval between two samples.
 pub(crate) const EVERY: Duration = Duration::from_millis(100);

@@ -55,7 +55,7 @@ pub struct HostError {
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ConnectionError {
     /// The name of the host has no address.
     #[error("no such host: {0}")]
     Resolve(#[source] io::Error),
@@ -90,7 +90,7 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl ConnectionError {
     /// Whether the limit of open files was reached.
     pub fn is_too_many_files(&self) -> bool {
         matches!(self, Self::Connect(source) | Self::Broke(source) | Self::Resolve(source)
@@ -131,7 +131,7 @@ pub enum NetbenchError {
         host: String,
         /// Why.
         #[source]
-        fault: Fault,
+        fault: ConnectionError,
     },
     /// A file that can't be read or written.
     #[error("{}: {source}", .path.display())]

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use tokio::net::lookup_host;
 
-use crate::connect::Opened;
-use crate::error::{Fault, HostError, NetbenchError};
+use crate::connect::ClientConnection;
+use crate::error::{ConnectionError, HostError, NetbenchError};
 use crate::wire::Mode;
 
 /// The default port of a server.
@@ -71,12 +71,13 @@ impl Target {
     /// [`NetbenchError::Host`].
     pub async fn find(host: &Host) -> Result<Self, NetbenchError> {
         let fail = |fault| NetbenchError::Host { host: host.to_string(), fault };
-        let found =
-            lookup_host((host.name.as_str(), host.port)).await.map_err(|e| fail(Fault::Resolve(e)))?;
+        let found = lookup_host((host.name.as_str(), host.port))
+            .await
+            .map_err(|e| fail(ConnectionError::Resolve(e)))?;
         let mut failed = None;
         // A name may have an address without a listener, as localhost often has ::1.
         for address in found {
-            match Opened::to(address, Mode::Control, 0, 0, true).await {
+            match ClientConnection::to(address, Mode::Control, 0, 0, true).await {
                 Ok(opened) => {
                     opened.close().await;
                     return Ok(Self { host: host.clone(), address });
@@ -84,7 +85,7 @@ impl Target {
                 Err(fault) => failed = Some(fault),
             }
         }
-        let nothing = || Fault::Resolve(std::io::Error::from(std::io::ErrorKind::NotFound));
+        let nothing = || ConnectionError::Resolve(std::io::Error::from(std::io::ErrorKind::NotFound));
         Err(fail(failed.unwrap_or_else(nothing)))
     }
 }

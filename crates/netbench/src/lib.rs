@@ -4,8 +4,8 @@
 //! - [`measure`]: measures one cell of the grid connections x message size, as a [`Row`]. First latency,
 //!   with one message at a time on each connection; then throughput with all connections saturated,
 //!   counted at the receiver, together with loaded latency and the processor use of both ends.
-//! - [`Sweep`]: measures a whole grid into a [`Table`], a CSV file that a later sweep can continue.
-//! - [`figures`]: plots of a sweep. [`Plateau`], [`Outcome`]: its result, saved for each host. [`Limits`]:
+//! - [`Sweep`]: measures a whole grid into a [`ResultTable`], a CSV file that a later sweep can continue.
+//! - [`figures`]: plots of a sweep. [`Plateau`], [`SavedPlateau`]: its result, saved for each host. [`Limits`]:
 //!   the limits that a node of a cluster derives from it.
 //!
 //! This is the benchmark of S. Samson, "Improving Data-Shuffle Performance in Data-Parallel
@@ -49,17 +49,17 @@ mod whole;
 mod wire;
 
 pub use cpu::{Cpu, open_files_max};
-pub use error::{Fault, GridError, HostError, NetbenchError};
+pub use error::{ConnectionError, GridError, HostError, NetbenchError};
 pub use figures::{Figure, figures};
 pub use grid::{CONNECTIONS, CONNECTIONS_MAX, MESSAGE_BYTES, parse_values};
 pub use host::{Host, PORT, Target};
 pub use limits::{Bounds, Limits};
-pub use outcome::{NEARLY, Outcome, Plateau};
+pub use outcome::{NEARLY, Plateau, SavedPlateau};
 pub use row::{Cell, DELAY_MS_MAX, Row, SECONDS_MAX, Settings, hosts_text};
 pub use run::measure;
 pub use server::{Counters, Server, ServerConfig};
 pub use stats::Latency;
 pub use sweep::Sweep;
-pub use table::Table;
+pub use table::ResultTable;
 pub use whole::write as write_whole;
 pub use wire::{MESSAGE_BYTES_MAX, Refusal};

@@ -1,6 +1,6 @@
 //! Derives the limits of a node of a cluster from measurements of the hosts it talks to.
 
-use crate::outcome::Outcome;
+use crate::outcome::SavedPlateau;
 
 /// Bounds that apply to a node regardless of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Limits {
     /// Connections to all peers together and the message size are those at which the most demanding
     /// host reached its plateau. With more peers than such connections, each peer gets one connection. That
     /// is more than pays off, and an overlay is worth considering.
-    pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>, bounds: &Bounds) -> Option<Self> {
+    pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a SavedPlateau>, bounds: &Bounds) -> Option<Self> {
         let plateaus = outcomes.into_iter().map(|outcome| outcome.plateau);
         let most = plateaus
             .map(|plateau| (plateau.connections, plateau.message_bytes))
@@ -56,10 +56,10 @@ mod tests {
     const BOUNDS: Bounds =
         Bounds { peers: 3, connections_max: 64, message_bytes_min: 4096, message_bytes_max: 1 << 20 };
 
-    fn outcome(connections: u32, message_bytes: u32) -> Outcome {
+    fn outcome(connections: u32, message_bytes: u32) -> SavedPlateau {
         let host = "node.test".parse().expect("a host");
         let rows = [some_row(connections, message_bytes, 1e9)];
-        Outcome::of(&host, &Settings::default(), &rows, UNIX_EPOCH).expect("a plateau")
+        SavedPlateau::of(&host, &Settings::default(), &rows, UNIX_EPOCH).expect("a plateau")
     }
 
     #[track_caller]

@@ -52,7 +52,7 @@ impl Plateau {
 
 /// The result for a host of a sweep that included it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct SavedPlateau {
     version: u32,
     /// The server.
     pub host: String,
@@ -69,7 +69,7 @@ pub struct Outcome {
     pub plateau: Plateau,
 }
 
-impl Outcome {
+impl SavedPlateau {
     /// The outcome of a sweep's rows; `None` if there is no [`Plateau`].
     pub fn of(host: &Host, settings: &Settings, rows: &[Row], now: SystemTime) -> Option<Self> {
         let plateau = Plateau::of(rows)?;
@@ -167,12 +167,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("not/there/yet");
         let host: Host = "[::1]:99".parse().expect("a host");
-        assert_eq!(Outcome::find(&folder, &host).expect("none"), None);
+        assert_eq!(SavedPlateau::find(&folder, &host).expect("none"), None);
         let rows = [some_row(2, 256, 1e6)];
         let now = UNIX_EPOCH + std::time::Duration::from_secs(5);
-        let outcome = Outcome::of(&host, &Settings::default(), &rows, now).expect("a plateau");
+        let outcome = SavedPlateau::of(&host, &Settings::default(), &rows, now).expect("a plateau");
         let path = outcome.keep(&folder).expect("kept");
-        assert_eq!(Outcome::find(&folder, &host).expect("read"), Some(outcome));
+        assert_eq!(SavedPlateau::find(&folder, &host).expect("read"), Some(outcome));
         assert_eq!(fs::read_dir(&folder).expect("there").count(), 1);
 
         let text = fs::read_to_string(&path).expect("there");
@@ -184,10 +184,13 @@ mod tests {
         ] {
             assert_ne!(spoilt, text);
             fs::write(&path, &spoilt).expect("written");
-            assert!(matches!(Outcome::find(&folder, &host), Err(NetbenchError::Damaged { .. })), "{spoilt}");
+            assert!(
+                matches!(SavedPlateau::find(&folder, &host), Err(NetbenchError::Damaged { .. })),
+                "{spoilt}"
+            );
         }
         fs::remove_file(&path).and_then(|()| fs::create_dir(&path)).expect("a folder in its place");
-        assert!(matches!(Outcome::find(&folder, &host), Err(NetbenchError::Io { .. })));
+        assert!(matches!(SavedPlateau::find(&folder, &host), Err(NetbenchError::Io { .. })));
     }
 
     proptest! {

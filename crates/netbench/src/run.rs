@@ -8,13 +8,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::connect::{Flooding, Opened, Pinging};
+use crate::connect::{ClientConnection, FloodConnection, PingConnection};
 use crate::cpu::{Cpu, EVERY, Meter, Sampler, open_files_max};
-use crate::error::Fault;
+use crate::error::ConnectionError;
 use crate::host::Target;
 use crate::row::{Cell, Row, Settings};
 use crate::stats::{Latency, Recorder};
-use crate::wire::{BEGIN, END, Mode, Reading, Tally};
+use crate::wire::{BEGIN, END, Mode, Reading, ReceivedCount};
 
 /// The warm-up before the measurement, as a share of the phase: TCP windows open and buffers fill.
 const WARM_UP: f64 = 0.2;
@@ -27,7 +27,7 @@ struct Failures {
 }
 
 impl Failures {
-    fn add(&mut self, fault: &Fault) {
+    fn add(&mut self, fault: &ConnectionError) {
         self.count += 1;
         self.first.get_or_insert_with(|| fault.to_string());
     }
@@ -80,11 +80,11 @@ impl Span {
 /// span, at least one; their echoes may arrive later. If the network is so slow that the first message
 /// takes longer than the span, the second one is timed.
 async fn ping(
-    mut connection: Pinging,
+    mut connection: PingConnection,
     delay: Duration,
     span: Span,
     recorder: Arc<Recorder>,
-) -> Result<(), Fault> {
+) -> Result<(), ConnectionError> {
     let mut times = recorder.times();
     let mut is_timed = false;
     loop {
@@ -106,33 +106,33 @@ async fn ping(
 }
 
 /// The results of the tasks of a phase.
-struct Ended<T> {
+struct TaskResults<T> {
     values: Vec<T>,
     failures: Failures,
 }
 
-impl<T: 'static> Ended<T> {
+impl<T: 'static> TaskResults<T> {
     fn none() -> Self {
         Self { values: Vec::new(), failures: Failures::default() }
     }
 
     /// Waits until all tasks have ended. Dropping the future loses no results.
-    async fn all(&mut self, tasks: &mut JoinSet<Result<T, Fault>>) {
+    async fn all(&mut self, tasks: &mut JoinSet<Result<T, ConnectionError>>) {
         while let Some(ended) = tasks.join_next().await {
             match ended {
                 Ok(Ok(value)) => self.values.push(value),
                 Ok(Err(fault)) => self.failures.add(&fault),
-                Err(error) => self.failures.add(&Fault::Broke(error.into())),
+                Err(error) => self.failures.add(&ConnectionError::Broke(error.into())),
             }
         }
     }
 }
 
 async fn pings(targets: &[Target], settings: &Settings, cell: Cell) -> (Option<Latency>, Failures) {
-    let mut ended = Ended::none();
+    let mut ended = TaskResults::none();
     let dealt = targets.iter().cycle().take(cell.connections as usize);
     let wanted = dealt.map(|target| (target.address, 0)).collect();
-    let opened = Opened::all(wanted, Mode::Echo, cell.message_bytes, settings.nodelay).await;
+    let opened = ClientConnection::all(wanted, Mode::Echo, cell.message_bytes, settings.nodelay).await;
     let recorder = Arc::new(Recorder::new());
     let span = Span::after(settings.length().mul_f64(WARM_UP), settings.length());
     let mut tasks = JoinSet::new();
@@ -161,10 +161,10 @@ struct Flood {
 
 /// Sends until stopped, then returns what the server received.
 async fn pour(
-    mut connection: Flooding,
+    mut connection: FloodConnection,
     delay: Duration,
     mut stop: watch::Receiver<bool>,
-) -> Result<Tally, Fault> {
+) -> Result<ReceivedCount, ConnectionError> {
     tokio::select! {
         // Check this first, because the flood may always be ready to send.
         biased;
@@ -177,11 +177,11 @@ async fn pour(
 async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Meter) -> Flood {
     let mut flood = Flood::default();
     let each: Vec<_> = targets.iter().map(|target| (target.address, 0)).collect();
-    let mut controls = Opened::all(each.clone(), Mode::Control, 0, true).await;
-    let probes = Opened::all(each, Mode::Echo, cell.message_bytes, settings.nodelay).await;
+    let mut controls = ClientConnection::all(each.clone(), Mode::Control, 0, true).await;
+    let probes = ClientConnection::all(each, Mode::Echo, cell.message_bytes, settings.nodelay).await;
 
     // Without a run, a host counts no bytes: its connections count as failed.
-    let mut ended = Ended::none();
+    let mut ended = TaskResults::none();
     if let Some(fault) = controls.iter().find_map(|control| control.as_ref().err()) {
         ended.failures.first = Some(fault.to_string());
     }
@@ -189,7 +189,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
     let places = runs.map(|(target, control)| Some((target.address, control.as_ref().ok()?.run)));
     let dealt = places.cycle().take(cell.connections as usize);
     let wanted = dealt.flatten().collect();
-    let opened = Opened::all(wanted, Mode::Swallow, cell.message_bytes, settings.nodelay).await;
+    let opened = ClientConnection::all(wanted, Mode::Swallow, cell.message_bytes, settings.nodelay).await;
     ended.failures.count = cell.connections.saturating_sub(u32::try_from(opened.len()).unwrap_or(u32::MAX));
 
     let (stop, stopped) = watch::channel(false);
@@ -222,7 +222,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
     }
     let after = readings(&mut controls, END).await;
     // Keep the load on until the last probes have returned.
-    let mut probed = Ended::none();
+    let mut probed = TaskResults::none();
     tokio::select! {
         () = ended.all(&mut tasks) => {}
         () = probed.all(&mut probing) => {}
@@ -232,7 +232,7 @@ async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Mete
     ended.all(&mut tasks).await;
     // If all connections have failed, probes may still be running.
     probing.shutdown().await;
-    join_all(controls.into_iter().flatten().map(Opened::close)).await;
+    join_all(controls.into_iter().flatten().map(ClientConnection::close)).await;
 
     flood.bytes = ended.values.iter().map(|tally| tally.bytes).sum();
     flood.latency = recorder.latency();
@@ -259,11 +259,14 @@ async fn sampled(meter: &Meter, to: Instant) -> Cpu {
     }
 }
 
-async fn readings(controls: &mut [Result<Opened, Fault>], asked: u8) -> Vec<Option<Reading>> {
+async fn readings(
+    controls: &mut [Result<ClientConnection, ConnectionError>],
+    asked: u8,
+) -> Vec<Option<Reading>> {
     join_all(controls.iter_mut().map(|control| reading(control, asked))).await
 }
 
-async fn reading(control: &mut Result<Opened, Fault>, asked: u8) -> Option<Reading> {
+async fn reading(control: &mut Result<ClientConnection, ConnectionError>, asked: u8) -> Option<Reading> {
     control.as_mut().ok()?.reading(asked).await.ok()
 }
 

@@ -74,7 +74,7 @@ impl Counters {
 
 /// State shared by all connections.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) began: Instant,
     pub(crate) config: ServerConfig,
     pub(crate) counters: Arc<Counters>,
@@ -87,12 +87,12 @@ pub(crate) struct Shared {
 
 /// An active run. It ends when this is dropped.
 pub(crate) struct Run<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     pub(crate) number: u64,
     pub(crate) bytes: Arc<AtomicU64>,
 }
 
-impl Shared {
+impl ServerState {
     pub(crate) fn begin_run(&self) -> Run<'_> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let number = loop {
@@ -121,7 +121,7 @@ impl Drop for Run<'_> {
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Server {
@@ -135,7 +135,7 @@ impl Server {
         for resolved in lookup_host(address).await.map_err(fail)? {
             match listen(resolved) {
                 Ok(listener) => {
-                    let shared = Shared {
+                    let shared = ServerState {
                         began: Instant::now(),
                         config,
                         counters: Arc::default(),
@@ -212,7 +212,7 @@ impl Server {
     }
 }
 
-async fn connection(stream: &mut TcpStream, peer: SocketAddr, shared: &Shared, is_admitted: bool) {
+async fn connection(stream: &mut TcpStream, peer: SocketAddr, shared: &ServerState, is_admitted: bool) {
     match serve(stream, shared, is_admitted).await {
         Ok(()) => tracing::debug!(%peer, "done"),
         Err(error) => tracing::debug!(%peer, %error, "ended"),

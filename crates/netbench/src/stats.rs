@@ -6,14 +6,6 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The median; `None` if there are no values.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    Some((sorted[last / 2] + sorted[last.div_ceil(2)]) / 2.0)
-}
-
 /// Times from sending a message until its echo of the same size has arrived, in microseconds, with
 /// a relative error of at most 1/1000.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -125,13 +117,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn the_median_is_the_middle_value_or_the_mean_of_two() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
-        assert_eq!(median(std::iter::empty()), None);
-    }
 
     #[test]
     fn latency_combines_the_times_of_all_connections() {

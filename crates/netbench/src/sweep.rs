@@ -6,7 +6,7 @@ use crate::error::NetbenchError;
 use crate::host::Target;
 use crate::row::{Cell, Row, Settings, hosts_text};
 use crate::run::measure;
-use crate::table::Table;
+use crate::table::ResultTable;
 
 /// The parameters of a sweep.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ impl Sweep {
     }
 
     /// Cells that must still be measured.
-    pub fn missing(&self, table: &Table) -> Vec<Cell> {
+    pub fn missing(&self, table: &ResultTable) -> Vec<Cell> {
         let hosts = hosts_text(&self.targets);
         let is_there = |cell: &Cell| {
             let row = table.find(&hosts, &self.settings, *cell);
@@ -43,7 +43,7 @@ impl Sweep {
     }
 
     /// The rows of the table that belong to this sweep.
-    pub fn rows(&self, table: &Table) -> Vec<Row> {
+    pub fn rows(&self, table: &ResultTable) -> Vec<Row> {
         let hosts = hosts_text(&self.targets);
         self.cells().filter_map(|cell| table.find(&hosts, &self.settings, cell).cloned()).collect()
     }
@@ -56,7 +56,7 @@ impl Sweep {
     /// the rows.
     pub async fn run(
         &self,
-        table: &mut Table,
+        table: &mut ResultTable,
         mut told: impl FnMut(&Row) -> ControlFlow<()>,
     ) -> Result<(), NetbenchError> {
         for cell in self.missing(table) {
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn only_unmeasured_or_retried_cells_are_missing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut table = Table::open(folder.path().join("results.csv")).expect("none");
+        let mut table = ResultTable::open(folder.path().join("results.csv")).expect("none");
         let hosts = ["a:1"]
             .map(|host| Target { host: host.parse().expect("a host"), address: ([127, 0, 0, 1], 1).into() });
         let mut sweep = Sweep {

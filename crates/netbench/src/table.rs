@@ -43,12 +43,12 @@ fn columns() -> Vec<String> {
 
 /// Results of one or more sweeps, including earlier ones.
 #[derive(Debug)]
-pub struct Table {
+pub struct ResultTable {
     path: PathBuf,
     rows: Vec<Row>,
 }
 
-impl Table {
+impl ResultTable {
     /// Reads the file; the table is empty if it does not exist.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ pub(crate) mod tests {
     fn rows_are_saved_and_each_cell_has_one_row() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("not/there/yet.csv");
-        let mut table = Table::open(&path).expect("none yet");
+        let mut table = ResultTable::open(&path).expect("none yet");
         let failed = Row {
             failure: Some("refused: \"no\",\nreally".into()),
             flood_failures: 4,
@@ -263,7 +263,7 @@ pub(crate) mod tests {
         table.put(other.clone()).expect("written");
         table.put(Row { bytes_arrived: 7, ..rows[0].clone() }).expect("written");
 
-        let again = Table::open(&path).expect("read");
+        let again = ResultTable::open(&path).expect("read");
         let found = again.rows("a:1", &rows[0].settings);
         assert_eq!(found, [rows[2].clone(), rows[1].clone(), Row { bytes_arrived: 7, ..rows[0].clone() }]);
         assert_eq!(again.rows("a:1", &other.settings), [other]);
@@ -276,7 +276,7 @@ pub(crate) mod tests {
     fn a_damaged_table_is_an_error_that_names_the_fault() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.csv");
-        Table::open(&path).expect("none").put(some_row(2, 256, 1.0)).expect("written");
+        ResultTable::open(&path).expect("none").put(some_row(2, 256, 1.0)).expect("written");
         let text = std::fs::read_to_string(&path).expect("there");
         for (spoilt, why) in [
             ("a,b\n1,2\n".to_owned(), "other columns"),
@@ -286,12 +286,12 @@ pub(crate) mod tests {
         ] {
             assert_ne!(spoilt, text);
             std::fs::write(&path, &spoilt).expect("written");
-            let error = Table::open(&path).expect_err(&spoilt);
+            let error = ResultTable::open(&path).expect_err(&spoilt);
             assert!(matches!(error, NetbenchError::Damaged { .. }));
             assert!(error.to_string().contains(why), "{error}");
         }
         std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a folder");
-        assert!(matches!(Table::open(&path), Err(NetbenchError::Io { .. })));
+        assert!(matches!(ResultTable::open(&path), Err(NetbenchError::Io { .. })));
     }
 
     proptest! {

@@ -1,6 +1,8 @@
 //! Replaces files atomically, because another process may be reading them.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::error::NetbenchError;
@@ -14,11 +16,13 @@ pub fn write(path: &Path, text: &[u8]) -> Result<(), NetbenchError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(|source| fail(folder, source))?;
     }
-    let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-    let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
-    written.map_err(|source| {
-        // The unfinished file would take space on a full disk. It may not exist.
-        let _ = fs::remove_file(&unfinished);
-        fail(path, source)
-    })
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As readable as files usually are; the umask applies.
+    let permissions = fs::Permissions::from_mode(0o666);
+    let unfinished = tempfile::Builder::new().permissions(permissions).tempfile_in(folder);
+    let written = unfinished.and_then(|mut unfinished| {
+        unfinished.write_all(text)?;
+        unfinished.persist(path).map_err(|error| error.error)
+    });
+    written.map(drop).map_err(|source| fail(path, source))
 }

@@ -18,7 +18,7 @@
 //!
 //! - *echo*: messages of that size. Once a whole message has arrived, the server answers with one of the
 //!   same size and the same beginning.
-//! - *swallow*: messages until the client shuts down its side, then a [`Tally`] from the server.
+//! - *swallow*: messages until the client shuts down its side, then a [`ReceivedCount`] from the server.
 //! - *control*: a byte from the client, 1 when a measurement begins and 2 when it ends. The server answers
 //!   each with a [`Reading`].
 
@@ -47,7 +47,7 @@ pub(crate) enum Mode {
 
 /// The header of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct RequestHeader {
     pub(crate) mode: Mode,
     /// Leaves `TCP_NODELAY` off at both ends.
     pub(crate) nagle: bool,
@@ -88,7 +88,7 @@ pub(crate) enum HeaderError {
     Refused(Refusal),
 }
 
-impl Header {
+impl RequestHeader {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -131,9 +131,9 @@ impl Header {
 }
 
 /// A server's answer to a header: the run of a control connection, or why it is refused.
-pub(crate) type Answer = Result<u64, Refusal>;
+pub(crate) type Reply = Result<u64, Refusal>;
 
-pub(crate) fn answer_to_bytes(answer: Answer) -> [u8; ANSWER_BYTES] {
+pub(crate) fn answer_to_bytes(answer: Reply) -> [u8; ANSWER_BYTES] {
     let mut bytes = [0; ANSWER_BYTES];
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = VERSION;
@@ -148,7 +148,7 @@ pub(crate) fn answer_to_bytes(answer: Answer) -> [u8; ANSWER_BYTES] {
 }
 
 /// `None` if the bytes belong to another protocol.
-pub(crate) fn parse_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
+pub(crate) fn parse_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Reply> {
     if bytes[..4] != MAGIC {
         return None;
     }
@@ -161,13 +161,13 @@ pub(crate) fn parse_answer(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
 
 /// What the server received over one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ReceivedCount {
     pub(crate) bytes: u64,
     /// Complete messages.
     pub(crate) messages: u64,
 }
 
-impl Tally {
+impl ReceivedCount {
     pub(crate) fn to_bytes(self) -> [u8; TALLY_BYTES] {
         let mut bytes = [0; TALLY_BYTES];
         bytes[..8].copy_from_slice(&self.bytes.to_le_bytes());
@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    fn header(mode: Mode) -> Header {
-        Header { mode, nagle: true, run: 7, message_bytes: 1024 }
+    fn header(mode: Mode) -> RequestHeader {
+        RequestHeader { mode, nagle: true, run: 7, message_bytes: 1024 }
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
         let check = |at: usize, byte: u8, error: HeaderError| {
             let mut bytes = header(Mode::Echo).to_bytes();
             bytes[at] = byte;
-            assert_eq!(Header::parse(&bytes), Err(error), "{at}: {byte}");
+            assert_eq!(RequestHeader::parse(&bytes), Err(error), "{at}: {byte}");
         };
         check(0, b'G', HeaderError::Foreign);
         check(4, 2, HeaderError::Refused(Refusal::Version));
@@ -253,8 +253,8 @@ mod tests {
         check(7, 1, HeaderError::Refused(Refusal::Malformed));
         check(31, 1, HeaderError::Refused(Refusal::Malformed));
         check(19, 0x40, HeaderError::Refused(Refusal::Size));
-        let none = Header { message_bytes: 0, ..header(Mode::Swallow) };
-        assert_eq!(Header::parse(&none.to_bytes()), Err(HeaderError::Refused(Refusal::Size)));
+        let none = RequestHeader { message_bytes: 0, ..header(Mode::Swallow) };
+        assert_eq!(RequestHeader::parse(&none.to_bytes()), Err(HeaderError::Refused(Refusal::Size)));
     }
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
         #[test]
         fn headers_survive_a_round_trip(mode in 0..3, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
             let mode = [Mode::Control, Mode::Swallow, Mode::Echo][mode as usize];
-            let header = Header { mode, nagle, run, message_bytes: size };
-            prop_assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
+            let header = RequestHeader { mode, nagle, run, message_bytes: size };
+            prop_assert_eq!(RequestHeader::parse(&header.to_bytes()), Ok(header));
         }
 
         #[test]
@@ -295,7 +295,7 @@ mod tests {
             if ours {
                 bytes[..5].copy_from_slice(b"LSNB\x01");
             }
-            if let Ok(header) = Header::parse(&bytes) {
+            if let Ok(header) = RequestHeader::parse(&bytes) {
                 prop_assert_eq!(header.to_bytes(), bytes);
             }
         }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use fastrand::Rng;
-use lightship_overlay::{Knowledge, Pool, Simulation, Through, Traffic, circulant};
+use lightship_overlay::{DirectPolicy, DirectUse, Simulation, Traffic, TrafficKnowledge, circulant};
 
 /// Sets of offsets tried for each seed.
 const TRIES: usize = 8;
@@ -40,16 +40,16 @@ fn drawn(nodes: usize, messages_per_node: u64, seed: u64) -> Result<Simulation> 
     let mut rng = Rng::with_seed(seed);
     let sockets = 2 * rng.usize(4..=12);
     let weights_percent = (0..rng.usize(0..8)).map(|_| rng.f64() * 12.0).collect();
-    let pool = Pool {
-        knowledge: if rng.bool() { Knowledge::Local } else { Knowledge::Global },
+    let pool = DirectPolicy {
+        knowledge: if rng.bool() { TrafficKnowledge::Local } else { TrafficKnowledge::Global },
         both_ways: rng.bool(),
         margin: if rng.bool() { 0.25 } else { 0.0 },
-        ..Pool::new(rng.usize(0..=4), rng.bool().then(|| rng.usize(1..=24)))
+        ..DirectPolicy::new(rng.usize(0..=4), rng.bool().then(|| rng.usize(1..=24)))
     };
     Ok(Simulation {
         pool,
         period_seconds: 10_f64.powf(-3.0 + 1.5 * rng.f64()),
-        through: if rng.bool() { Through::Own } else { Through::All },
+        through: if rng.bool() { DirectUse::Own } else { DirectUse::All },
         traffic: Traffic { messages_per_node, weights_percent, ..Traffic::default() },
         queue_messages: 1,
         window_messages: rng.usize(1..=messages_per_node.min(32) as usize),

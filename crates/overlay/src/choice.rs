@@ -15,7 +15,7 @@ pub const CONNECTIONS_MIN: usize = 2;
 /// The route of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum StreamRoute {
     /// Over a connection to the peer itself.
     Direct,
     /// Over the connections of the overlay, forwarded by other nodes if necessary.
@@ -32,10 +32,10 @@ pub enum Way {
 /// overlay's pool of direct connections: the node opens as many as it accepts. What is then left is for
 /// streams that go direct. With an odd number of nodes, the topology's share is even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Division {
+pub struct SocketBudget {
     /// Sockets of the topology.
     pub topology: usize,
-    /// Direct connections of the overlay's pool ([`Pool`](crate::Pool)) that the node opens.
+    /// Direct connections of the overlay's pool ([`DirectPolicy`](crate::DirectPolicy)) that the node opens.
     pub opened: usize,
     /// Direct connections of other nodes' pools that it accepts.
     pub accepted: usize,
@@ -43,7 +43,7 @@ pub struct Division {
     pub direct: usize,
 }
 
-impl Division {
+impl SocketBudget {
     /// The division for a cluster of `nodes` nodes, including this one. `None` if there are enough connections
     /// for all peers, so that all streams go direct, or fewer than [`CONNECTIONS_MIN`], too few for an overlay.
     pub fn of(nodes: usize, connections_max: usize) -> Option<Self> {
@@ -61,9 +61,13 @@ impl Division {
 
     /// The route of a stream with messages of `message_bytes`. Streams currently go direct to `direct_now`
     /// peers; `is_direct` says whether this stream's peer is one of them.
-    pub fn way(&self, direct_now: usize, is_direct: bool, message_bytes: u64) -> Way {
+    pub fn way(&self, direct_now: usize, is_direct: bool, message_bytes: u64) -> StreamRoute {
         let has_room = is_direct || direct_now < self.direct;
-        if message_bytes >= LARGE_MESSAGE_BYTES && has_room { Way::Direct } else { Way::Overlay }
+        if message_bytes >= LARGE_MESSAGE_BYTES && has_room {
+            StreamRoute::Direct
+        } else {
+            StreamRoute::Overlay
+        }
     }
 }
 
@@ -75,17 +79,18 @@ mod tests {
     #[test]
     fn no_division_without_need_or_enough_connections() {
         for (nodes, connections_max) in [(0, 0), (1, 0), (3, 4), (5, 4), (65, 64)] {
-            assert_eq!(Division::of(nodes, connections_max), None, "{nodes} {connections_max}");
+            assert_eq!(SocketBudget::of(nodes, connections_max), None, "{nodes} {connections_max}");
         }
         // One connection is too few for a topology.
-        assert_eq!(Division::of(60, 1), None);
-        assert!(Division::of(6, 4).is_some());
+        assert_eq!(SocketBudget::of(60, 1), None);
+        assert!(SocketBudget::of(6, 4).is_some());
     }
 
     #[test]
     fn connections_are_divided_and_never_exceeded() {
         let division = |nodes, most| {
-            let Division { topology, opened, accepted, direct } = Division::of(nodes, most).expect("one");
+            let SocketBudget { topology, opened, accepted, direct } =
+                SocketBudget::of(nodes, most).expect("one");
             (topology, opened, accepted, direct)
         };
         assert_eq!(division(7, 2), (2, 0, 0, 0));
@@ -108,17 +113,17 @@ mod tests {
 
     #[test]
     fn large_messages_go_direct_while_there_is_room() {
-        let division = Division { topology: 4, opened: 1, accepted: 1, direct: 2 };
+        let division = SocketBudget { topology: 4, opened: 1, accepted: 1, direct: 2 };
         let (small, large) = (LARGE_MESSAGE_BYTES - 1, LARGE_MESSAGE_BYTES);
-        assert_eq!(division.way(0, false, large), Way::Direct);
-        assert_eq!(division.way(1, false, large), Way::Direct);
-        assert_eq!(division.way(2, false, large), Way::Overlay);
+        assert_eq!(division.way(0, false, large), StreamRoute::Direct);
+        assert_eq!(division.way(1, false, large), StreamRoute::Direct);
+        assert_eq!(division.way(2, false, large), StreamRoute::Overlay);
         // Another stream to a peer that is already direct takes no place.
-        assert_eq!(division.way(2, true, large), Way::Direct);
+        assert_eq!(division.way(2, true, large), StreamRoute::Direct);
         // Small messages leave the places to others.
-        assert_eq!(division.way(0, false, small), Way::Overlay);
-        assert_eq!(division.way(2, true, small), Way::Overlay);
-        let none = Division { direct: 0, ..division };
-        assert_eq!(none.way(0, false, u64::MAX), Way::Overlay);
+        assert_eq!(division.way(0, false, small), StreamRoute::Overlay);
+        assert_eq!(division.way(2, true, small), StreamRoute::Overlay);
+        let none = SocketBudget { direct: 0, ..division };
+        assert_eq!(none.way(0, false, u64::MAX), StreamRoute::Overlay);
     }
 }

@@ -164,14 +164,15 @@ struct Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Figures, Routes, Topology};
+    use crate::{Routes, Topology, TopologyMetrics};
 
     #[test]
     fn a_circulant_has_the_requested_sockets() -> Result<()> {
         for (nodes, sockets) in
             [(2, 1), (3, 2), (4, 3), (5, 4), (16, 2), (16, 5), (17, 6), (60, 11), (60, 59)]
         {
-            let figures = Figures::of(&Routes::new(Topology::new(circulant(nodes, sockets, 50, 3)?, nodes)?));
+            let figures =
+                TopologyMetrics::of(&Routes::new(Topology::new(circulant(nodes, sockets, 50, 3)?, nodes)?));
             assert_eq!((figures.sockets_max, figures.edge_connectivity.at_least), (sockets, sockets));
         }
         Ok(())

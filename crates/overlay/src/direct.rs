@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Result, count_within, within};
 use crate::routes::Routes;
 use crate::topology::NODES_MAX;
-use crate::traffic::Demand;
+use crate::traffic::TrafficMatrix;
 
 /// Direct connections: the node that opened it, and the node it leads to.
 pub type Direct = BTreeSet<(u32, u32)>;
@@ -27,7 +27,7 @@ pub type Direct = BTreeSet<(u32, u32)>;
 /// What is known when places are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Knowledge {
+pub enum TrafficKnowledge {
     /// Every node knows only its own traffic, as in the thesis. Receivers accept in order of arrival.
     Local,
     /// The traffic of all nodes is known: the best scores come first.
@@ -36,7 +36,7 @@ pub enum Knowledge {
 
 /// Rules of the pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pool {
+pub struct DirectPolicy {
     /// Direct connections that a node may open.
     pub opened_max: usize,
     /// Direct connections that a node accepts in addition to those it opens. No limit in the thesis.
@@ -44,7 +44,7 @@ pub struct Pool {
     /// Whether both ends send on a direct connection. In the thesis, only the end that opened it does.
     pub both_ways: bool,
     /// What is known when places are assigned.
-    pub knowledge: Knowledge,
+    pub knowledge: TrafficKnowledge,
     /// The relative margin by which another destination must be better to take over a place. 0 in the
     /// thesis.
     pub margin: f64,
@@ -52,16 +52,16 @@ pub struct Pool {
     pub memory: f64,
 }
 
-impl Pool {
+impl DirectPolicy {
     /// The rules of the thesis, with `opened_max` direct connections per node.
     pub fn thesis(opened_max: usize) -> Self {
-        let knowledge = Knowledge::Local;
+        let knowledge = TrafficKnowledge::Local;
         Self { opened_max, accepted_max: None, both_ways: false, knowledge, margin: 0.0, memory: 0.0 }
     }
 
     /// The rules of Lightship.
     pub fn new(opened_max: usize, accepted_max: Option<usize>) -> Self {
-        let knowledge = Knowledge::Global;
+        let knowledge = TrafficKnowledge::Global;
         Self { opened_max, accepted_max, both_ways: true, knowledge, margin: 0.25, memory: 0.9 }
     }
 
@@ -76,12 +76,12 @@ impl Pool {
     }
 
     /// Assigns the direct connections for traffic like `demand`, given the current ones, `now`.
-    pub fn assign(&self, routes: &Routes, demand: &Demand, now: &Direct, rng: &mut Rng) -> Direct {
+    pub fn assign(&self, routes: &Routes, demand: &TrafficMatrix, now: &Direct, rng: &mut Rng) -> Direct {
         if self.opened_max == 0 {
             return Direct::new();
         }
         let mut candidates = self.best_first(routes, demand, now, rng);
-        if self.knowledge == Knowledge::Local {
+        if self.knowledge == TrafficKnowledge::Local {
             self.by_node(&mut candidates, routes.topology().nodes(), rng);
         }
         self.give_out(&candidates, routes.topology().nodes())
@@ -91,7 +91,7 @@ impl Pool {
     pub(crate) fn ranked(
         &self,
         routes: &Routes,
-        demand: &Demand,
+        demand: &TrafficMatrix,
         now: &Direct,
         rng: &mut Rng,
     ) -> Vec<(u32, u32)> {
@@ -99,7 +99,13 @@ impl Pool {
         candidates.into_iter().map(|candidate| (candidate.from, candidate.to)).collect()
     }
 
-    fn best_first(&self, routes: &Routes, demand: &Demand, now: &Direct, rng: &mut Rng) -> Vec<Candidate> {
+    fn best_first(
+        &self,
+        routes: &Routes,
+        demand: &TrafficMatrix,
+        now: &Direct,
+        rng: &mut Rng,
+    ) -> Vec<Candidate> {
         let mut candidates = self.candidates(routes, demand, now);
         // Equal scores end up in random order.
         rng.shuffle(&mut candidates);
@@ -108,7 +114,7 @@ impl Pool {
     }
 
     /// Connections that would save hops.
-    fn candidates(&self, routes: &Routes, demand: &Demand, now: &Direct) -> Vec<Candidate> {
+    fn candidates(&self, routes: &Routes, demand: &TrafficMatrix, now: &Direct) -> Vec<Candidate> {
         let mut scores: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         for (from, to, bytes) in demand.pairs() {
             let forwards = routes.hops(from, to).saturating_sub(1);
@@ -116,7 +122,7 @@ impl Pool {
                 let (from, to) = (from as u32, to as u32);
                 let score = forwards as f64 * bytes;
                 *scores.entry((from, to)).or_default() += score;
-                if self.both_ways && self.knowledge == Knowledge::Global {
+                if self.both_ways && self.knowledge == TrafficKnowledge::Global {
                     *scores.entry((to, from)).or_default() += score;
                 }
             }
@@ -180,15 +186,15 @@ mod tests {
         Ok(Routes::new(Topology::new(Shape::Ring, 12)?))
     }
 
-    fn demand(pairs: &[(usize, usize, f64)]) -> Demand {
-        let mut demand = Demand::new(12);
+    fn demand(pairs: &[(usize, usize, f64)]) -> TrafficMatrix {
+        let mut demand = TrafficMatrix::new(12);
         pairs.iter().for_each(|(from, to, bytes)| demand.add(*from, *to, *bytes));
         demand
     }
 
     #[track_caller]
     fn assigned(
-        pool: &Pool,
+        pool: &DirectPolicy,
         pairs: &[(usize, usize, f64)],
         now: &[(u32, u32)],
         expected: &[(u32, u32)],
@@ -203,35 +209,40 @@ mod tests {
 
     #[test]
     fn the_score_is_hops_saved_times_bytes() -> Result<()> {
-        let pool = Pool::thesis(1);
+        let pool = DirectPolicy::thesis(1);
         // 1 hop away, 2 and 6: scores 0, 100 and 150.
         assigned(&pool, &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 6)])?;
-        assigned(&Pool::thesis(3), &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)], &[], &[(0, 2), (0, 6)])?;
-        assigned(&Pool::thesis(0), &[(0, 6, 30.0)], &[(0, 6)], &[])
+        assigned(
+            &DirectPolicy::thesis(3),
+            &[(0, 1, 1e6), (0, 2, 100.0), (0, 6, 30.0)],
+            &[],
+            &[(0, 2), (0, 6)],
+        )?;
+        assigned(&DirectPolicy::thesis(0), &[(0, 6, 30.0)], &[(0, 6)], &[])
     }
 
     #[test]
     fn a_place_is_kept_until_another_destination_is_better_by_the_margin() -> Result<()> {
-        let pool = Pool { margin: 0.25, ..Pool::thesis(1) };
+        let pool = DirectPolicy { margin: 0.25, ..DirectPolicy::thesis(1) };
         assigned(&pool, &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 5)])?;
         assigned(&pool, &[(0, 5, 100.0), (0, 7, 130.0)], &[(0, 5)], &[(0, 7)])?;
-        assigned(&Pool::thesis(1), &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 7)])
+        assigned(&DirectPolicy::thesis(1), &[(0, 5, 100.0), (0, 7, 120.0)], &[(0, 5)], &[(0, 7)])
     }
 
     #[test]
     fn a_receiver_refuses_more_than_it_accepts() -> Result<()> {
         let pairs = [(0, 6, 100.0), (1, 6, 100.0), (2, 6, 500.0), (2, 7, 10.0)];
         // With global knowledge the best score wins.
-        let pool = Pool { both_ways: false, ..Pool::new(1, Some(1)) };
+        let pool = DirectPolicy { both_ways: false, ..DirectPolicy::new(1, Some(1)) };
         assigned(&pool, &pairs, &[], &[(2, 6)])?;
-        let local = Pool { knowledge: Knowledge::Local, ..pool };
+        let local = DirectPolicy { knowledge: TrafficKnowledge::Local, ..pool };
         // With local knowledge the existing connection stays, and a refused node opens another.
         assigned(&local, &pairs, &[(0, 6)], &[(0, 6), (2, 7)])
     }
 
     #[test]
     fn one_connection_serves_both_ways() -> Result<()> {
-        let pool = Pool::new(1, None);
+        let pool = DirectPolicy::new(1, None);
         let direct = pool.assign(
             &routes()?,
             &demand(&[(0, 6, 100.0), (6, 0, 100.0), (6, 1, 50.0)]),
@@ -247,10 +258,10 @@ mod tests {
     #[test]
     fn invalid_pools_are_errors() {
         for pool in [
-            Pool { margin: f64::NAN, ..Pool::new(1, None) },
-            Pool { memory: 1.0, ..Pool::new(1, None) },
-            Pool::new(NODES_MAX + 1, None),
-            Pool::new(1, Some(NODES_MAX + 1)),
+            DirectPolicy { margin: f64::NAN, ..DirectPolicy::new(1, None) },
+            DirectPolicy { memory: 1.0, ..DirectPolicy::new(1, None) },
+            DirectPolicy::new(NODES_MAX + 1, None),
+            DirectPolicy::new(1, Some(NODES_MAX + 1)),
         ] {
             assert!(pool.check().is_err(), "{pool:?}");
         }

@@ -11,7 +11,7 @@ const NODES_COMPUTED: usize = 128;
 
 /// An exact number or a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Least {
+pub struct LowerBound {
     /// The number.
     pub at_least: usize,
     /// Whether the number is exact.
@@ -20,7 +20,7 @@ pub struct Least {
 
 /// Figures of a topology.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figures {
+pub struct TopologyMetrics {
     /// Nodes.
     pub nodes: usize,
     /// The most sockets of any node, including those opened by others.
@@ -34,12 +34,12 @@ pub struct Figures {
     /// The lower bound of mean hops for this number of outgoing links per node.
     pub moore_mean_hops: f64,
     /// Links that must fail before some node can't reach another.
-    pub edge_connectivity: Least,
+    pub edge_connectivity: LowerBound,
     /// Nodes that must fail before some other node can't reach another.
-    pub vertex_connectivity: Least,
+    pub vertex_connectivity: LowerBound,
 }
 
-impl Figures {
+impl TopologyMetrics {
     /// Computes the figures. Up to 128 nodes, connectivity is exact. Above, a topology that looks the same
     /// from every node and uses links both ways has the connectivity that Mader and Watkins proved: with
     /// `d` links per node, edge connectivity `d` and vertex connectivity at least `2 (d + 1) / 3`. For other
@@ -63,18 +63,18 @@ impl Figures {
     }
 }
 
-fn connectivity(topology: &Topology) -> (Least, Least) {
+fn connectivity(topology: &Topology) -> (LowerBound, LowerBound) {
     let symmetric = *topology.symmetry() != Symmetry::None;
     if topology.nodes() <= NODES_COMPUTED {
-        let exact = |at_least| Least { at_least, exact: true };
+        let exact = |at_least| LowerBound { at_least, exact: true };
         return (exact(edge_connectivity(topology)), exact(vertex_connectivity(topology)));
     }
     let degree = topology.links(0).len();
     if symmetric && topology.both_ways() {
-        let vertices = Least { at_least: (2 * (degree + 1)).div_ceil(3), exact: false };
-        return (Least { at_least: degree, exact: true }, vertices);
+        let vertices = LowerBound { at_least: (2 * (degree + 1)).div_ceil(3), exact: false };
+        return (LowerBound { at_least: degree, exact: true }, vertices);
     }
-    let connected = Least { at_least: 1, exact: false };
+    let connected = LowerBound { at_least: 1, exact: false };
     (connected, connected)
 }
 

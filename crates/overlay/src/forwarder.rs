@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use crate::direct::{Direct, Pool};
+use crate::direct::{Direct, DirectPolicy};
 use crate::forwarding::{Classes, Credits};
 use crate::routes::Routes;
-use crate::traffic::Demand;
-use crate::ways::Through;
+use crate::traffic::TrafficMatrix;
+use crate::ways::DirectUse;
 
 /// The number of a connection. A node does not reuse numbers.
 pub type ConnectionId = u64;
@@ -68,12 +68,12 @@ pub struct Packet<T> {
     /// The message itself.
     pub body: T,
     /// The queue place that holds it until it has left; none at its sender.
-    pub place: Option<Place>,
+    pub place: Option<QueueSlot>,
 }
 
 /// A place in a queue. [`Forwarder::left`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueSlot {
     connection: ConnectionId,
     class: usize,
 }
@@ -185,7 +185,7 @@ impl<T> Forwarder<T> {
     pub fn new(routes: Arc<Routes>, node: u32, queue_messages: usize, seed: u64) -> Self {
         let nodes = routes.topology().nodes();
         assert!((node as usize) < nodes, "no node {node}: the topology has {nodes} nodes");
-        let classes = Classes::for_shortest(routes.diameter(), Through::Own);
+        let classes = Classes::for_shortest(routes.diameter(), DirectUse::Own);
         let mut this = Self {
             node,
             classes,
@@ -230,12 +230,6 @@ impl<T> Forwarder<T> {
             }));
         }
         links
-    }
-
-    /// The number of classes that a received message can have. A node holds at most `receiving connections
-    /// x this x messages per queue` messages, plus its own.
-    pub fn classes_received(&self) -> usize {
-        self.classes.count() - 1
     }
 
     /// Adds a direct connection. `sends` and `receives` as in [`TopologyLink`].
@@ -307,7 +301,7 @@ impl<T> Forwarder<T> {
         &mut self,
         connection: ConnectionId,
         (from, to, hops): (u32, u32, usize),
-    ) -> Result<Place, Refusal> {
+    ) -> Result<QueueSlot, Refusal> {
         let nodes = self.routes.topology().nodes();
         let is_node = |node: u32| (node as usize) < nodes;
         let astray = Refusal::Astray { from, to, hops };
@@ -325,7 +319,7 @@ impl<T> Forwarder<T> {
             return Err(Refusal::NoRoom { class });
         }
         link.held[class] += 1;
-        Ok(Place { connection, class })
+        Ok(QueueSlot { connection, class })
     }
 
     /// Handles a received message. A message for this node is returned: consume it, then call
@@ -383,8 +377,8 @@ impl<T> Forwarder<T> {
     }
 
     /// Releases the place of a message that was sent on (`forwarded`) or consumed here.
-    pub fn left(&mut self, place: Option<Place>, forwarded: bool) {
-        let Some(Place { connection, class }) = place else {
+    pub fn left(&mut self, place: Option<QueueSlot>, forwarded: bool) {
+        let Some(QueueSlot { connection, class }) = place else {
             self.own_queued = self.own_queued.saturating_sub(1);
             self.counts.sent += 1;
             return;
@@ -498,14 +492,14 @@ impl<T> Forwarder<T> {
     }
 }
 
-impl Pool {
+impl DirectPolicy {
     /// The destinations, best first, to which a node that knows only its own traffic would open direct
     /// connections. `now` lists the direct connections it has.
     pub fn preferred(
         &self,
         routes: &Routes,
         node: u32,
-        sent: &Demand,
+        sent: &TrafficMatrix,
         now: &[u32],
         rng: &mut Rng,
     ) -> Vec<u32> {

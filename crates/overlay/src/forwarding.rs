@@ -27,7 +27,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ways::Through;
+use crate::ways::DirectUse;
 
 /// The classes into which hop counts divide messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ pub struct Classes {
 impl Classes {
     /// The classes that shortest paths need: one more than the diameter of the topology, and another one if
     /// messages may take direct connections that don't lead straight to their destination.
-    pub fn for_shortest(diameter: usize, through: Through) -> Self {
-        Self { count: diameter + 1 + usize::from(through == Through::All), single: false }
+    pub fn for_shortest(diameter: usize, through: DirectUse) -> Self {
+        Self { count: diameter + 1 + usize::from(through == DirectUse::All), single: false }
     }
 
     /// One class for all messages. This can deadlock.
@@ -114,10 +114,10 @@ impl Credits {
 mod tests {
     use super::*;
     use crate::simulate::{Report, Simulation};
-    use crate::{OverlayError, Pool, Result, Routes, Shape, Topology, Traffic};
+    use crate::{DirectPolicy, OverlayError, Result, Routes, Shape, Topology, Traffic};
 
     /// Queues of one message, nodes that send as fast as they can, and a pool that changes constantly.
-    fn narrow(shape: Shape, nodes: usize, seed: u64, pool: Pool, through: Through) -> Simulation {
+    fn narrow(shape: Shape, nodes: usize, seed: u64, pool: DirectPolicy, through: DirectUse) -> Simulation {
         let traffic =
             Traffic { messages_per_node: 40, weights_percent: vec![30.0, 30.0], ..Traffic::default() };
         Simulation {
@@ -150,9 +150,15 @@ mod tests {
         for seed in 0..30 {
             for (shape, nodes) in shapes.clone() {
                 let pools = [
-                    (Pool::new(0, None), Through::Own),
-                    (Pool { margin: 0.0, memory: 0.0, ..Pool::new(2, Some(3)) }, Through::Own),
-                    (Pool { margin: 0.0, memory: 0.0, ..Pool::new(2, Some(3)) }, Through::All),
+                    (DirectPolicy::new(0, None), DirectUse::Own),
+                    (
+                        DirectPolicy { margin: 0.0, memory: 0.0, ..DirectPolicy::new(2, Some(3)) },
+                        DirectUse::Own,
+                    ),
+                    (
+                        DirectPolicy { margin: 0.0, memory: 0.0, ..DirectPolicy::new(2, Some(3)) },
+                        DirectUse::All,
+                    ),
                 ];
                 for (pool, through) in pools {
                     let simulation = narrow(shape.clone(), nodes, seed, pool, through);
@@ -168,7 +174,7 @@ mod tests {
         let routes = Routes::new(Topology::new(Shape::Ring, 9)?);
         let (mut arrived, mut stuck) = (0, 0);
         for seed in 0..30 {
-            let simulation = narrow(Shape::Ring, 9, seed, Pool::new(0, None), Through::Own);
+            let simulation = narrow(Shape::Ring, 9, seed, DirectPolicy::new(0, None), DirectUse::Own);
             match simulation.run_with(&routes, Classes::single(), None) {
                 Ok(report) => {
                     check(&simulation, &report);
@@ -187,7 +193,7 @@ mod tests {
 
     #[test]
     fn credits_count_places_by_class() {
-        let mut credits = Credits::new(&Classes::for_shortest(2, Through::Own), 1);
+        let mut credits = Credits::new(&Classes::for_shortest(2, DirectUse::Own), 1);
         assert!(credits.take(2) && !credits.take(2) && credits.has_room(1));
         assert!(!credits.take(3));
         credits.give(2);
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_hop_must_leave_enough_classes_to_arrive() {
-        let classes = Classes::for_shortest(3, Through::All);
+        let classes = Classes::for_shortest(3, DirectUse::All);
         assert_eq!((classes.count(), classes.of(4), classes.of(5)), (5, Some(4), None));
         assert!(classes.may_hop(0, 3) && !classes.may_hop(1, 3) && classes.may_hop(3, 0));
     }

@@ -8,13 +8,13 @@
 //! `docs/overlay.md` has the results.
 //!
 //! - [`Topology`]: nodes and links, built from a [`Shape`]; [`circulant()`] searches for offsets with few
-//!   hops. [`Figures`]: properties of a topology; [`draw()`]: a picture of it.
+//!   hops. [`TopologyMetrics`]: properties of a topology; [`draw()`]: a picture of it.
 //! - [`Routes`]: hop counts and every next hop of the shortest paths.
 //! - [`forwarding`]: classes by hop count, with which bounded queues can't deadlock.
 //! - [`Forwarder`](forwarder::Forwarder): a node that forwards, without its sockets.
-//! - [`Pool`]: which nodes get direct connections for a given [`Traffic`]; [`Reserve`]: how many sockets
+//! - [`DirectPolicy`]: which nodes get direct connections for a given [`Traffic`]; [`Reserve`]: how many sockets
 //!   to reserve for them.
-//! - [`Division`], [`Way`]: whether a stream goes direct or over the overlay, depending on the number of
+//! - [`SocketBudget`], [`StreamRoute`]: whether a stream goes direct or over the overlay, depending on the number of
 //!   peers, the number of connections and the message size.
 //! - [`Simulation`]: a shuffle in virtual time, and its [`Report`](simulate::Report).
 //!
@@ -22,10 +22,10 @@
 //! route around failed nodes.
 //!
 //! ```
-//! use lightship_overlay::{Figures, Routes, Shape, Simulation, Topology, circulant};
+//! use lightship_overlay::{TopologyMetrics, Routes, Shape, Simulation, Topology, circulant};
 //!
 //! // Twelve sockets per node, used one way as in the thesis, and both ways.
-//! let figures = |shape: Shape| Ok(Figures::of(&Routes::new(Topology::new(shape, 60)?)));
+//! let figures = |shape: Shape| Ok(TopologyMetrics::of(&Routes::new(Topology::new(shape, 60)?)));
 //! let (one_way, both_ways) = (figures(Shape::Original { degree: 6 })?, figures(circulant(60, 12, 1000, 1)?)?);
 //! assert_eq!((one_way.sockets_max, both_ways.sockets_max), (12, 12));
 //! assert!(one_way.mean_hops > 2.9 && both_ways.mean_hops < 1.8);
@@ -54,16 +54,16 @@ mod topology;
 mod traffic;
 mod ways;
 
-pub use choice::{CONNECTIONS_MIN, Division, LARGE_MESSAGE_BYTES, Way};
+pub use choice::{CONNECTIONS_MIN, LARGE_MESSAGE_BYTES, SocketBudget, StreamRoute};
 pub use circulant::circulant;
-pub use direct::{Direct, Knowledge, Pool};
+pub use direct::{Direct, DirectPolicy, TrafficKnowledge};
 pub use draw::draw;
 pub use error::{OverlayError, Result};
-pub use figures::{Figures, Least, moore_mean_hops};
+pub use figures::{LowerBound, TopologyMetrics, moore_mean_hops};
 pub use latency::{Histogram, Latencies};
 pub use reserve::{Expected, Reserve, Split};
 pub use routes::Routes;
 pub use simulate::Simulation;
 pub use topology::{NODES_MAX, Shape, Topology};
-pub use traffic::{Demand, Destinations, THESIS_WEIGHTS_PERCENT, Traffic};
-pub use ways::Through;
+pub use traffic::{Destinations, THESIS_WEIGHTS_PERCENT, Traffic, TrafficMatrix};
+pub use ways::DirectUse;

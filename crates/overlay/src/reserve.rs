@@ -8,14 +8,14 @@ use fastrand::Rng;
 use serde::Serialize;
 
 use crate::circulant::circulant;
-use crate::direct::{Direct, Pool};
+use crate::direct::{Direct, DirectPolicy};
 use crate::error::Result;
 use crate::forwarding::Classes;
 use crate::routes::Routes;
 use crate::simulate::Network;
 use crate::topology::{Shape, Topology};
-use crate::traffic::Demand;
-use crate::ways::{Load, NodeLoad, Through, Ways};
+use crate::traffic::TrafficMatrix;
+use crate::ways::{DirectUse, HybridRoutes, Load, NodeLoad};
 
 /// A reserve must save at least this share. A smaller gain may be chance and does not pay for reconnecting.
 const GAIN_MIN: f64 = 0.05;
@@ -26,9 +26,9 @@ pub struct Reserve<'a> {
     /// Sockets per node. A direct connection counts at the node that opens it.
     pub sockets: usize,
     /// Rules of the pool. Its `opened_max` is ignored: it is the result of the choice.
-    pub pool: &'a Pool,
+    pub pool: &'a DirectPolicy,
     /// Which direct connections a message may take.
-    pub through: Through,
+    pub through: DirectUse,
     /// Capacities of links and nodes.
     pub network: &'a Network,
     /// Message size in bytes.
@@ -72,8 +72,8 @@ impl Reserve<'_> {
     /// `pairs with traffic + destinations x nodes x links` steps.
     ///
     /// # Errors
-    /// As [`circulant`] and [`Pool::check`].
-    pub fn split(&self, demand: &Demand, tries: usize, seed: u64) -> Result<Split> {
+    /// As [`circulant`] and [`DirectPolicy::check`].
+    pub fn split(&self, demand: &TrafficMatrix, tries: usize, seed: u64) -> Result<Split> {
         self.pool.check()?;
         let nodes = demand.nodes();
         let (shape, without) = self.expected(0, demand, tries, seed)?;
@@ -107,13 +107,19 @@ impl Reserve<'_> {
         Ok(best)
     }
 
-    fn expected(&self, direct: usize, demand: &Demand, tries: usize, seed: u64) -> Result<(Shape, Expected)> {
+    fn expected(
+        &self,
+        direct: usize,
+        demand: &TrafficMatrix,
+        tries: usize,
+        seed: u64,
+    ) -> Result<(Shape, Expected)> {
         let nodes = demand.nodes();
         let shape = circulant(nodes, self.sockets - direct, tries, seed)?;
         let routes = Routes::new(Topology::new(shape.clone(), nodes)?);
-        let pool = Pool { opened_max: direct, ..self.pool.clone() };
+        let pool = DirectPolicy { opened_max: direct, ..self.pool.clone() };
         let opened = pool.assign(&routes, demand, &Direct::new(), &mut Rng::with_seed(seed));
-        let mut ways = Ways::new(&routes, self.through);
+        let mut ways = HybridRoutes::new(&routes, self.through);
         ways.change(&opened, pool.both_ways);
         let load = ways.load(demand, &Classes::for_shortest(routes.diameter(), self.through));
         Ok((shape, self.expect(&load)))
@@ -145,11 +151,11 @@ mod tests {
     use crate::{THESIS_WEIGHTS_PERCENT, Traffic};
 
     fn split(nodes: usize, sockets: usize, traffic: &Traffic, accepted_max: Option<usize>) -> Result<Split> {
-        let (pool, network) = (Pool::new(0, accepted_max), Network::default());
+        let (pool, network) = (DirectPolicy::new(0, accepted_max), Network::default());
         let reserve = Reserve {
             sockets,
             pool: &pool,
-            through: Through::Own,
+            through: DirectUse::Own,
             network: &network,
             message_bytes: 1 << 16,
         };
@@ -184,10 +190,10 @@ mod tests {
     fn too_few_sockets_or_no_traffic_reserves_nothing() -> Result<()> {
         assert_eq!(split(60, 2, &skewed(), None)?.direct, 0);
         assert!(split(60, 1, &skewed(), None).is_err());
-        let (pool, network) = (Pool::new(0, None), Network::default());
+        let (pool, network) = (DirectPolicy::new(0, None), Network::default());
         let reserve =
-            Reserve { sockets: 6, pool: &pool, through: Through::All, network: &network, message_bytes: 1 };
-        assert_eq!(reserve.split(&Demand::new(20), 10, 1)?.direct, 0);
+            Reserve { sockets: 6, pool: &pool, through: DirectUse::All, network: &network, message_bytes: 1 };
+        assert_eq!(reserve.split(&TrafficMatrix::new(20), 10, 1)?.direct, 0);
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ fn original(degree: usize, direct: usize) -> Simulation {
     let traffic = Traffic { messages_per_node: 2000, ..skewed() };
     let shape = Shape::Original { degree };
     Simulation {
-        pool: Pool::thesis(direct),
+        pool: DirectPolicy::thesis(direct),
         traffic,
         period_seconds: 0.35,
         ..Simulation::new(shape, NODES, 1)
@@ -39,7 +39,7 @@ fn original(degree: usize, direct: usize) -> Simulation {
 struct Ours {
     sockets: usize,
     accepted_max: Option<usize>,
-    through: Through,
+    through: DirectUse,
     network: Network,
     traffic: Traffic,
     /// Traffic of the previous run.
@@ -49,7 +49,7 @@ struct Ours {
 impl Ours {
     fn new(sockets: usize, accepted_max: Option<usize>, traffic: Traffic) -> Self {
         let (network, last) = (Network::default(), traffic.clone());
-        Self { sockets, accepted_max, through: Through::Own, network, traffic, last }
+        Self { sockets, accepted_max, through: DirectUse::Own, network, traffic, last }
     }
 
     fn without(&self, seed: u64) -> Result<Simulation> {
@@ -59,7 +59,7 @@ impl Ours {
         Ok(Simulation { ties, traffic, network, ..Simulation::new(shape, NODES, seed) })
     }
 
-    fn last(&self) -> Result<Demand> {
+    fn last(&self) -> Result<TrafficMatrix> {
         Ok(Simulation { traffic: self.last.clone(), ..self.without(2)? }.run(None)?.demand)
     }
 
@@ -67,8 +67,8 @@ impl Ours {
         self.run_after(&self.last()?)
     }
 
-    fn run_after(&self, last: &Demand) -> Result<(Split, Report)> {
-        let pool = Pool::new(0, self.accepted_max);
+    fn run_after(&self, last: &TrafficMatrix) -> Result<(Split, Report)> {
+        let pool = DirectPolicy::new(0, self.accepted_max);
         let Self { sockets, through, network, traffic, .. } = self;
         let reserve = Reserve {
             sockets: *sockets,
@@ -78,7 +78,7 @@ impl Ours {
             message_bytes: traffic.message_bytes,
         };
         let split = reserve.split(last, TRIES, 1)?;
-        let pool = Pool { opened_max: split.direct, ..pool };
+        let pool = DirectPolicy { opened_max: split.direct, ..pool };
         let simulation =
             Simulation { shape: split.shape.clone(), pool, through: *through, ..self.without(1)? };
         assert!(split.expected.seconds <= split.considered[0].1.seconds);
@@ -130,7 +130,7 @@ fn forwards_match_the_thesis_and_the_document() -> Result<()> {
             assert!(accepted_max.is_some() || found < most * HYBRID, "{sockets} sockets: {found}");
         }
         for (name, accepted_max) in [("with a pool", None), ("accepting 24", Some(24))] {
-            let all = Ours { through: Through::All, ..Ours::new(sockets, accepted_max, skewed()) };
+            let all = Ours { through: DirectUse::All, ..Ours::new(sockets, accepted_max, skewed()) };
             let (split, report) = all.run_after(&last)?;
             row(&format!("circulant {name}, through others'"), sockets, split.direct, &report);
         }
@@ -168,8 +168,8 @@ fn times_match_the_document() -> Result<()> {
                 last: sized(last.clone()),
                 ..Ours::new(12, accepted_max, sized(of.clone()))
             };
-            let last = ours(None, Through::Own).last()?;
-            let without = ours(None, Through::Own).without(1)?;
+            let last = ours(None, DirectUse::Own).last()?;
+            let without = ours(None, DirectUse::Own).without(1)?;
             let random = Simulation { ties: Ties::Random, ..without.clone() }.run(None)?.seconds;
             let without = without.run(None)?;
             let received =
@@ -182,7 +182,7 @@ fn times_match_the_document() -> Result<()> {
             );
             let without = without.seconds;
             let _ = write!(table, "| {name} | {traffic} | {random:.3} | {without:.3} |");
-            let configured = [(None, Through::Own), (Some(24), Through::Own), (None, Through::All)];
+            let configured = [(None, DirectUse::Own), (Some(24), DirectUse::Own), (None, DirectUse::All)];
             for (accepted_max, through) in configured {
                 let (split, report) = ours(accepted_max, through).run_after(&last)?;
                 let change = 100.0 * (report.seconds / without - 1.0);
@@ -191,7 +191,7 @@ fn times_match_the_document() -> Result<()> {
                     ("connections", "skewed") => -10.0,
                     // The busiest receiver is as busy with a pool as without.
                     (_, "skewed") => 3.0,
-                    (_, "uniform") if through == Through::Own => 1.0,
+                    (_, "uniform") if through == DirectUse::Own => 1.0,
                     (_, "uniform") => 3.0,
                     // A wrong prediction may cost any time.
                     _ => f64::INFINITY,
@@ -229,18 +229,18 @@ fn policies_match_the_document() -> Result<()> {
     let mut table = String::from(
         "| | forwards a message | reconnections | forwards, accepting 24 | reconnections |\n|---|---|---|---|---|\n",
     );
-    let base = Pool { opened_max: split.direct, ..Pool::new(0, None) };
+    let base = DirectPolicy { opened_max: split.direct, ..DirectPolicy::new(0, None) };
     let rows = [
-        ("each node knows its own traffic", Knowledge::Local, None, base.margin, base.memory),
-        ("all is known", Knowledge::Global, None, base.margin, base.memory),
-        ("its own, and the last run", Knowledge::Local, Some(&last), base.margin, base.memory),
-        ("all, and the last run", Knowledge::Global, Some(&last), base.margin, base.memory),
-        ("the same without margin and memory", Knowledge::Global, Some(&last), 0.0, 0.0),
+        ("each node knows its own traffic", TrafficKnowledge::Local, None, base.margin, base.memory),
+        ("all is known", TrafficKnowledge::Global, None, base.margin, base.memory),
+        ("its own, and the last run", TrafficKnowledge::Local, Some(&last), base.margin, base.memory),
+        ("all, and the last run", TrafficKnowledge::Global, Some(&last), base.margin, base.memory),
+        ("the same without margin and memory", TrafficKnowledge::Global, Some(&last), 0.0, 0.0),
     ];
     for (name, knowledge, last, margin, memory) in rows {
         let _ = write!(table, "| {name} |");
         for accepted_max in [None, Some(24)] {
-            let pool = Pool { knowledge, accepted_max, margin, memory, ..base.clone() };
+            let pool = DirectPolicy { knowledge, accepted_max, margin, memory, ..base.clone() };
             let report = Simulation { pool, shape: split.shape.clone(), ..ours.without(1)? }.run(last)?;
             let _ = write!(table, " {:.2} | {} |", report.forwards_per_message, report.reconnections);
         }
@@ -278,7 +278,7 @@ fn topologies_match_the_document() -> Result<()> {
     );
     for (shape, nodes) in shapes {
         let routes = Routes::new(Topology::new(shape, nodes)?);
-        let figures = Figures::of(&routes);
+        let figures = TopologyMetrics::of(&routes);
         let _ = writeln!(
             table,
             "| {}, {} | {nodes} | {:.1} | {} | {:.3} | {:.3} | {} | {} |",
@@ -302,7 +302,7 @@ fn mean_hops_match_the_thesis() -> Result<()> {
     let check = |shape: Shape, sockets: usize, expected: f64| -> Result<()> {
         let name = shape.name();
         let routes = Routes::new(Topology::new(shape, NODES)?);
-        let figures = Figures::of(&routes);
+        let figures = TopologyMetrics::of(&routes);
         assert!(
             (figures.mean_hops - expected).abs() < 0.006,
             "{name}: {}, expected {expected}",
@@ -326,7 +326,7 @@ fn mean_hops_match_the_thesis() -> Result<()> {
 fn a_large_sparse_simulation_delivers_all_messages() -> Result<()> {
     let shape = circulant(NODES_MAX, 16, 30, 1)?;
     let traffic = Traffic { messages_per_node: 20, ..skewed() };
-    let pool = Pool::new(2, Some(16));
+    let pool = DirectPolicy::new(2, Some(16));
     let report = Simulation { traffic, pool, ..Simulation::new(shape, NODES_MAX, 1) }.run(None)?;
     assert_eq!(report.messages, 20 * NODES_MAX as u64);
     assert!(report.pairs < 20 * NODES_MAX && report.forwards > 0);
@@ -336,7 +336,8 @@ fn a_large_sparse_simulation_delivers_all_messages() -> Result<()> {
 #[test]
 fn a_report_serialises_and_its_parameters_repeat_the_run() -> Result<(), Box<dyn std::error::Error>> {
     let traffic = Traffic { messages_per_node: 5, ..skewed() };
-    let simulation = Simulation { traffic, pool: Pool::new(1, None), ..Simulation::new(Shape::Ring, 8, 7) };
+    let simulation =
+        Simulation { traffic, pool: DirectPolicy::new(1, None), ..Simulation::new(Shape::Ring, 8, 7) };
     let json = serde_json::to_value(simulation.run(None)?)?;
     assert_eq!(json["messages"], 40);
     assert_eq!(json["parameters"]["seed"], 7);

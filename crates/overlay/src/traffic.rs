@@ -50,8 +50,8 @@ impl Traffic {
     }
 
     /// The bytes between every two nodes that a run with this seed sends.
-    pub fn drawn(&self, nodes: usize, seed: u64) -> Demand {
-        let mut demand = Demand::new(nodes);
+    pub fn drawn(&self, nodes: usize, seed: u64) -> TrafficMatrix {
+        let mut demand = TrafficMatrix::new(nodes);
         for from in 0..nodes {
             let destinations = self.destinations(from, nodes, seed);
             destinations.for_each(|to| demand.add(from, to, self.message_bytes as f64));
@@ -60,8 +60,8 @@ impl Traffic {
     }
 
     /// The expected bytes between every two nodes.
-    pub fn demand(&self, nodes: usize) -> Demand {
-        let mut demand = Demand::new(nodes);
+    pub fn demand(&self, nodes: usize) -> TrafficMatrix {
+        let mut demand = TrafficMatrix::new(nodes);
         let rest = 100.0 - self.weights_percent.iter().sum::<f64>();
         let weight =
             |to: usize| self.weights_percent.get(to).copied().unwrap_or_default() + rest / nodes as f64;
@@ -115,11 +115,11 @@ impl Iterator for Destinations<'_> {
 
 /// Bytes from node to node. Pairs without traffic take no memory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Demand {
+pub struct TrafficMatrix {
     rows: Vec<BTreeMap<u32, f64>>,
 }
 
-impl Demand {
+impl TrafficMatrix {
     /// No traffic between `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         Self { rows: vec![BTreeMap::new(); nodes] }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn fading_forgets_small_remainders() {
-        let mut demand = Demand::new(3);
+        let mut demand = TrafficMatrix::new(3);
         demand.add(0, 1, 100.0);
         demand.add(0, 2, 1.5);
         demand.fade(0.5);

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::direct::Direct;
 use crate::forwarding::Classes;
 use crate::routes::{Routes, hops_from};
-use crate::traffic::Demand;
+use crate::traffic::TrafficMatrix;
 
 /// Which direct connections a message may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Through {
+pub enum DirectUse {
     /// Only one that leads from the current node to the destination, as in the thesis.
     Own,
     /// Any on a shortest path. All nodes know all direct connections.
@@ -21,9 +21,9 @@ pub enum Through {
 
 /// Shortest paths over a topology and direct connections.
 #[derive(Debug)]
-pub(crate) struct Ways<'a> {
+pub(crate) struct HybridRoutes<'a> {
     pub(crate) routes: &'a Routes,
-    through: Through,
+    through: DirectUse,
     /// By node, the other ends of its outgoing and incoming direct connections.
     out: Vec<Vec<u32>>,
     into: Vec<Vec<u32>>,
@@ -32,11 +32,11 @@ pub(crate) struct Ways<'a> {
     arrivals: Vec<Vec<u32>>,
 }
 
-impl<'a> Ways<'a> {
-    pub(crate) fn new(routes: &'a Routes, through: Through) -> Self {
+impl<'a> HybridRoutes<'a> {
+    pub(crate) fn new(routes: &'a Routes, through: DirectUse) -> Self {
         let nodes = routes.topology().nodes();
         let none = || vec![Vec::new(); nodes];
-        let arrivals = if through == Through::All { routes.topology().arrivals() } else { Vec::new() };
+        let arrivals = if through == DirectUse::All { routes.topology().arrivals() } else { Vec::new() };
         Self { routes, through, out: none(), into: none(), fields: vec![None; nodes], arrivals }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Ways<'a> {
             next.push(to);
             return;
         }
-        if self.through == Through::All {
+        if self.through == DirectUse::All {
             self.field(to);
             let field = self.fields[to].as_deref().unwrap_or_default();
             let links = self.routes.topology().links(from).iter().chain(&self.out[from]);
@@ -97,7 +97,7 @@ impl<'a> Ways<'a> {
     }
 
     /// The load that traffic causes if ties are divided evenly.
-    pub(crate) fn load(&mut self, demand: &Demand, classes: &Classes) -> Load {
+    pub(crate) fn load(&mut self, demand: &TrafficMatrix, classes: &Classes) -> Load {
         let nodes = self.routes.topology().nodes();
         let mut load =
             Load { total: demand.total_bytes(), nodes: vec![NodeLoad::default(); nodes], link_most: 0.0 };
@@ -112,7 +112,7 @@ impl<'a> Ways<'a> {
         for (to, column) in columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
             let mut through = vec![0.0; nodes];
             column.iter().for_each(|(from, bytes)| through[*from] += bytes);
-            if self.through == Through::All {
+            if self.through == DirectUse::All {
                 self.field(to);
             }
             // From the farthest node on, so that all traffic through a node has reached it.
@@ -136,7 +136,7 @@ impl<'a> Ways<'a> {
     }
 
     fn hops_left(&self, from: usize, to: usize) -> usize {
-        match self.fields[to].as_ref().filter(|_| self.through == Through::All) {
+        match self.fields[to].as_ref().filter(|_| self.through == DirectUse::All) {
             Some(field) => usize::from(field[from]),
             None => self.routes.hops(from, to),
         }

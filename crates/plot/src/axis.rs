@@ -20,9 +20,10 @@ impl Axis {
         Self { label: label.into(), log: false, by_two: false, shown: plain }
     }
 
-    /// A logarithmic axis.
+    /// A logarithmic axis. The label says so.
     pub fn log(label: &str) -> Self {
-        Self { log: true, ..Self::linear(label) }
+        let label = format!("{label} (log scale)");
+        Self { log: true, ..Self::linear(label.trim_start()) }
     }
 
     /// A logarithmic axis with ticks at powers of two.
@@ -109,6 +110,9 @@ fn linear_span(high: f64) -> (Range<f64>, Vec<f64>) {
     (0.0..high, (0..).map(|n| f64::from(n) * step).take_while(|tick| *tick <= high).collect())
 }
 
+/// With fewer ticks an axis can't be read.
+const TICKS_MIN: usize = 3;
+
 fn log_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
     let room = (high / low).powf(0.06).max(1.12);
     let span = low / room..high * room;
@@ -120,8 +124,22 @@ fn log_span(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
     };
     let decades = span.start.log10().floor() as i32..=span.end.log10().ceil() as i32;
     let ticks = decades.flat_map(|decade| within.iter().map(move |m| m * 10f64.powi(decade)));
-    let ticks = ticks.filter(|tick| span.contains(tick)).collect();
+    let ticks: Vec<f64> = ticks.filter(|tick| span.contains(tick)).collect();
+    let ticks = if ticks.len() < TICKS_MIN { even_ticks(&span) } else { ticks };
     (span, ticks)
+}
+
+/// Ticks at even distances, for a short section of a logarithmic axis.
+fn even_ticks(span: &Range<f64>) -> Vec<f64> {
+    let width = span.end - span.start;
+    let decade = 10f64.powf((width / TICKS_MIN as f64).log10().floor());
+    let within = |step: f64| {
+        let first = (span.start / step).ceil();
+        let count = ((span.end / step).floor() - first + 1.0).max(0.0) as u32;
+        (0..count).map(move |n| (first + f64::from(n)) * step).collect::<Vec<_>>()
+    };
+    let ticks = [10.0, 5.0, 2.0, 1.0].map(|multiple| within(multiple * decade));
+    ticks.into_iter().find(|ticks| ticks.len() >= TICKS_MIN).unwrap_or_default()
 }
 
 /// Puts ticks at every n-th power of two, with n as small as legible labels allow.
@@ -181,6 +199,9 @@ mod tests {
         assert_eq!(ticks(Axis::linear("x"), &[0.0, 0.5, 1.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(ticks(Axis::log("x"), &[0.1, 1000.0]), ["0.1", "1", "10", "100", "1000"]);
         assert_eq!(ticks(Axis::log("x"), &[2.0, 6.0]), ["2", "3", "4", "5"]);
+        assert_eq!(ticks(Axis::log("x"), &[5.2, 6.2]), ["5", "5.5", "6", "6.5"]);
+        assert_eq!(ticks(Axis::log("x"), &[0.30, 0.31]), ["0.28", "0.3", "0.32", "0.34"]);
+        assert_eq!(Axis::log("").label, "(log scale)");
         assert_eq!(
             ticks(Axis::log("x").bytes(), &[2e3, 1e8]),
             ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB"]

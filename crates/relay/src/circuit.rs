@@ -1,17 +1,16 @@
-//! Circuits: ordered byte pipes between two nodes, over a relay, or over the one connection that they have.
+//! Circuits: ordered byte pipes between two nodes, over a relay.
 //!
-//! The messages of a relay may arrive in another order, and who does not take them holds up others. Here one
-//! task takes them for ever, whoever reads: what a circuit may send is what its receiver has granted, and has
-//! room for. Another task sends, a message of each circuit in turn, what is urgent (opens, credit, the end of
-//! circuits that were dropped) before data. The bytes of a message are in the documentation of
-//! `circuit/header.rs`.
+//! The messages of a relay may overtake each other, and a node that does not receive them holds up others.
+//! So one task always receives, even if no circuit is read: a circuit may send only what its receiver has
+//! granted, and has room for. Another task sends a message of each circuit in turn, urgent ones (opens,
+//! credit, the end of dropped circuits) before data. The documentation of `circuit/header.rs` has the bytes
+//! of a message.
 
 mod header;
 mod pipe;
 mod table;
 #[cfg(test)]
 mod tests;
-mod trunk;
 
 use std::fmt;
 use std::io;
@@ -25,21 +24,20 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use self::header::Why;
-use self::pipe::{Sizes, chunk};
-use self::table::{Key, Table};
-pub use self::trunk::End;
+use self::pipe::{CircuitSizes, chunk};
+use self::table::{CircuitTable, Key};
 use crate::error::{RelayError, Result};
 use crate::relay::{Inbox, Relay, Stats};
 
-/// What a node's circuits may take.
+/// The limits of a node's circuits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitsConfig {
-    /// Bytes of a circuit that may be on their way or unread, each way: at least two, and the same for all
-    /// nodes. A circuit carries no more than this in the time that a message and its answer take.
+    /// Bytes of a circuit that may be in flight or unread, each way: at least two, and the same on all nodes. A
+    /// circuit carries at most this many bytes in each round-trip time.
     pub window_bytes: u32,
-    /// Circuits that are open at a time, whoever opened them, with those that were dropped and not yet
-    /// forgotten at the other end. About the same for all nodes: one that opens many more than another takes
-    /// is cut off.
+    /// Most circuits that are open at a time, opened by either end, including dropped ones that the other
+    /// end has not forgotten yet. Use about the same value on all nodes: a node that opens many more
+    /// circuits than another one accepts is cut off.
     pub circuits_max: usize,
 }
 
@@ -51,48 +49,48 @@ impl Default for CircuitsConfig {
 }
 
 impl CircuitsConfig {
-    /// Bytes that circuits hold at most, beside what the relay does: a window for what comes, the piece
-    /// that is being read, and as much as may be written before it leaves.
+    /// Most bytes that circuits hold, in addition to the relay: for each circuit a window of received
+    /// bytes, the piece that is being read, and the write buffer.
     pub fn memory_bytes_max(&self) -> u64 {
         (self.circuits_max as u64).saturating_mul(3 * u64::from(self.window_bytes))
     }
 }
 
-/// What a node's circuits have done, and have.
+/// Statistics of a node's circuits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitsStats {
-    /// Circuits open now; those that were dropped count until the other end has forgotten them, too.
+    /// Open circuits. Dropped ones count until the other end has forgotten them too.
     pub open: usize,
-    /// The most there were at any time.
+    /// The most open circuits at any time.
     pub open_max: usize,
-    /// Circuits that this node has opened, ever.
+    /// Circuits that this node has opened since its start.
     pub opened: u64,
-    /// Circuits that it has accepted, ever.
+    /// Circuits that it has accepted since its start.
     pub accepted: u64,
     /// Circuits of others that it has refused.
     pub refused: u64,
-    /// Bytes of circuits that were given to the relay.
+    /// Bytes of circuits that were passed to the relay.
     pub sent_bytes: u64,
-    /// Bytes of circuits that have come.
+    /// Bytes of circuits that were received.
     pub received_bytes: u64,
-    /// The relay's own, where there is one.
-    pub relay: Option<Stats>,
+    /// Statistics of the relay.
+    pub relay: Stats,
 }
 
-/// Of a node's circuits, their tasks and their user.
+/// The state that a node's circuits, their tasks and their users share.
 #[derive(Debug)]
-struct Shared {
-    table: Mutex<Table>,
-    /// There is something to send.
+struct CircuitsState {
+    table: Mutex<CircuitTable>,
+    /// Notified when there is a message to send.
     outgoing: Notify,
-    /// There is something to accept, or never will be.
+    /// Notified when there is a circuit to accept, or never will be.
     opened: Notify,
-    /// Nothing is open any more.
+    /// Notified when no circuit is open any more.
     idle: Notify,
 }
 
-impl Shared {
-    fn new(table: Table) -> Arc<Self> {
+impl CircuitsState {
+    fn new(table: CircuitTable) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::new(table),
             outgoing: Notify::new(),
@@ -101,13 +99,8 @@ impl Shared {
         })
     }
 
-    /// Waits until there may be something to send.
-    async fn outgoing(&self) {
-        self.outgoing.notified().await;
-    }
-
-    /// Does something with the circuits, and wakes whoever has more to do for it.
-    fn with<R>(&self, act: impl FnOnce(&mut Table) -> R) -> R {
+    /// Runs `act` on the circuits, then wakes the tasks that have work to do because of it.
+    fn with<R>(&self, act: impl FnOnce(&mut CircuitTable) -> R) -> R {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut table);
         if table.has_message() {
@@ -123,127 +116,99 @@ impl Shared {
     }
 }
 
-/// What carries the messages, and the tasks that have it; they end with it.
+/// The relay that carries the messages, and the tasks that use it. Dropping it ends both.
 #[derive(Debug)]
 struct Owner {
-    relay: Option<Arc<Relay>>,
-    shared: Arc<Shared>,
+    relay: Arc<Relay>,
+    shared: Arc<CircuitsState>,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
-        if let Some(relay) = &self.relay {
-            relay.kill();
-        }
+        self.relay.kill();
         self.shared.with(|table| table.fail(RelayError::Closed));
     }
 }
 
-/// A node's circuits to others. When the last clone is dropped the relay is, or the connection, and all circuits
-/// fail.
+/// A node's circuits to others. Dropping the last clone drops the relay, and all circuits fail.
 #[derive(Debug, Clone)]
 pub struct Circuits {
     owner: Arc<Owner>,
 }
 
-/// Circuits that others open to this node. Dropped, it refuses them.
+/// Accepts circuits that others open to this node. Once it is dropped, they are refused.
 #[derive(Debug)]
 pub struct Incoming {
-    shared: Arc<Shared>,
+    shared: Arc<CircuitsState>,
 }
 
 /// One end of a circuit: bytes both ways, in order.
 ///
-/// Shutting down the write half is the end of the stream for the other end, after all that was written; what was
-/// written goes out though the circuit is dropped then. Dropped without it, the circuit is reset: the other
-/// end gets [`io::ErrorKind::ConnectionReset`]. When the relay fails, all circuits do, with its [`RelayError`]
-/// inside of [`io::ErrorKind::ConnectionAborted`]. Flushing does nothing: what is written leaves as soon as it can.
+/// Shutting down the write half ends the stream for the other end, after all written bytes; these are still
+/// sent if the circuit is dropped afterwards. A circuit that is dropped without a shutdown is reset: the
+/// other end gets [`io::ErrorKind::ConnectionReset`]. When the relay fails, all circuits fail with its
+/// [`RelayError`] inside [`io::ErrorKind::ConnectionAborted`]. Flushing does nothing: written bytes leave
+/// as soon as possible.
 pub struct Circuit {
-    shared: Arc<Shared>,
+    shared: Arc<CircuitsState>,
     key: Key,
-    /// Taken, and not yet read.
+    /// Taken from the pipe, not yet read.
     current: Bytes,
 }
 
 impl Circuits {
-    /// Takes over a relay and what arrives there, which from now on is circuits' alone: all nodes have them.
-    /// Call in a Tokio runtime.
+    /// Takes over a relay and its inbox. From now on the relay carries only circuits; all nodes must use them.
+    /// Call this in a Tokio runtime.
     ///
     /// # Errors
-    /// [`RelayError::Config`] when windows or the relay's messages have no room for a byte.
+    /// [`RelayError::Config`] if the windows or the relay's messages are too small for a byte.
     pub fn start(relay: Relay, inbox: Inbox, config: CircuitsConfig) -> Result<(Self, Incoming)> {
         let of_relay = relay.config();
-        let sizes = Sizes::new(config.window_bytes, of_relay.message_bytes_max).ok_or_else(|| {
+        let sizes = CircuitSizes::new(config.window_bytes, of_relay.message_bytes_max).ok_or_else(|| {
             let (window, message) = (config.window_bytes, of_relay.message_bytes_max);
-            RelayError::Config(format!("circuits with windows of {window} and messages of {message} bytes"))
+            RelayError::Config(format!(
+                "windows of {window} bytes and messages of {message} bytes are too small"
+            ))
         })?;
-        let table = Table::new(of_relay.node, of_relay.addresses.len() as u32, sizes, config.circuits_max);
-        let shared = Shared::new(table);
+        let table =
+            CircuitTable::new(of_relay.node, of_relay.addresses.len() as u32, sizes, config.circuits_max);
+        let shared = CircuitsState::new(table);
         let relay = Arc::new(relay);
         let tasks = [
             tokio::spawn(receive(inbox, Arc::clone(&shared))),
             tokio::spawn(send(Arc::clone(&relay), Arc::clone(&shared))),
         ];
-        let owner = Arc::new(Owner { relay: Some(relay), shared: Arc::clone(&shared), tasks });
+        let owner = Arc::new(Owner { relay, shared: Arc::clone(&shared), tasks });
         Ok((Self { owner }, Incoming { shared }))
     }
 
-    /// Takes over a connection to another node, which does the same with its end and has the same sizes: all
-    /// circuits go over it, to node 1 from the end that has opened it, and to node 0 from the other. Whatever is
-    /// lost or garbled on the way is for the circuits' users to notice. Call in a Tokio runtime.
-    ///
-    /// # Errors
-    /// [`RelayError::Config`] when windows or messages have no room for a byte.
-    pub fn over(
-        read: impl AsyncRead + Send + Unpin + 'static,
-        write: impl AsyncWrite + Send + Unpin + 'static,
-        end: End,
-        message_bytes_max: u32,
-        config: CircuitsConfig,
-    ) -> Result<(Self, Incoming)> {
-        let sizes = Sizes::new(config.window_bytes, message_bytes_max).ok_or_else(|| {
-            let window = config.window_bytes;
-            RelayError::Config(format!(
-                "circuits with windows of {window} and messages of {message_bytes_max} bytes"
-            ))
-        })?;
-        let shared = Shared::new(Table::new(end.node(), 2, sizes, config.circuits_max));
-        let (peer, most) = (end.peer(), message_bytes_max as usize);
-        let tasks = [
-            tokio::spawn(trunk::receive(read, peer, most, Arc::clone(&shared))),
-            tokio::spawn(trunk::send(write, peer, Arc::clone(&shared))),
-        ];
-        let owner = Arc::new(Owner { relay: None, shared: Arc::clone(&shared), tasks });
-        Ok((Self { owner }, Incoming { shared }))
-    }
-
-    /// Whether nothing can be opened or carried any more.
+    /// Whether no circuit can be opened or used any more.
     pub fn has_failed(&self) -> bool {
         self.owner.shared.with(|table| table.has_failed())
     }
 
-    /// What ended them, where something has.
+    /// The error that ended them, if one has.
     pub fn error(&self) -> Option<RelayError> {
         self.owner.shared.with(|table| table.error())
     }
 
-    /// Opens a circuit to another node. It can be written to at once, as far as the window goes: nobody
-    /// waits for an answer. If the other node refuses it, reads and writes say so later.
+    /// Opens a circuit to another node. Up to a window of bytes can be written at once, without waiting for an
+    /// answer. If the other node refuses the circuit, later reads and writes fail.
     ///
     /// # Errors
-    /// [`RelayError::CircuitsFull`], [`RelayError::Config`] where there is no such node; whatever ended the
-    /// relay, or all that had to do with that node.
+    /// [`RelayError::CircuitsFull`], [`RelayError::Config`] if there is no such node, or the error that
+    /// ended the relay or cut off that node.
     pub fn open(&self, to: u32) -> Result<Circuit> {
         let shared = &self.owner.shared;
         let key = shared.with(|table| table.open(to))?;
         Ok(Circuit { shared: Arc::clone(shared), key, current: Bytes::new() })
     }
 
-    /// What they have done, and have.
+    /// The statistics of the circuits.
     pub fn stats(&self) -> CircuitsStats {
-        let relay = self.owner.relay.as_ref().map(|relay| relay.stats());
+        let relay = self.owner.relay.stats();
         self.owner.shared.with(|table| {
             let counts = table.counts;
             CircuitsStats {
@@ -259,18 +224,19 @@ impl Circuits {
         })
     }
 
-    /// The relay, to choose direct connections by its traffic. Nothing else is to be sent by it.
-    pub fn relay(&self) -> Option<&Relay> {
-        self.owner.relay.as_deref()
+    /// The relay, for choosing its direct connections. Do not send other messages over it.
+    pub fn relay(&self) -> &Relay {
+        &self.owner.relay
     }
 
-    /// Comes back when no circuit is open, whoever opened it, and nothing is left to be sent of one; or all is over.
+    /// Waits until no circuit is open, opened by either end, and all messages have left; or until the relay
+    /// has failed.
     pub async fn idle(&self) {
         let shared = &self.owner.shared;
         loop {
             let idle = shared.idle.notified();
             tokio::pin!(idle);
-            // Before looking, so that nothing is missed in between.
+            // Enabled before the check, so that no notification is missed.
             idle.as_mut().enable();
             if shared.with(|table| table.is_idle()) {
                 return;
@@ -279,27 +245,22 @@ impl Circuits {
         }
     }
 
-    /// Opens and accepts no more circuits, and resets those that are open, but for what was written and shut
-    /// down; when all of them have been forgotten at both ends, closes the relay as [`Relay::close`] does:
-    /// a node that others' circuits still go through has to wait until these have ended, too.
+    /// Opens and accepts no more circuits, and resets the open ones; bytes that were written and shut down are
+    /// still sent. When both ends have forgotten all of them, closes the relay as [`Relay::close`] does: a node
+    /// that forwards circuits of others has to wait until these have ended too.
     ///
     /// # Errors
-    /// Whatever ended the relay before.
+    /// The error that ended the relay before.
     pub async fn close(&self) -> Result<()> {
-        self.owner.shared.with(Table::close);
+        self.owner.shared.with(CircuitTable::close);
         self.idle().await;
-        match &self.owner.relay {
-            Some(relay) => {
-                relay.all_left().await?;
-                relay.close().await
-            }
-            None => Ok(()),
-        }
+        self.owner.relay.all_left().await?;
+        self.owner.relay.close().await
     }
 }
 
-/// Takes all that comes, so that nobody has to wait for room.
-async fn receive(mut inbox: Inbox, shared: Arc<Shared>) {
+/// Receives all messages, so that no sender has to wait for room.
+async fn receive(mut inbox: Inbox, shared: Arc<CircuitsState>) {
     let error = loop {
         match inbox.recv().await {
             Ok(Some(message)) => shared.with(|table| table.received(message.from, &message.bytes)),
@@ -310,16 +271,16 @@ async fn receive(mut inbox: Inbox, shared: Arc<Shared>) {
     shared.with(|table| table.fail(error));
 }
 
-/// Sends what there is, for ever.
-async fn send(relay: Arc<Relay>, shared: Arc<Shared>) {
+/// Sends messages, for ever.
+async fn send(relay: Arc<Relay>, shared: Arc<CircuitsState>) {
     loop {
-        let Some((to, message)) = shared.with(Table::next_message) else {
+        let Some((to, message)) = shared.with(CircuitTable::next_message) else {
             shared.outgoing.notified().await;
             continue;
         };
         match relay.send(to, message).await {
             Ok(()) => {}
-            // It has closed its connections before this node has: that is between the two.
+            // The other node has closed its connections first. That affects only circuits to it.
             Err(error @ RelayError::Unroutable(_)) => shared.with(|table| table.cut_off(to, error)),
             Err(error) => {
                 shared.with(|table| table.fail(error));
@@ -330,11 +291,11 @@ async fn send(relay: Arc<Relay>, shared: Arc<Shared>) {
 }
 
 impl Incoming {
-    /// The next circuit, and the node that has opened it; nothing when no others will come, as the relay was
-    /// closed or has failed. Cancel-safe.
+    /// The next circuit, and the node that opened it; `None` once the relay is closed or has failed.
+    /// Cancel-safe.
     pub async fn accept(&mut self) -> Option<(u32, Circuit)> {
         loop {
-            match self.shared.with(Table::accept) {
+            match self.shared.with(CircuitTable::accept) {
                 Ok(Some(key)) => {
                     let circuit = Circuit { shared: Arc::clone(&self.shared), key, current: Bytes::new() };
                     return Some((key.peer, circuit));
@@ -348,7 +309,7 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        self.shared.with(Table::accept_no_more);
+        self.shared.with(CircuitTable::accept_no_more);
     }
 }
 
@@ -358,7 +319,7 @@ impl Circuit {
         self.key.peer
     }
 
-    /// The next bytes, none at the end.
+    /// The next bytes; empty at the end.
     fn poll_take(&self, context: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         self.shared.with(|table| {
             let pipe = table.pipe(self.key).map_err(aborted)?;
@@ -380,8 +341,8 @@ impl Circuit {
         })
     }
 
-    /// How much can be written now. Where it is little, and something it can go along with has not left
-    /// yet, it goes there: then nothing is left to do.
+    /// How much can be written now. A small write is appended to the last message if that has not left yet;
+    /// then the write is done.
     fn poll_room(&self, context: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<Room>> {
         self.shared.with(|table| {
             let pipe = table.pipe(self.key).map_err(aborted)?;
@@ -410,7 +371,7 @@ impl Circuit {
         let peer = self.key.peer;
         let what = match why {
             Why::Whole | Why::Dropped => "dropped the circuit",
-            Why::Full => "has as many circuits as it takes",
+            Why::Full => "has reached its limit of circuits",
             Why::Unwanted => "accepts no circuits",
             Why::Closing => "is closing",
         };
@@ -418,7 +379,7 @@ impl Circuit {
     }
 }
 
-/// What came of asking for room.
+/// The result of asking for room.
 enum Room {
     For(usize),
     Appended(usize),
@@ -428,7 +389,7 @@ fn aborted(error: RelayError) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, error)
 }
 
-/// So many bytes of these.
+/// The first `most` bytes of the slices, and their number.
 fn within<'a>(slices: &'a [io::IoSlice<'_>], mut most: usize) -> (Vec<&'a [u8]>, usize) {
     let cut = |slice: &'a io::IoSlice<'_>| {
         let slice = &slice[..slice.len().min(most)];
@@ -459,7 +420,7 @@ impl AsyncRead for Circuit {
         buffer.put_slice(&self.current[..bytes]);
         self.current.advance(bytes);
         if self.current.is_empty() {
-            // Not to hold the whole message for nothing.
+            // Releases the memory of the message.
             self.current = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -486,7 +447,7 @@ impl AsyncWrite for Circuit {
             Poll::Pending => return Poll::Pending,
         };
         let (slices, bytes) = within(slices, room);
-        // Copied outside of the lock. Nobody else writes here: the room can only grow.
+        // Copied outside the lock. There is no other writer, so the room can only grow.
         let chunk = chunk(&slices);
         Poll::Ready(self.shared.with(|table| {
             let pipe = table.pipe(self.key).map_err(aborted)?;
@@ -528,12 +489,12 @@ impl fmt::Debug for Circuit {
     }
 }
 
-/// Has a table take messages of another node's making; it has circuits of its own, some of which are read.
+/// Receives arbitrary messages of another node in a table that has circuits of its own.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(messages: impl Iterator<Item = Bytes>) {
     const CIRCUITS_MAX: usize = 8;
-    let Some(sizes) = pipe::Sizes::new(1000, 324) else { return };
-    let mut table = table::Table::new(0, 2, sizes, CIRCUITS_MAX);
+    let Some(sizes) = pipe::CircuitSizes::new(1000, 324) else { return };
+    let mut table = table::CircuitTable::new(0, 2, sizes, CIRCUITS_MAX);
     let mut keys: Vec<_> = (0..2).filter_map(|_| table.open(1).ok()).collect();
     for message in messages {
         table.received(1, &message);

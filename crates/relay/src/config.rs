@@ -1,4 +1,4 @@
-//! What a node is told before it starts.
+//! The configuration of a node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use lightship_overlay::Routes;
 use crate::error::{RelayError, Result};
 use crate::security::Security;
 
-/// A node of an overlay. All but `node` and `accepted_max` is to be the same for all nodes; those that have
-/// another epoch or topology, other queues or larger messages refuse each other.
+/// The configuration of a node of an overlay. All but `node` and `accepted_max` should be the same on all
+/// nodes. Nodes with different epochs, topologies, queue sizes or message sizes refuse each other.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// This node's number.
     pub node: u32,
     /// Where each node listens, by number.
     pub addresses: Vec<SocketAddr>,
-    /// What else all nodes must agree on, as a number: of the members' names, say. Nodes of another epoch are
-    /// refused; one that has come early tries again until [`Config::connect_timeout`].
+    /// A number for anything else that all nodes must agree on, such as a hash of their names. Nodes of another
+    /// epoch are refused; a node that starts early retries until [`Config::connect_timeout`].
     pub epoch: u64,
-    /// The topology and its ways.
+    /// The topology and its routes.
     pub routes: Arc<Routes>,
     /// Bytes of the largest message.
     pub message_bytes_max: u32,
-    /// Messages that wait at the far end of a connection, for each class of hops. More cost memory, and let
-    /// a slow neighbour hold up others later.
+    /// Messages that may wait at the receiving end of a connection, for each class of hops. With a larger
+    /// value, a slow neighbour holds up others later; it costs memory.
     pub queue_messages: usize,
-    /// Own messages that are queued at a time: [`Relay::send`](crate::Relay::send) waits for room.
+    /// Own messages that may be queued: [`Relay::send`](crate::Relay::send) waits for room.
     pub window_messages: usize,
-    /// Direct connections that others may open to this node; it refuses more.
+    /// Most direct connections that others may open to this node; `None` is no limit.
     pub accepted_max: Option<usize>,
     /// Whether direct connections that this node opens carry messages both ways.
     pub direct_both_ways: bool,
-    /// How long the topology's connections may take to be there, and a stranger to say who it is.
+    /// Time limit for opening the topology's connections, and for the hello on an accepted connection.
     pub connect_timeout: Duration,
-    /// Neighbours give each other a sign of life this often; one that is silent for three times this is lost.
+    /// Interval of heartbeats. A neighbour that is silent for three intervals is lost.
     pub ping_interval: Duration,
-    /// TLS and tokens: needed beyond this host.
+    /// TLS and a token: required to listen beyond this host.
     pub security: Security,
-    /// Of choices between ways that are alike.
+    /// Seed of the choice between equally good routes.
     pub seed: u64,
 }
 
 impl Config {
-    /// A node with queues of 4 messages and a window of 32, that accepts any number of direct connections,
-    /// on this host alone.
+    /// A node with queues of 4 messages and a window of 32, which accepts any number of direct connections,
+    /// on this host only.
     pub fn new(node: u32, addresses: Vec<SocketAddr>, routes: Arc<Routes>, message_bytes_max: u32) -> Self {
         Self {
             node,
@@ -64,8 +64,8 @@ impl Config {
         }
     }
 
-    /// Bytes of messages that this node holds at most with so many direct connections to receive on: own
-    /// ones, and a queue for each connection and class. What sockets hold comes on top.
+    /// Most bytes of messages that this node holds if it receives on this many direct connections: its own
+    /// messages, and a queue for each connection and class. Socket buffers are not included.
     pub fn memory_bytes_max(&self, direct: usize) -> u64 {
         let topology = self.routes.topology();
         let receives = if topology.both_ways() {
@@ -83,15 +83,17 @@ impl Config {
         let wrong = |what: String| Err(RelayError::Config(what));
         if self.node as usize >= nodes || self.addresses.len() != nodes {
             let (node, addresses) = (self.node, self.addresses.len());
-            return wrong(format!("node {node} of {nodes} nodes, with {addresses} addresses"));
+            return wrong(format!("node {node} with {addresses} addresses: the topology has {nodes} nodes"));
         }
         if self.queue_messages == 0 || self.window_messages == 0 || self.message_bytes_max == 0 {
-            return wrong("queues, windows and messages have room for one at least".to_owned());
+            return wrong(
+                "queue_messages, window_messages and message_bytes_max must be at least 1".to_owned(),
+            );
         }
         Ok(())
     }
 
-    /// What nodes must have in common, in a number (FNV-1a).
+    /// A hash (FNV-1a) of what all nodes must agree on.
     pub(crate) fn digest(&self) -> u64 {
         let topology = self.routes.topology();
         let links = (0..topology.nodes()).flat_map(|node| {

@@ -1,4 +1,4 @@
-//! One connection: who is at the other end, and then frames both ways until both have closed.
+//! A connection: the handshake, then frames in both directions until both ends have closed.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,24 +15,24 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{RelayError, Result};
-use crate::frame::{HEADER_BYTES, Header, Kind, TOKEN_BYTES_MAX, Use, Why, crc32c};
-use crate::pulse::Pulse;
+use crate::frame::{HEADER_BYTES, RelayFrameKind, RelayHeader, TOKEN_BYTES_MAX, Use, Why, crc32c};
+use crate::pulse::Heartbeat;
 use crate::relay::Message;
 use crate::socket::{Read, Socket, Write};
-use crate::state::{Body, Shared};
+use crate::state::{Body, RelayState};
 
-/// Enough for headers; messages are read past it.
+/// Enough for headers; messages bypass the buffer.
 const READ_BUFFER_BYTES: usize = 4 << 10;
-/// How long a node that has failed says so to others.
+/// How long a failed node tries to notify the others.
 const LINGER: Duration = Duration::from_secs(1);
-/// Between two attempts to reach a node that does not listen yet.
+/// The pause between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(50);
-/// Memory for a message is taken in steps, as its bytes arrive.
+/// Memory for a message is allocated in steps of this size, as its bytes arrive.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Opens a connection of the topology, and runs it. Tries again as long as the relay waits: the peer may not
-/// have started yet, or still be what it was before it starts anew.
-pub(crate) async fn dial(shared: Arc<Shared>, connection: ConnectionId, peer: u32) -> Result<()> {
+/// Opens a connection of the topology, and runs it. Retries until the relay stops: the peer may not have
+/// started yet, or may not have restarted with the new settings yet.
+pub(crate) async fn dial(shared: Arc<RelayState>, connection: ConnectionId, peer: u32) -> Result<()> {
     let opened = async {
         loop {
             let (reason, again) = match open(&shared, peer).await {
@@ -58,8 +58,8 @@ pub(crate) async fn dial(shared: Arc<Shared>, connection: ConnectionId, peer: u3
     run(shared, socket, connection, peer).await
 }
 
-/// Connects, and is let in or refused.
-async fn open(shared: &Shared, peer: u32) -> io::Result<Result<Socket, Why>> {
+/// Connects and sends a hello. The inner error is the peer's reason to refuse.
+async fn open(shared: &RelayState, peer: u32) -> io::Result<Result<Socket, Why>> {
     let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
     let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
     let refused = greet(shared, &mut socket, peer, Use::Topology).await?;
@@ -68,13 +68,13 @@ async fn open(shared: &Shared, peer: u32) -> io::Result<Result<Socket, Why>> {
 
 fn refusal(why: Why) -> &'static str {
     match why {
-        Why::No => "it refuses",
-        Why::Overlay => "it refuses: has it the same epoch, topology, queues and largest message?",
-        Why::Token => "it refuses: it has another token",
+        Why::No => "it refused the connection",
+        Why::Overlay => "it refused the connection: epoch, topology, queue size or largest message differ",
+        Why::Token => "it refused the connection: the tokens differ",
     }
 }
 
-/// Whether that is how a node looks that has not started yet, or is just stopping.
+/// Whether a node that has not started yet, or is stopping, may cause this error.
 fn is_passing(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -89,8 +89,8 @@ fn is_passing(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Asks for a direct connection, and runs it. That it is refused is no error.
-pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
+/// Requests a direct connection, and runs it. A refusal is not an error.
+pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()> {
     let both_ways = shared.config.direct_both_ways;
     let greeted = async {
         let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
@@ -101,10 +101,10 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
     };
     let greeted = tokio::select! {
         greeted = timeout(shared.config.connect_timeout, greeted) => greeted,
-        // Nobody may be behind the peer's listener to answer.
+        // The peer's listener may accept although no task answers.
         () = shared.failed() => return Ok(()),
     };
-    // What is wrong with the peer shows on the topology's connections.
+    // Errors are ignored here: if the peer has failed, the topology's connections report it.
     let greeted = greeted.ok().and_then(Result::ok);
     let is_refused = matches!(greeted, Some(None));
     let socket = greeted.flatten();
@@ -120,7 +120,7 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
         state.opened.insert(connection, peer);
         state.opened_count += 1;
         if shared.status.borrow().closing {
-            // The peer counts on it: it is closed in good order.
+            // The peer has accepted it, so it is closed in order.
             state.forwarder.close(connection)?;
         }
         Ok(Some(connection))
@@ -132,32 +132,33 @@ pub(crate) async fn dial_direct(shared: Arc<Shared>, peer: u32) -> Result<()> {
     }
 }
 
-/// Says who this is; and why it is refused, if it is.
-async fn greet(shared: &Shared, socket: &mut Socket, peer: u32, of: Use) -> io::Result<Option<Why>> {
+/// Sends a hello and reads the answer; returns the reason if it is refused.
+async fn greet(shared: &RelayState, socket: &mut Socket, peer: u32, of: Use) -> io::Result<Option<Why>> {
     let token = shared.config.security.token.as_deref().unwrap_or_default().as_bytes();
-    let hello = Header {
+    let hello = RelayHeader {
         hops: of as u32,
         id: shared.digest,
         bytes: token.len() as u32,
         crc: crc32c(token),
-        ..Header::bare(Kind::Hello, shared.config.node, peer)
+        ..RelayHeader::bare(RelayFrameKind::Hello, shared.config.node, peer)
     };
     socket.send(&[&hello.encode(), token].concat()).await?;
-    let stranger = || io::Error::new(io::ErrorKind::InvalidData, "it is no node of an overlay");
-    let answer = read_header(&mut socket.read).await?.map_err(|_| stranger())?;
+    let not_a_node = || io::Error::new(io::ErrorKind::InvalidData, "it is not a node of an overlay");
+    let answer = read_header(&mut socket.read).await?.map_err(|_| not_a_node())?;
     match answer.kind {
-        Kind::Accept => Ok(None),
-        Kind::Refuse => Ok(Some(Why::of(answer.hops))),
-        _ => Err(stranger()),
+        RelayFrameKind::Accept => Ok(None),
+        RelayFrameKind::Refuse => Ok(Some(Why::of(answer.hops))),
+        _ => Err(not_a_node()),
     }
 }
 
-/// Answers whoever has connected, and runs the connection. Strangers are no error.
-pub(crate) async fn answer(shared: Arc<Shared>, tcp: TcpStream) -> Result<()> {
+/// Answers the hello on an accepted connection, and runs it. A connection without a valid hello is not an
+/// error.
+pub(crate) async fn answer(shared: Arc<RelayState>, tcp: TcpStream) -> Result<()> {
     let greeted = async {
         let mut socket = Socket::accepted(tcp, &shared.config.security).await?;
         let hello = read_hello(&mut socket.read).await?;
-        // One that waited for an answer until it gave up is still among those to be accepted.
+        // A peer that gave up waiting for an answer may still be in the accept queue.
         let hello = if hung_up(&mut socket.read).await { None } else { hello };
         Ok::<_, io::Error>((socket, hello))
     };
@@ -169,15 +170,15 @@ pub(crate) async fn answer(shared: Arc<Shared>, tcp: TcpStream) -> Result<()> {
     let (peer, me) = (hello.from, shared.config.node);
     let admitted = admit(&shared, &hello, &token);
     let answer = match admitted {
-        Ok(_) => Header::bare(Kind::Accept, me, peer),
-        Err(why) => Header { hops: why as u32, ..Header::bare(Kind::Refuse, me, peer) },
+        Ok(_) => RelayHeader::bare(RelayFrameKind::Accept, me, peer),
+        Err(why) => RelayHeader { hops: why as u32, ..RelayHeader::bare(RelayFrameKind::Refuse, me, peer) },
     };
     let answered = socket.send(&answer.encode()).await;
     match (admitted, answered) {
         (Err(_), _) => Ok(()),
         (Ok(connection), Ok(())) => run(shared, socket, connection, peer).await,
         (Ok(connection), Err(e)) => {
-            // Nothing was sent yet: what waits goes another way, where there is one.
+            // Nothing was sent yet: queued messages take another route, if there is one.
             let closed = shared.with(|state| {
                 let closed = state.forwarder.close(connection);
                 state.forwarder.gone(connection);
@@ -188,25 +189,25 @@ pub(crate) async fn answer(shared: Arc<Shared>, tcp: TcpStream) -> Result<()> {
     }
 }
 
-/// A hello and its token; nothing when it is none.
-async fn read_hello(read: &mut Read) -> io::Result<Option<(Header, Bytes)>> {
+/// A hello and its token; `None` if it is invalid.
+async fn read_hello(read: &mut Read) -> io::Result<Option<(RelayHeader, Bytes)>> {
     let Ok(hello) = read_header(read).await? else { return Ok(None) };
-    if hello.kind != Kind::Hello || hello.bytes as usize > TOKEN_BYTES_MAX {
+    if hello.kind != RelayFrameKind::Hello || hello.bytes as usize > TOKEN_BYTES_MAX {
         return Ok(None);
     }
     let token = read_body(read, hello.bytes as usize, || ()).await?;
     Ok((crc32c(&token) == hello.crc).then_some((hello, token)))
 }
 
-/// Whether the peer has closed, or speaks before it was answered.
+/// Whether the peer has closed, or has sent more before it was answered.
 async fn hung_up(read: &mut Read) -> bool {
     let mut byte = [0];
     let mut byte = ReadBuf::new(&mut byte);
     poll_fn(|context| Poll::Ready(Pin::new(&mut *read).poll_read(context, &mut byte).is_ready())).await
 }
 
-/// Which connection a hello gets, or why none.
-fn admit(shared: &Shared, hello: &Header, token: &[u8]) -> Result<ConnectionId, Why> {
+/// The connection that a hello gets, or why it is refused.
+fn admit(shared: &RelayState, hello: &RelayHeader, token: &[u8]) -> Result<ConnectionId, Why> {
     let (peer, me) = (hello.from, shared.config.node);
     let nodes = shared.config.addresses.len();
     if !shared.config.security.admits(token) {
@@ -221,7 +222,7 @@ fn admit(shared: &Shared, hello: &Header, token: &[u8]) -> Result<ConnectionId, 
     let direct = |both_ways| {
         shared.with(|state| {
             let most = shared.config.accepted_max.unwrap_or(nodes);
-            // Asked under the lock, under which a closing node closes what it has.
+            // Checked under the lock, because a closing node closes its connections under it.
             if state.accepted.len() >= most || shared.status.borrow().closing {
                 return None;
             }
@@ -243,11 +244,11 @@ fn admit(shared: &Shared, hello: &Header, token: &[u8]) -> Result<ConnectionId, 
     connection.ok_or(Why::No)
 }
 
-/// Frames both ways, until both ends have closed.
-async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer: u32) -> Result<()> {
+/// Reads and writes frames until both ends have closed.
+async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, peer: u32) -> Result<()> {
     let Socket { read, write } = socket;
     let wake = Arc::new(Notify::new());
-    // What waits since before there was a socket goes out at once: the writer asks before it waits.
+    // Messages that were queued before the connection opened leave at once: the writer checks before it waits.
     shared.with(|state| {
         state.writers.insert(connection, Arc::clone(&wake));
         state.connections_max = state.connections_max.max(state.writers.len());
@@ -258,22 +259,22 @@ async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer
         sleep(LINGER).await;
     };
     let frames = async {
-        let pulse = Pulse::new(Instant::now(), shared.config.ping_interval);
+        let heartbeat = Heartbeat::new(Instant::now(), shared.config.ping_interval);
         let read = async {
             let done = tokio::select! {
-                done = read_frames(&shared, read, connection, peer, &pulse) => done,
-                () = pulse.lost(&wake) => {
+                done = read_frames(&shared, read, connection, peer, &heartbeat) => done,
+                () = heartbeat.lost(&wake) => {
                     Err(RelayError::Lost { node: peer, kind: Some(io::ErrorKind::TimedOut), by: None })
                 }
             };
             if let Err(error) = &done {
-                // At once, as it is what ends the writer.
+                // Immediately, because this is what ends the writer.
                 shared.fail(error.clone());
             }
             done
         };
-        // An error of the writer shows at the reader, with what the peer had to say before.
-        tokio::join!(read, write_frames(&shared, write, connection, &wake, &pulse)).0
+        // A write error also ends the reader, which first reads what the peer has sent.
+        tokio::join!(read, write_frames(&shared, write, connection, &wake, &heartbeat)).0
     };
     let done = tokio::select! {
         done = frames => done,
@@ -288,11 +289,11 @@ async fn run(shared: Arc<Shared>, socket: Socket, connection: ConnectionId, peer
 
 /// Reads until the peer has closed, or has failed.
 async fn read_frames(
-    shared: &Shared,
+    shared: &RelayState,
     read: Read,
     connection: ConnectionId,
     peer: u32,
-    pulse: &Pulse,
+    heartbeat: &Heartbeat,
 ) -> Result<()> {
     let mut read = BufReader::with_capacity(READ_BUFFER_BYTES, read);
     let lost = |e: io::Error| RelayError::Lost { node: peer, kind: Some(e.kind()), by: None };
@@ -300,25 +301,25 @@ async fn read_frames(
     let rules = |refusal| RelayError::Rules { node: peer, refusal };
     loop {
         let header = match read_header(&mut read).await {
-            // After a failure there is nothing more to find out.
+            // After a failure, further errors are of no interest.
             Err(_) if shared.error().is_some() => return Ok(()),
             header => header.map_err(lost)?.map_err(broken)?,
         };
-        pulse.heard(Instant::now());
+        heartbeat.heard(Instant::now());
         match header.kind {
-            Kind::Message => {
-                let Header { from, to, hops, id, bytes, crc, .. } = header;
+            RelayFrameKind::Message => {
+                let RelayHeader { from, to, hops, id, bytes, crc, .. } = header;
                 if bytes > shared.config.message_bytes_max {
-                    return Err(broken("a message larger than agreed"));
+                    return Err(broken("the message is too large"));
                 }
                 let hops = hops as usize;
                 let place = shared.with(|state| state.forwarder.admit(connection, (from, to, hops)));
                 let place = place.map_err(rules)?;
-                let alive = || pulse.heard(Instant::now());
+                let alive = || heartbeat.heard(Instant::now());
                 let bytes = read_body(&mut read, bytes as usize, alive).await.map_err(lost)?;
                 let body = Body { bytes, crc };
                 if !body.is_whole() {
-                    return Err(broken("a damaged message"));
+                    return Err(broken("the checksum of the message is wrong"));
                 }
                 let packet = Packet { from, to, id, hops, body, place: Some(place) };
                 shared
@@ -332,33 +333,35 @@ async fn read_frames(
                     })
                     .map_err(RelayError::Unroutable)?;
             }
-            Kind::Credit => {
+            RelayFrameKind::Credit => {
                 let (class, count) = (header.hops as usize, usize::try_from(header.id).unwrap_or(usize::MAX));
                 shared.with(|state| state.forwarder.credited(connection, class, count)).map_err(rules)?;
             }
-            Kind::Close => {
+            RelayFrameKind::Close => {
                 return shared
                     .with(|state| state.forwarder.peer_closed(connection))
                     .map_err(RelayError::Unroutable);
             }
-            Kind::Failed => {
+            RelayFrameKind::Failed => {
                 shared.fail(RelayError::Lost { node: header.from, kind: None, by: Some(peer) });
             }
-            Kind::Alive => {}
-            Kind::Hello | Kind::Accept | Kind::Refuse => {
-                return Err(broken("a greeting where there was one"));
+            RelayFrameKind::Alive => {}
+            RelayFrameKind::Hello | RelayFrameKind::Accept | RelayFrameKind::Refuse => {
+                return Err(broken("a second handshake"));
             }
         }
     }
 }
 
-async fn read_header(read: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Result<Header, &'static str>> {
+async fn read_header(
+    read: &mut (impl AsyncReadExt + Unpin),
+) -> io::Result<Result<RelayHeader, &'static str>> {
     let mut bytes = [0; HEADER_BYTES];
     read.read_exact(&mut bytes).await?;
-    Ok(Header::decode(&bytes))
+    Ok(RelayHeader::decode(&bytes))
 }
 
-/// Reads so many bytes; `alive` is called as some of them come.
+/// Reads this many bytes; calls `alive` whenever some of them arrive.
 async fn read_body(
     read: &mut (impl AsyncReadExt + Unpin),
     bytes: usize,
@@ -378,28 +381,36 @@ async fn read_body(
     Ok(body.into())
 }
 
-/// Writes what there is, until this end has closed or failed.
-async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, wake: &Notify, pulse: &Pulse) {
+/// Writes frames until this end has closed or failed.
+async fn write_frames(
+    shared: &RelayState,
+    write: Write,
+    connection: ConnectionId,
+    wake: &Notify,
+    heartbeat: &Heartbeat,
+) {
     let mut write = write;
     let written = async {
         let mut headers = BytesMut::new();
         loop {
             if let Some(error) = shared.error() {
                 let node = error.node().unwrap_or(shared.config.node);
-                write.write_all(&Header::bare(Kind::Failed, node, 0).encode()).await?;
+                write.write_all(&RelayHeader::bare(RelayFrameKind::Failed, node, 0).encode()).await?;
                 return write.shutdown().await;
             }
-            if pulse.take_due() {
-                headers.extend_from_slice(&Header::bare(Kind::Alive, shared.config.node, 0).encode());
+            if heartbeat.take_due() {
+                headers.extend_from_slice(
+                    &RelayHeader::bare(RelayFrameKind::Alive, shared.config.node, 0).encode(),
+                );
             }
-            // Credit is little, and goes out with what follows it: one of each class at most.
+            // Credit is small and is written together with the next frame.
             let frame = loop {
                 match shared.with(|state| state.forwarder.next_frame(connection)) {
                     Some(Frame::Credit { class, count }) => {
-                        let header = Header {
+                        let header = RelayHeader {
                             hops: class as u32,
                             id: count as u64,
-                            ..Header::bare(Kind::Credit, shared.config.node, 0)
+                            ..RelayHeader::bare(RelayFrameKind::Credit, shared.config.node, 0)
                         };
                         headers.extend_from_slice(&header.encode());
                         if headers.len() >= READ_BUFFER_BYTES {
@@ -411,8 +422,8 @@ async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, w
             };
             match frame {
                 Some(Frame::Message(packet)) => {
-                    let header = Header {
-                        kind: Kind::Message,
+                    let header = RelayHeader {
+                        kind: RelayFrameKind::Message,
                         from: packet.from,
                         to: packet.to,
                         hops: packet.hops as u32,
@@ -428,12 +439,14 @@ async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, w
                     }
                 }
                 Some(Frame::Close) => {
-                    headers.extend_from_slice(&Header::bare(Kind::Close, shared.config.node, 0).encode());
+                    headers.extend_from_slice(
+                        &RelayHeader::bare(RelayFrameKind::Close, shared.config.node, 0).encode(),
+                    );
                     write.write_all_buf(&mut headers).await?;
                     return write.flush().await;
                 }
                 _ if !headers.is_empty() => write.write_all_buf(&mut headers).await?,
-                // Where it is encrypted, some may be held back until then.
+                // TLS may hold back bytes until the flush.
                 _ => {
                     write.flush().await?;
                     wake.notified().await;
@@ -442,5 +455,5 @@ async fn write_frames(shared: &Shared, write: Write, connection: ConnectionId, w
         }
     };
     let _: io::Result<()> = written.await;
-    pulse.closed();
+    heartbeat.closed();
 }

@@ -1,4 +1,4 @@
-//! The task that has all connections of a node: it accepts them, opens them, and ends with them.
+//! The task that accepts and opens all connections of a node. It ends after the last of them.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use tokio::task::JoinSet;
 
 use crate::connection::{answer, dial, dial_direct};
 use crate::error::{RelayError, Result};
-use crate::state::{Body, Shared};
+use crate::state::{Body, RelayState};
 
-/// Connections beyond those that the overlay allows: of strangers that have not said who they are.
-const STRANGERS_MAX: usize = 64;
+/// Unauthenticated connections that are accepted beyond those of the overlay.
+const UNAUTHENTICATED_MAX: usize = 64;
 
 /// Runs a node's connections until it is closed or has failed, and all of them have ended.
-pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
+pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let mut status = shared.status.subscribe();
     let config = &shared.config;
     let links = Forwarder::<Body>::topology_links(&config.routes, config.node);
-    let tasks_max = links.len() + 2 * config.addresses.len() + STRANGERS_MAX;
+    let tasks_max = links.len() + 2 * config.addresses.len() + UNAUTHENTICATED_MAX;
     for link in links.into_iter().filter(|link| link.opens) {
         tasks.spawn(dial(Arc::clone(&shared), link.id, link.peer));
     }
@@ -30,7 +30,7 @@ pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
             status.closing || status.error.is_some()
         };
         if stops {
-            // Whoever comes now is to see that nobody is here.
+            // The listener is dropped, so that new connections are refused at once.
             listener = None;
             if tasks.is_empty() {
                 break;
@@ -46,7 +46,7 @@ pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
         tokio::select! {
             accepted = accept => match accepted {
                 Ok((socket, _)) => drop(tasks.spawn(answer(Arc::clone(&shared), socket))),
-                // Out of descriptors, as a rule: those that wait are there when one is free.
+                // Usually out of file descriptors. Waiting connections are accepted when one is free.
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
             },
             Some(done) = tasks.join_next() => match done {
@@ -66,12 +66,12 @@ pub(crate) async fn drive(shared: Arc<Shared>, listener: TcpListener) {
     shared.end();
 }
 
-/// Closes direct connections that are no longer wanted, and opens those that are, as far as there is room.
-fn adjust(shared: &Arc<Shared>, tasks: &mut JoinSet<Result<()>>) {
+/// Closes direct connections that are no longer wanted, and opens the wanted ones, up to the limit.
+fn adjust(shared: &Arc<RelayState>, tasks: &mut JoinSet<Result<()>>) {
     let asked = shared.with(|state| {
         state.unsettled = false;
         let wanted = &state.wanted;
-        // A peer that has a connection to this node already need not have another.
+        // A peer that has opened a two-way connection to this node needs no other.
         let theirs: Vec<_> = state
             .forwarder
             .direct()
@@ -97,7 +97,7 @@ fn adjust(shared: &Arc<Shared>, tasks: &mut JoinSet<Result<()>>) {
                 return Err(RelayError::Unroutable(refusal));
             }
         }
-        // One that closes has its place until all that came over it has left.
+        // A closing connection counts until all messages that arrived on it have left.
         let mut room = wanted.most.saturating_sub(state.opened.len() + state.asking.len());
         let mut asked = Vec::new();
         for peer in target {

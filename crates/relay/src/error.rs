@@ -1,4 +1,4 @@
-//! What can go wrong between nodes.
+//! Errors of relays and circuits.
 
 use std::io;
 
@@ -7,14 +7,14 @@ use lightship_overlay::forwarder::Refusal;
 /// Result of this crate.
 pub type Result<T, E = RelayError> = std::result::Result<T, E>;
 
-/// Why a relay can't go on, or did not take a message.
+/// Why a relay has failed, or did not accept a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// A configuration that can't work.
+    /// An invalid configuration.
     #[error("{0}")]
     Config(String),
-    /// No connection to a node that the topology has one to.
+    /// A connection of the topology could not be opened.
     #[error("no connection to node {node}: {reason}")]
     Connect {
         /// Which node.
@@ -22,60 +22,60 @@ pub enum RelayError {
         /// Why.
         reason: String,
     },
-    /// Others that the topology has connections from did not come.
+    /// Nodes did not open their connections of the topology to this one.
     #[error("no connection from {}", list(.nodes))]
     Missing {
         /// Which nodes.
         nodes: Vec<u32>,
     },
-    /// A node's connection broke, or another node said that it lost this one. What was on its way through
-    /// it may be lost.
+    /// A node's connection broke, or another node reported that it lost that node. Messages on their way
+    /// through it may be lost.
     #[error("node {node} was lost: {}", lost(*.kind, *.by))]
     Lost {
         /// Which node.
         node: u32,
-        /// How the connection broke, where it was ours.
+        /// How the connection broke, if it was a connection of this node.
         kind: Option<io::ErrorKind>,
-        /// Who said so, where it was another's.
+        /// The node that reported it, if it was a connection of another node.
         by: Option<u32>,
     },
-    /// A node did what it may not, and was cut off.
-    #[error("node {node} does not keep to the rules: {refusal}")]
+    /// A node broke the protocol, and was cut off.
+    #[error("node {node} broke the protocol: {refusal}")]
     Rules {
         /// Which node.
         node: u32,
         /// What it did.
         refusal: Refusal,
     },
-    /// A node sent what is no frame, or a message larger than agreed.
-    #[error("node {node} sent what can't be read: {reason}")]
+    /// A node sent an invalid frame, or a message that is too large.
+    #[error("node {node} sent an invalid frame: {reason}")]
     Malformed {
         /// Which node.
         node: u32,
-        /// What it is.
+        /// What is wrong with it.
         reason: &'static str,
     },
-    /// A message for a node that there is not, or for the sender itself, or that has lost its way.
+    /// A message for an unknown node or for its sender, or without a route.
     #[error("{0}")]
     Unroutable(Refusal),
-    /// A message larger than was agreed between all nodes.
-    #[error("a message of {bytes} bytes, and at most {max} were agreed on")]
+    /// A message that is larger than the limit of all nodes.
+    #[error("a message of {bytes} bytes is too large: the limit is {max}")]
     TooLarge {
         /// Bytes of the message.
         bytes: usize,
-        /// Bytes of the largest.
+        /// Bytes of the largest message.
         max: u32,
     },
-    /// A node sent what no circuit allows, and is heard no more.
-    #[error("node {node} does not keep to the rules of circuits: {reason}")]
+    /// A node broke the protocol of circuits, and was cut off.
+    #[error("node {node} broke the protocol of circuits: {reason}")]
     CircuitRules {
         /// Which node.
         node: u32,
         /// What it did.
         reason: &'static str,
     },
-    /// A node takes no circuits' messages of this one any more.
-    #[error("node {node} has cut off this one's circuits")]
+    /// A node accepts no more messages of circuits from this one.
+    #[error("node {node} has cut off the circuits of this node")]
     CutOff {
         /// Which node.
         node: u32,
@@ -83,7 +83,7 @@ pub enum RelayError {
     /// All circuits that a node may have are open.
     #[error("all {max} circuits are open")]
     CircuitsFull {
-        /// How many.
+        /// The limit.
         max: usize,
     },
     /// The relay was closed.
@@ -92,7 +92,7 @@ pub enum RelayError {
 }
 
 impl RelayError {
-    /// The node at fault, where it is another.
+    /// The other node that is at fault, if there is one.
     pub fn node(&self) -> Option<u32> {
         match self {
             Self::Connect { node, .. }
@@ -115,8 +115,8 @@ fn list(nodes: &[u32]) -> String {
 
 fn lost(kind: Option<io::ErrorKind>, by: Option<u32>) -> String {
     match (kind, by) {
-        (_, Some(by)) => format!("node {by} says so"),
-        (Some(io::ErrorKind::UnexpectedEof), None) => "it closed its connection without a word".to_owned(),
+        (_, Some(by)) => format!("reported by node {by}"),
+        (Some(io::ErrorKind::UnexpectedEof), None) => "it closed its connection unexpectedly".to_owned(),
         (Some(io::ErrorKind::TimedOut), None) => "no sign of life from it".to_owned(),
         (Some(kind), None) => kind.to_string(),
         (None, None) => "its connection broke".to_owned(),

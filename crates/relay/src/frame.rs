@@ -1,4 +1,4 @@
-//! What is on the wire between two nodes: frames of a header of 36 bytes, and the bytes of a message or a token.
+//! The frames between two nodes: a header of 36 bytes, then the bytes of a message or a token.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -7,31 +7,31 @@
 //! | 3 | 1 | kind |
 //! | 4 | 4 | from: the node that made a message, opens a connection, or was lost |
 //! | 8 | 4 | to: the node that a message or a connection is for |
-//! | 12 | 4 | hops of a message; class of credit; use of a connection (hello); why (refuse) |
+//! | 12 | 4 | hops of a message; class of credit; use of a connection (hello); reason (refuse) |
 //! | 16 | 8 | number of a message; count of credit; digest of the topology (hello) |
 //! | 24 | 4 | bytes that follow: of the message, or of the token (hello) |
-//! | 28 | 4 | CRC-32C of these |
+//! | 28 | 4 | CRC-32C of the bytes that follow |
 //! | 32 | 4 | CRC-32C of the header up to here |
 //!
-//! Numbers are little-endian. A hello opens a connection and is answered by accept or refuse; then come
-//! messages, credit, a sign of life every few seconds, and a close or the word of a failure. The checksum of a message is its sender's: those
-//! who forward it compare, and pass it on.
+//! Numbers are little-endian. A hello opens a connection and is answered by accept or refuse. Then follow
+//! messages, credit, heartbeats (alive), and at last close or failed. The first sender of a message
+//! computes its checksum; forwarding nodes verify it and pass it on.
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 36;
-/// Most bytes of a token.
+/// Bytes of the longest token.
 pub(crate) const TOKEN_BYTES_MAX: usize = 1024;
 
-/// Where the checksum of the header is.
+/// The offset of the header's checksum.
 const CRC_AT: usize = 32;
 
 const MAGIC: [u8; 2] = *b"LR";
 const VERSION: u8 = 1;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum RelayFrameKind {
     Hello = 1,
     Accept = 2,
     Refuse = 3,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Alive = 8,
 }
 
-impl Kind {
+impl RelayFrameKind {
     fn of(byte: u8) -> Option<Self> {
         let kinds = [
             Self::Hello,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// The use of a connection, as its hello says it.
+/// The use of a connection, as in its hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Use {
@@ -74,15 +74,15 @@ impl Use {
     }
 }
 
-/// Why a connection is refused, as the answer says it.
+/// Why a connection is refused, as in the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Why {
-    /// It was not for this node, or there is no room for it.
+    /// It was not for this node, or the limit of connections is reached.
     No = 0,
-    /// The overlay is another.
+    /// Epoch, topology, queue size or message size differ.
     Overlay = 1,
-    /// The token is not known.
+    /// The token is wrong.
     Token = 2,
 }
 
@@ -93,24 +93,24 @@ impl Why {
     }
 }
 
-/// A header.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: Kind,
+pub(crate) struct RelayHeader {
+    pub(crate) kind: RelayFrameKind,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// Hops, class, use, or why.
+    /// Hops, class, use, or reason.
     pub(crate) hops: u32,
     /// Number, count, or digest.
     pub(crate) id: u64,
     pub(crate) bytes: u32,
-    /// Of the bytes that follow.
+    /// CRC-32C of the bytes that follow.
     pub(crate) crc: u32,
 }
 
-impl Header {
-    /// One of a kind, with nothing else to say.
-    pub(crate) fn bare(kind: Kind, from: u32, to: u32) -> Self {
+impl RelayHeader {
+    /// A header whose other fields are 0.
+    pub(crate) fn bare(kind: RelayFrameKind, from: u32, to: u32) -> Self {
         Self { kind, from, to, hops: 0, id: 0, bytes: 0, crc: 0 }
     }
 
@@ -130,17 +130,17 @@ impl Header {
         out
     }
 
-    /// What it says; or what is wrong with it.
+    /// Decodes a header; the error says what is wrong with it.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
         if bytes[..3] != [MAGIC[0], MAGIC[1], VERSION] {
-            return Err("no frame");
+            return Err("not a frame");
         }
         let word =
             |at: usize| bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
         if word(CRC_AT) != crc32c(&bytes[..CRC_AT]) {
-            return Err("a damaged frame");
+            return Err("the checksum of the header is wrong");
         }
-        let kind = Kind::of(bytes[3]).ok_or("no frame")?;
+        let kind = RelayFrameKind::of(bytes[3]).ok_or("not a frame")?;
         let header = Self {
             kind,
             from: word(4),
@@ -150,9 +150,9 @@ impl Header {
             bytes: word(24),
             crc: word(28),
         };
-        let carries = matches!(kind, Kind::Message | Kind::Hello);
+        let carries = matches!(kind, RelayFrameKind::Message | RelayFrameKind::Hello);
         let is_bare = header.bytes == 0 && header.crc == 0;
-        if carries || is_bare { Ok(header) } else { Err("bytes where there are none") }
+        if carries || is_bare { Ok(header) } else { Err("this kind of frame has no payload") }
     }
 }
 
@@ -175,37 +175,36 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever is read as a header is written as the same bytes again.
         #[test]
-        fn headers_are_read_as_they_are_written(
+        fn a_decoded_header_encodes_to_the_same_bytes(
             mut bytes in any::<[u8; HEADER_BYTES]>(), kind in 0..12_u8, ours in any::<bool>()
         ) {
             if ours {
                 bytes[..4].copy_from_slice(&[b'L', b'R', 1, kind]);
-                if ![Kind::Message as u8, Kind::Hello as u8].contains(&kind) {
+                if ![RelayFrameKind::Message as u8, RelayFrameKind::Hello as u8].contains(&kind) {
                     bytes[24..CRC_AT].fill(0);
                 }
                 sealed(&mut bytes);
             }
-            let header = Header::decode(&bytes);
+            let header = RelayHeader::decode(&bytes);
             prop_assert_eq!(header.is_ok(), ours && (1..=8).contains(&kind));
             if let Ok(header) = header {
                 prop_assert_eq!(header.encode(), bytes);
             }
         }
 
-        /// One bit is enough.
         #[test]
-        fn damage_is_seen(bit in 0..8 * HEADER_BYTES, id in any::<u64>()) {
-            let mut bytes = Header { id, hops: 1, ..Header::bare(Kind::Message, 1, 2) }.encode();
+        fn a_single_wrong_bit_is_detected(bit in 0..8 * HEADER_BYTES, id in any::<u64>()) {
+            let mut bytes = RelayHeader { id, hops: 1, ..RelayHeader::bare(RelayFrameKind::Message, 1, 2) }.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Header::decode(&bytes).is_err());
+            prop_assert!(RelayHeader::decode(&bytes).is_err());
         }
     }
 
     #[test]
-    fn the_bytes_of_a_message() {
-        let header = Header { kind: Kind::Message, from: 1, to: 2, hops: 3, id: 4, bytes: 5, crc: 6 };
+    fn the_bytes_of_a_message_are_as_documented() {
+        let header =
+            RelayHeader { kind: RelayFrameKind::Message, from: 1, to: 2, hops: 3, id: 4, bytes: 5, crc: 6 };
         let mut expected = [0; HEADER_BYTES];
         expected[..4].copy_from_slice(&[b'L', b'R', 1, 4]);
         for (at, value) in [(4, 1), (8, 2), (12, 3), (16, 4), (24, 5), (28, 6)] {
@@ -218,10 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_only_where_there_are_some() {
-        for (kind, carries) in [(Kind::Credit, false), (Kind::Close, false), (Kind::Hello, true)] {
-            let header = Header { bytes: 1, ..Header::bare(kind, 1, 2) };
-            assert_eq!(Header::decode(&header.encode()).is_ok(), carries);
+    fn only_some_kinds_of_frames_have_a_payload() {
+        for (kind, carries) in
+            [(RelayFrameKind::Credit, false), (RelayFrameKind::Close, false), (RelayFrameKind::Hello, true)]
+        {
+            let header = RelayHeader { bytes: 1, ..RelayHeader::bare(kind, 1, 2) };
+            assert_eq!(RelayHeader::decode(&header.encode()).is_ok(), carries);
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Messages from node to node over an overlay: forwarded where there is no connection.
+//! Sends messages from node to node over an overlay; other nodes forward them where there is no connection.
 //!
-//! Every node has the connections of its [topology](lightship_overlay::Topology), and direct ones to where
-//! it is told to have them ([`Relay::set_direct`]). A message goes by a shortest way; queues are
-//! bounded, one for each connection and class of hops, and can't deadlock
-//! ([`lightship_overlay::forwarding`]). What is sent arrives once, or every node has an error that names the
-//! one that was lost. Messages from one node to another may arrive in another order.
+//! Every node has the connections of its [topology](lightship_overlay::Topology), and the direct
+//! connections that [`Relay::set_direct`] requests. A message takes a shortest route. Queues are bounded,
+//! one for each connection and class of hops, and can't deadlock ([`lightship_overlay::forwarding`]). A
+//! message arrives once, or every node gets an error that names the lost node. Messages between two nodes
+//! may overtake each other.
 //!
-//! - [`Config`]: what a node is told before it starts; [`Security`], of it: TLS and a token, without which it
-//!   listens on its own host only.
+//! - [`Config`]: the configuration of a node; [`Security`]: its TLS and token, without which it listens on its
+//!   own host only.
 //! - [`Relay`], [`Inbox`]: send, receive.
-//! - [`Circuits`], [`Incoming`], [`Circuit`]: in the messages' stead, ordered pipes of bytes between two nodes; also
-//!   without a relay, over one connection ([`Circuits::over`], [`End`]).
+//! - [`Circuits`], [`Incoming`], [`Circuit`]: ordered byte pipes between two nodes, instead of messages.
 //!
-//! The rules are [`lightship_overlay::forwarder`]'s; here are its sockets. Frames and messages have checksums
-//! (CRC-32C), the latter from end to end. Nodes that know the token trust each other: each is who it says it is.
-//! Lost nodes are not routed around.
+//! [`lightship_overlay::forwarder`] is the state machine; this crate adds the sockets. Headers and messages
+//! have checksums (CRC-32C); the sender of a message computes its checksum, and every node on the route
+//! verifies it. A node trusts any node that has the token to be the one that it claims to be. Lost nodes are
+//! not routed around.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,7 +25,7 @@
 //! use tokio::net::TcpListener;
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! // A tree of three: from 1 to 2 the way leads over 0.
+//! // A tree of three nodes: the route from 1 to 2 goes through 0.
 //! let routes = Arc::new(Routes::new(Topology::new(Shape::Tree { arity: 2 }, 3)?));
 //! let mut listeners = Vec::new();
 //! for _ in 0..3 {
@@ -63,7 +63,7 @@ mod security;
 mod socket;
 mod state;
 
-pub use circuit::{Circuit, Circuits, CircuitsConfig, CircuitsStats, End, Incoming};
+pub use circuit::{Circuit, Circuits, CircuitsConfig, CircuitsStats, Incoming};
 pub use config::Config;
 pub use error::{RelayError, Result};
 pub use lightship_overlay::forwarder::{Counts, Refusal};

@@ -1,8 +1,7 @@
-//! Whether the node at the other end of a connection is still there: one that hangs keeps its sockets open, and all that is
-//! to be forwarded by it stands still.
+//! Detects a node that hangs: its sockets stay open, and everything that it should forward stands still.
 //!
-//! Each end gives a sign of life at each interval, whatever else it sends. An answer to a question would wait behind what
-//! is on its way to the other end.
+//! Each end of a connection sends a heartbeat at each interval, in addition to its other frames. A ping
+//! that needs an answer would have to wait behind the frames on their way to the other end.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,12 +9,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-/// So many intervals of silence make a peer lost.
+/// A peer is lost after this many intervals of silence.
 const SILENT_INTERVALS: u32 = 3;
 
-/// What is known of a peer's presence, and whether one's own is to be shown.
+/// When the peer was last heard, and whether this end has to send a heartbeat.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     interval: Duration,
     state: Mutex<State>,
 }
@@ -25,11 +24,11 @@ struct State {
     heard: Instant,
     next: Instant,
     is_due: bool,
-    /// Nothing more is written: a peer that has read that need not say anything.
+    /// This end writes nothing more. The peer knows that and need not send heartbeats.
     closed: bool,
 }
 
-impl Pulse {
+impl Heartbeat {
     pub(crate) fn new(now: Instant, interval: Duration) -> Self {
         let state = State { heard: now, next: now + interval, is_due: false, closed: false };
         Self { interval, state: Mutex::new(state) }
@@ -39,28 +38,28 @@ impl Pulse {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes came from the peer.
+    /// Bytes have arrived from the peer.
     pub(crate) fn heard(&self, now: Instant) {
         self.state().heard = now;
     }
 
-    /// This end says nothing any more.
+    /// This end writes nothing more.
     pub(crate) fn closed(&self) {
         self.state().closed = true;
     }
 
-    /// Whether a sign of life is to be sent now.
+    /// Whether a heartbeat is to be sent now; resets the answer.
     pub(crate) fn take_due(&self) -> bool {
         std::mem::take(&mut self.state().is_due)
     }
 
-    /// Does what time asks for. Answers whether the peer is lost.
+    /// Handles a timeout. Returns whether the peer is lost.
     fn wake(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.closed || now < state.next {
             return false;
         }
-        // Where it was us who slept, what the peer sent meanwhile has not been read yet.
+        // If this process was suspended, it has not yet read what the peer sent in the meantime.
         let slept = now >= state.next + self.interval;
         if !slept && now.saturating_duration_since(state.heard) >= self.interval * SILENT_INTERVALS {
             return true;
@@ -69,7 +68,7 @@ impl Pulse {
         false
     }
 
-    /// Comes back when the peer is lost. `writer` is woken when there is something to send.
+    /// Waits until the peer is lost. Notifies `writer` when a heartbeat is to be sent.
     pub(crate) async fn lost(&self, writer: &Notify) {
         loop {
             let next = self.state().next;
@@ -92,40 +91,40 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(3);
 
     #[test]
-    fn signs_of_life_are_given_and_expected() {
+    fn heartbeats_are_sent_and_expected() {
         let mut now = Instant::now();
-        let pulse = Pulse::new(now, INTERVAL);
+        let heartbeat = Heartbeat::new(now, INTERVAL);
         for _ in 0..10 {
             now += INTERVAL;
-            assert!(!pulse.wake(now));
-            assert!(pulse.take_due() && !pulse.take_due());
-            pulse.heard(now);
-            assert!(!pulse.wake(now) && !pulse.take_due());
+            assert!(!heartbeat.wake(now));
+            assert!(heartbeat.take_due() && !heartbeat.take_due());
+            heartbeat.heard(now);
+            assert!(!heartbeat.wake(now) && !heartbeat.take_due());
         }
         for _ in 0..2 {
             now += INTERVAL;
-            assert!(!pulse.wake(now));
+            assert!(!heartbeat.wake(now));
         }
-        assert!(pulse.wake(now + INTERVAL));
+        assert!(heartbeat.wake(now + INTERVAL));
     }
 
     #[test]
-    fn who_slept_does_not_blame_the_peer() {
+    fn a_suspended_process_does_not_count_its_peer_as_lost() {
         let now = Instant::now();
-        let pulse = Pulse::new(now, INTERVAL);
-        assert!(!pulse.wake(now + 10 * INTERVAL));
-        assert!(pulse.take_due());
-        assert!(pulse.wake(now + 11 * INTERVAL));
+        let heartbeat = Heartbeat::new(now, INTERVAL);
+        assert!(!heartbeat.wake(now + 10 * INTERVAL));
+        assert!(heartbeat.take_due());
+        assert!(heartbeat.wake(now + 11 * INTERVAL));
     }
 
     #[test]
-    fn a_peer_that_was_told_of_the_end_owes_nothing() {
+    fn after_the_close_no_heartbeats_are_expected() {
         let now = Instant::now();
-        let pulse = Pulse::new(now, INTERVAL);
-        pulse.closed();
+        let heartbeat = Heartbeat::new(now, INTERVAL);
+        heartbeat.closed();
         for intervals in 1..10 {
-            assert!(!pulse.wake(now + intervals * INTERVAL));
+            assert!(!heartbeat.wake(now + intervals * INTERVAL));
         }
-        assert!(!pulse.take_due());
+        assert!(!heartbeat.take_due());
     }
 }

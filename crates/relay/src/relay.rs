@@ -1,4 +1,4 @@
-//! What a node's user has in hand: send, receive, direct connections, figures.
+//! The interface of a node: send, receive, direct connections, statistics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::driver::drive;
 use crate::error::{RelayError, Result};
-use crate::state::{Body, Shared, Status, Wanted};
+use crate::state::{Body, RelayState, Status, Wanted};
 
 /// A message that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,55 +22,55 @@ pub struct Message {
     pub from: u32,
     /// What it sent.
     pub bytes: Bytes,
-    /// Connections it crossed: 1 when it was not forwarded.
+    /// Connections that it crossed: 1 if it was not forwarded.
     pub hops: usize,
 }
 
-/// What a node has done, and has.
+/// Statistics of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// Messages sent, received and forwarded.
     pub counts: Counts,
-    /// Connections now, and the most there were at any time; those count that both ends have agreed on.
+    /// Current connections. A connection counts once both ends have accepted it.
     pub connections: usize,
-    /// The most there were at any time.
+    /// The most connections at any time.
     pub connections_max: usize,
-    /// Direct connections that this node has opened, ever.
+    /// Direct connections that this node has opened since its start.
     pub opened: u64,
-    /// Those that it asked for and was refused.
+    /// Direct connections that others refused to this node.
     pub refused: u64,
 }
 
-/// A node of an overlay. Dropped, it cuts its connections, and its neighbours fail.
+/// A node of an overlay. Dropping it cuts its connections, and its neighbours fail.
 #[derive(Debug)]
 pub struct Relay {
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
     driver: JoinHandle<()>,
 }
 
-/// Where a node's messages arrive. What is not taken holds up those who send.
+/// Receives a node's messages. Messages that are not received hold up their senders.
 #[derive(Debug)]
 pub struct Inbox {
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
 impl Relay {
-    /// Starts a node that listens where the others expect it, and waits until the connections of the
-    /// topology are there. Nodes need not start at the same time: those that are not there yet, or still
-    /// have other settings, are tried again. Whoever keeps the listener can start another relay on it
-    /// later, such as one of the next [`Config::epoch`].
+    /// Starts a node on the listener where the others expect it, and waits until the connections of the
+    /// topology are open. Nodes need not start at the same time: those that are not ready yet, or still
+    /// have other settings, are tried again. A clone of the listener can serve another relay later, such as
+    /// one of the next [`Config::epoch`].
     ///
     /// # Errors
-    /// [`RelayError::Config`], also where it listens beyond this host without what that takes
-    /// ([`Config::security`]); [`RelayError::Connect`] and [`RelayError::Missing`] when a node can't be
-    /// reached, or does not come, within [`Config::connect_timeout`].
+    /// [`RelayError::Config`], also if it listens beyond this host without TLS and a token
+    /// ([`Config::security`]); [`RelayError::Connect`] and [`RelayError::Missing`] if a node can't be
+    /// reached, or does not connect, within [`Config::connect_timeout`].
     pub async fn start(listener: TcpListener, config: Config) -> Result<(Self, Inbox)> {
         config.check()?;
         let listens = listener.local_addr().map_err(|e| RelayError::Config(format!("the listener: {e}")))?;
         config.security.check(listens)?;
         let wait = config.connect_timeout;
         let nodes = config.addresses.len() as u64;
-        let shared = Arc::new(Shared::new(config));
+        let shared = Arc::new(RelayState::new(config));
         let driver = tokio::spawn(drive(Arc::clone(&shared), listener));
         let this = Self { driver, shared: Arc::clone(&shared) };
         let mut status = shared.status.subscribe();
@@ -79,13 +79,13 @@ impl Relay {
         if !is_ready {
             let Status { missing, mut attempts, .. } = shared.status.borrow().clone();
             let tried = missing.iter().find_map(|id| attempts.remove(id));
-            // Of links used one way, those that come in are numbered after those that go out.
+            // In a one-way topology, incoming links are numbered after outgoing ones.
             let nodes = missing.into_iter().map(|id| (id % nodes) as u32).collect();
             shared.fail(tried.unwrap_or(RelayError::Missing { nodes }));
         }
         match shared.error() {
             Some(error) => {
-                // The others are told.
+                // Waits until the others are notified.
                 let _ = this.ended().await;
                 Err(error)
             }
@@ -93,11 +93,10 @@ impl Relay {
         }
     }
 
-    /// Sends a message, by whatever way. Waits for room among the node's own messages; it is not known
-    /// when it arrives.
+    /// Sends a message, by any route. Waits for room among the node's own messages, not for the arrival.
     ///
     /// # Errors
-    /// [`RelayError::TooLarge`], [`RelayError::Unroutable`]; whatever ended the relay.
+    /// [`RelayError::TooLarge`], [`RelayError::Unroutable`], or the error that ended the relay.
     pub async fn send(&self, to: u32, bytes: Bytes) -> Result<()> {
         let max = self.shared.config.message_bytes_max;
         if bytes.len() > max as usize {
@@ -116,14 +115,14 @@ impl Relay {
                 *state.demand.entry(to).or_default() += length;
                 Ok(())
             })
-            // After a failure there is no way to many: that is why.
+            // After a failure many nodes are unroutable; the failure is the cause.
             .map_err(|refusal| self.shared.error().unwrap_or(RelayError::Unroutable(refusal)))?;
-        // Given back when the message has left.
+        // Returned when the message has left.
         room.forget();
         Ok(())
     }
 
-    /// Comes back when all own messages have left.
+    /// Waits until all of the node's own messages have left.
     pub(crate) async fn all_left(&self) -> Result<()> {
         let window = self.shared.config.window_messages.min(Semaphore::MAX_PERMITS);
         let all = self.shared.room.acquire_many(u32::try_from(window).unwrap_or(u32::MAX)).await;
@@ -134,8 +133,8 @@ impl Relay {
         &self.shared.config
     }
 
-    /// Where direct connections are to lead, best first, at most so many. Those that lead elsewhere are
-    /// closed; nodes that refuse are passed over, until this is said again.
+    /// Requests direct connections to these peers, best first, `most` at most. Direct connections to other
+    /// nodes are closed. Nodes that refuse are skipped until the next call.
     pub fn set_direct(&self, peers: Vec<u32>, most: usize) {
         let node = self.shared.config.node;
         let nodes = self.shared.config.addresses.len();
@@ -147,13 +146,13 @@ impl Relay {
         self.shared.direct.notify_one();
     }
 
-    /// Comes back when all direct connections that were asked for are there, or were refused, or the relay
-    /// has ended. Those whose place is still taken by one that closes may come later.
+    /// Waits until all requested direct connections are open or were refused, or the relay has ended. A
+    /// connection that waits for another one to close may open later.
     pub async fn direct_settled(&self) {
         loop {
             let settled = self.shared.settled.notified();
             tokio::pin!(settled);
-            // Before looking, so that nothing is missed in between.
+            // Enabled before the check, so that no notification is missed.
             settled.as_mut().enable();
             let ended = {
                 let status = self.shared.status.borrow();
@@ -171,12 +170,12 @@ impl Relay {
         self.shared.with(|state| state.opened.values().copied().collect())
     }
 
-    /// Bytes sent to each node since this was asked last: what a choice of direct connections comes from.
+    /// Bytes sent to each node since the last call. The choice of direct connections is based on them.
     pub fn take_demand(&self) -> BTreeMap<u32, u64> {
         self.shared.with(|state| std::mem::take(&mut state.demand))
     }
 
-    /// What it has done, and has.
+    /// The statistics of this node.
     pub fn stats(&self) -> Stats {
         self.shared.with(|state| Stats {
             counts: state.forwarder.counts(),
@@ -187,17 +186,17 @@ impl Relay {
         })
     }
 
-    /// Cuts all connections at once, as if the process had died: the neighbours fail.
+    /// Cuts all connections immediately, as if the process had died: the neighbours fail.
     pub fn kill(&self) {
         self.driver.abort();
         self.shared.end();
     }
 
-    /// Closes all connections in good order. Only when every node has received all it is to: what is still
-    /// on its way through this one has to find another, or there is an error.
+    /// Closes all connections in order. Call this after every node has received all of its messages: a message
+    /// that still has to pass through this node takes another route, or is an error.
     ///
     /// # Errors
-    /// Whatever ended the relay before.
+    /// The error that ended the relay before.
     pub async fn close(&self) -> Result<()> {
         self.shared.status.send_modify(|status| status.closing = true);
         let closed = self.shared.with(|state| {
@@ -210,19 +209,19 @@ impl Relay {
         self.ended().await
     }
 
-    /// Ends it, as a node was lost of which something else than the relay has told. The others are told which.
+    /// Ends the relay because the caller knows that a node was lost. The others are told which node.
     pub fn give_up(&self, node: u32) {
         self.shared.fail(RelayError::Lost { node, kind: None, by: None });
     }
 
-    /// Comes back when it has ended, and has told its neighbours why: one that is dropped earlier looks as if it were
-    /// the one that was lost.
+    /// Waits until the relay has ended and has told its neighbours why. If it is dropped earlier, this node
+    /// seems to be the lost one.
     ///
     /// # Errors
-    /// Whatever ended it.
+    /// The error that ended it.
     pub async fn ended(&self) -> Result<()> {
         let mut status = self.shared.status.subscribe();
-        // The sender of it is here.
+        // Can't fail, because the sender is in `self`.
         let _ = status.wait_for(|status| status.ended).await;
         self.shared.error().map_or(Ok(()), Err)
     }
@@ -235,10 +234,10 @@ impl Drop for Relay {
 }
 
 impl Inbox {
-    /// The next message; nothing when the relay was closed.
+    /// The next message; `None` once the relay is closed.
     ///
     /// # Errors
-    /// Whatever ended the relay: messages may be lost then.
+    /// The error that ended the relay. Messages may be lost then.
     pub async fn recv(&mut self) -> Result<Option<Message>> {
         loop {
             let next = self.shared.with(|state| {

@@ -1,4 +1,4 @@
-//! Who may be a node of an overlay, and who may read what is sent.
+//! Authentication and encryption between the nodes of an overlay.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use subtle::ConstantTimeEq;
 use crate::error::{RelayError, Result};
 use crate::frame::TOKEN_BYTES_MAX;
 
-/// Encryption between nodes, as both ends of a connection need it. Any node opens some and accepts others.
+/// TLS between nodes, for both ends of a connection: a node opens some connections and accepts others.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// For connections that this node accepts: its certificate.
+    /// For connections that this node accepts, with its certificate.
     pub server: Arc<ServerConfig>,
-    /// For connections that it opens: the authorities it trusts.
+    /// For connections that it opens, with the certificate authorities that it trusts.
     pub client: Arc<ClientConfig>,
-    /// What the certificate of each node is for, by number; one alone is that of all.
+    /// The name in each node's certificate, by number; a single name applies to all nodes.
     pub names: Vec<ServerName<'static>>,
 }
 
 impl Tls {
-    /// What a node's certificate is to be for.
+    /// The expected name in a node's certificate.
     pub(crate) fn name(&self, node: u32) -> Option<ServerName<'static>> {
         match &self.names[..] {
             [all] => Some(all.clone()),
@@ -32,35 +32,37 @@ impl Tls {
     }
 }
 
-/// TLS and a token, both of which a node needs that listens beyond its host.
+/// TLS and a token. A node that listens beyond its host needs both.
 #[derive(Clone, Default)]
 pub struct Security {
-    /// None means plain TCP.
+    /// `None` is plain TCP.
     pub tls: Option<Tls>,
-    /// What every node has to know; none lets everybody in. At most 1024 bytes.
+    /// The token that every node must have, at most 1024 bytes; `None` accepts any.
     pub token: Option<String>,
     /// Allows listening beyond this host without both.
     pub insecure: bool,
 }
 
 impl Security {
-    /// Whether a node may listen there.
+    /// Checks that a node may listen on this address.
     pub(crate) fn check(&self, listens: SocketAddr) -> Result<()> {
         let wrong = |what: String| Err(RelayError::Config(what));
         if self.token.as_ref().is_some_and(|token| token.is_empty() || token.len() > TOKEN_BYTES_MAX) {
-            return wrong(format!("a token has 1 to {TOKEN_BYTES_MAX} bytes"));
+            return wrong(format!("a token must have 1 to {TOKEN_BYTES_MAX} bytes"));
         }
         if self.tls.as_ref().is_some_and(|tls| tls.names.is_empty()) {
-            return wrong("TLS, and no name that a certificate could be for".to_owned());
+            return wrong("TLS needs the name in at least one certificate".to_owned());
         }
         let safe = self.tls.is_some() && self.token.is_some();
         if !safe && !self.insecure && !listens.ip().is_loopback() {
-            return wrong(format!("{listens} can be reached from other hosts, which takes TLS and a token"));
+            return wrong(format!(
+                "{listens} can be reached from other hosts, which requires TLS and a token"
+            ));
         }
         Ok(())
     }
 
-    /// Whether a token lets who shows it in.
+    /// Whether this token is accepted.
     pub(crate) fn admits(&self, token: &[u8]) -> bool {
         self.token.as_ref().is_none_or(|ours| ours.as_bytes().ct_eq(token).into())
     }
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_this_host_it_takes_both() {
+    fn listening_beyond_this_host_requires_tls_and_a_token() {
         let at = |address: &str| address.parse().expect("an address");
         let with = |token: &str| Security { token: Some(token.into()), ..Security::default() };
         let insecure = Security { insecure: true, ..Security::default() };
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_for_the_node_that_has_it() {
+    fn each_node_has_its_own_certificate_name_or_all_the_same() {
         let names = |names: &[&'static str]| -> Vec<ServerName<'static>> {
             names.iter().map(|name| ServerName::try_from(*name).expect("a name")).collect()
         };
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_not_shown() {
+    fn debug_output_hides_the_token() {
         let security = Security { token: Some("secret".into()), ..Security::default() };
         assert!(!format!("{security:?}").contains("secret"));
         assert!(security.admits(b"secret"));

@@ -1,4 +1,4 @@
-//! The bytes of a connection, plain or encrypted.
+//! A connection's byte streams, plain or encrypted.
 
 use std::io;
 
@@ -11,29 +11,33 @@ use crate::security::Security;
 pub(crate) type Read = Box<dyn AsyncRead + Send + Unpin>;
 pub(crate) type Write = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// A connection whose ends have agreed on encryption, or on none.
+/// A connection after the TLS handshake, if it uses TLS.
 pub(crate) struct Socket {
     pub(crate) read: Read,
     pub(crate) write: Write,
 }
 
 impl Socket {
-    /// The end that has opened it, to a node.
+    /// The end that opened the connection, to node `peer`.
     pub(crate) async fn opened(tcp: TcpStream, peer: u32, security: &Security) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
         Ok(match &security.tls {
             None => Self::plain(tcp),
             Some(tls) => {
                 let connector = TlsConnector::from(tls.client.clone());
-                let unnamed =
-                    || io::Error::new(io::ErrorKind::InvalidInput, "its certificate's name is not known");
+                let unnamed = || {
+                    io::Error::new(
+                        io::ErrorKind::InvalidInput,
+                        "the name in its certificate is not configured",
+                    )
+                };
                 let name = tls.name(peer).ok_or_else(unnamed)?;
                 Self::encrypted(connector.connect(name, tcp).await?.into())
             }
         })
     }
 
-    /// The end that has accepted it.
+    /// The end that accepted the connection.
     pub(crate) async fn accepted(tcp: TcpStream, security: &Security) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
         Ok(match &security.tls {
@@ -52,7 +56,7 @@ impl Socket {
         Self { read: Box::new(read), write: Box::new(write) }
     }
 
-    /// Writes all of it, past whatever holds it back.
+    /// Writes and flushes all bytes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write.write_all(bytes).await?;
         self.write.flush().await

@@ -1,10 +1,10 @@
-//! What the tasks of a node share.
+//! The state that the tasks of a node share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use lightship_overlay::forwarder::{ConnectionId, Forwarder, Place};
+use lightship_overlay::forwarder::{ConnectionId, Forwarder, QueueSlot};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::Config;
@@ -12,31 +12,31 @@ use crate::error::RelayError;
 use crate::frame::crc32c;
 use crate::relay::Message;
 
-/// How a node is.
+/// The status of a node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
-    /// Connections of the topology that are not there yet.
+    /// Connections of the topology that are not open yet.
     pub(crate) missing: BTreeSet<ConnectionId>,
     /// Why the last attempt to open one of them failed.
     pub(crate) attempts: BTreeMap<ConnectionId, RelayError>,
     pub(crate) error: Option<RelayError>,
-    /// It was told to close.
+    /// Whether it is closing.
     pub(crate) closing: bool,
-    /// Nothing comes any more.
+    /// Whether all of its connections have ended.
     pub(crate) ended: bool,
 }
 
-/// Where a node would like its direct connections to lead.
+/// The direct connections that a node wants.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
     /// Best first.
     pub(crate) peers: Vec<u32>,
     pub(crate) most: usize,
-    /// Those that have refused since this was said.
+    /// Peers that have refused since this was set.
     pub(crate) refused: BTreeSet<u32>,
 }
 
-/// A message's bytes with the checksum that they were sent with.
+/// A message's bytes and the checksum from its sender.
 #[derive(Debug, Clone)]
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
@@ -53,26 +53,26 @@ impl Body {
     }
 }
 
-/// Behind the lock.
+/// The part of a node's state behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) forwarder: Forwarder<Body>,
-    /// Of connections that are there: wakes what writes to them.
+    /// Wakes the writer of each open connection.
     pub(crate) writers: BTreeMap<ConnectionId, Arc<Notify>>,
-    /// For this node, and not yet taken: bounded by the queues of which they hold places.
-    pub(crate) inbox: VecDeque<(Message, Place)>,
-    /// Direct connections that this node opened, and that count still.
+    /// Messages for this node that have not been received. Each holds a slot of a queue, which bounds them.
+    pub(crate) inbox: VecDeque<(Message, QueueSlot)>,
+    /// Direct connections that this node opened and that still count.
     pub(crate) opened: BTreeMap<ConnectionId, u32>,
     /// Connections of the topology that others have opened.
     pub(crate) greeted: BTreeSet<ConnectionId>,
-    /// Peers that are being asked.
+    /// Peers to which a direct connection is being opened.
     pub(crate) asking: BTreeSet<u32>,
-    /// Direct connections that others opened, and that count still.
+    /// Direct connections that others opened and that still count.
     pub(crate) accepted: BTreeSet<ConnectionId>,
     pub(crate) wanted: Wanted,
-    /// What is wanted has changed, or an answer has come, and nothing was done about it yet.
+    /// Wanted connections have changed, or an answer has arrived, and the driver has not handled it yet.
     pub(crate) unsettled: bool,
-    /// By destination, bytes sent since last asked.
+    /// Bytes sent since the last `take_demand`, by destination.
     pub(crate) demand: BTreeMap<u32, u64>,
     pub(crate) next_message: u64,
     pub(crate) connections_max: usize,
@@ -81,24 +81,24 @@ pub(crate) struct State {
     forgotten: u64,
 }
 
-/// Of all tasks of a node.
+/// The state that all tasks of a node share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RelayState {
     pub(crate) config: Config,
     pub(crate) digest: u64,
     state: Mutex<State>,
     pub(crate) status: watch::Sender<Status>,
-    /// Room for own messages.
+    /// Permits for own messages.
     pub(crate) room: Semaphore,
-    /// A message has come, or none will.
+    /// Notified when a message has arrived, or none will.
     pub(crate) arrived: Notify,
-    /// Direct connections may have to be opened or closed.
+    /// Notified when direct connections may have to be opened or closed.
     pub(crate) direct: Notify,
-    /// That has been done.
+    /// Notified when the driver has done that.
     pub(crate) settled: Notify,
 }
 
-impl Shared {
+impl RelayState {
     pub(crate) fn new(config: Config) -> Self {
         let links = Forwarder::<Body>::topology_links(&config.routes, config.node);
         let missing = links.into_iter().map(|link| link.id).collect();
@@ -133,9 +133,9 @@ impl Shared {
         }
     }
 
-    /// Does something with the state, and wakes whoever has more to do for it.
+    /// Runs `act` on the state, then wakes the tasks that have work to do because of it.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        // A panic elsewhere leaves counts behind that are wrong at worst.
+        // After a panic in another task, counts may be wrong; nothing else.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state);
         for connection in state.forwarder.take_ready() {
@@ -153,7 +153,7 @@ impl Shared {
         result
     }
 
-    /// Ends the node with an error, if nothing has before.
+    /// Ends the node with an error, unless it has failed before.
     pub(crate) fn fail(&self, error: RelayError) {
         let failed = self.status.send_if_modified(|status| {
             let is_first = status.error.is_none();
@@ -170,19 +170,19 @@ impl Shared {
         self.status.borrow().error.clone()
     }
 
-    /// Comes back when it has failed.
+    /// Waits until it has failed.
     pub(crate) async fn failed(&self) {
-        // The sender is here.
+        // Can't fail, because the sender is in `self`.
         let _ = self.status.subscribe().wait_for(|status| status.error.is_some()).await;
     }
 
-    /// Comes back when it has failed, or is to close.
+    /// Waits until it has failed or is closing.
     pub(crate) async fn stopping(&self) {
         let stops = |status: &Status| status.error.is_some() || status.closing;
         let _ = self.status.subscribe().wait_for(stops).await;
     }
 
-    /// Nothing comes any more.
+    /// Marks it as ended.
     pub(crate) fn end(&self) {
         self.status.send_modify(|status| status.ended = true);
         self.wake_all();

@@ -11,10 +11,10 @@ const BYTES_DEFAULT: u64 = 1 << 30;
 
 /// A number of bytes that transfers share. Clones share the same budget.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Shared>);
+pub struct Budget(Arc<BudgetPool>);
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetPool {
     bytes_max: u64,
     leased: Mutex<u64>,
 }
@@ -22,7 +22,7 @@ struct Shared {
 impl Budget {
     /// A budget of `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
-        Self(Arc::new(Shared { bytes_max, leased: Mutex::default() }))
+        Self(Arc::new(BudgetPool { bytes_max, leased: Mutex::default() }))
     }
 
     /// The default budget of all clients in this process: a quarter of the host's memory.

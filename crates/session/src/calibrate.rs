@@ -30,7 +30,7 @@ const MEMORY_PER_BATCH_BYTE: u64 = 4;
 
 /// Which pairs of sizes are measured, and for how long.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effort {
+pub struct CalibrationPlan {
     /// Pairs of (batch size, message bytes).
     pairs: Vec<(u64, u64)>,
     /// Whether batch sizes are in rows instead of bytes.
@@ -43,7 +43,7 @@ pub struct Effort {
     budget: Option<Duration>,
 }
 
-impl Effort {
+impl CalibrationPlan {
     /// Fourteen pairs of batches of 32 KB to 2 MB and messages of 8 KB to 1 MB, small ones first, as
     /// many as fit the budget.
     pub fn quick(budget: Duration) -> Self {
@@ -169,7 +169,7 @@ pub async fn calibrate<P: Probe>(
     probe: &mut P,
     endpoint: &str,
     sql: &str,
-    effort: &Effort,
+    effort: &CalibrationPlan,
     mut told: impl FnMut(usize, usize),
 ) -> Result<Profile, CalibrateError<P::Error>> {
     let began = Instant::now();

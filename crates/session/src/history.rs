@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 256 << 10;
 /// The record of a completed transfer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Fact {
+pub struct TransferRecord {
     /// When it ended, in seconds since 1970.
     pub at: u64,
     /// Fingerprint of the statement. The text is not stored.
@@ -43,7 +43,7 @@ pub struct Fact {
     pub ours: bool,
 }
 
-impl Fact {
+impl TransferRecord {
     /// The record of a completed transfer of a statement's result.
     pub fn of(sql: &str, options: &Options, report: &Report) -> Self {
         Self {
@@ -87,10 +87,10 @@ impl Profiles {
     ///
     /// # Errors
     /// [`ProfileError::Io`].
-    pub fn record(&self, endpoint: &str, fact: Fact) -> Result<(), ProfileError> {
+    pub fn record(&self, endpoint: &str, fact: TransferRecord) -> Result<(), ProfileError> {
         let path = self.history_path(endpoint);
         let written = || -> io::Result<()> {
-            let fact = Fact { at: unix_seconds(SystemTime::now()), ..fact };
+            let fact = TransferRecord { at: unix_seconds(SystemTime::now()), ..fact };
             let line = serde_json::to_string(&fact)? + "\n";
             fs::create_dir_all(self.folder())?;
             let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path)?;
@@ -123,7 +123,7 @@ impl Profiles {
     ///
     /// # Errors
     /// [`ProfileError::Io`] if the file exists but can't be read.
-    pub fn facts(&self, endpoint: &str) -> Result<Vec<Fact>, ProfileError> {
+    pub fn facts(&self, endpoint: &str) -> Result<Vec<TransferRecord>, ProfileError> {
         let path = self.history_path(endpoint);
         let read = || {
             let mut text = Vec::new();
@@ -163,7 +163,7 @@ impl Profiles {
 }
 
 /// Parses one record per line, and skips invalid lines.
-pub(crate) fn parse(text: &[u8]) -> Vec<Fact> {
+pub(crate) fn parse(text: &[u8]) -> Vec<TransferRecord> {
     text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
@@ -173,8 +173,13 @@ mod tests {
 
     const ENDPOINT: &str = "lightship://db.example:4270";
 
-    fn fact(rows: u64) -> Fact {
-        Fact { rows, query: Fact::fingerprint("select 1"), seconds: 2.0, ..Fact::default() }
+    fn fact(rows: u64) -> TransferRecord {
+        TransferRecord {
+            rows,
+            query: TransferRecord::fingerprint("select 1"),
+            seconds: 2.0,
+            ..TransferRecord::default()
+        }
     }
 
     #[test]
@@ -244,7 +249,9 @@ mod tests {
 
     #[test]
     fn the_prediction_error_is_a_fraction_of_the_actual_time() {
-        let of = |predicted_seconds, seconds| Fact { predicted_seconds, seconds, ..Fact::default() }.error();
+        let of = |predicted_seconds, seconds| {
+            TransferRecord { predicted_seconds, seconds, ..TransferRecord::default() }.error()
+        };
         assert_eq!(of(Some(1.0), 2.0), Some(0.5));
         assert_eq!(of(Some(3.0), 2.0), Some(-0.5));
         assert_eq!((of(None, 2.0), of(Some(1.0), 0.0)), (None, None));

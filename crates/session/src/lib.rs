@@ -26,22 +26,22 @@ mod calibrate;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod history;
-mod known;
 mod plan;
+mod prior;
 mod profile;
 mod report;
 mod transfer;
 
 pub use budget::Budget;
-pub use calibrate::{Batches, CalibrateError, Effort, NodeProbe, Pair, Probe, calibrate};
-pub use history::Fact;
-pub use known::Known;
+pub use calibrate::{Batches, CalibrateError, CalibrationPlan, NodeProbe, Pair, Probe, calibrate};
+pub use history::TransferRecord;
 pub use lightship_transport::TransportError;
 pub use lightship_transport::net::{Carrier, ClientConfig, Endpoint};
 pub use lightship_wire::Codec;
 pub use lightship_wire::control::{ErrorCode, Failure};
 pub use lightship_wire::tuning::Stage;
 pub use plan::{Memory, Options};
-pub use profile::{Doubt, Profile, ProfileError, Profiles};
+pub use prior::LinkPrior;
+pub use profile::{Profile, ProfileError, Profiles, Staleness};
 pub use report::{CodecReport, NodeStages, PlanReport, Report, Retune, Stages};
 pub use transfer::{Client, Transfer};

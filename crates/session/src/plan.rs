@@ -4,12 +4,12 @@
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
-use lightship_tuner::{Bounds, Flight, Sizes};
+use lightship_tuner::{Bounds, Sizes, WindowController};
 use lightship_wire::Codec;
 use lightship_wire::control::Plan;
 use lightship_wire::join::JOINED_MAX;
 
-use crate::known::Known;
+use crate::prior::LinkPrior;
 
 /// Default for the bytes of rows that a transfer may hold at once.
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
@@ -65,7 +65,7 @@ pub struct Options {
     /// How messages are encoded. A stronger codec takes more processor time at both ends and less of
     /// the link. `auto` adapts to the link.
     pub codec: Option<Codec>,
-    /// TCP connections that carry the rows. A number above 1 opens that many in addition to the first.
+    /// TCP connections that carry the rows.
     /// They help if packet loss or a per-connection limit slows down a single connection. Each costs
     /// the node a connection slot and a handshake, and they take bandwidth from others on the link.
     /// `auto` is 1, and up to [`STREAMS_MAX`] if many segments are lost and trials show that more
@@ -73,7 +73,7 @@ pub struct Options {
     pub streams: Option<NonZeroU32>,
     /// What is known about the link from before. It determines the initial plan, which measurements
     /// during the transfer correct.
-    pub known: Known,
+    pub known: LinkPrior,
 }
 
 impl Options {
@@ -153,12 +153,12 @@ impl Options {
 
     /// The controller that adapts the sizes during the transfer; `None` if the user fixed F or W, or no
     /// round trip is known.
-    pub(crate) fn flight(&self, plan: &Plan, on_the_way: u64) -> Option<Flight> {
+    pub(crate) fn flight(&self, plan: &Plan, on_the_way: u64) -> Option<WindowController> {
         let rtt_seconds =
             self.known.rtt_seconds.filter(|_| self.window_batches.is_none() && self.batch_rows.is_none())?;
         let sizes =
             Sizes { message_bytes: plan.message_bytes.into(), window_batches: plan.window_batches.into() };
-        Flight::new(self.bounds(on_the_way), rtt_seconds, sizes).ok()
+        WindowController::new(self.bounds(on_the_way), rtt_seconds, sizes).ok()
     }
 }
 
@@ -175,7 +175,8 @@ mod tests {
         for memory in [0, 1 << 20, 3 << 20, 64 << 20, 10 << 30] {
             for window_batches in [None, Some(0), Some(1), Some(7), Some(1000)] {
                 for pace in [None, Some(1e3), Some(1e8), Some(1e12), Some(f64::NAN)] {
-                    let known = Known { bytes_per_second: pace, rtt_seconds: Some(0.1), ..Known::default() };
+                    let known =
+                        LinkPrior { bytes_per_second: pace, rtt_seconds: Some(0.1), ..LinkPrior::default() };
                     let options =
                         Options { memory: Memory(memory), window_batches, known, ..Options::default() };
                     let plan = planned(&options);
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_plan_keeps_the_settings_that_the_user_fixed() {
-        let known = Known { bytes_per_second: Some(1e3), rtt_seconds: Some(1.0), ..Known::default() };
+        let known = LinkPrior { bytes_per_second: Some(1e3), rtt_seconds: Some(1.0), ..LinkPrior::default() };
         let options = Options {
             batch_rows: Some(100),
             message_bytes: Some(5000),
@@ -227,10 +228,10 @@ mod tests {
     #[test]
     fn the_window_follows_from_what_is_known_about_the_link() {
         let window = |bytes_per_second, rtt_seconds| {
-            let known = Known {
+            let known = LinkPrior {
                 bytes_per_second: Some(bytes_per_second),
                 rtt_seconds: Some(rtt_seconds),
-                ..Known::default()
+                ..LinkPrior::default()
             };
             let plan = planned(&Options { known, memory: Memory(1 << 30), ..Options::default() });
             assert_eq!(plan.batch_bytes, plan.message_bytes);

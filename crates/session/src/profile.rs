@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,7 +45,7 @@ pub struct Profile {
 /// A reason not to trust a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Doubt {
+pub enum Staleness {
     /// The profile is old.
     Stale {
         /// Its age.
@@ -61,7 +60,7 @@ pub enum Doubt {
     Future,
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for Staleness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stale { days } => write!(f, "it is {days} days old"),
@@ -138,12 +137,12 @@ impl Profile {
     }
 
     /// Reasons not to trust the profile, on this host at time `now`.
-    pub fn doubts(&self, now: SystemTime) -> Vec<Doubt> {
+    pub fn doubts(&self, now: SystemTime) -> Vec<Staleness> {
         let now = unix_seconds(now);
         let age = Duration::from_secs(now.saturating_sub(self.measured_at));
-        let stale = (age > STALE).then(|| Doubt::Stale { days: age.as_secs() / DAY.as_secs() });
-        let future = (self.measured_at > now + DAY.as_secs()).then_some(Doubt::Future);
-        let foreign = (self.host != host_name()).then(|| Doubt::Foreign { host: self.host.clone() });
+        let stale = (age > STALE).then(|| Staleness::Stale { days: age.as_secs() / DAY.as_secs() });
+        let future = (self.measured_at > now + DAY.as_secs()).then_some(Staleness::Future);
+        let foreign = (self.host != host_name()).then(|| Staleness::Foreign { host: self.host.clone() });
         [stale, future, foreign].into_iter().flatten().collect()
     }
 
@@ -233,20 +232,10 @@ impl Profiles {
 
     /// Replaces a file atomically, because another process may be reading it.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // Processes in different containers can have the same process ID.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let unfinished = path.with_extension(format!("{}-{now}.part", std::process::id()));
-        let write = || {
-            let mut file =
-                fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&unfinished)?;
-            file.write_all(bytes)
-        };
-        let written = write().and_then(|()| fs::rename(&unfinished, path));
-        if written.is_err() {
-            // Free the space, for example on a full disk. The file may not exist.
-            let _ = fs::remove_file(&unfinished);
-        }
-        written
+        let mut unfinished = tempfile::NamedTempFile::new_in(&self.folder)?;
+        unfinished.write_all(bytes)?;
+        unfinished.persist(path).map_err(|error| error.error)?;
+        Ok(())
     }
 
     /// The profile of an endpoint, or `None` if there is none.
@@ -356,9 +345,9 @@ mod tests {
         let mut one = profile("a");
         let now = UNIX_EPOCH + Duration::from_secs(one.measured_at);
         assert_eq!(one.doubts(now), []);
-        assert_eq!(one.doubts(now + 31 * DAY), [Doubt::Stale { days: 31 }]);
-        assert_eq!(one.doubts(now - 2 * DAY), [Doubt::Future]);
+        assert_eq!(one.doubts(now + 31 * DAY), [Staleness::Stale { days: 31 }]);
+        assert_eq!(one.doubts(now - 2 * DAY), [Staleness::Future]);
         one.host = "elsewhere.example".into();
-        assert_eq!(one.doubts(now), [Doubt::Foreign { host: "elsewhere.example".into() }]);
+        assert_eq!(one.doubts(now), [Staleness::Foreign { host: "elsewhere.example".into() }]);
     }
 }

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::net::{Carrier, ClientConfig, Connection, Incoming};
 use lightship_transport::proto::Totals;
-use lightship_tuner::{Flight, Segments, Streams, Taken};
+use lightship_tuner::{ConsumedBatch, Segments, StripeController, WindowController};
 use lightship_wire::control::{Plan, Query};
 use lightship_wire::tuning::Sizes;
 use lightship_wire::{Codec, rows_bytes};
@@ -14,7 +14,7 @@ use lightship_wire::{Codec, rows_bytes};
 use crate::budget::{Budget, Lease};
 use crate::plan::STREAMS_MAX;
 use crate::report::{CodecReport, NodeStages, PlanReport, Report, Retune, Stages};
-use crate::{Endpoint, Known, Options, TransportError};
+use crate::{Endpoint, LinkPrior, Options, TransportError};
 
 /// An open connection to a node.
 pub struct Client {
@@ -63,21 +63,23 @@ impl Client {
     pub async fn fetch(&mut self, sql: &str, options: &Options) -> Result<Transfer<'_>, TransportError> {
         let lease = self.budget.lease(options.on_the_way_bytes());
         // The round trip of this connection's hellos is more recent than any recorded one.
-        let known = Known { rtt_seconds: Some(self.connection.rtt().as_secs_f64()), ..options.known };
+        let known = LinkPrior { rtt_seconds: Some(self.connection.rtt().as_secs_f64()), ..options.known };
         let mut options = Options { known, ..*options };
         let follows = self.carrier() == Carrier::Tcp && self.connection.can_resize();
         if !follows {
             // The sizes can't be corrected later, so start with the defaults.
             options.known.bytes_per_second = None;
         }
-        let plan = self.connection.settle(options.plan(self.same_host(), lease.bytes))?;
+        let plan = self.connection.settle(options.plan(self.same_host(), lease.bytes));
         let flight = if follows { options.flight(&plan, lease.bytes) } else { None };
         // Request room for connections that may be tried during the transfer.
         let tries = flight.is_some() && options.streams.is_none() && !self.same_host();
         let most = if tries { Plan { streams: STREAMS_MAX, ..plan } } else { plan };
-        let query = Query { sql: sql.to_owned(), plan: self.connection.settle(most)? };
-        let streams =
-            Streams::new(if tries { query.plan.streams } else { 1 }, self.connection.rtt().as_secs_f64());
+        let query = Query { sql: sql.to_owned(), plan: self.connection.settle(most) };
+        let streams = StripeController::new(
+            if tries { query.plan.streams } else { 1 },
+            self.connection.rtt().as_secs_f64(),
+        );
         let began = Instant::now();
         let joining = if tries { 0 } else { plan.streams };
         let (schema, rows_estimate) = self.connection.query(&query, joining).await?;
@@ -119,16 +121,16 @@ pub struct Transfer<'a> {
     receive: Duration,
     ended: Option<Instant>,
     totals: Box<Totals>,
-    known: Known,
+    known: LinkPrior,
     predicted_seconds: Option<f64>,
     /// Expected bytes of rows in total.
     volume_bytes: Option<u64>,
     /// Adapts the sizes, if they are `auto` and the node can change them.
-    flight: Option<Flight>,
+    flight: Option<WindowController>,
     /// Other sizes were requested, and the answer is pending.
     asked: bool,
     /// Decides whether more connections are tried.
-    streams: Option<Streams>,
+    streams: Option<StripeController>,
     /// Messages received.
     messages: u64,
     /// Connections that may carry the rows, if more are tried.
@@ -225,7 +227,7 @@ impl Transfer<'_> {
     /// Adds connections if a trial calls for them.
     fn widen(&mut self, bytes: u64, waited: Duration) {
         let Some(streams) = &mut self.streams else { return };
-        let taken = Taken {
+        let taken = ConsumedBatch {
             at_seconds: self.began.elapsed().as_secs_f64(),
             bytes,
             waited_seconds: waited.as_secs_f64(),

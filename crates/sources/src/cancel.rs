@@ -40,9 +40,9 @@ impl Registry {
 /// Registers a task that reads from a server and cancels its statement when nobody wants the rows.
 /// It is created before the task starts, and dropped when the task has ended.
 #[derive(Debug)]
-pub(crate) struct Working(u64);
+pub(crate) struct StatementGuard(u64);
 
-impl Working {
+impl StatementGuard {
     /// `target` names the server.
     pub(crate) fn begin(target: String) -> Self {
         let mut state = REGISTRY.state();
@@ -54,7 +54,7 @@ impl Working {
     }
 }
 
-impl Drop for Working {
+impl Drop for StatementGuard {
     fn drop(&mut self) {
         let mut state = REGISTRY.state();
         state.open.remove(&self.0);
@@ -72,7 +72,7 @@ pub(crate) fn send(target: String, request: impl Future<Output = Result<(), Stri
         }
     };
     let Ok(runtime) = Handle::try_current() else { return failed(&target, "the process is ending") };
-    let working = Working::begin(target.clone());
+    let working = StatementGuard::begin(target.clone());
     runtime.spawn(async move {
         if let Err(reason) = request.await {
             failed(&target, &reason);

@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_secs(30);
 pub struct ConnectionLimits {
     connections: usize,
     wait: Duration,
-    servers: Arc<Mutex<HashMap<String, Arc<Server>>>>,
+    servers: Arc<Mutex<HashMap<String, Arc<ServerConnections>>>>,
 }
 
 impl ConnectionLimits {
@@ -46,10 +46,10 @@ impl ConnectionLimits {
     }
 
     /// The limit of one server.
-    pub(crate) fn of(&self, server: &str) -> Arc<Server> {
+    pub(crate) fn of(&self, server: &str) -> Arc<ServerConnections> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            Arc::new(Server {
+            Arc::new(ServerConnections {
                 name: server.to_owned(),
                 connections: self.connections,
                 wait: self.wait,
@@ -69,7 +69,7 @@ pub(crate) trait Idle: Send + Sync {
 }
 
 /// The connections of one server.
-pub(crate) struct Server {
+pub(crate) struct ServerConnections {
     name: String,
     connections: usize,
     wait: Duration,
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     idle: Mutex<Vec<Weak<dyn Idle>>>,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for ServerConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("name", &self.name)
@@ -99,7 +99,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Server {
+impl ServerConnections {
     /// Registers idle connections, which may be closed for waiting queries.
     pub(crate) fn add_idle(&self, idle: &Arc<impl Idle + 'static>) {
         let idle: Arc<dyn Idle> = idle.clone();
@@ -154,7 +154,7 @@ impl Server {
 mod tests {
     use super::*;
 
-    fn server(connections: usize) -> Arc<Server> {
+    fn server(connections: usize) -> Arc<ServerConnections> {
         let limits = ConnectionLimits::new(NonZeroUsize::new(connections).unwrap());
         limits.with_wait(Duration::from_millis(20)).of("h:1/d")
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+
 use crate::{Result, SourceError};
 
 /// A location to read from or to write to, parsed but not yet opened.
@@ -126,7 +128,7 @@ impl Location {
         }
         let token = match url.username() {
             "" => None,
-            token => Some(percent_decode(token)),
+            token => Some(percent_decode(token)?),
         };
         if !matches!(url.path(), "" | "/") {
             return Err(format!("a node has no databases; leave out `{}`", url.path()));
@@ -156,11 +158,17 @@ impl Location {
     }
 }
 
-fn percent_decode(text: &str) -> String {
-    url::form_urlencoded::parse(format!("k={}", text.replace('+', "%2B")).as_bytes())
-        .next()
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default()
+/// Undoes percent-encoding.
+///
+/// # Errors
+/// If a `%` stands alone, or the result is not UTF-8.
+pub(crate) fn percent_decode(text: &str) -> std::result::Result<String, String> {
+    let is_code = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    if !text.split('%').skip(1).all(is_code) {
+        return Err("a `%` is not followed by two hexadecimal digits".into());
+    }
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| "it is not UTF-8 once decoded".into())
 }
 
 /// The URI without password and token, for messages and logs.
@@ -224,6 +232,7 @@ mod tests {
         };
         check("lightship://localhost", node("localhost", NODE_PORT, None, Tls::Off));
         check("lightship://s%2B3cret@db1:9000/?tls=true", node("db1", 9000, Some("s+3cret"), Tls::System));
+        check("lightship://a&b=%25c@h", node("h", NODE_PORT, Some("a&b=%c"), Tls::Off));
         check("lightship://[::1]:9000", node("::1", 9000, None, Tls::Off));
         check("lightship://h?ca=/x.pem&tls=true", node("h", NODE_PORT, None, Tls::Ca("/x.pem".into())));
         check(

@@ -43,11 +43,6 @@ pub fn any_batches() -> impl Strategy<Value = Vec<RecordBatch>> {
     })
 }
 
-/// Batches of the given schema and 0 to 200 rows.
-pub fn any_batch_of(schema: SchemaRef) -> impl Strategy<Value = RecordBatch> {
-    (any::<u64>().no_shrink(), 0..=ROWS_MAX).prop_map(move |(seed, rows)| batch_of(&schema, rows, seed))
-}
-
 fn column_seeds() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(any::<u64>().no_shrink(), 0..=COLUMNS_MAX)
 }

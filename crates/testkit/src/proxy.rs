@@ -28,11 +28,11 @@ enum Pace {
 pub struct Proxy {
     /// The name of the node behind it.
     pub name: String,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     task: JoinHandle<()>,
 }
 
-struct Shared {
+struct ProxyState {
     pace: watch::Sender<Pace>,
     target: watch::Sender<Option<SocketAddr>>,
     granted: Semaphore,
@@ -48,7 +48,7 @@ impl Proxy {
     pub async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let name = listener.local_addr().expect("bound").to_string();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             pace: watch::Sender::new(Pace::Open),
             target: watch::Sender::new(None),
             granted: Semaphore::new(0),
@@ -101,7 +101,7 @@ impl Drop for Proxy {
 }
 
 /// Accepts connections. They end with this task.
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, shared: Arc<ProxyState>) {
     let mut connections = JoinSet::new();
     loop {
         shared.passes().await;
@@ -115,7 +115,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn carry(near: TcpStream, shared: Arc<Shared>) {
+async fn carry(near: TcpStream, shared: Arc<ProxyState>) {
     let mut target = shared.target.subscribe();
     let Ok(Some(address)) = target.wait_for(Option::is_some).await.map(|address| *address) else { return };
     let Ok(far) = TcpStream::connect(address).await else { return };
@@ -132,7 +132,7 @@ async fn carry(near: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-impl Shared {
+impl ProxyState {
     /// Waits until the proxy is not silent.
     async fn passes(&self) {
         // It can't fail: `self` holds the sender.

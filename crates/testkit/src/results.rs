@@ -60,13 +60,13 @@ pub fn difference(expected: &[RecordBatch], got: &[RecordBatch], order: Order) -
 
 /// How the values of a column are compared. Rows are sorted by columns of the first kind first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ValueKind {
     Text,
     Number,
     Double,
 }
 
-impl Kind {
+impl ValueKind {
     fn of(data_type: &DataType) -> Self {
         match data_type {
             DataType::Dictionary(_, values) => Self::of(values),
@@ -78,7 +78,7 @@ impl Kind {
 }
 
 /// The kind of each column: one that is numeric on one side is compared as numbers.
-fn kinds(expected: &RecordBatch, got: &RecordBatch) -> Result<Vec<Kind>, String> {
+fn kinds(expected: &RecordBatch, got: &RecordBatch) -> Result<Vec<ValueKind>, String> {
     let names = |batch: &RecordBatch| {
         batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>()
     };
@@ -89,8 +89,8 @@ fn kinds(expected: &RecordBatch, got: &RecordBatch) -> Result<Vec<Kind>, String>
     Ok(own_kinds(expected).into_iter().zip(own_kinds(got)).map(|(one, other)| one.max(other)).collect())
 }
 
-fn own_kinds(batch: &RecordBatch) -> Vec<Kind> {
-    batch.columns().iter().map(|column| Kind::of(column.data_type())).collect()
+fn own_kinds(batch: &RecordBatch) -> Vec<ValueKind> {
+    batch.columns().iter().map(|column| ValueKind::of(column.data_type())).collect()
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -103,11 +103,11 @@ enum Value {
 }
 
 impl Value {
-    fn parse(text: String, kind: Kind) -> Self {
+    fn parse(text: String, kind: ValueKind) -> Self {
         let value = match kind {
-            Kind::Text => None,
-            Kind::Number => number(&text),
-            Kind::Double => text.parse().ok().map(Self::Double),
+            ValueKind::Text => None,
+            ValueKind::Number => number(&text),
+            ValueKind::Double => text.parse().ok().map(Self::Double),
         };
         value.unwrap_or(Self::Text(text))
     }
@@ -139,7 +139,7 @@ impl fmt::Display for Value {
 
 type Row = Vec<Value>;
 
-fn rows(batches: &[RecordBatch], kinds: &[Kind]) -> Vec<Row> {
+fn rows(batches: &[RecordBatch], kinds: &[ValueKind]) -> Vec<Row> {
     let options = FormatOptions::new();
     let mut rows = Vec::new();
     for batch in batches {
@@ -192,19 +192,22 @@ fn ten_to(power: u32) -> Option<i256> {
 }
 
 fn compare(one: &Row, other: &Row) -> Ordering {
-    let by = |kind: Kind| {
+    let by = |kind: ValueKind| {
         let pairs =
             one.iter().zip(other).filter(move |(one, other)| kind_of(one).max(kind_of(other)) == kind);
         pairs.map(|(one, other)| compare_values(one, other)).find(|order| order.is_ne())
     };
-    by(Kind::Text).or_else(|| by(Kind::Number)).or_else(|| by(Kind::Double)).unwrap_or(Ordering::Equal)
+    by(ValueKind::Text)
+        .or_else(|| by(ValueKind::Number))
+        .or_else(|| by(ValueKind::Double))
+        .unwrap_or(Ordering::Equal)
 }
 
-fn kind_of(value: &Value) -> Kind {
+fn kind_of(value: &Value) -> ValueKind {
     match value {
-        Value::Null | Value::Text(_) => Kind::Text,
-        Value::Number(..) => Kind::Number,
-        Value::Double(_) => Kind::Double,
+        Value::Null | Value::Text(_) => ValueKind::Text,
+        Value::Number(..) => ValueKind::Number,
+        Value::Double(_) => ValueKind::Double,
     }
 }
 

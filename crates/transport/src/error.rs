@@ -1,4 +1,4 @@
-//! What can go wrong between two ends.
+//! Errors of connections and streams.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use lightship_wire::control::Failure;
 /// Result of this crate.
 pub type Result<T, E = TransportError> = std::result::Result<T, E>;
 
-/// A connection or a stream that did not do what was wanted of it.
+/// An error of a connection or a stream.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// No connection could be made.
+    /// The connection could not be opened.
     #[error("can't reach {target}: {source}")]
     Connect {
         /// Host and port, or path.
         target: String,
-        /// The system's or TLS' error.
+        /// The error of the system or of TLS.
         #[source]
         source: std::io::Error,
     },
-    /// The host was reached, and what listens there said nothing in time.
+    /// The server did not answer in time.
     #[error("can't reach {target}: {awaited} within {} seconds", .after.as_secs_f32())]
     Unwelcome {
         /// Host and port, or path.
         target: String,
-        /// What did not come.
+        /// What did not arrive.
         awaited: &'static str,
-        /// How long it was waited for.
+        /// How long the client waited.
         after: Duration,
     },
-    /// An address that can't be listened on.
+    /// The server can't listen on an address.
     #[error("can't listen on {address}: {}", listening(.source))]
     Listen {
         /// The address.
@@ -43,10 +43,10 @@ pub enum TransportError {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The peer closed the connection in the middle of something.
+    /// The peer closed the connection too early.
     #[error("the peer closed the connection{}", .during.map(|d| format!(" {d}")).unwrap_or_default())]
     Closed {
-        /// In the middle of what.
+        /// At which point, or why.
         during: Option<&'static str>,
     },
     /// No sign of life from the peer.
@@ -55,25 +55,25 @@ pub enum TransportError {
         /// For how long.
         after: Duration,
     },
-    /// The peer took nothing of what was sent to it.
+    /// The peer did not read what was sent to it.
     #[error("the peer took nothing for {} seconds", .after.as_secs_f32())]
     Stalled {
         /// For how long.
         after: Duration,
     },
-    /// The peer's bytes can't be read.
+    /// The peer's bytes are malformed.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The peer's frames can be read, but don't belong where they came.
+    /// The peer's frames are well-formed, but not allowed by the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),
-    /// The peer says that it failed.
+    /// The peer reports a failure.
     #[error(transparent)]
     Failed(#[from] Failure),
     /// A connection that had joined the result was lost, with messages on it.
     #[error("connection {connection} of the result was lost: {source}")]
     Lost {
-        /// Which, from 1.
+        /// The number of the connection, from 1.
         connection: u32,
         /// How it ended.
         #[source]
@@ -82,24 +82,51 @@ pub enum TransportError {
     /// Certificates or keys that can't be used.
     #[error("TLS: {0}")]
     Tls(String),
-    /// A token longer than any that is taken.
-    #[error("a token of {bytes} bytes: it has {bytes_max} at most")]
+    /// A token is too long.
+    #[error("the token has {bytes} bytes; the maximum is {bytes_max}")]
     Token {
         /// Its length.
         bytes: usize,
-        /// The longest there is.
+        /// The maximum length.
         bytes_max: usize,
     },
-    /// A setting that is refused before anything starts.
+    /// A setting or request is invalid.
     #[error("{0}")]
     Config(String),
 }
 
-/// Why an address can't be listened on, in words that need no number.
+impl TransportError {
+    /// A copy of the error: all results of a connection end with the error that ended the connection.
+    pub(crate) fn again(&self) -> Self {
+        let io = |error: &std::io::Error| std::io::Error::new(error.kind(), error.to_string());
+        match self {
+            Self::Connect { target, source } => Self::Connect { target: target.clone(), source: io(source) },
+            Self::Unwelcome { target, awaited, after } => {
+                Self::Unwelcome { target: target.clone(), awaited, after: *after }
+            }
+            Self::Listen { address, source } => Self::Listen { address: address.clone(), source: io(source) },
+            Self::Io(error) => Self::Io(io(error)),
+            Self::Closed { during } => Self::Closed { during: *during },
+            Self::Silent { after } => Self::Silent { after: *after },
+            Self::Stalled { after } => Self::Stalled { after: *after },
+            Self::Wire(error) => Self::Protocol(error.to_string()),
+            Self::Protocol(message) => Self::Protocol(message.clone()),
+            Self::Failed(failure) => Self::Failed(failure.clone()),
+            Self::Lost { connection, source } => {
+                Self::Lost { connection: *connection, source: Box::new(source.again()) }
+            }
+            Self::Tls(message) => Self::Tls(message.clone()),
+            Self::Token { bytes, bytes_max } => Self::Token { bytes: *bytes, bytes_max: *bytes_max },
+            Self::Config(message) => Self::Config(message.clone()),
+        }
+    }
+}
+
+/// The reason why an address can't be listened on, without the system's error number.
 fn listening(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => "the address is in use".into(),
-        std::io::ErrorKind::AddrNotAvailable => "no address of this host".into(),
+        std::io::ErrorKind::AddrNotAvailable => "not an address of this host".into(),
         _ => error.to_string(),
     }
 }

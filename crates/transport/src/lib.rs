@@ -1,12 +1,11 @@
-//! Moves messages between two ends.
+//! Sends the results of queries from a server to a client.
 //!
-//! - [`proto`]: what may be said when, as state machines without sockets or
-//!   clock: frames and times go in, frames and events come out.
-//! - [`net`]: the shell around them: TCP and Unix sockets, TLS, buffers.
+//! - [`proto`]: the protocol as state machines without sockets or clock. Frames and times go in, frames and
+//!   events come out.
+//! - [`net`]: the I/O around them: TCP and Unix sockets, TLS, buffers.
 //!
-//! [`net::Server`] answers queries through a [`net::Service`];
-//! [`net::Connection`] asks them. What a plan should be, and where a result
-//! comes from or goes to, is not decided here.
+//! [`net::Server`] answers queries through a [`net::Service`]; [`net::Connection`] sends them. Other crates make
+//! the plan of a transfer, produce the rows and consume them.
 
 mod adapt;
 mod error;

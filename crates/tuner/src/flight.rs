@@ -117,10 +117,10 @@ impl Epoch {
     }
 }
 
-/// Controls the sizes of a transfer. Call [`Flight::arrived`] for each batch; it returns new sizes when
+/// Controls the sizes of a transfer. Call [`WindowController::arrived`] for each batch; it returns new sizes when
 /// they should change.
 #[derive(Debug, Clone)]
-pub struct Flight {
+pub struct WindowController {
     bounds: Bounds,
     rtt_seconds: f64,
     sizes: Sizes,
@@ -141,7 +141,7 @@ struct Epoch {
     batches: u64,
 }
 
-impl Flight {
+impl WindowController {
     /// A controller for a transfer that begins with these sizes.
     ///
     /// # Errors

@@ -14,7 +14,7 @@
 //!   fast as any, and returns a [`Plan`]. [`explain()`]: what a plan's time is spent on, and the effect of
 //!   half or twice its memory.
 //! - [`thesis`]: the links, queries and limits of the thesis.
-//! - [`Flight`] and [`Streams`]: controllers that adapt the sizes and the number of connections during a
+//! - [`WindowController`] and [`StripeController`]: controllers that adapt the sizes and the number of connections during a
 //!   transfer.
 //!
 //! The crate has no I/O, clock, threads or randomness: callers measure times and pass them as `f64`
@@ -48,6 +48,7 @@ mod explain;
 mod fit;
 mod flight;
 mod grid;
+mod median;
 mod model;
 mod newton;
 mod plan;
@@ -66,13 +67,14 @@ pub use descent::descent;
 pub use error::{Result, TunerError};
 pub use explain::{Bound, Explanation, Slowest, explain};
 pub use fit::{Fit, Term, Why};
-pub use flight::{Bounds, Flight, Sizes};
+pub use flight::{Bounds, Sizes, WindowController};
 pub use grid::Grid;
+pub use median::median;
 pub use model::{Limits, LinkModel, Plan, Plane, Query};
 pub use newton::newton;
 pub use plan::{Budget, plan};
 pub use stages::{Rates, Stage};
 pub use strategies::Strategy;
-pub use streams::{Segments, Streams, Taken};
+pub use streams::{ConsumedBatch, Segments, StripeController};
 pub use walk::{Halt, Iteration, Rules, Walk};
 pub use window::{Link, WindowCost};

@@ -35,7 +35,7 @@ pub struct Segments {
 
 /// A batch that was consumed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Taken {
+pub struct ConsumedBatch {
     /// The time in seconds, measured from any fixed moment.
     pub at_seconds: f64,
     /// Bytes of its rows.
@@ -46,10 +46,10 @@ pub struct Taken {
     pub left_bytes: Option<u64>,
 }
 
-/// Controls the number of connections of a transfer that began with one. Call [`Streams::taken`] for
+/// Controls the number of connections of a transfer that began with one. Call [`StripeController::taken`] for
 /// each batch; it returns a new number when there should be more.
 #[derive(Debug, Clone)]
-pub struct Streams {
+pub struct StripeController {
     max: u32,
     rtt_seconds: f64,
     connections: u32,
@@ -81,7 +81,7 @@ struct Epoch {
     segments: Option<Segments>,
 }
 
-impl Streams {
+impl StripeController {
     /// A controller for at most `max` connections.
     ///
     /// # Errors
@@ -96,7 +96,11 @@ impl Streams {
     /// Records a batch, and returns the new number of connections if there should be more. `segments`
     /// returns the counts of the first connection, if the system reports them; it is called once per
     /// epoch.
-    pub fn taken(&mut self, batch: &Taken, segments: impl FnOnce() -> Option<Segments>) -> Option<u32> {
+    pub fn taken(
+        &mut self,
+        batch: &ConsumedBatch,
+        segments: impl FnOnce() -> Option<Segments>,
+    ) -> Option<u32> {
         self.bytes = self.bytes.saturating_add(batch.bytes);
         if self.phase == Phase::Still {
             return None;
@@ -183,12 +187,12 @@ mod tests {
     impl Simulated {
         /// The numbers of connections that are tried during this many batches of 100 KB.
         fn run(&self, batches: u64) -> Vec<u32> {
-            let mut streams = Streams::new(4, 0.05).expect("a round trip");
+            let mut streams = StripeController::new(4, 0.05).expect("a round trip");
             let (mut connections, mut at, mut found) = (1, 0.0, Vec::new());
             for batch in 0..batches {
                 let took = 100e3 / (self.each * f64::from(connections)).min(self.link);
                 at += took;
-                let taken = Taken {
+                let taken = ConsumedBatch {
                     at_seconds: at,
                     bytes: 100_000,
                     waited_seconds: took * self.waited,
@@ -221,8 +225,8 @@ mod tests {
         assert_eq!(Simulated { disorder: 0.005, ..LOSSY }.run(1000), [0; 0]);
         assert_eq!(Simulated { waited: 0.5, ..LOSSY }.run(1000), [0; 0]);
         assert_eq!(Simulated { left_bytes: Some(1 << 20), ..LOSSY }.run(1000), [0; 0]);
-        assert!(Streams::new(1, 0.05).is_ok_and(|streams| streams.phase == Phase::Still));
-        assert!(Streams::new(4, f64::NAN).is_err());
+        assert!(StripeController::new(1, 0.05).is_ok_and(|streams| streams.phase == Phase::Still));
+        assert!(StripeController::new(4, f64::NAN).is_err());
     }
 
     #[test]
@@ -232,11 +236,11 @@ mod tests {
 
     #[test]
     fn a_pace_under_other_sizes_is_ignored() {
-        let mut streams = Streams::new(4, 0.0).expect("a round trip");
+        let mut streams = StripeController::new(4, 0.0).expect("a round trip");
         let mut at = 0.0;
         for _ in 0..100 {
             at += 0.2;
-            let taken = Taken { at_seconds: at, bytes: 1000, waited_seconds: 0.2, left_bytes: None };
+            let taken = ConsumedBatch { at_seconds: at, bytes: 1000, waited_seconds: 0.2, left_bytes: None };
             let segments = Segments { received: (at * 1e3) as u64, out_of_order: (at * 1e2) as u64 };
             assert_eq!(streams.taken(&taken, || Some(segments)), None);
             streams.resized();
@@ -244,7 +248,7 @@ mod tests {
         // A system that does not report segments is not treated as lossy.
         for _ in 0..100 {
             at += 0.2;
-            let taken = Taken { at_seconds: at, bytes: 1000, waited_seconds: 0.2, left_bytes: None };
+            let taken = ConsumedBatch { at_seconds: at, bytes: 1000, waited_seconds: 0.2, left_bytes: None };
             assert_eq!(streams.taken(&taken, || None), None);
         }
     }

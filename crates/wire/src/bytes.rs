@@ -59,8 +59,8 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|e| malformed(self.what, e.to_string()))
     }
 
-    /// A count of things that take at least `bytes_each` bytes: more than the
-    /// rest can hold is refused before anything is allocated for them.
+    /// A count of items of at least `bytes_each` bytes. A count that the remaining bytes can't hold is
+    /// refused, before memory is allocated.
     pub(crate) fn count(&mut self, bytes_each: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count.saturating_mul(bytes_each) > self.rest.len() {
@@ -77,12 +77,12 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Nothing may follow.
+    /// Fails if bytes are left.
     pub(crate) fn end(self) -> Result<()> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err(malformed(self.what, format!("{} bytes too many", self.rest.len())))
+            Err(malformed(self.what, format!("{} excess bytes", self.rest.len())))
         }
     }
 }
@@ -119,7 +119,7 @@ impl Put for Vec<u8> {
     }
 
     fn put_str(&mut self, value: &str) {
-        // A string of 4 GB does not occur in a control frame; the frame's own limit refuses it.
+        // A control frame has no string of 4 GB; the frame's limit refuses it.
         self.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
         self.extend_from_slice(value.as_bytes());
     }

@@ -1,25 +1,21 @@
-//! What nodes of a cluster ask each other for (`docs/format.md`, section 9).
+//! Requests between the nodes of a cluster (`docs/format.md`, section 9).
 
 use crate::bytes::{Put, Reader};
 use crate::control::Plan;
 use crate::error::Result;
 
-/// Bit of a hello: this side is a node of the same cluster, and answers [`Task`]s of the other.
+/// Bit of a hello: this side is a node of the cluster. A node answers [`Task`]s of other nodes.
 pub const CAPABILITY_CLUSTER: u64 = 1 << 5;
 
-/// Bit of a hello, of nodes of one cluster: no frames follow the hellos, but the messages of circuits, each of which
-/// carries a connection of its own.
-pub const CAPABILITY_TRUNK: u64 = 1 << 6;
-
-/// Largest payload of a task frame: plans of queries are among them.
+/// Largest payload of a task frame. Some contain plans of queries.
 pub const TASK_BYTES_MAX: u32 = 16 << 20;
 
-/// What one node asks another for. Its answer is a result like that of a [`crate::control::Query`].
+/// A request of one node to another. It is answered by a result, like a [`crate::control::Query`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// What is wanted, in bytes that only the nodes' engines understand.
+    /// The request, in a format of the engine.
     pub body: Vec<u8>,
-    /// The plan of the answer's transfer. Its streams are always 1.
+    /// The plan of the answer's transfer. Its `streams` is always 1.
     pub plan: Plan,
 }
 
@@ -36,7 +32,7 @@ impl Task {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no task.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("task", bytes);
         let plan = Plan::read(&mut reader)?;

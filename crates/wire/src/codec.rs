@@ -7,27 +7,27 @@ use arrow_buffer::Buffer;
 
 use crate::error::{Result, WireError, malformed};
 
-/// How rows travel: the layout of a message, and what compresses it.
+/// The layout of a message, and its compressor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Codec {
-    /// Arrow buffers as they are: the receiver reads them where they arrived.
+    /// Arrow buffers as they are. The receiver uses them in place.
     #[default]
     None = 0,
-    /// Arrow buffers under LZ4. Cheap to write and read, of little effect.
+    /// Arrow buffers compressed with LZ4: fast, with little effect.
     Lz4 = 1,
-    /// Arrow buffers under Zstandard, level 1.
+    /// Arrow buffers compressed with Zstandard, level 1.
     Zstd = 2,
-    /// Each column in the cheapest encoding of its own. Pays from a gigabyte a second downwards.
+    /// Each column in its cheapest encoding. Worthwhile for links of up to about 1 GB/s.
     Light = 3,
-    /// The same, and what still shrinks under LZ4.
+    /// The same; buffers that LZ4 makes smaller are compressed with it.
     LightLz4 = 4,
-    /// The same, and what still shrinks under Zstandard. The least bytes: for slow links.
+    /// The same with Zstandard. The smallest messages, for slow links.
     LightZstd = 5,
 }
 
 impl Codec {
-    /// All of them.
+    /// All codecs.
     pub const ALL: [Self; 6] =
         [Self::None, Self::Lz4, Self::Zstd, Self::Light, Self::LightLz4, Self::LightZstd];
 
@@ -39,12 +39,12 @@ impl Codec {
             .ok_or_else(|| malformed("plan", format!("unknown codec {byte}")))
     }
 
-    /// Whether columns have encodings of their own.
+    /// Whether each column has its own encoding.
     pub(crate) fn is_light(self) -> bool {
         matches!(self, Self::Light | Self::LightLz4 | Self::LightZstd)
     }
 
-    /// What compresses bytes.
+    /// The compressor.
     pub(crate) fn compression(self) -> Compression {
         match self {
             Self::None | Self::Light => Compression::None,
@@ -80,7 +80,7 @@ impl Compression {
         })
     }
 
-    /// Restores just `body_bytes`, which the caller has bounded.
+    /// Decompresses to exactly `body_bytes`, which the caller has bounded.
     pub(crate) fn restore(self, packed: Buffer, body_bytes: usize) -> Result<Buffer> {
         let body = match self {
             Self::None if packed.len() == body_bytes => return Ok(packed),
@@ -106,23 +106,23 @@ impl Compression {
     }
 }
 
-/// Compresses with the memory of the time before: a context of Zstandard is large, and
-/// costs more to make than a small buffer to compress.
+/// Reuses the memory of earlier compressions: a context of Zstandard is large, and creating it costs more than
+/// compressing a small buffer.
 #[derive(Default)]
 pub(crate) struct Packer {
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
-/// What a compressor of Zstandard keeps at the level that is used, about.
+/// The approximate memory of a Zstandard compressor at the level that is used.
 const ZSTD_BYTES: usize = 1 << 20;
 
 impl Packer {
-    /// Memory that is kept, about.
+    /// The approximate memory that is kept.
     pub(crate) fn memory_bytes(&self) -> usize {
         if self.zstd.is_some() { ZSTD_BYTES } else { 0 }
     }
 
-    /// `None` where there is no compression.
+    /// `None` without compression.
     pub(crate) fn compress(&mut self, compression: Compression, body: &[u8]) -> Result<Option<Vec<u8>>> {
         let failed = |error: std::io::Error| malformed("zstd", error.to_string());
         match compression {
@@ -158,7 +158,7 @@ impl FromStr for Codec {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|codec| codec.to_string() == text).ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(ToString::to_string).collect();
-            format!("no codec `{text}`; there are {}", known.join(", "))
+            format!("unknown codec `{text}`; expected one of {}", known.join(", "))
         })
     }
 }

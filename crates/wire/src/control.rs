@@ -1,4 +1,4 @@
-//! What two ends say to each other besides rows (`docs/format.md`, section 3).
+//! Frames other than messages (`docs/format.md`, section 3).
 
 use arrow_schema::Schema;
 
@@ -14,10 +14,10 @@ pub struct Hello {
     pub agent: String,
     /// Bearer token; empty for none. A server sends none.
     pub token: String,
-    /// Bits for what this side can do beyond what every peer can: see [`crate::tuning`],
-    /// [`crate::local`] and [`crate::join`].
+    /// Bits for optional capabilities: see [`crate::tuning`],
+    /// [`crate::shm`] and [`crate::join`].
     pub capabilities: u64,
-    /// This side pings after so long a silence, and gives up after three times as long.
+    /// This side pings after this much silence, and gives up after three times as much.
     pub ping_interval_ms: u32,
 }
 
@@ -41,7 +41,7 @@ impl Hello {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no hello.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("hello", bytes);
         let hello = Self {
@@ -55,17 +55,15 @@ impl Hello {
     }
 }
 
-/// Bit of a hello: the client can be told that it waits in line.
-pub const CAPABILITY_QUEUE: u64 = 1 << 7;
-/// Payload of a frame that says so.
+/// The size of a queued frame's payload.
 pub const QUEUED_BYTES: usize = 8;
 
-/// All places for clients are taken; the client waits in line for one, and is welcome when its turn comes.
+/// All slots for clients are taken; the client waits in the queue for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queued {
-    /// Clients that wait for longer.
+    /// The number of clients before this one.
     pub ahead: u32,
-    /// The server refuses the client after it has waited for so long.
+    /// The time after which the server refuses the client.
     pub wait_ms: u32,
 }
 
@@ -81,7 +79,7 @@ impl Queued {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no place in line.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("queued", bytes);
         let queued = Self { ahead: reader.u32()?, wait_ms: reader.u32()? };
@@ -90,29 +88,27 @@ impl Queued {
     }
 }
 
-/// How a result travels.
+/// How a result is transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// F: most rows of a batch; 0 leaves it to `batch_bytes`.
+    /// F: the maximum number of rows of a batch; 0 for no limit besides `batch_bytes`.
     pub batch_rows: u32,
-    /// A batch is closed before its messages' bodies pass this many bytes
-    /// (unless one message alone does). The consumer holds at most
-    /// `window_batches` times as much.
+    /// The maximum bytes of the messages of a batch, unless it is a single message. The consumer holds at
+    /// most `window_batches` times this.
     pub batch_bytes: u32,
-    /// M: the size that messages are cut to.
+    /// M: the size to which messages are cut.
     pub message_bytes: u32,
-    /// The largest message that the consumer takes, where one row needs more than M.
+    /// The largest message that the consumer accepts, if one row needs more than M.
     pub message_bytes_max: u32,
-    /// W: batches that may be on their way or unconsumed.
+    /// W: batches that may be in flight or unconsumed.
     pub window_batches: u32,
-    /// How messages are encoded; `None` leaves it to the producer, which measures
-    /// what pays and may change it at any batch.
+    /// The codec. With `None`, the producer chooses it from measurements, and may change it at any batch.
     pub codec: Option<Codec>,
-    /// Connections that the rows come over: 1, or so many beside the one that asked.
+    /// The number of connections that carry the rows.
     pub streams: u32,
 }
 
-/// In the place of a codec: the producer chooses.
+/// Number that means that the producer chooses the codec.
 const CODEC_AUTO: u8 = u8::MAX;
 
 impl Default for Plan {
@@ -130,7 +126,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Most bytes of rows that this plan has the consumer hold.
+    /// The maximum bytes of rows that the consumer holds with this plan.
     pub fn memory_bytes(&self) -> u64 {
         (u64::from(self.window_batches) * u64::from(self.batch_bytes)).max(self.message_bytes_max.into())
     }
@@ -171,7 +167,7 @@ impl Plan {
     }
 }
 
-/// SQL, and how its result is to travel.
+/// SQL, and the plan of its result's transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// The statement.
@@ -186,7 +182,7 @@ impl Query {
         let mut out = Vec::new();
         self.plan.put(&mut out);
         out.put_str(&self.sql);
-        // Not every peer knows of it: see [`crate::join`].
+        // Optional: see [`crate::join`].
         if self.plan.streams > 1 {
             out.put_u32(self.plan.streams);
         }
@@ -196,7 +192,7 @@ impl Query {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no query.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("query", bytes);
         let mut plan = Plan::read(&mut reader)?;
@@ -217,7 +213,7 @@ impl Query {
 pub struct Accepted {
     /// Columns.
     pub schema: Schema,
-    /// How many rows the producer expects, where it knows.
+    /// The number of rows that the producer expects, if known.
     pub rows_estimate: Option<u64>,
 }
 
@@ -225,7 +221,7 @@ impl Accepted {
     /// As bytes.
     ///
     /// # Errors
-    /// When types are nested too deep.
+    /// If types are nested too deep.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         out.put_u64(self.rows_estimate.unwrap_or(u64::MAX));
@@ -236,7 +232,7 @@ impl Accepted {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no schema.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("schema", bytes);
         let rows_estimate = Some(reader.u64()?).filter(|&rows| rows != u64::MAX);
@@ -244,8 +240,8 @@ impl Accepted {
     }
 }
 
-/// What a batch, or with [`crate::frame::FLAG_LAST`] the result, came to: the
-/// consumer compares it with what arrived.
+/// The totals at the end of a batch or, with [`crate::frame::FLAG_LAST`], of the result. The consumer compares
+/// them with what arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchEnd {
     /// Rows of the result so far.
@@ -266,7 +262,7 @@ impl BatchEnd {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("batch end", bytes);
         let end = Self { rows: reader.u64()?, messages: reader.u64()? };
@@ -275,14 +271,14 @@ impl BatchEnd {
     }
 }
 
-/// Where the producer's time went, in nanoseconds; sent before the end of a result.
+/// Where the producer spent its time, in nanoseconds; sent before the end of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Waiting for the query's rows.
     pub produce_ns: u64,
-    /// Rows to messages.
+    /// Encoding rows as messages.
     pub encode_ns: u64,
-    /// Handing bytes to the socket.
+    /// Writing to the socket.
     pub send_ns: u64,
     /// Waiting for credit.
     pub wait_ns: u64,
@@ -301,7 +297,7 @@ impl Stats {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("stats", bytes);
         let stats = Self {
@@ -315,15 +311,15 @@ impl Stats {
     }
 }
 
-/// How many batches more the consumer takes.
+/// Encodes a credit for a number of batches.
 pub fn encode_credit(batches: u32) -> Vec<u8> {
     batches.to_le_bytes().to_vec()
 }
 
-/// What [`encode_credit`] wrote.
+/// Decodes what [`encode_credit`] wrote.
 ///
 /// # Errors
-/// When the bytes are no credit.
+/// If the bytes are malformed.
 pub fn decode_credit(bytes: &[u8]) -> Result<u32> {
     let mut reader = Reader::new("credit", bytes);
     let batches = reader.u32()?;
@@ -331,30 +327,30 @@ pub fn decode_credit(bytes: &[u8]) -> Result<u32> {
     Ok(batches)
 }
 
-/// What kind of failure. The numbers are the format's and never change.
+/// The kind of a failure. The numbers are part of the format and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// A fault of the server itself.
+    /// An internal error of the server.
     Internal = 1,
     /// The peer broke the protocol.
     Protocol = 2,
     /// The token is missing or wrong.
     Unauthenticated = 3,
-    /// The statement is not SQL, or names what is not there.
+    /// The statement is not valid SQL, or refers to an unknown name.
     Sql = 4,
-    /// The statement, or the ticket, is not allowed here.
+    /// The statement, or the stripe offer, is not allowed.
     Forbidden = 5,
     /// A source behind the server failed.
     Source = 6,
-    /// A row is larger than the consumer takes.
+    /// A row is larger than the consumer accepts.
     RowTooLarge = 7,
     /// A memory or size limit of the server was reached.
     Limit = 8,
     /// The query was cancelled.
     Cancelled = 9,
-    /// The server has as many clients as it takes.
+    /// The server has the maximum number of clients.
     Busy = 10,
     /// The server is shutting down.
     ShuttingDown = 11,
@@ -362,14 +358,14 @@ pub enum ErrorCode {
     Data = 12,
     /// A connection that joined the result was lost, with messages on it.
     Lost = 13,
-    /// Another node of the cluster, which the message names, has failed or can't be reached.
+    /// Another node of the cluster, named in the message, has failed or can't be reached.
     Peer = 14,
     /// The consumer took nothing of a result for longer than the server waits.
     Stalled = 15,
 }
 
 impl ErrorCode {
-    /// A code of a later version counts as internal.
+    /// An unknown code counts as internal.
     fn parse(code: u16) -> Self {
         use ErrorCode::*;
         [
@@ -394,37 +390,37 @@ impl ErrorCode {
     }
 }
 
-/// A typed error on its way to the peer.
+/// A typed error that is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What kind.
+    /// The kind.
     pub code: ErrorCode,
-    /// Whether the same may succeed later.
+    /// Whether a retry may succeed.
     pub retryable: bool,
-    /// Line and column (from 1) in the statement, where known.
+    /// Line and column (from 1) in the statement, if known.
     pub position: Option<(u32, u32)>,
-    /// Bytes that would have been needed, for limits.
+    /// If a limit was exceeded, the bytes that were needed.
     pub needed_bytes: Option<u64>,
-    /// For a person.
+    /// The message for the user.
     pub message: String,
-    /// What the person can do.
+    /// What the user can do.
     pub hint: Option<String>,
 }
 
 impl Failure {
-    /// A failure with nothing but a kind and words.
+    /// A failure with only a kind and a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let retryable = matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost);
         Self { code, retryable, position: None, needed_bytes: None, message: message.into(), hint: None }
     }
 
-    /// With a hint.
+    /// Adds a hint.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// As bytes. Texts are cut at 64 KB.
+    /// As bytes. Message and hint are cut at 64 KB.
     pub fn encode(&self) -> Vec<u8> {
         let cut = |text: &str| text[..text.floor_char_boundary(64 << 10)].to_owned();
         let mut out = Vec::new();
@@ -442,7 +438,7 @@ impl Failure {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no failure.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("error", bytes);
         let failure = Self {
@@ -463,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_frames_come_back() {
+    fn control_frames_are_decoded_as_they_were_encoded() {
         let hello =
             Hello { agent: "a/1".into(), token: "t".into(), capabilities: 3, ping_interval_ms: 10_000 };
         assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
@@ -499,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_refused() {
+    fn truncated_queries_are_refused() {
         let query = Query { sql: "select 1".into(), plan: Plan::default() }.encode();
         (0..query.len()).for_each(|len| assert!(Query::decode(&query[..len]).is_err(), "{len}"));
         let zero = Query { sql: String::new(), plan: Plan { window_batches: 0, ..Plan::default() } };

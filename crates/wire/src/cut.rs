@@ -1,4 +1,4 @@
-//! A batch as runs of rows that each fit a message.
+//! Cuts a batch into runs of rows that each fit in a message.
 
 use arrow_array::RecordBatch;
 
@@ -7,9 +7,8 @@ use crate::layout::message_bytes;
 
 /// Cuts a batch into messages of at most a given size.
 ///
-/// Runs are of even length where that fits, so that no tiny message trails
-/// behind. A row that is larger than a message travels alone when the consumer
-/// takes messages of that size, and is an error that names the size when not.
+/// Runs have equal length if possible, so that the last message is not tiny. A row larger than a message is sent
+/// alone if the consumer accepts messages of that size; otherwise the error states the size.
 #[derive(Debug, Clone, Copy)]
 pub struct Cutter {
     message_bytes: u64,
@@ -17,16 +16,16 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Messages of at most `message_bytes`; up to `message_bytes_max` for a single row.
+    /// Cuts messages of at most `message_bytes`, or `message_bytes_max` for a single row.
     pub fn new(message_bytes: u32, message_bytes_max: u32) -> Self {
         let message_bytes = message_bytes.min(message_bytes_max);
         Self { message_bytes: message_bytes.into(), message_bytes_max: message_bytes_max.into() }
     }
 
-    /// How many rows from `start` make the next message. Zero only at the end.
+    /// The number of rows from `start` for the next message. Zero only at the end.
     ///
     /// # Errors
-    /// [`WireError::RowTooLarge`] when the row at `start` fits no message.
+    /// [`WireError::RowTooLarge`] if the row at `start` does not fit in a message.
     pub fn next_rows(&self, batch: &RecordBatch, start: usize) -> Result<usize> {
         let rest = (batch.num_rows() - start).min(u32::MAX as usize);
         if rest == 0 {
@@ -41,7 +40,7 @@ impl Cutter {
         if fits(even) {
             return Ok(even);
         }
-        // The rows differ in size: the most that fit. `low` fits, `high` does not.
+        // The rows differ in size: find the maximum that fits. `low` fits, `high` does not.
         let (mut low, mut high) = (0, even);
         while high - low > 1 {
             let middle = low + (high - low) / 2;

@@ -1,5 +1,5 @@
-//! A message to rows (`docs/format.md`, sections 5 and 6). Nothing is copied
-//! out of the payload but what encoding, compression or alignment forces.
+//! Decodes a message to rows (`docs/format.md`, sections 5 and 6). Data is copied only if encoding, compression or
+//! alignment requires it.
 
 use arrow_array::types::{Int16Type, Int32Type, Int64Type};
 use arrow_array::{
@@ -17,15 +17,14 @@ use crate::head::{Head, Layout};
 use crate::layout::{ALIGNMENT, NODE_BYTES, SLICE_BYTES, padding};
 use crate::light::{COMPRESSED_FLAG, LightReader};
 
-/// The rows of a message.
+/// Decodes the rows of a message.
 ///
-/// `payload` should begin at a multiple of 16, as memory from an allocator does;
-/// elsewhere it is copied. A body that decompresses to more than
-/// `body_bytes_max` is refused before memory is taken for it.
+/// `payload` should begin at a multiple of 16, as memory from an allocator does; otherwise it is copied. A
+/// body that decompresses to more than `body_bytes_max` is refused before memory is allocated for it.
 ///
 /// # Errors
-/// When the payload is no message of that schema. Whatever its bytes are: no
-/// panic, no allocation beyond its own size and `body_bytes_max`.
+/// If the payload is not a message with that schema. No payload causes a panic, or an allocation beyond its
+/// own size and `body_bytes_max`.
 pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Result<RecordBatch> {
     let head = Head::read(&payload)?;
     let allowed = |bytes: u32| match bytes {
@@ -37,7 +36,7 @@ pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Resul
         bytes => Ok(bytes as usize),
     };
     let body_bytes = allowed(head.body_bytes)?;
-    // That all of it is there was seen when the head was read.
+    // Reading the head has checked that all of it is present.
     let (nodes, rest) = payload[head.fixed_bytes()..].split_at(head.nodes as usize * NODE_BYTES);
     let (slices, schemes) = rest.split_at(head.slices as usize * SLICE_BYTES);
     let nodes = Reader::new("message nodes", nodes);
@@ -86,7 +85,7 @@ fn columns(schema: &SchemaRef, head: &Head, source: impl Source) -> Result<Recor
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }
 
-/// Bytes of the buffers that are not compressed, padding included.
+/// Bytes of the buffers that are not compressed, including padding.
 fn stored_bytes(mut slices: Reader<'_>) -> Result<usize> {
     let mut total = 0usize;
     while !slices.is_empty() {
@@ -98,27 +97,27 @@ fn stored_bytes(mut slices: Reader<'_>) -> Result<usize> {
     Ok(total)
 }
 
-/// What a message says of itself, without its rows being read.
+/// The properties of a message that are known without decoding its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peek {
-    /// Rows in it.
+    /// The number of rows.
     pub rows: u32,
     /// Bytes of its rows in the plain layout.
     pub body_bytes: u32,
-    /// How it is encoded.
+    /// The codec.
     pub codec: Codec,
 }
 
 /// Reads the head of a message.
 ///
 /// # Errors
-/// When it has none.
+/// If the head is malformed.
 pub fn peek(payload: &[u8]) -> Result<Peek> {
     let head = Head::read(payload)?;
     Ok(Peek { rows: head.rows, body_bytes: head.body_bytes, codec: head.codec() })
 }
 
-/// The buffer itself where it begins at an aligned address, as memory from an allocator does; else a copy.
+/// The buffer itself if its address is aligned, as that of memory from an allocator is; otherwise a copy.
 fn aligned(buffer: Buffer) -> Buffer {
     if (buffer.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
         return buffer;
@@ -128,7 +127,7 @@ fn aligned(buffer: Buffer) -> Buffer {
     copy.into()
 }
 
-/// Buffers one after the other, each followed by zeros to where the next may begin.
+/// Buffers in order, each padded with zeros.
 pub(crate) struct Body {
     bytes: Buffer,
     offset: usize,
@@ -161,8 +160,7 @@ impl Body {
     }
 }
 
-/// Where a walk over a schema takes what arrays are made of, in order. Nothing it
-/// gives has been judged but for its size.
+/// Provides the parts of arrays, in order. Only their sizes have been checked.
 pub(crate) trait Source {
     /// Length and NULL count of the next array.
     fn node(&mut self) -> Result<(usize, usize)>;
@@ -182,7 +180,7 @@ pub(crate) trait Source {
     ) -> Result<(Buffer, Buffer)>;
     /// Views of `len` rows into one buffer, and that buffer.
     fn views(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<(Buffer, Buffer)>;
-    /// Nothing may be left.
+    /// Fails if parts are left.
     fn end(self) -> Result<()>;
 }
 
@@ -223,7 +221,7 @@ impl Source for PlainReader<'_> {
         self.raw(fixed_bytes(data_type, len)?)
     }
 
-    /// None are sent where there are no rows.
+    /// If there are no rows, no offsets are sent.
     fn offsets<O: OffsetSizeTrait>(&mut self, len: usize) -> Result<Buffer> {
         if len == 0 {
             self.raw(0)?;
@@ -251,11 +249,11 @@ impl Source for PlainReader<'_> {
     }
 }
 
-/// The buffer, if it has so many bytes.
+/// The buffer, if it has this many bytes.
 pub(crate) fn exactly(buffer: Buffer, bytes: usize) -> Result<Buffer> {
     match buffer.len() {
         len if len == bytes => Ok(buffer),
-        len => Err(malformed("message", format!("a buffer of {len} bytes where {bytes} belong"))),
+        len => Err(malformed("message", format!("a buffer of {len} bytes, expected {bytes}"))),
     }
 }
 
@@ -275,7 +273,7 @@ impl<S: Source> Walk<S> {
         if nulls.null_count() == null_count {
             Ok((len, Some(nulls)))
         } else {
-            Err(malformed("message", format!("{null_count} NULLs announced, {} there", nulls.null_count())))
+            Err(malformed("message", format!("{null_count} NULLs announced, {} found", nulls.null_count())))
         }
     }
 
@@ -375,8 +373,8 @@ impl<S: Source> Walk<S> {
             if !ascending || first < O::default() || last.as_usize() > values.len() {
                 return Err(malformed("message", "offsets that do not ascend within their values"));
             }
-            // SAFETY: offsets are not negative, ascend and end within the values (just checked);
-            // every cut of ASCII bytes is UTF-8.
+            // SAFETY: offsets are not negative, ascend and end within the values (checked above);
+            // every slice of ASCII bytes is UTF-8.
             let array = unsafe {
                 GenericStringArray::<O>::new_unchecked(OffsetBuffer::new_unchecked(offsets), values, nulls)
             };
@@ -414,7 +412,7 @@ fn same_len(found: usize, expected: Option<usize>) -> Result<()> {
     if Some(found) == expected {
         Ok(())
     } else {
-        Err(malformed("message", format!("{found} values below an array that needs {expected:?}")))
+        Err(malformed("message", format!("{found} child values in an array that needs {expected:?}")))
     }
 }
 
@@ -433,7 +431,7 @@ pub(crate) fn fixed_bytes(data_type: &DataType, len: usize) -> Result<usize> {
         .ok_or_else(|| malformed("message", format!("no layout for {len} values of {data_type}")))
 }
 
-/// Runs by the checked constructor: it verifies that ends ascend.
+/// Uses the checked constructor, which verifies that run ends ascend.
 fn runs(data_type: &DataType, len: usize, ends: ArrayData, values: ArrayData) -> Result<ArrayData> {
     fn checked<R: arrow_array::types::RunEndIndexType>(
         ends: ArrayData,
@@ -452,6 +450,6 @@ fn runs(data_type: &DataType, len: usize, ends: ArrayData, values: ArrayData) ->
         _ => checked::<Int64Type>(ends, values)?,
     };
     same_len(runs.len(), Some(len))?;
-    // The constructor names the fields itself; the schema's names and metadata are put back.
+    // The constructor chooses its own field names; restore the names and metadata of the schema.
     Ok(runs.into_builder().data_type(data_type.clone()).build()?)
 }

@@ -1,4 +1,4 @@
-//! Rows to a message (`docs/format.md`, sections 5 and 6).
+//! Encodes rows as a message (`docs/format.md`, sections 5 and 6).
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
@@ -18,17 +18,16 @@ use crate::layout::padding;
 use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
 use crate::message::{EncodedMessage, Node, Parts, ZEROS, padded_bytes};
 
-/// Scratch that is kept between messages, in bytes: as much as a message of the usual size takes.
+/// Bytes of scratch memory kept between messages: as much as a message of the usual size needs.
 const SCRATCH_BYTES: usize = 1 << 20;
 
-/// Turns batches into messages. Keeps its scratch memory, and the encodings it
-/// has found for each column, between them: an encoder serves results of the same
-/// columns, one after the other. Each message can be read by itself.
+/// Encodes batches as messages. Between messages, it keeps its scratch memory and the encodings that it has chosen
+/// for each column, so it should be reused for results with the same columns. Each message is self-contained.
 pub struct Encoder {
     codec: Codec,
     scratch: Vec<u8>,
     packer: Packer,
-    /// By compressor: what is best under one may not be under another.
+    /// For each compressor: the best encoding may depend on it.
     columns: [Columns; Compression::ALL.len()],
 }
 
@@ -47,29 +46,29 @@ impl Encoder {
         Self { codec, scratch: Vec::new(), packer: Packer::default(), columns: Default::default() }
     }
 
-    /// The next messages are encoded with `codec`.
+    /// Sets the codec of the next messages.
     pub fn set_codec(&mut self, codec: Codec) {
         self.codec = codec;
     }
 
-    /// Memory that is kept for the next message, about.
+    /// The approximate memory that is kept for the next message.
     pub fn memory_bytes(&self) -> usize {
         let columns: usize = self.columns.iter().map(Columns::memory_bytes).sum();
         self.scratch.capacity() + self.packer.memory_bytes() + columns
     }
 
-    /// Gives back what only saves the next message an allocation.
+    /// Frees memory that only saves the next message an allocation.
     pub fn shrink(&mut self) {
         self.scratch.clear();
         self.scratch.shrink_to(SCRATCH_BYTES);
     }
 
-    /// One message of all rows of the batch. Its size is not judged here: see [`crate::Cutter`].
+    /// Encodes all rows of the batch as one message, of any size: see [`crate::Cutter`].
     ///
-    /// Where encoding does not make a message smaller it is sent as it is.
+    /// If encoding does not make the message smaller, the plain layout is used.
     ///
     /// # Errors
-    /// When the rows pass what a frame can hold (4 GB) or Arrow can't compact them.
+    /// If the rows exceed what a frame can hold (4 GB) or Arrow can't compact them.
     pub fn encode(&mut self, batch: &RecordBatch) -> Result<EncodedMessage> {
         if self.codec.is_light()
             && let Some(message) = self.light(batch)?
@@ -102,7 +101,7 @@ impl Encoder {
         parts.message()
     }
 
-    /// `None` where the plain layout takes no more.
+    /// `None` if the plain layout is not larger.
     fn light(&mut self, batch: &RecordBatch) -> Result<Option<EncodedMessage>> {
         let mut compression = self.codec.compression();
         let sink = LightWriter::new(&mut self.columns[compression as usize], compression, &mut self.packer);
@@ -120,7 +119,7 @@ impl Encoder {
         let flagged = |worth: bool| worth && compression != Compression::None;
         let lengths = buffers.iter().map(|(buffer, worth)| {
             let flag = if flagged(*worth) { u64::from(COMPRESSED_FLAG) } else { 0 };
-            // A buffer of 2 GB has no place here: it can't be told from a flag.
+            // The highest bit of a length is a flag, so a buffer of 2 GB is not possible here.
             if buffer.len() < COMPRESSED_FLAG as usize { buffer.len() as u64 | flag } else { u64::MAX }
         });
         let lengths = lengths.collect();
@@ -141,7 +140,7 @@ impl Encoder {
         parts.message().map(Some)
     }
 
-    /// Buffers, each padded, under a compressor; `None` where that does not make them smaller.
+    /// Compresses buffers, each padded; `None` if that does not make them smaller.
     fn compress<'b>(
         &mut self,
         compression: Compression,
@@ -161,14 +160,14 @@ impl Encoder {
     }
 }
 
-/// Where a walk over arrays leaves what it finds, in order.
+/// Receives the parts of arrays, in order.
 pub(crate) trait Sink {
     /// The valid rows of an array that has NULLs.
     fn nulls(&mut self, nulls: &NullBuffer);
     fn booleans(&mut self, values: &BooleanBuffer);
     /// Values of a type of fixed width.
     fn fixed(&mut self, data_type: &DataType, values: Buffer, nulls: Option<&NullBuffer>);
-    /// Where rows of lists begin and end.
+    /// Offsets of lists.
     fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>);
     /// Strings or binary values.
     fn strings<O: OffsetSizeTrait>(
@@ -177,7 +176,7 @@ pub(crate) trait Sink {
         values: &Buffer,
         nulls: Option<&NullBuffer>,
     );
-    /// Views, and what they point to.
+    /// Views, and the values that they point to.
     fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Result<()>;
 }
 
@@ -200,7 +199,7 @@ impl Sink for PlainSink {
         self.buffers.push(values);
     }
 
-    /// Offsets that begin at zero; none where there are no rows.
+    /// Offsets that begin at zero; no offsets if there are no rows.
     fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>) {
         let first = offsets[0];
         self.buffers.push(if offsets.len() == 1 {
@@ -223,8 +222,8 @@ impl Sink for PlainSink {
         self.buffers.push(values.slice_with_length(start, len));
     }
 
-    /// Views as they are where all values lie in them; else the values that are
-    /// used move into one buffer, in order.
+    /// Views as they are, if they contain all values. Otherwise the values in use are copied into one buffer, in
+    /// order.
     fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Result<()> {
         let views = array.views();
         let is_long = |view: u128| view as u32 > MAX_INLINE_VIEW_LEN;
@@ -237,7 +236,7 @@ impl Sink for PlainSink {
         let mut data = Vec::new();
         for (row, &raw) in views.iter().enumerate() {
             moved.push(match is_long(raw) {
-                // What a NULL's view says is nobody's business, and may lie.
+                // The view of a NULL may be invalid.
                 true if array.is_null(row) => 0,
                 true => {
                     let view = ByteView::from(raw);
@@ -260,13 +259,13 @@ impl Sink for PlainSink {
     }
 }
 
-/// Where the values that offsets use begin, and how many they are.
+/// The first value that offsets refer to, and the number of values.
 fn used<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> (usize, usize) {
     let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
     (first.as_usize(), (last - first).as_usize())
 }
 
-/// The arrays of a batch in depth-first order, and what they are made of.
+/// Walks the arrays of a batch in depth-first order.
 struct Walk<S> {
     nodes: Vec<Node>,
     sink: S,
@@ -311,7 +310,7 @@ impl<S: Sink> Walk<S> {
             FixedSizeList(_, _) => {
                 let list = array.as_fixed_size_list();
                 self.node(array);
-                // The values of a sliced list are sliced with it.
+                // Slice the values like the list.
                 self.array(list.values())
             }
             Struct(_) => {
@@ -372,7 +371,7 @@ impl<S: Sink> Walk<S> {
         self.array(&list.values().slice(start, len))
     }
 
-    /// A list view's rows may lie anywhere and overlap: sent in row order, each once a row.
+    /// The rows of a list view may lie anywhere and overlap. They are sent in row order, once for each row.
     fn list_view<O: OffsetSizeTrait>(&mut self, list: &GenericListViewArray<O>) -> Result<()> {
         self.node(list);
         let mut indices = Vec::new();
@@ -422,13 +421,13 @@ impl<S: Sink> Walk<S> {
         }
     }
 
-    /// Keys, and the values that some row uses.
+    /// Keys, and the values that rows use.
     fn dictionary<K: ArrowDictionaryKeyType>(&mut self, dictionary: &DictionaryArray<K>) -> Result<()> {
         let (keys, values) = (dictionary.keys(), dictionary.values());
         self.node(keys);
         let mut used = vec![false; values.len()];
         keys.iter().flatten().for_each(|key| used[key.as_usize()] = true);
-        // A key below a NULL may point anywhere; receivers are right to refuse it.
+        // The key of a NULL may be invalid, and a receiver would refuse it.
         let has_nulls = keys.null_count() > 0;
         if used.iter().all(|&used| used) && !has_nulls {
             self.sink.fixed(&K::DATA_TYPE, keys.values().inner().clone(), keys.nulls());
@@ -475,7 +474,7 @@ impl<S: Sink> Walk<S> {
 
 fn take_rows(values: &dyn Array, indices: &dyn Array) -> Result<ArrayRef> {
     if has_values_of_nothing(values.data_type()) {
-        // Arrow loses their number when it picks rows.
+        // Arrow loses their number when it selects rows.
         return Err(malformed(
             "message",
             "fixed-size values of 0 bytes or items below a list view, dense union or dictionary",

@@ -1,31 +1,31 @@
-//! What can be wrong with bytes.
+//! Errors of encoding and decoding.
 
 use arrow_schema::ArrowError;
 
 /// Result of this crate.
 pub type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// Bytes that can't be read, or rows that can't be written.
+/// An error of decoding bytes or encoding rows.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The bytes end before the value does.
-    #[error("{what} is cut short: {needed} bytes needed, {available} there")]
+    /// The bytes end in the middle of a value.
+    #[error("{what} is cut short: {needed} bytes needed, {available} available")]
     Truncated {
         /// What was being read.
         what: &'static str,
-        /// Bytes it takes.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes there were.
+        /// Bytes available.
         available: u64,
     },
     /// The first bytes are not Lightship's.
     #[error("the peer does not speak Lightship's protocol (it began with {found:02x?})")]
     Magic {
-        /// The bytes in the place of the magic number.
+        /// The bytes found instead of the magic number.
         found: [u8; 4],
     },
-    /// A version that this reader does not know.
+    /// A version that this reader does not support.
     #[error("the peer speaks version {found} of the protocol; this side knows version {known}")]
     Version {
         /// Version in the frame.
@@ -33,14 +33,14 @@ pub enum WireError {
         /// Version of this reader.
         known: u8,
     },
-    /// A checksum does not match: the bytes changed on their way.
+    /// A checksum does not match: the bytes were changed on the way.
     #[error("the checksum of the {what} does not match: {found:08x} sent, {computed:08x} received")]
     Checksum {
         /// Header or payload.
         what: &'static str,
         /// The sender's.
         found: u32,
-        /// What the bytes give.
+        /// The checksum of the received bytes.
         computed: u32,
     },
     /// Something is larger than the reader allows. Nothing was allocated for it.
@@ -65,7 +65,7 @@ pub enum WireError {
         /// The largest message allowed.
         limit_bytes: u64,
     },
-    /// Bytes that follow no rule of the format.
+    /// Bytes that violate the format.
     #[error("{what}: {reason}")]
     Malformed {
         /// What was being read.

@@ -1,4 +1,4 @@
-//! The header before everything that is sent (`docs/format.md`, section 2).
+//! The header of a frame (`docs/format.md`, section 2).
 
 use crate::bytes::{Put, Reader};
 use crate::cluster::TASK_BYTES_MAX;
@@ -8,25 +8,26 @@ use crate::error::{Result, WireError, malformed};
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"LSHP";
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u8 = 1;
-/// Bytes of a header.
+pub const VERSION: u8 = 2;
+/// The size of a header.
 pub const HEADER_BYTES: usize = 32;
-/// Largest payload of any frame but those below and messages.
+/// Largest payload of a control frame, except those below.
 pub const CONTROL_BYTES_MAX: u32 = 1 << 20;
-/// Largest payload of a hello: a server reads one from anybody who can reach it.
+/// Largest payload of a hello. A server reads one from every client that connects, before authentication.
 pub const HELLO_BYTES_MAX: u32 = 8 << 10;
 /// Largest payload of a schema frame.
 pub const SCHEMA_BYTES_MAX: u32 = 16 << 20;
 /// Flag of a batch end: the result is complete, no more batches follow.
 pub const FLAG_LAST: u16 = 1;
-/// Flag of a ping: this is the answer.
+/// Flag of a ping: it answers another ping.
 pub const FLAG_REPLY: u16 = 1;
-/// Flag of a message: its payload lies in shared memory, at the [`crate::local::Place`] sent in its stead.
+/// Flag of a message: its payload lies in shared memory, and the frame contains a [`crate::shm::SegmentSlot`].
 pub const FLAG_PLACED: u16 = 1;
-/// Flag of a placed message: the descriptor of a new segment came along, or before.
+/// Flag of a placed message: the segment is new, and its descriptor was sent with this frame or an earlier one.
 pub const FLAG_DESCRIPTOR: u16 = 2;
-/// Flag of a message: its payload comes by a joined connection, as [`crate::join::Dealt`] says in its stead.
-pub const FLAG_DEALT: u16 = 4;
+/// Flag of a message: its payload comes over a joined connection, and the frame contains a
+/// [`crate::join::Placeholder`].
+pub const FLAG_PLACEHOLDER: u16 = 4;
 
 const HEADER_CRC_OFFSET: usize = 28;
 const _: () = assert!(HEADER_CRC_OFFSET + 4 == HEADER_BYTES);
@@ -35,7 +36,7 @@ const _: () = assert!(CONTROL_BYTES_MAX <= SCHEMA_BYTES_MAX);
 /// What a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// First frame of either side: version, token, limits.
     Hello = 1,
     /// SQL and the plan of its transfer.
@@ -46,37 +47,37 @@ pub enum Kind {
     Message = 4,
     /// The batch is complete; with [`FLAG_LAST`] the result is.
     BatchEnd = 5,
-    /// The consumer takes more batches.
+    /// The consumer allows more batches.
     Credit = 6,
     /// The stream (or the connection, on stream 0) has failed.
     Error = 7,
-    /// The consumer wants no more of this stream.
+    /// The consumer cancels the stream.
     Cancel = 8,
-    /// Are you there? With [`FLAG_REPLY`]: yes.
+    /// A check that the peer is alive; with [`FLAG_REPLY`], the answer.
     Ping = 9,
     /// What the producer measured.
     Stats = 10,
     /// What the consumer measured so far.
     Progress = 11,
-    /// How the messages that follow are encoded, where the producer chooses.
+    /// The codec of the messages that follow, if the producer chooses it.
     Retune = 12,
-    /// What lets further connections join a result.
-    Ticket = 13,
-    /// This connection joins a result.
+    /// An offer that further connections join a result.
+    StripeOffer = 13,
+    /// This stream joins a result.
     Join = 14,
-    /// A Unix socket of this host where client and server may meet.
-    Meeting = 16,
-    /// The consumer is done with these places in shared memory.
+    /// A Unix socket on this host to which the client may move.
+    Rendezvous = 16,
+    /// The consumer releases slots of shared memory.
     Release = 17,
-    /// How much is to travel at once: asked for, and begun.
+    /// A request for other sizes, or the answer to it.
     Resize = 18,
-    /// What a node asks another one of its cluster for, and the plan of its transfer.
+    /// A request to another node of the cluster, and the plan of its transfer.
     Task = 19,
-    /// All places are taken: the client waits in line for one.
+    /// All slots are taken: the client waits in the queue.
     Queued = 20,
 }
 
-impl Kind {
+impl FrameKind {
     fn parse(byte: u8) -> Result<Self> {
         Ok(match byte {
             1 => Self::Hello,
@@ -91,9 +92,9 @@ impl Kind {
             10 => Self::Stats,
             11 => Self::Progress,
             12 => Self::Retune,
-            13 => Self::Ticket,
+            13 => Self::StripeOffer,
             14 => Self::Join,
-            16 => Self::Meeting,
+            16 => Self::Rendezvous,
             17 => Self::Release,
             18 => Self::Resize,
             19 => Self::Task,
@@ -102,7 +103,7 @@ impl Kind {
         })
     }
 
-    /// The largest payload a reader takes, where a message may have `message_bytes_max`.
+    /// The largest payload that a reader accepts, if a message may have `message_bytes_max`.
     pub fn payload_bytes_max(self, message_bytes_max: u32) -> u32 {
         match self {
             Self::Message => message_bytes_max,
@@ -117,22 +118,32 @@ impl Kind {
 
 /// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// What follows.
-    pub kind: Kind,
+pub struct FrameHeader {
+    /// The kind of the frame.
+    pub kind: FrameKind,
     /// Meaning depends on the kind.
     pub flags: u16,
-    /// Which result of this connection; 0 is the connection itself.
+    /// The stream; 0 is the connection itself.
     pub stream: u32,
     /// Bytes of the payload.
     pub payload_bytes: u32,
-    /// Frames this side sent on this stream before this one.
-    pub sequence: u64,
-    /// CRC-32C of the payload.
+    /// Bytes of the payload that follow this header. Only a message may have fewer than `payload_bytes`: the next
+    /// frames of its stream then continue it, with headers that differ only in this field.
+    pub part_bytes: u32,
+    /// Payloads that this side sent on this stream before this one, modulo 2^32.
+    pub sequence: u32,
+    /// CRC-32C of the whole payload.
     pub payload_crc: u32,
 }
 
-impl Header {
+impl FrameHeader {
+    /// The header of a frame with its whole payload.
+    pub fn whole(kind: FrameKind, flags: u16, stream: u32, sequence: u32, payload: &[u8]) -> Self {
+        let payload_bytes = payload.len() as u32;
+        let payload_crc = crc32c(payload);
+        Self { kind, flags, stream, payload_bytes, part_bytes: payload_bytes, sequence, payload_crc }
+    }
+
     /// The header as it is sent.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
@@ -142,7 +153,8 @@ impl Header {
         bytes.put_u16(self.flags);
         bytes.put_u32(self.stream);
         bytes.put_u32(self.payload_bytes);
-        bytes.put_u64(self.sequence);
+        bytes.put_u32(self.part_bytes);
+        bytes.put_u32(self.sequence);
         bytes.put_u32(self.payload_crc);
         bytes.put_u32(crc32c(&bytes));
         let mut header = [0; HEADER_BYTES];
@@ -150,11 +162,11 @@ impl Header {
         header
     }
 
-    /// Reads a header. The magic number is judged first, then the version, then
-    /// the checksum, so that a peer of another kind or version is named as such.
+    /// Decodes a header. The magic number is checked first, then the version, then the checksum, so that a peer
+    /// with another protocol or version gets a specific error.
     ///
     /// # Errors
-    /// Every way in which 32 bytes are no header of this version.
+    /// If the bytes are not a valid header of this version.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self> {
         let mut reader = Reader::new("frame", bytes);
         let mut magic = [0; 4];
@@ -170,14 +182,24 @@ impl Header {
         let flags = reader.u16()?;
         let stream = reader.u32()?;
         let payload_bytes = reader.u32()?;
-        let sequence = reader.u64()?;
+        let part_bytes = reader.u32()?;
+        let sequence = reader.u32()?;
         let payload_crc = reader.u32()?;
         let found = reader.u32()?;
         let computed = crc32c(&bytes[..HEADER_CRC_OFFSET]);
         if found != computed {
             return Err(WireError::Checksum { what: "header", found, computed });
         }
-        Ok(Self { kind: Kind::parse(kind)?, flags, stream, payload_bytes, sequence, payload_crc })
+        let kind = FrameKind::parse(kind)?;
+        let is_whole = part_bytes == payload_bytes;
+        let is_part = kind == FrameKind::Message && 0 < part_bytes && part_bytes < payload_bytes;
+        if !is_whole && !is_part {
+            return Err(malformed(
+                "frame",
+                format!("{part_bytes} of {payload_bytes} bytes of a {kind:?} frame"),
+            ));
+        }
+        Ok(Self { kind, flags, stream, payload_bytes, part_bytes, sequence, payload_crc })
     }
 
     /// Compares the payload with the header's checksum.
@@ -199,21 +221,21 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC-32C of bytes that lie in several places.
+/// CRC-32C of bytes in several pieces.
 pub struct Crc32c(crc_fast::Digest);
 
 impl Crc32c {
-    /// Of no bytes yet.
+    /// The checksum of no bytes.
     pub fn new() -> Self {
         Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// Continues with these.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum of all.
+    /// The checksum of all bytes.
     pub fn finish(self) -> u32 {
         self.0.finalize() as u32
     }
@@ -229,13 +251,14 @@ impl Default for Crc32c {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header {
-            kind: Kind::Message,
+    fn header() -> FrameHeader {
+        FrameHeader {
+            kind: FrameKind::Message,
             flags: 0x0102,
             stream: 7,
             payload_bytes: 9,
-            sequence: 1 << 40,
+            part_bytes: 4,
+            sequence: 1 << 30,
             payload_crc: crc32c(b"123456789"),
         }
     }
@@ -251,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back() {
+    fn a_header_is_decoded_as_it_was_encoded() {
         let header = header();
-        assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+        assert_eq!(FrameHeader::decode(&header.encode()).unwrap(), header);
         header.verify(b"123456789").unwrap();
         assert!(matches!(header.verify(b"123456780"), Err(WireError::Checksum { what: "payload", .. })));
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let good = header().encode();
         for bit in 0..HEADER_BYTES * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
-            let error = Header::decode(&bad).unwrap_err();
+            let error = FrameHeader::decode(&bad).unwrap_err();
             match bit / 8 {
                 0..4 => assert!(matches!(error, WireError::Magic { .. }), "{bit}: {error}"),
                 4 => assert!(matches!(error, WireError::Version { .. }), "{bit}: {error}"),

@@ -5,32 +5,32 @@ use crate::codec::{Codec, Compression};
 use crate::error::{Result, WireError, malformed};
 use crate::layout::{HEAD_FIXED_BYTES, LIGHT_HEAD_FIXED_BYTES, NODE_BYTES, SLICE_BYTES, aligned_bytes};
 
-/// How the columns of a message lie in its body.
+/// The layout of the columns in a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Arrow buffers as they are.
     Plain,
-    /// Each column in an encoding of its own.
+    /// Each column in its own encoding.
     Light {
-        /// Numbers and parameters of the encodings.
+        /// Bytes of the encodings' numbers and parameters.
         schemes_bytes: u32,
-        /// What the compressed part comes to, decompressed.
+        /// The size of the compressed part after decompression.
         unpacked_bytes: u32,
     },
 }
 
-/// Numbers of the layouts. 1 was a light layout in which views, union types and intervals travelled as they are.
+/// Numbers of the layouts. 1 was a light layout that left views, union types and intervals unencoded.
 const PLAIN: u8 = 0;
 const LIGHT: u8 = 2;
 
-/// What stands before the tables of a message.
+/// The fields before the tables of a message.
 pub(crate) struct Head {
     pub(crate) rows: u32,
     pub(crate) compression: Compression,
     pub(crate) layout: Layout,
     pub(crate) nodes: u32,
     pub(crate) slices: u32,
-    /// Of the plain layout, before compression.
+    /// The size of the body in the plain layout, before compression.
     pub(crate) body_bytes: u32,
 }
 
@@ -69,7 +69,7 @@ impl Head {
         }
     }
 
-    /// Where the tables begin.
+    /// The offset of the tables.
     pub(crate) fn fixed_bytes(&self) -> usize {
         match self.layout {
             Layout::Plain => HEAD_FIXED_BYTES,
@@ -77,7 +77,7 @@ impl Head {
         }
     }
 
-    /// Where the body begins.
+    /// The offset of the body.
     pub(crate) fn bytes(&self) -> u64 {
         let schemes = match self.layout {
             Layout::Plain => 0,
@@ -87,7 +87,7 @@ impl Head {
         aligned_bytes(self.fixed_bytes() as u64 + tables + schemes)
     }
 
-    /// The codec that makes such messages.
+    /// The codec of the message.
     pub(crate) fn codec(&self) -> Codec {
         match (self.layout, self.compression) {
             (Layout::Plain, Compression::None) => Codec::None,

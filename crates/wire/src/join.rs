@@ -1,30 +1,29 @@
-//! What is said so that one result can come over several connections
-//! (`docs/format.md`, section 8).
+//! Frames for a result that comes over several connections (`docs/format.md`, section 8).
 
 use crate::bytes::{Put, Reader};
 use crate::error::{Result, malformed};
 
 /// Capability: a result may come over further connections, which join it. On TCP only.
 pub const CAPABILITY_JOIN: u64 = 1 << 3;
-/// Most connections that may join a result.
+/// The maximum number of connections that may join a result.
 pub const JOINED_MAX: u32 = 64;
 
-/// What lets connections join a result. Whoever has it may read rows of it.
+/// Lets connections join a result. The secret gives access to rows of the result.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Ticket {
+pub struct StripeOffer {
     /// 128 random bits.
     pub secret: [u8; 16],
-    /// Connections that may join, from 1 to [`JOINED_MAX`]; they have the numbers from 1 to this.
+    /// The number of connections that may join, from 1 to [`JOINED_MAX`]. They are numbered from 1.
     pub connections: u32,
 }
 
-impl std::fmt::Debug for Ticket {
+impl std::fmt::Debug for StripeOffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticket").field("connections", &self.connections).finish_non_exhaustive()
+        f.debug_struct("StripeOffer").field("connections", &self.connections).finish_non_exhaustive()
     }
 }
 
-impl Ticket {
+impl StripeOffer {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.secret.to_vec();
@@ -35,21 +34,22 @@ impl Ticket {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new("ticket", bytes);
-        let ticket = Self { secret: secret(&mut reader)?, connections: number("ticket", &mut reader)? };
+        let what = "stripe offer";
+        let mut reader = Reader::new(what, bytes);
+        let offer = Self { secret: secret(&mut reader)?, connections: number(what, &mut reader)? };
         reader.end()?;
-        Ok(ticket)
+        Ok(offer)
     }
 }
 
-/// A connection joins the result of a [`Ticket`].
+/// A connection joins the result of a [`StripeOffer`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Join {
-    /// The ticket's.
+    /// The secret of the stripe offer.
     pub secret: [u8; 16],
-    /// Number of the connection, from 1. Each can be had once.
+    /// The number of the connection, from 1. Each number can be used once.
     pub connection: u32,
 }
 
@@ -70,7 +70,7 @@ impl Join {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("join", bytes);
         let join = Self { secret: secret(&mut reader)?, connection: number("join", &mut reader)? };
@@ -79,20 +79,20 @@ impl Join {
     }
 }
 
-/// In the stead of a message's payload, which comes by a joined connection: what it will be.
+/// Replaces the payload of a message that comes over a joined connection, and describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dealt {
-    /// Which connection: the payload is that of its next message.
+pub struct Placeholder {
+    /// The number of the connection: the payload is that of its next message.
     pub connection: u32,
     /// Bytes of the payload.
     pub bytes: u32,
-    /// Rows in it, as the payload says.
+    /// Rows, as stated in the payload.
     pub rows: u32,
-    /// Bytes of its body once decoded, as the payload says.
+    /// Bytes of the decoded body, as stated in the payload.
     pub body_bytes: u32,
 }
 
-impl Dealt {
+impl Placeholder {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -105,17 +105,17 @@ impl Dealt {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new("dealt message", bytes);
-        let dealt = Self {
-            connection: number("dealt message", &mut reader)?,
+        let mut reader = Reader::new("placeholder", bytes);
+        let placeholder = Self {
+            connection: number("placeholder", &mut reader)?,
             bytes: reader.u32()?,
             rows: reader.u32()?,
             body_bytes: reader.u32()?,
         };
         reader.end()?;
-        Ok(dealt)
+        Ok(placeholder)
     }
 }
 
@@ -137,30 +137,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_back() {
+    fn frames_are_decoded_as_they_were_encoded() {
         for number in [1, JOINED_MAX] {
-            let ticket = Ticket { secret: [7; 16], connections: number };
-            assert_eq!(Ticket::decode(&ticket.encode()).unwrap(), ticket);
+            let offer = StripeOffer { secret: [7; 16], connections: number };
+            assert_eq!(StripeOffer::decode(&offer.encode()).unwrap(), offer);
             let join = Join { secret: [9; 16], connection: number };
             assert_eq!(Join::decode(&join.encode()).unwrap(), join);
-            let dealt = Dealt { connection: number, bytes: 1, rows: 2, body_bytes: u32::MAX };
-            assert_eq!(Dealt::decode(&dealt.encode()).unwrap(), dealt);
+            let placeholder = Placeholder { connection: number, bytes: 1, rows: 2, body_bytes: u32::MAX };
+            assert_eq!(Placeholder::decode(&placeholder.encode()).unwrap(), placeholder);
         }
     }
 
     #[test]
-    fn what_is_cut_too_long_or_of_no_connection_is_refused() {
+    fn wrong_lengths_and_numbers_are_refused() {
         let of = |number| {
             [
-                Ticket { secret: [0; 16], connections: number }.encode(),
+                StripeOffer { secret: [0; 16], connections: number }.encode(),
                 Join { secret: [0; 16], connection: number }.encode(),
-                Dealt { connection: number, bytes: 0, rows: 0, body_bytes: 0 }.encode(),
+                Placeholder { connection: number, bytes: 0, rows: 0, body_bytes: 0 }.encode(),
             ]
         };
-        let refused = |[ticket, join, dealt]: [&[u8]; 3]| {
-            assert!(Ticket::decode(ticket).is_err(), "{ticket:?}");
+        let refused = |[offer, join, placeholder]: [&[u8]; 3]| {
+            assert!(StripeOffer::decode(offer).is_err(), "{offer:?}");
             assert!(Join::decode(join).is_err(), "{join:?}");
-            assert!(Dealt::decode(dealt).is_err(), "{dealt:?}");
+            assert!(Placeholder::decode(placeholder).is_err(), "{placeholder:?}");
         };
         let good = of(1);
         for len in 0..16 {

@@ -1,4 +1,4 @@
-//! Sizes and order of what a message is made of (`docs/format.md`, section 5).
+//! Sizes and order of the parts of a message (`docs/format.md`, section 5).
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowDictionaryKeyType, ByteViewType, RunEndIndexType};
@@ -10,10 +10,10 @@ use arrow_buffer::{ArrowNativeType, OffsetBuffer};
 use arrow_data::MAX_INLINE_VIEW_LEN;
 use arrow_schema::{DataType, UnionMode};
 
-/// Every buffer of a body begins at a multiple of this, counted from the start
-/// of the payload; no Arrow type needs more.
+/// Every buffer of a body begins at a multiple of this from the start of the payload, which suffices for every
+/// Arrow type.
 pub(crate) const ALIGNMENT: usize = 16;
-/// Bytes of a head before its tables.
+/// The size of a head before its tables.
 pub(crate) const HEAD_FIXED_BYTES: usize = 20;
 /// The same in the light layout.
 pub(crate) const LIGHT_HEAD_FIXED_BYTES: usize = 28;
@@ -24,20 +24,20 @@ pub(crate) const SLICE_BYTES: usize = 4;
 
 const _: () = assert!(align_of::<i128>() <= ALIGNMENT && align_of::<arrow_buffer::i256>() <= ALIGNMENT);
 
-/// Bytes after `bytes` to the next aligned place.
+/// The number of bytes from `bytes` to the next multiple of the alignment.
 pub(crate) const fn padding(bytes: usize) -> usize {
     bytes.wrapping_neg() % ALIGNMENT
 }
 
-/// The next aligned place.
+/// The next multiple of the alignment.
 pub(crate) const fn aligned_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGNMENT as u64)
 }
 
-/// At most this many bytes has the plain message of `len` rows from `start`.
+/// The maximum size of `len` rows from `start` as a message in the plain layout.
 ///
-/// Padding is taken at its worst, and values that rows share (dictionaries, list
-/// views) count for each row that uses them, but never for more than all values.
+/// It includes the maximum padding. Values that rows share (dictionaries, list views) count for each row that uses
+/// them, but never for more than all values.
 pub fn message_bytes(batch: &RecordBatch, start: usize, len: usize) -> u64 {
     let mut size = Size::default();
     for column in batch.columns() {
@@ -47,8 +47,8 @@ pub fn message_bytes(batch: &RecordBatch, start: usize, len: usize) -> u64 {
     head + size.body_bytes + (1 + size.buffers) * (ALIGNMENT as u64 - 1)
 }
 
-/// Bytes of a batch's own rows as Arrow buffers, whatever larger buffers they lie
-/// in; at most, as [`message_bytes`] has it.
+/// The maximum size of a batch's rows as Arrow buffers, without other rows of the same buffers. It is an
+/// upper bound like [`message_bytes`].
 pub fn rows_bytes(batch: &RecordBatch) -> u64 {
     let mut size = Size::default();
     for column in batch.columns() {
@@ -188,13 +188,13 @@ impl Size {
         let mut values = Self::default();
         for row in (start..start + len).filter(|&row| list.is_valid(row)) {
             let (first, count) = (list.value_offsets()[row].as_usize(), list.value_sizes()[row].as_usize());
-            // Picked one by one, runs end where a value does.
+            // If rows are selected one by one, each may be a run.
             let step = if runs { 1 } else { count.max(1) };
             for first in (first..first + count).step_by(step) {
                 values.array(list.values(), first, step);
             }
         }
-        // The rows' values travel as one array: its tables count once.
+        // The rows' values are sent as one array: its tables count once.
         let mut tables = Self::default();
         tables.array(list.values(), 0, 0);
         self.nodes += tables.nodes;
@@ -222,7 +222,7 @@ impl Size {
         }
     }
 
-    /// At most: a value counts once for each row that uses it, and never more than all values.
+    /// An upper bound: a value counts for each row that uses it, but never for more than all values.
     fn dictionary<K: ArrowDictionaryKeyType>(
         &mut self,
         dictionary: &DictionaryArray<K>,
@@ -235,7 +235,7 @@ impl Size {
         let mut whole = Self::default();
         whole.array(dictionary.values(), 0, dictionary.values().len());
         let mut bytes = whole.body_bytes;
-        // Small dictionaries are not worth looking into.
+        // For small dictionaries, a closer estimate is not worth its cost.
         if bytes > (len * size_of::<K::Native>()) as u64 {
             let mut used = vec![false; dictionary.values().len()];
             let mut values = Self::default();

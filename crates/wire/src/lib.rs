@@ -1,20 +1,17 @@
-//! Frames and messages: rows to bytes and back, as `docs/format.md` specifies.
+//! Frames and messages: encodes rows as bytes and decodes them, as `docs/format.md` specifies.
 //!
-//! - [`frame`]: the 32-byte header before everything that is sent, with its
-//!   checksums and limits.
-//! - [`Encoder`] and [`decode`]: a run of rows as one self-contained
-//!   [`EncodedMessage`] and back. Arrow buffers go out as they lie in memory and
-//!   come in without being copied.
-//!   With a light [`Codec`] each column goes out in the cheapest encoding of its own.
-//! - [`Cutter`]: a batch as runs of rows that each fit a message.
+//! - [`frame`]: the 32-byte header of each frame, with its checksums and limits.
+//! - [`Encoder`] and [`decode`]: convert a run of rows to a self-contained [`EncodedMessage`] and back. Arrow
+//!   buffers are sent as they are in memory and read without being copied. With a light [`Codec`], each column is
+//!   sent in its cheapest encoding.
+//! - [`Cutter`]: cuts a batch into runs of rows that each fit in a message.
 //! - [`schema`]: columns and their types.
-//! - [`control`]: everything else two ends say to each other; [`tuning`]: what they
-//!   say so that the producer can choose the codec; [`local`]: what is said only
-//!   where both are on one host; [`join`]: what is said of a result that comes over
-//!   several connections; [`cluster`]: what nodes ask each other for.
+//! - [`control`]: all other frames, except those of the following modules. [`tuning`]: choice of codec and sizes.
+//!   [`shm`]: shared memory on one host. [`join`]: a result over several connections. [`cluster`]: requests
+//!   between nodes.
 //!
-//! No I/O, no clock, no threads. Nothing here trusts what it reads: lengths are
-//! checked before memory is taken, and every failure is a [`WireError`].
+//! The crate does no I/O, reads no clock and starts no threads. It does not trust its input: lengths are checked
+//! before memory is allocated, and every failure is a [`WireError`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,9 +39,9 @@ mod head;
 pub mod join;
 mod layout;
 mod light;
-pub mod local;
 mod message;
 pub mod schema;
+pub mod shm;
 pub mod tuning;
 
 pub use codec::Codec;

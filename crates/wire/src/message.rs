@@ -1,4 +1,4 @@
-//! A message put together: head, tables, stored and compressed parts.
+//! Assembles a message: head, tables, stored and compressed parts.
 
 use arrow_buffer::Buffer;
 
@@ -11,18 +11,19 @@ use crate::layout::{ALIGNMENT, padding};
 
 pub(crate) static ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
-/// A message ready to be sent: pieces of memory, most of them the batch's own.
+/// A message ready to be sent: pieces of memory, most of them shared with the batch.
 #[derive(Debug, Clone)]
 pub struct EncodedMessage {
     head: Vec<u8>,
-    /// Each is followed by zeros to where the next may begin.
+    /// Each is padded with zeros.
     body: Vec<Buffer>,
-    /// What is compressed comes last, and nothing follows it.
+    /// The compressed part comes last, without padding.
     compressed: Buffer,
     codec: Codec,
     payload_bytes: u32,
     body_bytes: u32,
     rows: u32,
+    crc32c: u32,
 }
 
 impl EncodedMessage {
@@ -31,7 +32,7 @@ impl EncodedMessage {
         self.payload_bytes
     }
 
-    /// Bytes of the rows in the plain layout: about what they take in memory.
+    /// Bytes of the rows in the plain layout, which is about their size in memory.
     pub fn body_bytes(&self) -> u32 {
         self.body_bytes
     }
@@ -41,26 +42,24 @@ impl EncodedMessage {
         self.rows
     }
 
-    /// How it is encoded: plain where nothing else makes it smaller.
+    /// The codec. It is plain if no encoding makes the message smaller.
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// The payload, piece by piece, padding included.
+    /// The payload in pieces, including padding.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let body = self.body.iter().flat_map(|buffer| [buffer.as_slice(), &ZEROS[..padding(buffer.len())]]);
         let ends = [self.head.as_slice(), self.compressed.as_slice()];
         std::iter::once(ends[0]).chain(body).chain(std::iter::once(ends[1])).filter(|piece| !piece.is_empty())
     }
 
-    /// CRC-32C of the payload.
+    /// CRC-32C of the payload, computed during encoding.
     pub fn crc32c(&self) -> u32 {
-        let mut crc = Crc32c::new();
-        self.pieces().for_each(|piece| crc.update(piece));
-        crc.finish()
+        self.crc32c
     }
 
-    /// The payload in one piece: a copy.
+    /// A copy of the payload in one piece.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.payload_bytes as usize);
         self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
@@ -72,7 +71,7 @@ pub(crate) fn padded_bytes<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) ->
     buffers.into_iter().map(|buffer| buffer.len() + padding(buffer.len())).sum()
 }
 
-/// What a message is put together from.
+/// The parts of a message.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) rows: usize,
@@ -80,7 +79,7 @@ pub(crate) struct Parts {
     /// The table of buffers.
     pub(crate) lengths: Vec<u64>,
     pub(crate) body_bytes: usize,
-    /// Schemes, and what the compressed part comes to.
+    /// Schemes, and the size of the compressed part after decompression.
     pub(crate) light: Option<(Vec<u8>, usize)>,
     pub(crate) stored: Vec<Buffer>,
     pub(crate) compression: Compression,
@@ -131,15 +130,20 @@ impl Parts {
         }
         bytes.resize(head.bytes() as usize, 0);
         let sent = bytes.len() + padded_bytes(&self.stored) + self.compressed.len();
-        Ok(EncodedMessage {
+        let mut message = EncodedMessage {
             payload_bytes: fits(sent as u64, "message")?,
             body_bytes: head.body_bytes,
             rows: head.rows,
             codec: head.codec(),
+            crc32c: 0,
             head: bytes,
             body: self.stored,
             compressed: self.compressed,
-        })
+        };
+        let mut crc = Crc32c::new();
+        message.pieces().for_each(|piece| crc.update(piece));
+        message.crc32c = crc.finish();
+        Ok(message)
     }
 }
 

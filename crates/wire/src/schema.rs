@@ -10,18 +10,17 @@ use arrow_schema::{
 use crate::bytes::{Put, Reader};
 use crate::error::{Result, malformed};
 
-/// Types may be nested this deep. Deeper ones are refused by writer and reader
-/// alike: both walk them recursively.
+/// The maximum nesting of types. Writer and reader refuse deeper ones, because both walk them recursively.
 pub const DEPTH_MAX: usize = 64;
 
 const NULLABLE: u8 = 1;
 const ORDERED: u8 = 2;
 const FIELD_BYTES_MIN: usize = 4 + 1 + 4 + 1;
 
-/// A schema as bytes.
+/// Encodes a schema.
 ///
 /// # Errors
-/// When types are nested deeper than [`DEPTH_MAX`].
+/// If types are nested deeper than [`DEPTH_MAX`].
 pub fn encode(schema: &Schema) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     put_metadata(&mut out, schema.metadata());
@@ -32,10 +31,10 @@ pub fn encode(schema: &Schema) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The schema that [`encode`] wrote.
+/// Decodes a schema that [`encode`] wrote.
 ///
 /// # Errors
-/// When the bytes are none, or describe a type that Arrow can't have.
+/// If the bytes are malformed, or describe a type that Arrow does not have.
 pub fn decode(bytes: &[u8]) -> Result<Schema> {
     let mut reader = Reader::new("schema", bytes);
     let metadata = metadata(&mut reader)?;
@@ -340,6 +339,6 @@ fn flag(reader: &mut Reader<'_>) -> Result<bool> {
     match reader.u8()? {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(malformed("schema", format!("{other} where 0 or 1 belongs"))),
+        other => Err(malformed("schema", format!("{other}, expected 0 or 1"))),
     }
 }

@@ -1,40 +1,36 @@
-//! What two ends tell each other so that the producer can choose the codec, and the consumer the sizes
-//! (`docs/format.md`, section 3).
+//! Frames with which the producer chooses the codec and the consumer chooses the sizes (`docs/format.md`,
+//! section 3).
 
 use crate::bytes::{Put, Reader};
 use crate::codec::Codec;
 use crate::error::{Result, malformed};
 
-/// Bit of a hello's capabilities: this side knows the light layout, and a codec
-/// that the producer chooses and changes.
-pub const CAPABILITY_ADAPTIVE: u64 = 1;
-
-/// Bit of a hello's capabilities: the sizes of a result may change on its way, as its consumer asks.
+/// Bit of a hello's capabilities: the consumer may change the sizes during a result.
 pub const CAPABILITY_RESIZE: u64 = 1 << 4;
 
 /// Work done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
-    /// Bytes of Arrow data it was done on.
+    /// Bytes of Arrow data processed.
     pub bytes: u64,
-    /// Nanoseconds it took, those of several threads added up.
+    /// Nanoseconds spent, summed over all threads.
     pub ns: u64,
 }
 
 impl Work {
-    /// Adds to it.
+    /// Adds bytes and nanoseconds.
     pub fn add(&mut self, bytes: u64, ns: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.ns = self.ns.saturating_add(ns);
     }
 }
 
-/// What the consumer has measured since the result began.
+/// What the consumer has measured since the start of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Messages that this side decodes at once, at most; 0 for unknown.
+    /// The maximum number of messages that this side decodes concurrently; 0 if unknown.
     pub decoders: u32,
-    /// What the application has taken, and how long it was busy with it.
+    /// What the application has consumed, and the time that it took.
     pub consumed: Work,
     /// What was decoded of each codec, by [`Codec`]'s number.
     pub decoded: [Work; Codec::ALL.len()],
@@ -60,7 +56,7 @@ impl Progress {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no progress: a codec that is not known, or is there twice, too.
+    /// If they are malformed, or a codec is unknown or occurs twice.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("progress", bytes);
         let mut progress = Self {
@@ -86,20 +82,20 @@ impl Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Stage {
-    /// Making the query's rows.
+    /// Producing the query's rows.
     Produce = 1,
-    /// Rows to messages.
+    /// Encoding rows as messages.
     Encode = 2,
     /// The link.
     Send = 3,
-    /// Messages to rows.
+    /// Decoding messages to rows.
     Decode = 4,
-    /// What the application does with rows.
+    /// Processing rows in the application.
     Consume = 5,
 }
 
 impl Stage {
-    /// All of them, in the order in which rows pass them.
+    /// All stages, in the order in which rows pass them.
     pub const ALL: [Self; 5] = [Self::Produce, Self::Encode, Self::Send, Self::Decode, Self::Consume];
 }
 
@@ -115,12 +111,12 @@ impl std::fmt::Display for Stage {
     }
 }
 
-/// The producer's choice for the messages that follow.
+/// The producer's choice of codec for the messages that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retune {
-    /// How they are encoded.
+    /// The codec.
     pub codec: Codec,
-    /// The slowest stage under what was in use before; `None` at the start.
+    /// The slowest stage with the previous codec; `None` at the start.
     pub slowest: Option<Stage>,
 }
 
@@ -133,7 +129,7 @@ impl Retune {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are none.
+    /// If they are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("retune", bytes);
         let codec = Codec::parse(reader.u8()?)?;
@@ -151,24 +147,24 @@ impl Retune {
     }
 }
 
-/// How much travels at once: asked for by the consumer, and said by the producer where it begins.
+/// Sizes of a result: requested by the consumer, and announced by the producer when they take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sizes {
-    /// Most bytes of a batch, but for one of a single message.
+    /// The maximum size of a batch, unless it is a single message.
     pub batch_bytes: u32,
-    /// M: what messages are cut to.
+    /// M: the size to which messages are cut.
     pub message_bytes: u32,
-    /// W: batches that may be on their way or unconsumed.
+    /// W: batches that may be in flight or unconsumed.
     pub window_batches: u32,
 }
 
 impl Sizes {
-    /// Most bytes of rows on their way or unconsumed, but for a single message that is larger.
+    /// The maximum bytes of rows that are in flight or unconsumed, except for a single larger message.
     pub fn memory_bytes(&self) -> u64 {
         u64::from(self.batch_bytes) * u64::from(self.window_batches)
     }
 
-    /// Whether none of them is more than the other's.
+    /// Whether no size is larger than that of `other`.
     pub fn are_within(&self, other: &Self) -> bool {
         self.batch_bytes <= other.batch_bytes
             && self.message_bytes <= other.message_bytes
@@ -187,7 +183,7 @@ impl Sizes {
     /// From bytes.
     ///
     /// # Errors
-    /// When they are no sizes: none of them is 0.
+    /// If they are malformed, or a size is 0.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new("sizes", bytes);
         let mut size = |name| match reader.u32()? {
@@ -209,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_comes_back() {
+    fn progress_is_decoded_as_it_was_encoded() {
         let mut progress =
             Progress { decoders: 2, consumed: Work { bytes: 5, ns: 6 }, ..Progress::default() };
         assert_eq!(Progress::decode(&progress.encode()).unwrap(), progress);
@@ -223,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn codecs_that_are_unknown_or_there_twice_are_refused() {
+    fn unknown_and_repeated_codecs_are_refused() {
         let mut progress = Progress::default();
         progress.decoded[1].add(1, 1);
         progress.decoded[2].add(1, 1);
@@ -236,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_come_back_and_none_is_zero() {
+    fn sizes_are_decoded_and_zeros_are_refused() {
         let sizes = Sizes { batch_bytes: 3, message_bytes: 2, window_batches: 1 };
         assert_eq!(Sizes::decode(&sizes.encode()).unwrap(), sizes);
         assert_eq!(sizes.memory_bytes(), 3);
@@ -254,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_come_back() {
+    fn retunes_are_decoded_as_they_were_encoded() {
         for codec in Codec::ALL {
             for slowest in Stage::ALL.map(Some).into_iter().chain([None]) {
                 let retune = Retune { codec, slowest };

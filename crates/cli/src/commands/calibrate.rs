@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lightship::ErrorKind;
 use lightship::node::endpoint;
 use lightship_session::{
-    CalibrateError, Client, Effort, NodeProbe, Pair, Probe, Profile, Profiles, calibrate,
+    CalibrateError, CalibrationPlan, Client, NodeProbe, Pair, Probe, Profile, Profiles, calibrate,
 };
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
@@ -105,7 +105,8 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
             let (endpoint, config) = endpoint(&location)?;
             let mut client = Client::connect_with(&endpoint, &config).await?;
             let sql = args.sql.as_deref().unwrap_or(NODE_SQL);
-            let effort = if args.thorough { Effort::thorough() } else { Effort::quick(budget) };
+            let effort =
+                if args.thorough { CalibrationPlan::thorough() } else { CalibrationPlan::quick(budget) };
             let mut probe = NodeProbe::new(&mut client, sql);
             calibrate(&mut probe, &location.to_string(), sql, &effort, told)
                 .await
@@ -158,7 +159,8 @@ async fn of_cursor(
     told: impl FnMut(usize, usize),
 ) -> Result<Profile, CliError> {
     let mut probe = CursorProbe { source, sql };
-    let measured = calibrate(&mut probe, &location.to_string(), sql, &Effort::batches(budget), told).await;
+    let measured =
+        calibrate(&mut probe, &location.to_string(), sql, &CalibrationPlan::batches(budget), told).await;
     measured.map_err(|e| failed(e, sql))
 }
 

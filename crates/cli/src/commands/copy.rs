@@ -6,6 +6,7 @@ use clap::Args;
 use lightship::{Format, Location, TableName, Target, WriteMode, WriteTarget, copy};
 
 use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs, finish};
+use super::sql::SqlArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
 
@@ -15,17 +16,19 @@ use crate::progress::Progress;
 /// of the result. Each value arrives unchanged; a value that the column can't hold exactly is an
 /// error with row and column.
 #[derive(Args)]
-#[command(after_long_help = "Examples:
+#[command(
+    allow_missing_positional = true,
+    after_long_help = "Examples:
   lightship copy mysql://me@old/shop 'select * from orders' postgresql://me@new/shop --table orders
   lightship copy orders.parquet 'select * from orders' postgresql://me@new/shop --table archive.orders
-  lightship copy lightship://localhost 'select * from lineitem' lineitem.parquet")]
+  lightship copy lightship://localhost --file report.sql report.parquet"
+)]
 pub(crate) struct CopyArgs {
     /// Source to query, as for `lightship fetch`.
     #[arg(value_name = "URI")]
     from: String,
-    /// SQL query to run at the source.
-    #[arg(value_name = "SQL")]
-    sql: String,
+    #[command(flatten)]
+    sql: SqlArgs,
     #[command(flatten)]
     also: AlsoArgs,
     /// Destination of the rows: postgresql://…, or a file.
@@ -56,6 +59,7 @@ pub(crate) struct CopyArgs {
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
+    let sql = args.sql.read().await?;
     let to = match (&to, &args.table) {
         (Location::Postgres(_), None) => {
             return Err(CliError::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"));
@@ -68,6 +72,6 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
         }
     };
     let options = args.transfer.options(&args.columns);
-    let report = copy(&from, &args.sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
+    let report = copy(&from, &sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
     finish(&report, args.stats.as_deref(), args.quiet, json)
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use lightship::{Edge, Explained, Explanation, Location, explain};
 
 use super::manual::print;
+use super::sql::SqlArgs;
 use crate::columns::aligned;
 use crate::error::CliError;
 use crate::size::{Seconds, Size, grouped};
@@ -27,15 +28,16 @@ pub(crate) struct ExplainArgs {
     /// The node to ask: lightship://[TOKEN@]HOST[:PORT] or lightship+unix:PATH.
     #[arg(value_name = "URI")]
     uri: String,
-    /// The query to explain.
-    sql: String,
+    #[command(flatten)]
+    sql: SqlArgs,
     /// Run the query and show what was measured. It takes as long as the query.
     #[arg(long)]
     analyze: bool,
 }
 
 pub(crate) async fn cmd_explain(args: ExplainArgs, json: bool) -> Result<(), CliError> {
-    let text = match (explain(&Location::parse(&args.uri)?, &args.sql, args.analyze).await?, json) {
+    let sql = args.sql.read().await?;
+    let text = match (explain(&Location::parse(&args.uri)?, &sql, args.analyze).await?, json) {
         (Explanation::Distributed(explained), true) => {
             serde_json::to_string(&explained).map_err(|e| CliError::internal(e.to_string()))? + "\n"
         }

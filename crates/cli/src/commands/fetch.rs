@@ -11,6 +11,7 @@ use lightship::{
 };
 use lightship_sources::writers::write_file;
 
+use super::sql::SqlArgs;
 use super::values::ValueArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
@@ -35,9 +36,8 @@ pub(crate) struct FetchArgs {
     /// sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.
     #[arg(value_name = "URI")]
     uri: String,
-    /// SQL query to run at the source.
-    #[arg(value_name = "SQL")]
-    sql: String,
+    #[command(flatten)]
+    sql: SqlArgs,
     #[command(flatten)]
     also: AlsoArgs,
     /// File to write; `-` is stdout, the default.
@@ -178,10 +178,11 @@ impl TransferArgs {
 pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
     let from = args.also.locations(&args.uri)?;
     let (target, format) = destination(&args, json)?;
+    let sql = args.sql.read().await?;
     let options = WriteOptions { table_rows: args.table_rows, ..WriteOptions::default() };
     let to = Target::File { target, format, options };
     let options = args.transfer.options(&args.columns);
-    let report = copy(&from, &args.sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
+    let report = copy(&from, &sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
     finish(&report, args.stats.as_deref(), args.quiet, json)
 }
 

@@ -9,6 +9,7 @@ mod manual;
 mod netbench;
 mod node;
 mod overlay;
+mod sql;
 mod tune;
 mod values;
 
@@ -30,6 +31,30 @@ pub(crate) enum Command {
     Netbench(netbench::NetbenchArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
+}
+
+/// The subcommands as the help lists them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Data", &["fetch", "copy", "explain"]),
+    ("Nodes", &["node", "cluster"]),
+    ("Tuning", &["calibrate", "tune"]),
+    ("Networks", &["netbench", "overlay"]),
+    ("Manual", &["completions", "man"]),
+];
+
+/// Lists the subcommands in groups: clap itself can only list them all under one heading.
+pub(crate) fn grouped(command: clap::Command) -> clap::Command {
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (heading, names) in GROUPS {
+        text.push_str(&format!("\n{heading}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("  {name:<12} {about}\n"));
+        }
+    }
+    text.push_str("\nOptions:\n{options}{after-help}");
+    command.help_template(text)
 }
 
 impl Command {

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use self::databases::Databases;
-use self::memory::Shares;
+use self::memory::MemoryShares;
 use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::CliError;
 use crate::size::{Limit, Size, grouped};
@@ -423,8 +423,8 @@ impl NodeArgs {
     }
 
     /// The shares of --memory, if it is given.
-    fn shares(&self) -> Result<Option<Shares>, CliError> {
-        self.memory.map(|memory| Shares::of(memory, self.in_memory)).transpose()
+    fn shares(&self) -> Result<Option<MemoryShares>, CliError> {
+        self.memory.map(|memory| MemoryShares::of(memory, self.in_memory)).transpose()
     }
 
     fn engine(&self) -> Result<EngineConfig, CliError> {

@@ -43,7 +43,7 @@ fn wrong_arguments_are_refused_with_a_reason() {
     let cases: &[(&[&str], &[&str])] = &[
         (&[], &["Usage: lightship"]),
         (&["fetsh"], &["unrecognized subcommand 'fetsh'", "fetch"]),
-        (&["fetch"], &["<URI>", "<SQL>"]),
+        (&["fetch"], &["<URI>", "[SQL]"]),
         (&["fetch", file, sql, "--format", "tsv"], &["format `tsv`", "parquet, csv"]),
         (
             &["fetch", file, sql, "-o", "rows.tsv"],

@@ -1,5 +1,7 @@
 //! Results: their shapes, sizes and formats.
 
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::support::*;
@@ -241,4 +243,35 @@ fn files_and_folders_are_tables_named_after_them() {
     }
     let odd = folder.write("2024 Über-Sicht.json", "{\"a\":1}\n{\"a\":2}\n");
     assert_eq!(csv(&odd, "select sum(a) as a from \"_2024_über_sicht\""), "a\n3\n");
+}
+
+#[test]
+fn queries_come_from_a_file_or_standard_input() {
+    let folder = Folder::new();
+    folder.write("t.csv", "n\n1\n2\n3\n");
+    let (uri, sql) = (folder.arg("t.csv"), "\u{feff}select sum(n) as s -- of all\nfrom t\n");
+    let file = folder.write("q.sql", sql);
+    let from_file = lightship(&["fetch", "--quiet", "--format", "csv", &uri, "-f", &file]).succeeds();
+    assert_eq!(from_file.text(), "s\n6\n");
+    let stdin = || Stdio::from(std::fs::File::open(&file).expect("the file"));
+    for args in [["-"].as_slice(), &["--file", "-"]] {
+        let args = [&["fetch", "--quiet", "--format", "csv", &uri], args].concat();
+        let piped = Process::start_with(&args, |command| command.stdin(stdin())).end().succeeds();
+        assert_eq!(piped.text(), "s\n6\n");
+    }
+    // The query stands between source and destination.
+    let out = folder.arg("out.csv");
+    lightship(&["copy", "--quiet", &uri, "--file", &file, &out]).succeeds();
+    assert_eq!(std::fs::read_to_string(folder.file("out.csv")).expect("written"), "s\n6\n");
+    lightship(&["copy", "--quiet", &uri, "select 7 as s", &out]).succeeds();
+    assert_eq!(std::fs::read_to_string(folder.file("out.csv")).expect("written"), "s\n7\n");
+
+    lightship(&["fetch", &uri]).fails(USAGE, &["no query", "--file"]);
+    lightship(&["copy", &uri, &out]).fails(USAGE, &["no query", "--file"]);
+    lightship(&["fetch", &uri, "select 1", "-f", &file]).fails(USAGE, &["cannot be used with"]);
+    lightship(&["fetch", &uri, "-f", &folder.arg("none.sql")]).fails(SOURCE, &["none.sql", "No such file"]);
+    std::fs::write(folder.file("latin.sql"), b"select '\xe9'").expect("written");
+    lightship(&["fetch", &uri, "-f", &folder.arg("latin.sql")]).fails(USAGE, &["latin.sql", "UTF-8"]);
+    // Nothing on standard input is an empty query.
+    lightship(&["fetch", &uri, "-"]).fails(SOURCE, &["the statement is empty"]);
 }

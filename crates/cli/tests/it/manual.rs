@@ -5,8 +5,21 @@ use crate::support::*;
 #[test]
 fn every_subcommand_has_help() {
     let top = lightship(&["--help"]).succeeds();
-    for command in ["node", "fetch", "copy", "tune", "netbench", "overlay", "completions", "man"] {
-        assert!(top.text().contains(command), "{command} is missing in:\n{}", top.text());
+    for command in [
+        "node",
+        "fetch",
+        "copy",
+        "explain",
+        "cluster",
+        "calibrate",
+        "tune",
+        "netbench",
+        "overlay",
+        "completions",
+        "man",
+    ] {
+        let listed = top.text().lines().filter(|line| line.trim().split(' ').next() == Some(command));
+        assert_eq!(listed.count(), 1, "{command} once in:\n{}", top.text());
         let long = lightship(&[command, "--help"]).succeeds();
         let short = lightship(&[command, "-h"]).succeeds();
         assert!(long.text().contains(&format!("Usage: lightship {command}")), "{}", long.text());
@@ -22,7 +35,10 @@ fn every_subcommand_has_help() {
         assert!(long.text().contains("Examples:"), "{command}");
         assert!(long.text().lines().all(|line| line.chars().count() <= 120), "{}", long.text());
     }
-    for command in ["node", "fetch", "copy", "tune", "netbench"] {
+    for heading in ["Data:", "Nodes:", "Tuning:", "Networks:", "Manual:"] {
+        assert!(top.text().lines().any(|line| line == heading), "{heading} is missing in:\n{}", top.text());
+    }
+    for command in ["node", "fetch", "copy", "explain", "calibrate", "tune", "netbench"] {
         assert!(lightship(&[command, "--help"]).text().contains("Examples:"), "{command}");
     }
     assert!(lightship(&["--version"]).succeeds().text().starts_with("lightship "));

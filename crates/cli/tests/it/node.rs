@@ -211,7 +211,7 @@ fn a_client_that_takes_no_rows_loses_its_result() {
     std::io::Read::read_to_end(&mut rows, &mut Vec::new()).expect("a pipe");
     client.end().fails(
         LIMITS,
-        &["took no rows of the result", "hint: take rows without such pauses", "--stall-timeout"],
+        &["took no rows of the result", "hint: read rows without such pauses", "--stall-timeout"],
     );
     node.serves();
     lightship(&["node", "--stall-timeout", "15"]).fails(USAGE, &["--stall-timeout", "is not a time"]);

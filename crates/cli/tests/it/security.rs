@@ -63,7 +63,7 @@ fn a_node_serves_over_tls_and_clients_verify_its_certificate() {
         .fails(NETWORK, &["does not speak Lightship", "hint: the node accepts only TLS", "?tls=true"]);
     fetch(&format!("{}?ca=/nowhere/ca.pem", node.uri)).fails(NETWORK, &["TLS: /nowhere/ca.pem"]);
     fetch(&format!("{}?ca={}", node.uri, ours.arg("key.pem")))
-        .fails(NETWORK, &["key.pem", "no certificate in it"]);
+        .fails(NETWORK, &["key.pem", "contains no certificate"]);
     node.serves_at(&with(&ours));
 }
 
@@ -80,7 +80,7 @@ fn certificates_and_keys_that_do_not_match_are_refused() {
     let empty = ours.write("empty.pem", "");
     for (cert, key, words) in [
         (ours.arg("cert.pem"), theirs.arg("key.pem"), "cert.pem"),
-        (empty.clone(), ours.arg("key.pem"), "no certificate in it"),
+        (empty.clone(), ours.arg("key.pem"), "contains no certificate"),
         (ours.arg("cert.pem"), empty, "empty.pem"),
         ("/nowhere/cert.pem".into(), ours.arg("key.pem"), "/nowhere/cert.pem"),
     ] {
@@ -105,7 +105,7 @@ fn only_clients_with_a_valid_token_are_served() {
     }
     fetch(&node.uri).fails(SOURCE, &["a token is needed", "hint: give it in the URI", "LIGHTSHIP_TOKEN"]);
     let long = "t".repeat(4097);
-    fetch(&with(&long)).fails(USAGE, &["a token of 4097 bytes: it has 4096 at most"]);
+    fetch(&with(&long)).fails(USAGE, &["the token has 4097 bytes; the maximum is 4096"]);
     // No token is sent to another host unencrypted, unless requested: the host is not even looked up.
     let elsewhere = |query: &str| fetch(&format!("lightship://s3cret@nowhere.invalid{query}"));
     elsewhere("").fails(

@@ -1,4 +1,4 @@
-//! The cluster as tables: schema `cluster`, with `nodes` and `parts`.
+//! The schema `cluster`: tables `nodes` and `parts`, which describe the cluster.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use datafusion::catalog::{MemTable, MemorySchemaProvider, SchemaProvider};
 use datafusion::error::Result;
 
 use super::Member;
-use super::ask::Table;
 use super::members::Snapshot;
+use super::request::Table;
 
 /// The tables, as they are when a query is planned.
 pub(crate) fn schema(members: &[Member], snapshot: &Snapshot) -> Result<Arc<dyn SchemaProvider>> {
@@ -22,7 +22,7 @@ fn table(rows: RecordBatch) -> Result<MemTable> {
     MemTable::try_new(rows.schema(), vec![vec![rows]])
 }
 
-/// A row a node: name, state, why it is not there, whether it is the coordinator of this query.
+/// A row for each node: its name, its state, why it is absent, whether it is the coordinator of this query.
 fn nodes(members: &[Member]) -> Result<RecordBatch> {
     let text = |of: fn(&Member) -> Option<String>| -> ArrayRef {
         Arc::new(members.iter().map(of).collect::<StringArray>())
@@ -36,7 +36,7 @@ fn nodes(members: &[Member]) -> Result<RecordBatch> {
     ])?)
 }
 
-/// A row for each table of each node, those of nodes that are not there included, where it is known what they had.
+/// A row for each table of each node. Absent nodes are included if their tables are known.
 fn parts(members: &[Member], snapshot: &Snapshot) -> Result<RecordBatch> {
     let here = snapshot.nodes.iter().map(|node| (&node.name, &node.tables));
     let gone = snapshot.absent.iter().filter_map(|absent| Some((&absent.name, absent.tables.as_ref()?)));

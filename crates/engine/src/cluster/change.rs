@@ -1,4 +1,4 @@
-//! Taking nodes out of a cluster for good, and in again, by a program that has the cluster's token.
+//! Removes nodes from a cluster for good and adds them again, for a program that has the cluster's token.
 
 use lightship_transport::Result;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
@@ -6,30 +6,30 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::Plan;
 use prost::Message as _;
 
-use super::ask::{Ask, Change, Request};
+use super::request::{Change, Request, RequestKind};
 
-/// What is to become of a node.
+/// A change of the cluster's members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
-    /// It is removed for good: its rows no longer belong to the tables.
+    /// Removes a node for good: its rows are no longer part of the tables.
     Remove(String),
-    /// It is taken in again, after it was removed.
+    /// Adds a removed node again.
     Add(String),
 }
 
-/// Asks a node to change which nodes belong to its cluster; it tells the others.
+/// Asks a node to change the members of its cluster; the node tells the others.
 ///
-/// `config` has the cluster's token. Once this returns, the node that was asked has it on disk.
+/// `config` has the cluster's token. When this returns, the node has stored the change on disk.
 ///
 /// # Errors
-/// When the node can't be reached, is in no cluster, has another token, or refuses the change.
+/// When the node can't be reached, is not in a cluster, has another token, or refuses the change.
 pub async fn change_members(endpoint: &Endpoint, config: &ClientConfig, change: MemberChange) -> Result<()> {
     let config = ClientConfig { peer: true, shared_memory: false, ..config.clone() };
     let (node, remove) = match change {
         MemberChange::Remove(node) => (node, true),
         MemberChange::Add(node) => (node, false),
     };
-    let body = Request { ask: Some(Ask::Change(Change { node, remove })) }.encode_to_vec();
+    let body = Request { ask: Some(RequestKind::Change(Change { node, remove })) }.encode_to_vec();
     let mut connection = Connection::connect(endpoint, &config).await?;
     connection.task(&Task { body, plan: Plan::default() }).await?;
     while !matches!(connection.next().await?, Incoming::Finished(_)) {}

@@ -1,4 +1,4 @@
-//! datafusion-distributed's way to a worker, over our own wire.
+//! datafusion-distributed's channel to a worker, over Lightship's protocol.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -20,14 +20,14 @@ use lightship_wire::control::Plan;
 use prost::Message as _;
 use url::Url;
 
-use super::ask::{Ask, Execute, Head, Header, SetPlan, malformed};
 use super::metrics::TaskReport;
 use super::peer::{Peer, Reply};
 use super::reply::first_binary;
-use super::{Cluster, VERSION, explain, work};
+use super::request::{Execute, Head, Header, RequestKind, SetPlan, malformed};
+use super::{Cluster, VERSION, explain, handler};
 use crate::error::EngineError;
 
-/// Finds the way to a node.
+/// Opens a channel to a node.
 pub(crate) struct Channels(pub(crate) Weak<Cluster>);
 
 #[async_trait]
@@ -47,7 +47,7 @@ impl ChannelResolver for Channels {
     }
 }
 
-/// The way to this node itself.
+/// The channel to this node itself.
 struct OwnChannel(Arc<Cluster>);
 
 #[async_trait]
@@ -64,10 +64,10 @@ impl WorkerChannel for OwnChannel {
         let key = set.task_key;
         let worker = self.0.worker();
         let taken = worker.coordinator_channel(headers, set, to_worker.map(Ok).boxed());
-        let taken = work::STOP.scope(part.stop.clone(), taken).await;
+        let taken = handler::STOP.scope(part.stop.clone(), taken).await;
         let reports = taken.map_err(|error| {
             let error = EngineError::from(error);
-            // Who waits for the part's rows is told why there are none.
+            // Readers of the part's rows get this error.
             self.0.queries.end_with(&key, error.to_failure());
             error
         })?;
@@ -81,7 +81,7 @@ impl WorkerChannel for OwnChannel {
         _: ExecutionPlanMetricsSet,
         _: &Arc<TaskContext>,
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
-        let streams = work::begin(&self.0, &self.0.worker(), request).await?;
+        let streams = handler::begin(&self.0, &self.0.worker(), request).await?;
         Ok(streams.into_iter().map(|stream| stream.boxed()).collect())
     }
 
@@ -90,7 +90,7 @@ impl WorkerChannel for OwnChannel {
     }
 }
 
-/// A stream that keeps something to its end.
+/// A stream that holds `kept` until it ends.
 fn with<K: Send + 'static, T: 'static>(kept: K, stream: BoxStream<'static, T>) -> BoxStream<'static, T> {
     stream
         .map(move |item| {
@@ -100,26 +100,26 @@ fn with<K: Send + 'static, T: 'static>(kept: K, stream: BoxStream<'static, T>) -
         .boxed()
 }
 
-/// The way to another node.
+/// The channel to another node.
 struct PeerChannel {
     peer: Arc<Peer>,
     cluster: Arc<Cluster>,
 }
 
-/// The plan of transfers that are no rows of tables.
+/// The transfer plan of answers other than rows of tables.
 fn small() -> Plan {
     Plan { codec: None, ..Plan::default() }
 }
 
 impl PeerChannel {
-    /// Sends a part of a plan; answers once the node has taken it.
+    /// Sends a part of a plan; returns once the node has accepted it.
     async fn send(
         &self,
         headers: HeaderMap,
         set: SetPlanRequest,
         context: &Arc<TaskContext>,
     ) -> Result<Reply, EngineError> {
-        let ask = Ask::SetPlan(SetPlan {
+        let ask = RequestKind::SetPlan(SetPlan {
             key: set.task_key.into(),
             tasks: set.task_count as u64,
             plan: set.plan.encode(context)?,
@@ -136,7 +136,8 @@ impl PeerChannel {
 
 #[async_trait]
 impl WorkerChannel for PeerChannel {
-    /// Sends a part of a plan. The answer stays open until the query ends, so the node knows if we are lost.
+    /// Sends a part of a plan. The answer stays open until the query ends, so that the node notices if this
+    /// one is lost.
     async fn coordinator_channel(
         &mut self,
         headers: HeaderMap,
@@ -146,16 +147,16 @@ impl WorkerChannel for PeerChannel {
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         if !set.work_unit_feed_declarations.is_empty() {
-            return Err(DataFusionError::NotImplemented("feeds of work to other nodes".into()));
+            return Err(DataFusionError::NotImplemented("work unit feeds to other nodes".into()));
         }
         let (part, _) = self.cluster.queries.begin(set.task_key)?;
         let key = set.task_key;
         let sent = self.send(headers, set, context).await;
         let reply = sent.inspect_err(|error| {
-            // Who waits for the part's rows is told why there are none.
+            // Readers of the part's rows get this error.
             self.cluster.queries.end_with(&key, error.to_failure());
         })?;
-        let finish = finish(self.peer.clone(), Ask::Finish(key.into()), to_worker);
+        let finish = finish(self.peer.clone(), RequestKind::Finish(key.into()), to_worker);
         let reports = futures::stream::try_unfold((reply, 0, None), |(mut reply, row, rows)| async move {
             let (row, rows): (usize, Option<RecordBatch>) = match rows {
                 Some(_) => (row, rows),
@@ -170,11 +171,11 @@ impl WorkerChannel for PeerChannel {
                 (reply, row + 1, rest),
             )))
         });
-        // Both go on beside each other; the answer ends when the node has been told of the end.
-        let told = futures::stream::once(finish).filter_map(|told| async { told.err().map(Err) });
-        // Others break off when the query ends here: they are told why.
+        // Both run concurrently; the answer ends after the node was notified that the query has ended.
+        let finished = futures::stream::once(finish).filter_map(|done| async { done.err().map(Err) });
+        // If this part fails, the query's other streams fail with the same error.
         let queries = self.cluster.queries.clone();
-        let reports = futures::stream::select(reports, told).map_err(move |error: DataFusionError| {
+        let reports = futures::stream::select(reports, finished).map_err(move |error: DataFusionError| {
             let error = EngineError::from(error);
             queries.end_with(&key, error.to_failure());
             error.into()
@@ -206,10 +207,10 @@ impl WorkerChannel for PeerChannel {
         let rows_read = measure().global_counter(explain::ROWS);
         let wait = Time::new();
         measure().build(MetricValue::Time { name: explain::WAIT.into(), time: wait.clone() });
-        // Each partition has a way of its own: who reads one need not make room for another.
+        // Each partition has its own stream, so that reading one never waits for room that another takes.
         let replies = partitions.zip(leases).map(|(partition, lease)| {
             let (key, partition) = (request.task_key.into(), partition as u64);
-            let ask = Ask::Execute(Execute { key, partition, head: head.clone() });
+            let ask = RequestKind::Execute(Execute { key, partition, head: head.clone() });
             self.peer.ask(ask, plan, Some(lease))
         });
         let query = request.task_key.query_id;
@@ -218,7 +219,7 @@ impl WorkerChannel for PeerChannel {
             replies = try_join_all(replies) => replies?,
             why = self.cluster.queries.ended(&query) => return Err(why.into()),
         };
-        let over_overlay = replies.iter().filter(|reply| reply.over_overlay).count();
+        let over_overlay = replies.iter().filter(|reply| reply.is_over_overlay()).count();
         if over_overlay > 0 {
             measure().global_counter(explain::OVERLAY).add(over_overlay);
         }
@@ -252,15 +253,15 @@ impl WorkerChannel for PeerChannel {
     }
 
     async fn get_worker_info(&mut self, _: GetWorkerInfoRequest) -> Result<GetWorkerInfoResponse> {
-        // Others were not let in.
+        // Nodes of other versions were refused when they joined.
         Ok(GetWorkerInfoResponse { version: VERSION.into() })
     }
 }
 
-/// Waits for the end of the query, and tells the node.
+/// Waits until the query has ended, then notifies the node.
 async fn finish(
     peer: Arc<Peer>,
-    ask: Ask,
+    ask: RequestKind,
     to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
 ) -> Result<()> {
     to_worker.for_each(|_| futures::future::ready(())).await;

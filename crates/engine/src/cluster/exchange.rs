@@ -1,5 +1,5 @@
-//! What a node's streams to and from others share, of all queries: memory for rows on their way, and what is known of
-//! columns.
+//! What all streams of a node to and from other nodes share, over all queries: memory for rows in flight,
+//! and what the encoders have learned about columns.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,28 +9,28 @@ use arrow_schema::SchemaRef;
 use lightship_transport::net::Encoders;
 use lightship_wire::control::Plan;
 
-/// Batches of a stream that may be on their way or unconsumed: one travels while one is read.
+/// Batches of a stream that may be in flight or unconsumed: one travels while the other is read.
 const WINDOW_BATCHES: u32 = 2;
-/// A message is never smaller: less memory than for two of them no stream can do with.
+/// The smallest message size. A stream needs memory for two.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
-/// So many kinds of rows are remembered: what is known of a column can take 200 KB.
+/// Schemas whose encoders are kept. The state of one column can take 200 KB.
 const SCHEMAS_MAX: usize = 16;
 
-/// What streams from other nodes may hold here.
+/// The memory of streams from other nodes.
 ///
-/// A stream gets the more, the more is free, and always something: were it to wait for others, which may wait
-/// for it, the query could lock up. So at most `limit_bytes` are held, and 128 KiB for each stream beyond.
-/// Beyond `message_bytes_max`, larger messages win nothing.
+/// A stream gets more memory when more is free, and it always gets some: if it waited for other streams,
+/// which may wait for it, the query could deadlock. At most `limit_bytes` are held, plus 128 KiB for each
+/// stream beyond. Messages larger than `message_bytes_max` bring no gain.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     limit_bytes: u64,
     message_bytes_max: u64,
     held_bytes: AtomicU64,
-    /// By columns, those that were asked for last at the front.
+    /// By schema, the most recently used first.
     encoders: Mutex<VecDeque<(SchemaRef, Encoders)>>,
 }
 
-/// A stream's part of an [`Exchange`], returned when dropped.
+/// A stream's share of an [`Exchange`], returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     exchange: Arc<Exchange>,
@@ -47,12 +47,12 @@ impl Exchange {
         }
     }
 
-    /// What rows of these columns are encoded with. The next stage, or query, with the same columns need not find out
-    /// anew what they are like; should they be otherwise, an encoder notices.
+    /// The encoders of rows with this schema. The next stage or query with the same schema reuses what they
+    /// have learned; an encoder notices when its rows differ.
     pub(crate) fn encoders(&self, schema: &SchemaRef) -> Encoders {
         let mut known = self.encoders.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = known.iter().position(|(columns, _)| columns == schema);
-        let found = place.and_then(|place| known.remove(place));
+        let index = known.iter().position(|(columns, _)| columns == schema);
+        let found = index.and_then(|index| known.remove(index));
         let found = found.unwrap_or_else(|| (schema.clone(), Encoders::default()));
         let encoders = found.1.clone();
         known.truncate(SCHEMAS_MAX - 1);
@@ -60,15 +60,15 @@ impl Exchange {
         encoders
     }
 
-    /// Bytes that streams hold, or may come to hold.
+    /// Bytes that are reserved for streams.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Parts for streams that begin together, and the plan of their transfers.
+    /// Leases for streams that start together, and the plan of their transfers.
     pub(crate) fn leases(self: &Arc<Self>, streams: usize) -> (Plan, Vec<Lease>) {
         let window = u64::from(WINDOW_BATCHES);
-        // Half of what is free: others will come.
+        // Only half of the free memory, because other streams will follow.
         let free = self.limit_bytes.saturating_sub(self.held_bytes()) / 2;
         let share = free / (streams.max(1) as u64 * window);
         let message_bytes = share.max(MESSAGE_BYTES_MIN).min(self.message_bytes_max);
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_share_what_is_free_and_none_waits() {
+    fn streams_share_the_free_memory_and_none_waits() {
         let exchange = Arc::new(Exchange::new(8 << 20, 1 << 20));
         let (plan, first) = exchange.leases(2);
         assert_eq!((plan.message_bytes, plan.window_batches), (1 << 20, 2));

@@ -1,4 +1,4 @@
-//! What a query over several nodes does, and did: stages, nodes, and what went between them.
+//! EXPLAIN of a query over several nodes: its stages, their nodes, and the rows sent between nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::members::Snapshot;
 use super::route;
 use crate::explained::{Edge, Explained, StageExplained, TaskExplained};
 
-/// Nodes that have ended a query tell what they measured at once; one that is lost never does.
+/// Nodes report their metrics as soon as a query has ended; a lost node never does.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Explains a plan; with `run`, after all of it was run.
+/// Explains a plan; with `run`, runs it first.
 pub(crate) async fn explain(
     cluster: &Arc<Cluster>,
     snapshot: &Snapshot,
@@ -42,7 +42,7 @@ pub(crate) async fn explain(
         let measured = rewrite_distributed_plan_with_metrics(plan.clone(), DistributedMetricsFormat::PerTask);
         match tokio::time::timeout(METRICS_TIMEOUT, measured).await {
             Ok(measured) => shown = measured?,
-            Err(_) => tracing::warn!("some nodes did not tell what they measured"),
+            Err(_) => tracing::warn!("some nodes did not report their metrics"),
         }
     }
     let mut found = Explained {
@@ -62,7 +62,7 @@ pub(crate) async fn explain(
     Ok(found)
 }
 
-/// Explains a stage and those below it, the lowest first.
+/// Explains a stage and its inputs; the inputs come first.
 fn stage(
     plan: &Arc<dyn ExecutionPlan>,
     number: usize,
@@ -80,8 +80,8 @@ fn stage(
         operators.push(format!("{}{}", "  ".repeat(depth), text.trim_end()));
         let metrics = node.metrics().unwrap_or_default();
         for (task, measured) in by_task(&metrics) {
-            let Some(place) = cpu_ns.get_mut(task) else { continue };
-            *place += measured.cpu_ns;
+            let Some(task_ns) = cpu_ns.get_mut(task) else { continue };
+            *task_ns += measured.cpu_ns;
             if depth == 0 && measured.has_rows {
                 given[task] = Some(measured.rows);
             }
@@ -119,7 +119,7 @@ fn stage(
     Ok(())
 }
 
-/// Calls for each operator of a stage, from the root.
+/// Calls `visit` for each operator of a stage, from the root.
 fn walk(plan: &Arc<dyn ExecutionPlan>, depth: usize, visit: &mut impl FnMut(&Arc<dyn ExecutionPlan>, usize)) {
     visit(plan, depth);
     if plan.as_network_boundary().is_none() {
@@ -134,7 +134,7 @@ struct Measured {
     cpu_ns: u64,
 }
 
-/// What an operator's tasks measured; without labels, all is the first's.
+/// What each task of an operator measured. Metrics without a label belong to the first task.
 fn by_task(metrics: &MetricsSet) -> BTreeMap<usize, Measured> {
     let mut tasks = BTreeMap::<usize, Measured>::new();
     for metric in metrics.iter() {
@@ -164,13 +164,13 @@ struct Sent {
     wait_ns: u64,
 }
 
-/// Names of what [`super::channel`] measures of each node that it reads from.
+/// Names of the metrics that [`super::channel`] keeps for each node that it reads from.
 pub(crate) const BYTES: &str = "bytes_transferred";
 pub(crate) const ROWS: &str = "rows_transferred";
 pub(crate) const WAIT: &str = "wait_time";
 pub(crate) const OVERLAY: &str = "overlay_streams";
 
-/// What a boundary's tasks read from each node.
+/// What each task of a boundary read from each node.
 fn by_edge(metrics: &MetricsSet) -> BTreeMap<(usize, String), Sent> {
     let mut edges = BTreeMap::<(usize, String), Sent>::new();
     for metric in metrics.iter() {

@@ -1,4 +1,4 @@
-//! datafusion-distributed's own way between workers, which is gRPC: what ours is compared with.
+//! datafusion-distributed's channel between workers, which is gRPC. Lightship's protocol is compared with it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use url::Url;
 
-/// A worker that is reached over gRPC, and the connections to others. All settings are the library's.
+/// A worker that serves gRPC, and the connections to other workers. All settings are the library's defaults.
 pub(crate) struct Grpc {
     channels: DefaultChannelResolver,
     serving: JoinHandle<()>,
@@ -22,17 +22,17 @@ impl Grpc {
         let (_, port) = port(name)?;
         let incoming = TcpIncoming::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))?;
         let server = Server::builder().add_service(worker.into_worker_server());
-        // As the server does with sockets that it binds itself.
+        // tonic sets this on sockets that it binds itself.
         let server = server.serve_with_incoming(incoming.with_nodelay(Some(true)));
         let serving = tokio::spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(%error, "gRPC has ended");
+                tracing::error!(%error, "the gRPC server has failed");
             }
         });
         Ok(Self { channels: DefaultChannelResolver::default(), serving })
     }
 
-    /// The way to another node.
+    /// The channel to another node.
     pub(crate) async fn channel(&self, name: &str) -> Result<Box<dyn WorkerChannel>> {
         let (host, port) = port(name)?;
         let url = Url::parse(&format!("http://{host}:{port}"));
@@ -51,5 +51,10 @@ impl Drop for Grpc {
 fn port(name: &str) -> Result<(&str, u16)> {
     let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
     let port = port.parse::<u16>().ok().and_then(|port| port.checked_add(1));
-    Ok((host, port.ok_or_else(|| DataFusionError::Configuration(format!("no port after that of {name}")))?))
+    Ok((
+        host,
+        port.ok_or_else(|| {
+            DataFusionError::Configuration(format!("{name}: gRPC needs the next port, and there is none"))
+        })?,
+    ))
 }

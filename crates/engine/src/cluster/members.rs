@@ -1,9 +1,9 @@
-//! Which nodes there are, and what each one has.
+//! The members of the cluster, and the tables of each.
 //!
-//! The roster says which nodes belong to the cluster ([`roster`], kept on disk by [`store`]). Nodes watch each other
-//! ([`watch`]): each keeps one request open at every other, whose answer describes that node and carries its roster,
-//! and whose end says that it has stopped (when the answer ends) or was lost (when it fails). So a new node that
-//! knows one knows all, and a node that belongs to the cluster and is not there is missed.
+//! The roster lists the nodes that belong to the cluster ([`roster`], stored on disk by [`store`]). Nodes
+//! watch each other ([`watch`]): each keeps a request open at every other node. The answer describes that
+//! node and carries its roster. If the answer ends, the node has stopped; if it fails, the node was lost.
+//! So a new node that knows one node learns of all, and every node knows which members are absent.
 
 mod overlays;
 mod roster;
@@ -25,11 +25,11 @@ pub(crate) use self::roster::Roster;
 use self::roster::RosterError;
 use self::store::{State, Store};
 use super::MemberState;
-use super::ask::{Description, MemberEntry, OverlayPart, Table};
 use super::peer::{Dial, Peer};
+use super::request::{Description, MemberEntry, OverlayPart, Table};
 use crate::error::{EngineError, Result};
 
-/// Nodes that are followed, those that only other nodes or `--join` have named included.
+/// Most nodes that are followed, including those that only other nodes or `--join` have named.
 const FOLLOWED_MAX: usize = 2 * roster::NODES_MAX;
 
 /// A node that has joined, as it was when a query was planned.
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) tables: Vec<Table>,
 }
 
-/// A node that should be there and is not.
+/// A node that belongs to the cluster and is not connected.
 #[derive(Debug, Clone)]
 pub(crate) struct Absent {
     pub(crate) name: String,
@@ -48,18 +48,18 @@ pub(crate) struct Absent {
     pub(crate) why: String,
     /// What the operator can do.
     pub(crate) hint: String,
-    /// What it had when it was met last; unknown where this node has not met it since its own start, for the other
-    /// one may have come to have more since.
+    /// Its tables when it was last connected. Unknown if it has not been connected since this node started,
+    /// because it may have more tables now.
     pub(crate) tables: Option<Vec<Table>>,
 }
 
 /// The cluster at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    /// By name, this one among them.
+    /// Nodes that have joined, including this one, sorted by name.
     pub(crate) nodes: Vec<Node>,
     pub(crate) absent: Vec<Absent>,
-    /// Why no table in parts can be whole, whichever nodes are there.
+    /// Why no table in parts can be complete, no matter which nodes are connected.
     pub(crate) incomplete: Option<Failure>,
     /// Nodes that were removed from the cluster.
     pub(crate) removed: Vec<String>,
@@ -85,18 +85,18 @@ impl Snapshot {
     }
 }
 
-/// What a node knows of its cluster when it starts.
+/// What a node knows about its cluster when it starts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MembersConfig {
-    /// Where its state is kept.
+    /// Where its state is stored.
     pub(crate) state_folder: Option<PathBuf>,
     /// Tables in parts are refused until this number of nodes has joined, including this one.
     pub(crate) expect_nodes: usize,
-    /// Tables of which it gives up its part.
+    /// Tables whose part it gives up.
     pub(crate) drop_parts: Vec<String>,
 }
 
-/// The nodes.
+/// The members of the cluster, as this node knows them.
 pub(crate) struct Members {
     pub(crate) me: String,
     pub(crate) url: Url,
@@ -104,37 +104,37 @@ pub(crate) struct Members {
     tables: Vec<Table>,
     dial: Dial,
     expect_nodes: usize,
-    /// As it is on disk.
+    /// The same as on disk.
     state: Mutex<State>,
     store: Store,
     /// One change of the state at a time.
     changing: Arc<tokio::sync::Mutex<()>>,
-    /// This node's part in overlays, as it tells the others.
+    /// This node's part in overlays, as sent to the others.
     overlay: Mutex<Option<OverlayPart>>,
-    known: Mutex<BTreeMap<String, Known>>,
-    /// Addresses that stand for this node, or for one of another name.
+    known: Mutex<BTreeMap<String, PeerState>>,
+    /// Addresses that resolve to this node, or to a node with another name.
     aliases: Mutex<BTreeSet<String>>,
     /// Counts changes; closed when this node leaves.
     changes: Mutex<Option<channel::Sender<u64>>>,
 }
 
-struct Known {
+struct PeerState {
     peer: Arc<Peer>,
-    /// It was named when this node began.
+    /// Whether `--join` named it.
     joined: bool,
     /// Requests that it keeps open here.
     watching: usize,
-    condition: Condition,
-    /// Try again now.
+    condition: MemberStatus,
+    /// Notified to try again now.
     again: Arc<Notify>,
     task: AbortHandle,
 }
 
 #[derive(Debug, Clone)]
-enum Condition {
-    /// Not yet tried.
+enum MemberStatus {
+    /// Not tried yet.
     New,
-    /// Not met since this node began.
+    /// Not connected since this node started.
     Unmet {
         why: String,
     },
@@ -143,22 +143,22 @@ enum Condition {
         why: String,
         had: Description,
     },
-    /// It has said goodbye.
+    /// It has announced that it leaves.
     Stopped {
         had: Description,
     },
 }
 
 impl Members {
-    /// This node, of this name.
+    /// The members, as this node knows them at its start; `me` is its name.
     ///
     /// # Errors
-    /// When the name is no address, the state on disk can't be read or written, or the node had a part of a table
-    /// that it no longer has.
+    /// When the name is not an address, the state on disk can't be read or written, or the node had a part
+    /// of a table that it no longer has.
     pub(crate) fn new(me: &str, tables: Vec<Table>, dial: Dial, config: MembersConfig) -> Result<Arc<Self>> {
         let (_, _, url) =
             address(me).ok_or_else(|| EngineError::Config(format!("`{me}`: expected HOST:PORT")))?;
-        // As it stands in plans.
+        // Normalised, as in plans.
         let me = url.authority().to_owned();
         let store = Store::new(config.state_folder.as_deref(), &me);
         let mut state = store.read(&me)?;
@@ -191,7 +191,7 @@ impl Members {
         }))
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, PeerState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -203,52 +203,53 @@ impl Members {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes all who follow changes.
+    /// Notifies all subscribers of a change.
     pub(crate) fn changed(&self) {
         if let Some(changes) = self.changes().as_ref() {
             changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// Follows the nodes of the roster, and those that were named; a name may stand for several addresses.
+    /// Follows the nodes of the roster and those in `names`; a name may resolve to several addresses.
     pub(crate) fn join(self: &Arc<Self>, names: &[String]) {
         self.follow_members();
         for name in names {
-            // Until it is known which node it stands for, one is missing.
+            // Until the name is resolved, it counts as an absent node.
             self.follow(name, true, 0);
             tokio::spawn(watch::resolve(Arc::downgrade(self), name.clone()));
         }
     }
 
-    /// Says goodbye to those who watch, and no longer answers for the cluster.
+    /// Ends the answers to all watching nodes, and accepts no more requests of the cluster.
     pub(crate) fn leave(&self) {
         self.changes().take();
         for known in self.known().values() {
             known.task.abort();
-            // They would be in the way of the others' leaving.
-            known.peer.forget_connections();
+            // An open connection would delay the shutdown of the other nodes.
+            known.peer.forget_connection();
         }
     }
 
-    /// Changes the roster. On disk first: were rows of a node counted that is not on disk, this node could answer
-    /// without them after a crash.
+    /// Changes the roster, on disk first: if a node counted before it was on disk, this node could answer
+    /// without its rows after a crash.
     ///
     /// # Errors
-    /// What the change fails with, or when it can't be kept; then nothing has changed.
+    /// When the change fails, or can't be stored; then nothing has changed.
     async fn change(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Roster) -> Result<(), RosterError>,
     ) -> Result<(), EngineError> {
-        let one = self.changing.clone().lock_owned().await;
+        let guard = self.changing.clone().lock_owned().await;
         let mut next = self.state().clone();
         change(&mut next.members).map_err(|error| EngineError::Config(error.to_string()))?;
         if next == *self.state() {
             return Ok(());
         }
-        // To its end, even where nobody waits for it any more: disk and memory agree, and no other change comes between.
+        // Runs to its end even if the caller is cancelled, so that disk and memory agree and changes stay
+        // in order.
         let me = self.clone();
         let changed = tokio::task::spawn_blocking(move || {
-            let _one = one;
+            let _guard = guard;
             me.store.write(&next)?;
             *me.state() = next;
             me.follow_members();
@@ -269,7 +270,7 @@ impl Members {
         self.change(|roster| roster.remove(name)).await
     }
 
-    /// Takes a node in again that was removed.
+    /// Adds a removed node again.
     ///
     /// # Errors
     /// When it was not removed.
@@ -277,12 +278,15 @@ impl Members {
         self.change(|roster| roster.restore(name)).await
     }
 
-    /// Takes in a node that was met, and what it knows of others.
+    /// Adds a connected node to the roster, with the members that it knows.
     async fn learn(self: &Arc<Self>, met: &str, members: &[MemberEntry]) -> Result<()> {
         for entry in members {
-            // A name that is no address could never be reached, nor removed by hand.
+            // A node whose name is not an address could never be reached, nor removed by hand.
             if address(&entry.name).is_none_or(|(_, _, url)| url.authority() != entry.name) {
-                return Err(EngineError::Internal(format!("node {met} names a node `{}`", entry.name)));
+                return Err(EngineError::Internal(format!(
+                    "node {met} has a member `{}`: expected HOST:PORT",
+                    entry.name
+                )));
             }
         }
         let other = Roster::from_entries(members);
@@ -293,7 +297,7 @@ impl Members {
         .await
     }
 
-    /// Follows all nodes that belong to the cluster, and none that was removed.
+    /// Follows all nodes that belong to the cluster, and stops following removed ones.
     fn follow_members(self: &Arc<Self>) {
         let roster = self.state().members.clone();
         roster.members().filter(|name| *name != self.me).for_each(|name| self.follow(name, false, 0));
@@ -301,16 +305,17 @@ impl Members {
             let stays = !roster.is_removed(name);
             if !stays {
                 known.task.abort();
-                known.peer.forget_connections();
+                known.peer.forget_connection();
             }
             stays
         });
     }
 
-    /// Begins to follow a node, unless it is followed already; `watching` more of its requests are open here.
+    /// Starts to follow a node, unless it is followed already. `watching` is the number of its requests
+    /// that were just opened here.
     fn follow(self: &Arc<Self>, name: &str, joined: bool, watching: usize) {
         let Some((host, port, url)) = address(name) else {
-            return tracing::warn!(name, "expected HOST:PORT as the name of a node");
+            return tracing::warn!(name, "the name of a node must be HOST:PORT");
         };
         let name = url.authority();
         let roster = self.state().members.clone();
@@ -322,13 +327,13 @@ impl Members {
         if let Some(known) = all.get_mut(name) {
             known.joined |= joined;
             known.watching += watching;
-            if !matches!(known.condition, Condition::Met(_)) {
+            if !matches!(known.condition, MemberStatus::Met(_)) {
                 known.again.notify_one();
             }
             return;
         }
         if all.len() >= FOLLOWED_MAX {
-            return tracing::warn!(name, "more nodes are named than a cluster can have");
+            return tracing::warn!(name, "ignored: a cluster can't have this many nodes");
         }
         let name = name.to_owned();
         let endpoint = Endpoint::Tcp { host, port, tls: self.dial.tls.clone() };
@@ -336,19 +341,19 @@ impl Members {
         let again = Arc::<Notify>::default();
         let followed = watch::follow(Arc::downgrade(self), peer.clone(), again.clone());
         let task = tokio::spawn(followed).abort_handle();
-        let condition = Condition::New;
-        all.insert(name, Known { peer, joined, watching, condition, again, task });
+        let condition = MemberStatus::New;
+        all.insert(name, PeerState { peer, joined, watching, condition, again, task });
     }
 
-    /// Notes how a node is.
-    fn set(&self, name: &str, condition: Condition) {
+    /// Sets the status of a node.
+    fn set(&self, name: &str, condition: MemberStatus) {
         {
             let roster = self.state().members.clone();
             let mut all = self.known();
             if let Some(known) = all.get_mut(name) {
                 known.condition = condition;
             }
-            // A name that no one gave, that never joined, and that does not ask anything here, is forgotten.
+            // Forgets nodes that are not in --join, are not members, and have no request open here.
             all.retain(|name, known| {
                 let wanted = known.joined || known.watching > 0 || roster.is_member(name);
                 if !wanted {
@@ -360,7 +365,7 @@ impl Members {
         self.changed();
     }
 
-    /// As this node describes itself.
+    /// The description of this node.
     fn describe(&self) -> Description {
         Description {
             name: self.me.clone(),
@@ -371,10 +376,10 @@ impl Members {
         }
     }
 
-    /// Waits until each node that is known of has been tried once.
+    /// Waits until each known node has been tried once.
     pub(crate) async fn tried(&self) {
         let Some(mut changes) = self.changes().as_ref().map(channel::Sender::subscribe) else { return };
-        while self.known().values().any(|known| matches!(known.condition, Condition::New)) {
+        while self.known().values().any(|known| matches!(known.condition, MemberStatus::New)) {
             if changes.changed().await.is_err() {
                 return;
             }
@@ -385,20 +390,20 @@ impl Members {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let own = Node { name: self.me.clone(), url: self.url.clone(), tables: self.tables.clone() };
         let mut snapshot = Snapshot { nodes: vec![own], ..Snapshot::default() };
-        // The roster first: a node that joins in between is more than is needed, and never less.
+        // The roster is read first: a node that joins in between may be included early, but is never missing.
         let roster = self.state().members.clone();
         let all = self.known();
         for (name, known) in all.iter().filter(|(name, _)| !roster.is_removed(name)) {
             let absence = match &known.condition {
-                Condition::Met(description) => {
+                MemberStatus::Met(description) => {
                     let (url, tables) = (known.peer.url.clone(), description.tables.clone());
                     snapshot.nodes.push(Node { name: name.clone(), url, tables });
                     continue;
                 }
-                Condition::New => (MemberState::Connecting, None, None),
-                Condition::Unmet { why } => (MemberState::Unreachable, Some(why), None),
-                Condition::Lost { why, had } => (MemberState::Lost, Some(why), Some(had)),
-                Condition::Stopped { had } => (MemberState::Stopped, None, Some(had)),
+                MemberStatus::New => (MemberState::Connecting, None, None),
+                MemberStatus::Unmet { why } => (MemberState::Unreachable, Some(why), None),
+                MemberStatus::Lost { why, had } => (MemberState::Lost, Some(why), Some(had)),
+                MemberStatus::Stopped { had } => (MemberState::Stopped, None, Some(had)),
             };
             snapshot.absent.push(self.absent(name, absence, roster.is_member(name)));
         }
@@ -434,7 +439,7 @@ impl Members {
         Absent { name: name.into(), state, why, hint, tables: had.map(|had| had.tables.clone()) }
     }
 
-    /// Why the cluster is not whole, whichever of its nodes are there.
+    /// Why the cluster is not complete, no matter which of its nodes are connected.
     fn incomplete(&self, roster: &Roster) -> Option<Failure> {
         let me = &self.me;
         if roster.is_removed(me) {
@@ -449,24 +454,24 @@ impl Members {
         })
     }
 
-    /// A node that can be asked.
+    /// The node of this name, to send requests to.
     pub(crate) fn peer(&self, name: &str) -> Option<Arc<Peer>> {
         self.known().get(name).map(|known| known.peer.clone())
     }
 
-    /// Counts changes, for those who want to follow them.
+    /// A receiver that is notified of changes; none once this node leaves.
     pub(crate) fn subscribe(&self) -> Option<channel::Receiver<u64>> {
         self.changes().as_ref().map(channel::Sender::subscribe)
     }
 
-    /// An address that stands for this node, or for one of another name.
+    /// Forgets a name that turned out to be an alias of this node, or of node `alias_of`.
     fn forget(self: &Arc<Self>, name: &str, alias_of: Option<&str>) {
         self.aliases().insert(name.to_owned());
         let joined = self.known().get(name).is_some_and(|known| known.joined);
         if let Some(other) = alias_of {
             self.follow(other, joined, 0);
         }
-        // Only now: in between a node would seem to be missing, rather than none.
+        // Last, so that the node counts as absent in between, rather than as unknown.
         self.known().remove(name);
         self.changed();
     }
@@ -476,7 +481,7 @@ impl Members {
     }
 }
 
-/// Host, port, and address as plans name it, of a node's name.
+/// The host, the port, and the URL in plans, from a node's name.
 fn address(name: &str) -> Option<(String, u16, Url)> {
     let url = Url::parse(&format!("lightship://{name}")).ok()?;
     let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').to_owned();

@@ -1,4 +1,4 @@
-//! What a node measured of its part of a plan, as bytes.
+//! Encodes the metrics of a node's part of a plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use datafusion_distributed::{
 };
 use prost::Message;
 
-/// What was measured of each operator, in pre-order, and of the whole part.
+/// The metrics of each operator, in pre-order, and of the whole part.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TaskReport {
     #[prost(message, repeated, tag = "1")]
@@ -39,7 +39,7 @@ struct Measure {
     values: Vec<u64>,
     #[prost(uint64, optional, tag = "4")]
     partition: Option<u64>,
-    /// Names and values, in turn.
+    /// Names and values, alternating.
     #[prost(string, repeated, tag = "5")]
     labels: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl Set {
     }
 }
 
-/// Numbers of the kinds, which stay what they are between versions.
+/// Numbers of the kinds. They never change between versions.
 mod kind {
     pub(super) const OUTPUT_ROWS: u32 = 1;
     pub(super) const ELAPSED_COMPUTE: u32 = 2;
@@ -103,7 +103,7 @@ mod kind {
 }
 
 impl Measure {
-    /// Nothing for what has no number here, as percentiles.
+    /// `None` for a kind that has no number here, such as percentiles.
     fn of(metric: &Metric) -> Option<Self> {
         use MetricValue as V;
         let (kind, name, values) = match metric.value() {
@@ -143,10 +143,10 @@ impl Measure {
         })
     }
 
-    /// Nothing for a kind of a later version.
+    /// `None` for a kind of a later version.
     fn to_metric(&self) -> Option<Metric> {
         use MetricValue as V;
-        let at = |place: usize| self.values.get(place).copied().unwrap_or(0) as usize;
+        let at = |index: usize| self.values.get(index).copied().unwrap_or(0) as usize;
         let name = || self.name.clone().into();
         let value = match self.kind {
             kind::OUTPUT_ROWS => V::OutputRows(count(at(0))),
@@ -222,7 +222,7 @@ fn custom(value: &dyn CustomMetricValue) -> Option<(u32, Vec<usize>)> {
     Some((kind::FIRST_LATENCY, vec![v.value()]))
 }
 
-/// Nanoseconds since 1970; nothing where it was never set.
+/// Nanoseconds since 1970; empty if it was never set.
 fn instant(timestamp: &Timestamp) -> Vec<usize> {
     let ns = timestamp.value().and_then(|instant| instant.timestamp_nanos_opt());
     ns.and_then(|ns| usize::try_from(ns).ok()).into_iter().collect()
@@ -243,7 +243,7 @@ fn gauge(value: usize) -> Gauge {
 fn time(ns: usize) -> Time {
     let time = Time::new();
     if ns > 0 {
-        // A time that was never added to shows as 1 ns.
+        // Adding a duration of 0 would count as 1 ns.
         time.add_duration(Duration::from_nanos(ns as u64));
     }
     time
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measures_come_back_as_they_went() {
+    fn encoded_metrics_decode_to_the_same() {
         let labels = vec![Label::new("node", "a:1")];
         let values = [
             MetricValue::OutputRows(count(1)),
@@ -280,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn a_measure_of_a_later_version_is_left_out() {
+    fn a_metric_of_a_later_version_is_left_out() {
         let unknown = Measure { kind: 99, ..Measure::default() };
         assert!(unknown.to_metric().is_none());
-        // A known kind without its number is none.
+        // A known kind without a value counts as 0.
         let empty = Measure { kind: kind::OUTPUT_ROWS, ..Measure::default() };
         assert!(
             matches!(empty.to_metric().unwrap().value(), MetricValue::OutputRows(rows) if rows.value() == 0)

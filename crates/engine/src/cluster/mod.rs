@@ -1,11 +1,10 @@
-//! Several nodes that answer one query.
+//! Queries over several nodes.
 //!
-//! The plan is datafusion-distributed's (`datafusion-distributed` 4.0): it cuts a query into stages, and
-//! stages into tasks. What is here: who takes part ([`members`]), which rows each node has ([`table`],
-//! [`shard`]), which node does what ([`route`]), and the way of plans, rows and measurements between them
-//! ([`channel`], [`work`]), which is Lightship's own wire.
+//! The plan comes from `datafusion-distributed` 4.0, which cuts a query into stages, and stages into tasks.
+//! This module knows which nodes are members ([`members`]), which rows each node has ([`table`], [`shard`])
+//! and which node runs which task ([`route`]). It carries plans, rows and measurements between nodes over
+//! Lightship's protocol ([`channel`], [`handler`]).
 
-mod ask;
 mod catalog;
 mod change;
 mod channel;
@@ -13,6 +12,7 @@ mod exchange;
 pub(crate) mod explain;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod handler;
 mod members;
 mod metrics;
 mod overlay;
@@ -20,11 +20,11 @@ mod peer;
 mod planner;
 mod queries;
 mod reply;
+mod request;
 mod route;
 mod shard;
 mod table;
 mod until_error;
-mod work;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,16 +41,15 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::Failure;
 use tokio::sync::{OnceCell, Semaphore};
 
-use self::ask::Table;
 pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
 use self::exchange::Exchange;
 use self::members::{Members, MembersConfig};
 use self::overlay::Overlay;
 pub use self::overlay::{OverlayConfig, OverlayState};
-pub(crate) use self::peer::carry;
 use self::peer::{Dial, Peer};
 use self::queries::Queries;
+use self::request::Table;
 use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
@@ -59,64 +58,62 @@ use crate::stop::StopFlag;
 use crate::threads::Threads;
 use crate::{arithmetic, functions};
 
-/// What nodes must have in common: plans are bytes of the engine's own making, which no other version reads.
+/// Must be the same on all nodes: no other version of the engine can decode a plan.
 pub(crate) const VERSION: &str = concat!(
     "lightship ",
     env!("CARGO_PKG_VERSION"),
     ", cluster 2, datafusion 55.2, datafusion-distributed 4.0"
 );
 
-/// A node that takes no connection in this time is not there.
+/// A node that accepts no connection within this time counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// No node takes longer to welcome another one.
+const WELCOME_TIMEOUT_MAX: Duration = Duration::from_secs(20);
 
-/// What carries plans and rows between nodes. Who takes part they tell each other over Lightship's, whichever it is.
+/// The protocol that carries plans and rows between nodes. Membership always goes over Lightship's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Wire {
-    /// Lightship's own.
+    /// Lightship's protocol.
     #[default]
     Lightship,
-    /// datafusion-distributed's own, at the port after the node's, for comparison: without tokens and TLS.
+    /// datafusion-distributed's gRPC, at the port after the node's, for comparison. It has no tokens and no
+    /// TLS.
     #[cfg(feature = "grpc")]
     Grpc,
 }
 
-/// How a node takes part in a cluster.
+/// The configuration of a node of a cluster.
 #[derive(Clone)]
 pub struct ClusterConfig {
     /// This node's address as others reach it, HOST:PORT; also its name.
     pub name: String,
-    /// Addresses of other nodes; one is enough, if it is there. A node's own is passed over.
+    /// Addresses of other nodes; one that runs is enough. The node's own address is ignored.
     pub join: Vec<String>,
-    /// Folder where the node keeps which nodes belong to the cluster, so that it misses them after a restart. Without
-    /// it the node knows nobody when it restarts, but for `join`.
+    /// Folder where the node stores the list of the cluster's nodes, so that it expects them after a
+    /// restart. Without it, a restarted node knows only the nodes in `join`.
     pub state_folder: Option<PathBuf>,
     /// Tables in parts are refused until this number of nodes has joined, including this one; 0 for no limit.
     pub expect_nodes: usize,
-    /// Tables of which this node gives up the part that it had when it ran last.
+    /// Tables whose part this node gives up; it had the part when it last ran.
     pub drop_parts: Vec<String>,
-    /// The token by which nodes know each other; empty for none.
+    /// The token that nodes authenticate each other with; empty for none.
     pub token: String,
-    /// How to verify other nodes; none is plain TCP.
+    /// How to verify other nodes; `None` is plain TCP.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Memory for rows on their way from other nodes, in bytes, of all queries together; each
-    /// stream beyond it still has 128 KiB.
+    /// Memory in bytes for rows in flight from other nodes, for all queries together. Each stream beyond it
+    /// still gets 128 KiB.
     pub exchange_bytes: u64,
-    /// Sockets to one node of this host at most; what needs more fails. To nodes of other hosts there is one, with
-    /// at most 4096 circuits.
-    pub connections_per_node_max: usize,
-    /// Whether nodes of this host are asked by circuits, too, as if they were on another.
-    pub trunk_on_host: bool,
-    /// Queries that this node plans and runs at once; others wait.
+    /// Queries that this node plans and runs at the same time; others wait.
     pub queries_max: usize,
-    /// A quiet node is pinged after this long, and lost after three times this. Shorter than a busy node's
-    /// longest pause, it loses nodes that are there.
+    /// A silent node is pinged after this long, and counts as lost after three times this. If this is
+    /// shorter than the longest pause of a busy node, nodes that still run count as lost.
     pub ping_interval: Duration,
-    /// The same on all nodes.
+    /// The protocol between nodes. Must be the same on all nodes.
     pub wire: Wire,
-    /// Bytes of the largest message of a stream between nodes; where memory is short they are smaller.
+    /// Bytes of the largest message of a stream between nodes. Messages are smaller when memory is short.
     pub message_bytes_max: u32,
-    /// Its part in overlays: rows go over one where all nodes have this, and more peers than they may have connections
-    /// to.
+    /// The configuration of overlays. Rows go over an overlay when all nodes have this and each has more
+    /// peers than connections.
     pub overlay: Option<OverlayConfig>,
 }
 
@@ -131,8 +128,6 @@ impl Default for ClusterConfig {
             token: String::new(),
             tls: None,
             exchange_bytes: 256 << 20,
-            connections_per_node_max: 512,
-            trunk_on_host: false,
             queries_max: 16,
             ping_interval: Duration::from_secs(3),
             wire: Wire::default(),
@@ -142,21 +137,21 @@ impl Default for ClusterConfig {
     }
 }
 
-/// How a node is, as another one sees it.
+/// The state of a node, as another node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState {
-    /// It answers.
+    /// It is connected.
     Joined,
     /// It has not been tried yet.
     Connecting,
-    /// It could not be reached since this node began.
+    /// It has not been reached since this node started.
     Unreachable,
-    /// It has said goodbye. Its rows are missed.
+    /// It was stopped. Queries that need its rows fail.
     Stopped,
-    /// It has gone without a word. Its rows are missed.
+    /// The connection to it was lost. Queries that need its rows fail.
     Lost,
-    /// It was removed from the cluster. Its rows no longer count.
+    /// It was removed from the cluster. Its rows are no longer part of the tables.
     Removed,
 }
 
@@ -178,16 +173,16 @@ impl std::fmt::Display for MemberState {
 pub struct Member {
     /// HOST:PORT.
     pub name: String,
-    /// It is the one that was asked.
+    /// Whether it is the node that made this list.
     pub is_self: bool,
-    /// How it is.
+    /// Its state.
     pub state: MemberState,
-    /// Why it is not there, if it is not.
+    /// Why it is absent, if it is.
     pub why: Option<String>,
 }
 
 impl Member {
-    /// Whether it has joined, and is another node.
+    /// Whether it is another node, and has joined.
     pub fn is_met(&self) -> bool {
         !self.is_self && self.state == MemberState::Joined
     }
@@ -198,23 +193,23 @@ impl Member {
 pub struct ClusterLoad {
     /// Parts of other nodes' plans.
     pub parts: usize,
-    /// Memory for rows on their way here.
+    /// Memory for rows in flight to this node.
     pub exchange_bytes: u64,
 }
 
-/// A node's part in a cluster.
+/// A cluster, as one of its nodes.
 pub(crate) struct Cluster {
     members: Arc<Members>,
     overlay: Option<Arc<Overlay>>,
     exchange: Arc<Exchange>,
     queries: Arc<Queries>,
-    /// Places for queries that are planned here.
+    /// Permits for queries that are planned here.
     pub(crate) places: Arc<Semaphore>,
     local: Local,
-    /// Where parts of plans are decoded and run.
+    /// Decode and run parts of plans.
     threads: Arc<Threads>,
     worker: OnceCell<Worker>,
-    /// In place of our own wire.
+    /// Replaces Lightship's protocol.
     #[cfg(feature = "grpc")]
     grpc: OnceCell<grpc::Grpc>,
 }
@@ -222,7 +217,6 @@ pub(crate) struct Cluster {
 /// The tables that this node has.
 pub(crate) struct Local {
     pub(crate) context: SessionContext,
-    /// By name: columns, and files whose state is compared.
     pub(crate) tables: Vec<LocalTable>,
 }
 
@@ -230,7 +224,7 @@ pub(crate) struct LocalTable {
     pub(crate) name: String,
     pub(crate) schema: SchemaRef,
     pub(crate) path: Option<PathBuf>,
-    /// What tells it from all other tables of databases.
+    /// Identifies a table of a database; different for any two such tables.
     pub(crate) identity: Option<String>,
     pub(crate) shared: bool,
 }
@@ -242,10 +236,10 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Begins to take part.
+    /// Joins the cluster.
     ///
     /// # Errors
-    /// When the name is no address, a table's size can't be found out, or its part in overlays makes no sense.
+    /// When the name is not an address, a table can't be planned, or the configuration of overlays is invalid.
     pub(crate) async fn join(
         config: ClusterConfig,
         local: Local,
@@ -258,7 +252,8 @@ impl Cluster {
         let client = ClientConfig {
             token: config.token.clone(),
             connect_timeout: CONNECT_TIMEOUT,
-            welcome_timeout: ClientConfig::default().welcome_timeout,
+            // A node that says nothing for this long counts as lost; all requests wait for the same attempt to connect.
+            welcome_timeout: (config.ping_interval * 3).clamp(CONNECT_TIMEOUT, WELCOME_TIMEOUT_MAX),
             ping_interval: config.ping_interval,
             shared_memory: false,
             peer: true,
@@ -266,13 +261,11 @@ impl Cluster {
         let overlay = config.overlay.map(|part| Overlay::new(part, client.clone(), config.tls.clone()));
         let overlay = overlay.transpose()?;
         let dial = Dial {
-            // Connections are served by who has joined, not by threads that may be held by a query.
+            // Connections run on the joining runtime, not on threads that a query may occupy.
             runtime: tokio::runtime::Handle::current(),
             overlay: overlay.clone(),
             tls: config.tls,
             client,
-            connections_max: config.connections_per_node_max,
-            trunk_on_host: config.trunk_on_host,
         };
         let known = MembersConfig {
             state_folder: config.state_folder,
@@ -306,7 +299,7 @@ impl Cluster {
         context
             .session_config()
             .get_extension::<Self>()
-            .ok_or_else(|| DataFusionError::Internal("a plan for a cluster, without one".into()))
+            .ok_or_else(|| DataFusionError::Internal("a cluster's plan runs without a cluster".into()))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -331,24 +324,24 @@ impl Cluster {
         let removed = snapshot.removed.into_iter().map(|name| member(name, MemberState::Removed, None));
         let mut all: Vec<Member> = here.chain(absent).chain(removed).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        // This node is here, even where it was removed.
+        // This node runs, even if it was removed. The sort is stable, so its first entry is the joined one.
         all.dedup_by(|a, b| a.name == b.name);
         all
     }
 
-    /// What is held for queries now.
+    /// What this node holds for queries now.
     pub(crate) fn load(&self) -> ClusterLoad {
         ClusterLoad { parts: self.queries.parts(), exchange_bytes: self.exchange.held_bytes() }
     }
 
-    /// Takes part in overlays, if it is to, until this node leaves.
+    /// Forms and uses overlays until this node leaves, if it is configured to.
     pub(crate) async fn follow_overlays(&self, intake: Intake) {
         if let Some(overlay) = &self.overlay {
             overlay.follow(&self.members, intake).await;
         }
     }
 
-    /// The overlay now; none where this node takes part in none.
+    /// The current overlay; none if this node is not configured for overlays.
     pub(crate) fn overlay(&self) -> Option<OverlayState> {
         self.overlay.as_ref().map(|overlay| overlay.state())
     }
@@ -366,18 +359,18 @@ impl Cluster {
         self.find(table).is_some()
     }
 
-    /// What tells the files of a table of this node apart from others; nothing where it has no such files.
+    /// A fingerprint of the files of a table of this node; none if it has no such files.
     fn fingerprint(&self, table: &str) -> Result<Option<u64>> {
         self.find(table).and_then(|local| local.path.as_deref()).map(crate::files::fingerprint).transpose()
     }
 
-    /// Makes sure that a shared table's files are those that the query was planned for.
+    /// Checks that the files of a shared table are those that the query was planned for.
     fn check_files(&self, table: &str, fingerprint: u64) -> Result<()> {
         if self.fingerprint(table)? == Some(fingerprint) {
             return Ok(());
         }
         Err(EngineError::File(format!(
-            "node {} finds other files of `{table}` than the node that planned the query, or they have just changed",
+            "node {} and the coordinator see different files of `{table}`, or the files have just changed",
             self.name()
         )))
     }
@@ -392,12 +385,12 @@ impl Cluster {
         let mut state = self.local.context.state();
         let options = state.config_mut().options_mut();
         options.execution.target_partitions = partitions;
-        // Only some partitions of a plan may be read: none may depend on others being read.
+        // A task may read only some partitions of a plan, so no partition may depend on others being read.
         options.optimizer.enable_round_robin_repartition = false;
         Ok((state, provider))
     }
 
-    /// A context for what is run for another node.
+    /// A context for work that another node requested.
     fn task_context(self: &Arc<Self>) -> Arc<TaskContext> {
         let mut state = self.local.context.state();
         state.config_mut().set_extension(self.clone());
@@ -408,7 +401,7 @@ impl Cluster {
     pub(crate) fn state(self: &Arc<Self>) -> Result<SessionState> {
         let base = self.local.context.state();
         let mut config = base.config().clone();
-        // With one partition nothing would be worth a second node.
+        // With one partition, the planner would never use a second node.
         let partitions = config.target_partitions().max(2);
         config.options_mut().execution.target_partitions = partitions;
         config.options_mut().catalog.create_default_catalog_and_schema = true;
@@ -437,7 +430,7 @@ impl Cluster {
         Ok(state)
     }
 
-    /// What runs tasks here, for this node's queries and others'.
+    /// Runs tasks on this node, for its own queries and for those of others.
     fn worker(self: &Arc<Self>) -> Worker {
         if let Some(worker) = self.worker.get() {
             return worker.clone();
@@ -447,12 +440,13 @@ impl Cluster {
         let build = move |mut context: WorkerQueryContext| {
             let (base, cluster) = (base.clone(), cluster.clone());
             async move {
-                let cluster =
-                    cluster.upgrade().ok_or_else(|| DataFusionError::Internal("the node ends".into()))?;
+                let cluster = cluster
+                    .upgrade()
+                    .ok_or_else(|| DataFusionError::Internal("the node is stopping".into()))?;
                 let config = context.builder.config().get_or_insert_default();
                 adopt(config, &base);
                 config.set_extension(cluster.clone());
-                config.set_extension(Arc::new(work::STOP.try_with(StopFlag::clone).unwrap_or_default()));
+                config.set_extension(Arc::new(handler::STOP.try_with(StopFlag::clone).unwrap_or_default()));
                 let mut state = context
                     .builder
                     .with_distributed_user_codec(ShardCodec)
@@ -469,23 +463,26 @@ impl Cluster {
         let worker = Worker::from_session_builder(build)
             .with_runtime_env(self.local.context.runtime_env())
             .with_version(VERSION);
-        // Were two made at once, either would do: plans are set before this is asked a second time.
+        // If two threads make one at the same time, either will do: no plan has been set yet.
         let _ = self.worker.set(worker.clone());
         self.worker.get().cloned().unwrap_or(worker)
     }
 
-    /// Does what another node asks for.
+    /// Answers a request of another node.
     ///
     /// # Errors
-    /// What the node is told.
+    /// The failure that the other node receives.
     pub(crate) async fn answer(self: &Arc<Self>, task: &Task) -> Result<Answer, Failure> {
-        work::answer(self, task).await
+        handler::answer(self, task).await
     }
 }
 
 /// The nodes that a state was made for.
 pub(crate) fn snapshot_of(state: &SessionState) -> Result<Arc<members::Snapshot>> {
-    state.config().get_extension().ok_or_else(|| EngineError::Internal("a state for no cluster".into()))
+    state
+        .config()
+        .get_extension()
+        .ok_or_else(|| EngineError::Internal("the session state has no cluster".into()))
 }
 
 /// The nodes of one query, as datafusion-distributed asks for them.
@@ -497,7 +494,7 @@ impl datafusion_distributed::WorkerResolver for Nodes {
     }
 }
 
-/// A task runs by this node's own settings, but for those that came with it.
+/// Gives a task the settings of this node, except for those that came with the task.
 fn adopt(config: &mut SessionConfig, base: &SessionConfig) {
     let (options, own) = (config.options_mut(), base.options());
     let batch_size = options.execution.batch_size;
@@ -506,7 +503,7 @@ fn adopt(config: &mut SessionConfig, base: &SessionConfig) {
     options.sql_parser = own.sql_parser.clone();
 }
 
-/// What other nodes need to know of a table.
+/// Describes a table to other nodes.
 async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table> {
     let plan = context.table(table.name.as_str()).await?.create_physical_plan().await?;
     let (rows, bytes) = crate::query::size_of(plan.as_ref());
@@ -526,13 +523,15 @@ async fn describe(context: &SessionContext, table: &LocalTable) -> Result<Table>
     })
 }
 
-/// Reads bytes of another node in each way in which they can be meant.
+/// Decodes bytes of another node as each type that they can be.
 #[cfg(fuzzing)]
 pub(crate) fn fuzz(bytes: &[u8]) {
     use prost::Message as _;
 
-    let _ = ask::Description::decode(bytes);
-    if let Ok(ask::Request { ask: Some(ask::Ask::Finish(key)) }) = ask::Request::decode(bytes) {
+    let _ = request::Description::decode(bytes);
+    if let Ok(request::Request { ask: Some(request::RequestKind::Finish(key)) }) =
+        request::Request::decode(bytes)
+    {
         let _ = key.to_task();
     }
     if let Ok(report) = metrics::TaskReport::decode(bytes) {

@@ -1,36 +1,37 @@
-//! Rows by way of others: where a node has more peers than it may have connections to, streams go over an overlay.
+//! Overlays carry rows between nodes that have more peers than they may have connections.
 //!
-//! It is formed when all nodes that have met can be part of one ([`follow`]), and used when each has said that
-//! it is there; until then, and whenever it can't be used, rows go directly. [`lightship_overlay::Division`]
-//! chooses, for each stream. What nodes tell each other beside rows always goes directly.
+//! An overlay is formed when all connected nodes can be part of one ([`follow`]), and used once each has
+//! announced that it has started its part. Until then, and whenever the overlay can't be used, rows go
+//! directly. [`lightship_overlay::SocketBudget`] chooses the route of each stream. Everything other than
+//! rows goes directly.
 
 mod follow;
-mod formed;
+mod instance;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lightship_overlay::{CONNECTIONS_MIN, Way};
+use lightship_overlay::{CONNECTIONS_MIN, StreamRoute};
 use lightship_relay::{Security, Tls};
 use lightship_transport::net::{ClientConfig, Connection};
 
-use self::formed::Formed;
-pub(crate) use self::formed::Passage;
-use super::ask::OverlayPart;
+use self::instance::OverlayInstance;
+pub(crate) use self::instance::OverlayRoute;
+use super::request::OverlayPart;
 use crate::error::{EngineError, Result};
 
-/// A node's part in an overlay, where nodes have more peers than they may have connections to.
+/// The configuration of a node's part in overlays.
 #[derive(Clone)]
 pub struct OverlayConfig {
-    /// Where the overlay's connections come in: bound already, and for as long as the node is there.
+    /// The bound listener for the overlay's connections. It stays open as long as the node runs.
     pub listener: Arc<TcpListener>,
     /// The listener's address as other nodes reach it, HOST:PORT.
     pub address: String,
-    /// Connections with rows that a node may have, to other nodes, at least 2. Of all nodes' the smallest counts.
+    /// The most connections for rows to other nodes, at least 2. The smallest value of all nodes applies.
     pub connections_max: usize,
-    /// This node's certificate, where nodes encrypt what they send.
+    /// This node's certificate, if nodes use TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Allows listening beyond this host without TLS and a token.
     pub insecure: bool,
@@ -39,40 +40,40 @@ pub struct OverlayConfig {
 /// The overlay as a node sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OverlayState {
-    /// Names of the nodes that it connects, in order; none where there is no overlay.
+    /// Names of the nodes that it connects, sorted; empty if there is no overlay.
     pub nodes: Vec<String>,
-    /// Whether streams go over it: all of its nodes have said that it is there, and none has changed since.
+    /// Whether new streams may use it: all of its nodes have announced their part, and none has changed since.
     pub is_open: bool,
-    /// Connections of the topology that a node has.
+    /// Connections of each node in the topology.
     pub topology: usize,
     /// Streams that this node has opened over it.
     pub streams: u64,
     /// Messages that this node has forwarded for others.
     pub forwarded: u64,
-    /// This node's connections to others in it, now.
+    /// This node's current connections to others in it.
     pub connections: usize,
-    /// The most that there were at any time.
+    /// The most connections at any time.
     pub connections_max: usize,
 }
 
-/// A node's part in overlays, of which there is one at a time.
+/// A node's part in overlays. There is one overlay at a time.
 pub(crate) struct Overlay {
     config: OverlayConfig,
-    /// How others are reached: token and certificates.
+    /// How to connect to others.
     client: ClientConfig,
     tls: Option<Arc<rustls::ClientConfig>>,
-    now: Mutex<Option<Arc<Formed>>>,
+    now: Mutex<Option<Arc<OverlayInstance>>>,
     /// Streams that go directly, by peer.
     direct: Mutex<BTreeMap<String, usize>>,
 }
 
-/// By which way a stream is to go.
+/// The chosen route of a stream.
 enum Chosen {
     Direct(Direct),
-    Overlay(Arc<Formed>, u32),
+    Overlay(Arc<OverlayInstance>, u32),
 }
 
-/// A stream that goes directly, as long as it does.
+/// Counts a direct stream until it is dropped.
 pub(crate) struct Direct {
     overlay: Arc<Overlay>,
     peer: String,
@@ -98,7 +99,7 @@ impl fmt::Debug for Overlay {
 
 impl Overlay {
     /// # Errors
-    /// When its connections are too few, or its listener can't be used.
+    /// When `connections_max` is too small, or the listener can't be used.
     pub(crate) fn new(
         config: OverlayConfig,
         client: ClientConfig,
@@ -107,17 +108,18 @@ impl Overlay {
         if config.connections_max < CONNECTIONS_MIN {
             let most = config.connections_max;
             let why =
-                format!("{most} connections between nodes: an overlay takes {CONNECTIONS_MIN} at least");
+                format!("{most} connections between nodes: an overlay needs at least {CONNECTIONS_MIN}");
             return Err(EngineError::Config(why));
         }
         let nonblocking = config.listener.set_nonblocking(true);
         nonblocking.map_err(|e| EngineError::Config(format!("the overlay's listener: {e}")))?;
-        // The neighbour of a node that hangs is to find that first, and name it: what goes by it is as silent.
+        // If a node hangs, everything relayed through it is silent too. Its neighbour should notice first
+        // and name it, so streams over the overlay wait twice as long.
         let client = ClientConfig { ping_interval: 2 * client.ping_interval, ..client };
         Ok(Arc::new(Self { config, client, tls, now: Mutex::default(), direct: Mutex::default() }))
     }
 
-    /// As other nodes are told of it, before there is an overlay.
+    /// What other nodes are told about it before there is an overlay.
     pub(crate) fn part(&self) -> OverlayPart {
         OverlayPart {
             address: self.config.address.clone(),
@@ -126,7 +128,7 @@ impl Overlay {
         }
     }
 
-    fn now(&self) -> MutexGuard<'_, Option<Arc<Formed>>> {
+    fn now(&self) -> MutexGuard<'_, Option<Arc<OverlayInstance>>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,21 +136,21 @@ impl Overlay {
         self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection over the overlay for a stream of messages of so many bytes; or none, and a place among those
-    /// that go directly.
+    /// A connection over the overlay for a stream with messages of this size; or, if the stream is to go
+    /// directly, a guard that counts it.
     pub(crate) async fn connect(
         self: &Arc<Self>,
         peer: &str,
         message_bytes: u32,
-    ) -> std::result::Result<(Connection, Passage), Direct> {
+    ) -> std::result::Result<(Connection, OverlayRoute), Direct> {
         let (formed, node) = match self.choose(peer, message_bytes) {
             Chosen::Direct(direct) => return Err(direct),
             Chosen::Overlay(formed, node) => (formed, node),
         };
         match formed.connect(node, &self.client).await {
-            Ok(connection) => Ok((connection, Passage::new(formed, node))),
+            Ok(connection) => Ok((connection, OverlayRoute::new(formed, node))),
             Err(error) => {
-                tracing::debug!(node = peer, %error, "not over the overlay");
+                tracing::debug!(node = peer, %error, "the overlay can't be used: the stream goes directly");
                 Err(self.take_direct(&mut self.direct(), peer))
             }
         }
@@ -156,12 +158,12 @@ impl Overlay {
 
     fn choose(self: &Arc<Self>, peer: &str, message_bytes: u32) -> Chosen {
         let formed = self.now().as_ref().filter(|formed| formed.is_open()).cloned();
-        // Under one lock, so that no two streams take the last place.
+        // Under one lock, so that two streams can't both take the last direct connection.
         let mut direct = self.direct();
         if let Some(formed) = formed
             && let Some(node) = formed.number(peer)
             && formed.division.way(direct.len(), direct.contains_key(peer), message_bytes.into())
-                == Way::Overlay
+                == StreamRoute::Overlay
         {
             return Chosen::Overlay(formed, node);
         }
@@ -173,12 +175,12 @@ impl Overlay {
         Direct { overlay: self.clone(), peer: peer.to_owned() }
     }
 
-    /// The overlay now.
+    /// The current overlay.
     pub(crate) fn state(&self) -> OverlayState {
         self.now().as_ref().map(|formed| formed.state()).unwrap_or_default()
     }
 
-    /// As for other connections between nodes, when the nodes' certificates are for these.
+    /// The same security as other connections between nodes; `names` are the names in the nodes' certificates.
     fn security(&self, names: Vec<rustls::pki_types::ServerName<'static>>) -> Security {
         let tls = match (&self.config.tls, &self.tls) {
             (Some(server), Some(client)) => {
@@ -202,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn two_connections_at_least() {
+    fn an_overlay_needs_at_least_two_connections() {
         let refused = Overlay::new(config(1), ClientConfig::default(), None).unwrap_err();
-        assert!(refused.to_string().contains("takes 2 at least"), "{refused}");
+        assert!(refused.to_string().contains("needs at least 2"), "{refused}");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! From a logical plan to one for the nodes of a cluster, or for this node alone.
+//! Turns a logical plan into a physical one, for the nodes of a cluster or for this node alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,11 +20,12 @@ use datafusion_distributed::{
 use super::route;
 use crate::stop::stoppable;
 
-/// Deepest plan that is sent to other nodes, operators and expressions together: as bytes each level is two messages
-/// inside each other, of which a reader takes 100.
+/// Depth of the deepest plan that is sent to other nodes, in operators and expressions together. Each level
+/// is encoded as two nested messages, and the decoder accepts 100.
 const DEPTH_MAX: usize = 44;
 
-/// Plans for the cluster what can be, and the rest for this node, which then asks others only for rows of tables.
+/// Plans a query for the cluster if possible, otherwise for this node, which then requests only rows of
+/// tables from others.
 pub(crate) fn with_cluster_planner(builder: SessionStateBuilder) -> SessionStateBuilder {
     let planned = Arc::new(Planned::default());
     let mut builder = builder.with_query_planner(planned.clone()).with_distributed_planner();
@@ -36,7 +37,7 @@ pub(crate) fn with_cluster_planner(builder: SessionStateBuilder) -> SessionState
 
 #[derive(Debug)]
 struct ClusterPlanner {
-    /// What `distributed` begins with.
+    /// Gives `distributed` the plan to start from.
     planned: Arc<Planned>,
     distributed: Arc<dyn QueryPlanner + Send + Sync>,
 }
@@ -61,7 +62,7 @@ impl QueryPlanner for ClusterPlanner {
     }
 }
 
-/// Answers the plan that was put in.
+/// Returns the plan that was put in.
 #[derive(Debug, Default)]
 struct Planned(Mutex<Option<Arc<dyn ExecutionPlan>>>);
 
@@ -88,8 +89,8 @@ impl QueryPlanner for Planned {
 
 /// Whether a plan can't be divided among nodes.
 ///
-/// The turns of a recursive query run one after the other over the rows of the one before, and each reads its tables
-/// again, which parts on other nodes can't do. What other nodes don't have, they can't read.
+/// Each iteration of a recursive query uses the rows of the one before and reads its tables again, which
+/// parts on other nodes can't do. Other nodes can't read what only this node has.
 fn stays_here(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut stays = false;
     plan.apply(|plan| {
@@ -99,7 +100,7 @@ fn stays_here(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(stays)
 }
 
-/// Levels of a plan down to where other nodes have theirs, with those of the expressions in it; in `deepest` those of the
+/// The depth of this node's part of a plan, including expressions. Sets `deepest` to the depth of the
 /// deepest part of another node.
 fn depth(plan: &Arc<dyn ExecutionPlan>, deepest: &mut usize) -> Result<usize> {
     if let Some(boundary) = plan.as_network_boundary() {
@@ -125,7 +126,7 @@ fn expression_depth(expression: &Arc<dyn PhysicalExpr>) -> usize {
     1 + expression.children().into_iter().map(expression_depth).max().unwrap_or(0)
 }
 
-/// What runs for another node stops when its query has ended.
+/// Makes a part that runs for another node stop when its query has ended.
 pub(crate) fn stoppable_part(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
     Ok(WorkerPlanRewriteEventResponse::new(stoppable(event.plan, event.session_config)?))
 }

@@ -1,8 +1,8 @@
-//! The queries that this node has a part in, and what is given back when they end.
+//! The queries that this node has a part in, and the resources that are released when they end.
 //!
-//! A plan's parts hold the streams that they read, and whoever runs the parts may keep them a while after
-//! their end. What a stream holds (memory, a connection, the work of another node) is therefore kept here, and
-//! let go of when its query ends, whoever still holds the stream.
+//! The parts of a plan hold the streams that they read, and datafusion-distributed may keep the parts for a
+//! while after their end. What a stream holds (memory, a connection, the work of another node) is therefore
+//! stored here, and released when its query ends, even if the stream still exists.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,23 +16,23 @@ use super::peer::Reply;
 use crate::error::{EngineError, Result};
 use crate::stop::{StopFlag, StopGuard};
 
-/// So many queries that have ended are remembered.
+/// Number of ended queries that are remembered.
 const ENDED_MAX: usize = 1024;
 
-/// More parts of plans than a node's memory is for.
+/// Most parts of plans that a node accepts at a time.
 const PARTS_MAX: usize = 4096;
 
 /// The queries of a node.
 pub(crate) struct Queries {
     state: Mutex<State>,
-    /// Told of each end.
+    /// Notified when a query ends.
     ends: watch::Sender<()>,
 }
 
 #[derive(Default)]
 struct State {
     open: HashMap<Uuid, Open>,
-    /// The last that have ended, the oldest first, and why: who still asks for their rows need not wait.
+    /// The queries that ended last, the oldest first, and why: later requests for their rows fail at once.
     ended: VecDeque<(Uuid, Failure)>,
 }
 
@@ -48,7 +48,7 @@ impl State {
 
 #[derive(Default)]
 struct Open {
-    /// Parts that run here, and whom to tell that the query has ended.
+    /// Parts that run here. The sender notifies the part that the query has ended.
     parts: HashMap<TaskKey, (oneshot::Sender<()>, StopGuard)>,
     streams: Vec<Weak<Slot>>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Slot(Mutex<SlotState>);
 
 enum SlotState {
     Idle(Box<Reply>),
-    /// Somebody reads from it.
+    /// It is being read.
     Polled,
     /// Its query has ended.
     Ended,
@@ -69,7 +69,7 @@ impl Slot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To read from; nothing once the query has ended.
+    /// Takes the reply out to read from it; `None` once the query has ended.
     pub(crate) fn take(&self) -> Option<Box<Reply>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, SlotState::Polled) {
@@ -81,7 +81,7 @@ impl Slot {
         }
     }
 
-    /// Back again, unless the query has ended meanwhile.
+    /// Puts the reply back, unless the query has ended in the meantime.
     pub(crate) fn put(&self, reply: Box<Reply>) {
         let mut state = self.lock();
         if let SlotState::Polled = *state {
@@ -106,46 +106,46 @@ impl Queries {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Parts of plans that run here.
+    /// The number of parts of plans that run here.
     pub(crate) fn parts(&self) -> usize {
         self.lock().parts()
     }
 
-    /// A part begins. The query has ended, as far as this node is concerned, when the part is dropped, or
-    /// [`Queries::end`] says so, of which the receiver is told.
+    /// Starts a part. On this node, the query ends when the part is dropped or [`Queries::end`] is called;
+    /// the receiver is notified.
     ///
     /// # Errors
-    /// When there is such a part, or there are as many as there may be.
+    /// When the part exists already, or too many parts exist.
     pub(crate) fn begin(self: &Arc<Self>, key: TaskKey) -> Result<(Part, oneshot::Receiver<()>)> {
-        let (tell, told) = oneshot::channel();
+        let (notify, ended) = oneshot::channel();
         let stop = StopFlag::default();
         let mut state = self.lock();
         if state.parts() >= PARTS_MAX {
             return Err(EngineError::Limit {
-                message: format!("this node has {PARTS_MAX} parts of queries already"),
+                message: format!("this node already runs {PARTS_MAX} parts of queries"),
                 needed_bytes: None,
             });
         }
         let parts = &mut state.open.entry(key.query_id).or_default().parts;
         if parts.contains_key(&key) {
-            return Err(EngineError::Internal("a part of a query that is there already".into()));
+            return Err(EngineError::Internal("the part of the query exists already".into()));
         }
-        parts.insert(key, (tell, stop.guard()));
+        parts.insert(key, (notify, stop.guard()));
         drop(state);
-        Ok((Part { queries: self.clone(), key, stop }, told))
+        Ok((Part { queries: self.clone(), key, stop }, ended))
     }
 
-    /// The query of a part has ended.
+    /// Ends the query of a part.
     pub(crate) fn end(&self, key: &TaskKey) {
         self.end_with(key, Failure::new(ErrorCode::Cancelled, "the query has ended"));
     }
 
-    /// The query of a part has ended, and why, for those who still read.
+    /// Ends the query of a part; its readers get the failure.
     pub(crate) fn end_with(&self, key: &TaskKey, why: Failure) {
         let mut state = self.lock();
         if let Some(open) = state.open.get_mut(&key.query_id) {
             let streams = std::mem::take(&mut open.streams);
-            let tell = open.parts.remove(key);
+            let part = open.parts.remove(key);
             if open.parts.is_empty() {
                 state.open.remove(&key.query_id);
             }
@@ -156,14 +156,14 @@ impl Queries {
                 state.ended.push_back((key.query_id, why));
             }
             drop(state);
-            // Whoever waited for it may have gone with his connection.
-            tell.map(|(tell, _)| tell.send(()));
+            // The receiver may be gone, with its connection.
+            part.map(|(notify, _)| notify.send(()));
             streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.end());
             self.ends.send_replace(());
         }
     }
 
-    /// Waits until a query has ended; answers why.
+    /// Waits until a query has ended; returns why.
     pub(crate) async fn ended(&self, query: &Uuid) -> EngineError {
         let mut ends = self.ends.subscribe();
         loop {
@@ -171,25 +171,25 @@ impl Queries {
                 return EngineError::Remote(why);
             }
             if ends.changed().await.is_err() {
-                return EngineError::Internal("the node ends".into());
+                return EngineError::Internal("the node is stopping".into());
             }
         }
     }
 
-    /// Why a stream has nothing to read from any more.
+    /// Why a stream has no reply to read from any more.
     pub(crate) fn why(&self, query: &Uuid) -> EngineError {
         match self.lock().why(query) {
             Some(why) => EngineError::Remote(why),
-            None => EngineError::Internal("a stream of no query".into()),
+            None => EngineError::Internal("the stream belongs to no query".into()),
         }
     }
 
-    /// Keeps what a stream of a query holds.
+    /// Stores what a stream of a query holds.
     pub(crate) fn keep(&self, query: &Uuid, reply: Reply) -> Arc<Slot> {
         let slot = Arc::new(Slot(Mutex::new(SlotState::Idle(Box::new(reply)))));
         match self.lock().open.get_mut(query) {
             Some(open) => open.streams.push(Arc::downgrade(&slot)),
-            // Nobody would let go of it later.
+            // The query has ended already, so nothing would release it later.
             None => slot.end(),
         }
         slot

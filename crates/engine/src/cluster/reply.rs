@@ -1,4 +1,4 @@
-//! Answers that are no rows of a table: blobs, as rows of one binary column.
+//! Answers other than rows of a table: blobs, as rows of one binary column.
 
 use std::sync::{Arc, LazyLock};
 
@@ -24,18 +24,16 @@ pub(crate) fn blobs(blobs: impl Stream<Item = Result<Vec<u8>, Failure>> + Send +
     Answer::new(SCHEMA.clone(), None, Box::pin(rows))
 }
 
-/// A blob of an answer.
+/// The blob in a row of an answer.
 ///
 /// # Errors
-/// When the answer has none.
+/// When there is no such row, or it is not a blob.
 pub(crate) fn first_binary(rows: &RecordBatch, row: usize) -> Result<&[u8]> {
     match rows.columns() {
         [column] if row < rows.num_rows() => column.as_binary_opt::<i32>().map(|column| column.value(row)),
         _ => None,
     }
-    .ok_or_else(|| {
-        EngineError::Internal("another node's answer has other columns or rows than it should".into())
-    })
+    .ok_or_else(|| EngineError::Internal("the answer of another node has unexpected columns or rows".into()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which node does which part of a plan: the one that has the rows.
+//! Decides which node runs which part of a plan: the one that has the rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use datafusion_distributed::{
 };
 use url::Url;
 
-use super::ask::{Shards, Share};
 use super::members::Snapshot;
+use super::request::{Shards, Share};
 use super::shard::ShardScanExec;
 
-/// A table that all can read is read by one node for each so many bytes.
+/// A shared table is read by one node for each of these many bytes.
 const SHARE_BYTES: u64 = 4 << 20;
 
 fn snapshot(config: &SessionConfig) -> Result<Arc<Snapshot>> {
     match config.get_extension::<Snapshot>() {
         Some(snapshot) => Ok(snapshot),
-        None => exec_err!("a plan for many nodes without its nodes"),
+        None => exec_err!("a plan for several nodes has no list of nodes"),
     }
 }
 
-/// Into how many tasks a scan is cut.
+/// The number of tasks that a scan is cut into.
 pub(crate) fn desired_tasks(
     event: DesiredTaskCountEvent<'_>,
 ) -> Option<Result<DesiredTaskCountEventResponse>> {
@@ -41,14 +41,14 @@ pub(crate) fn desired_tasks(
     Some(Ok(DesiredTaskCountEventResponse::desired(tasks.max(1))))
 }
 
-/// A scan for each task.
+/// Makes a scan for each task.
 ///
-/// Where there are as many tasks as nodes, task *i* is node *i*'s, whatever table is scanned: so
-/// scans of several tables in one part of the plan all find their rows at home.
+/// If there are as many tasks as nodes, task *i* runs on node *i*, for every table. So all scans in one
+/// part of the plan read local rows.
 pub(crate) fn scale_up(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEventResponse>> {
     let scan = event.plan.downcast_ref::<ShardScanExec>()?;
     let variants = snapshot(event.session_config).map(|snapshot| {
-        deal(scan.shards(), &snapshot, event.task_count)
+        distribute(scan.shards(), &snapshot, event.task_count)
             .into_iter()
             .map(|shards| Arc::new(scan.with_shards(shards)) as Arc<dyn ExecutionPlan>)
             .collect::<Vec<_>>()
@@ -58,26 +58,26 @@ pub(crate) fn scale_up(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUp
 }
 
 /// The rows of each task.
-fn deal(shards: &Shards, snapshot: &Snapshot, tasks: usize) -> Vec<Shards> {
+fn distribute(shards: &Shards, snapshot: &Snapshot, tasks: usize) -> Vec<Shards> {
     let part = |whole: Option<u64>| whole.map(|whole| whole / tasks as u64);
     let (rows, bytes) = (part(shards.rows), part(shards.bytes));
     if let Some(share) = shards.share {
         let share = |task| Some(Share { part: task as u64, of: tasks as u64, ..share });
         return (0..tasks).map(|task| Shards { share: share(task), rows, bytes, ..shards.clone() }).collect();
     }
-    let mut dealt = vec![Shards { nodes: Vec::new(), share: None, rows, bytes }; tasks];
-    for (place, name) in shards.nodes.iter().enumerate() {
-        let at_home = snapshot.nodes.iter().position(|node| node.name == *name);
-        let task = match at_home {
+    let mut distributed = vec![Shards { nodes: Vec::new(), share: None, rows, bytes }; tasks];
+    for (index, name) in shards.nodes.iter().enumerate() {
+        let local = snapshot.nodes.iter().position(|node| node.name == *name);
+        let task = match local {
             Some(node) if tasks == snapshot.nodes.len() => node,
-            _ => place % tasks,
+            _ => index % tasks,
         };
-        dealt[task].nodes.push(name.clone());
+        distributed[task].nodes.push(name.clone());
     }
-    dealt
+    distributed
 }
 
-/// Where each task runs.
+/// The node that each task runs on.
 pub(crate) fn route(event: RouteTasksEvent<'_>) -> Option<Result<RouteTasksEventResponse>> {
     Some(urls(&event).map(RouteTasksEventResponse::new))
 }
@@ -96,7 +96,7 @@ pub(crate) fn nodes(plan: &Arc<dyn ExecutionPlan>, tasks: usize, snapshot: &Snap
     if tasks == all.len() {
         return Ok(all.iter().map(|node| node.name.clone()).collect());
     }
-    // Rows that each task reads of each node's own, and who can read what all can.
+    // The bytes that each task reads from each node's part, and the nodes that can read the shared table.
     let mut own = vec![BTreeMap::<&str, u64>::new(); tasks];
     let mut readers: Option<&[String]> = None;
     let mut child = None;
@@ -140,13 +140,13 @@ pub(crate) fn nodes(plan: &Arc<dyn ExecutionPlan>, tasks: usize, snapshot: &Snap
     Ok((0..tasks).map(node).collect())
 }
 
-/// A plan from another node may read the tables of the cluster and what other nodes send, and nothing else.
+/// Checks that a plan from another node reads only the tables of the cluster and what other nodes send.
 pub(crate) fn only_known_leaves(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
     event.plan.apply(|plan| {
         if is_known(plan) {
             return Ok(TreeNodeRecursion::Continue);
         }
-        exec_err!("a plan from another node has a {} with {} partitions, which reads what is no table of the cluster",
+        exec_err!("a plan from another node has a {} with {} partitions, which does not read a table of the cluster",
             plan.name(), plan.output_partitioning().partition_count())
     })?;
     Ok(WorkerPlanRewriteEventResponse::new(event.plan))
@@ -156,14 +156,14 @@ pub(crate) fn only_known_leaves(event: WorkerPlanRewriteEvent<'_>) -> Result<Wor
 pub(crate) fn is_known(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.name() {
         "DataSinkExec" => false,
-        // The last three make their rows themselves.
+        // The last three generate their rows.
         "ShardScanExec" | "WorkTableExec" | "EmptyExec" | "PlaceholderRowExec" | "LazyMemoryExec" => true,
         "DataSourceExec" => is_in_memory(plan),
         _ => plan.as_network_boundary().is_some() || !plan.children().is_empty(),
     }
 }
 
-/// Rows that stand in the plan itself, as those of VALUES.
+/// Whether the rows are in the plan itself, such as those of VALUES.
 fn is_in_memory(plan: &Arc<dyn ExecutionPlan>) -> bool {
     use datafusion::datasource::memory::{DataSourceExec, MemorySourceConfig};
     let source = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source);
@@ -184,29 +184,29 @@ mod tests {
         Snapshot { nodes: names.iter().map(node).collect(), ..Snapshot::default() }
     }
 
-    fn names(dealt: &[Shards]) -> Vec<Vec<&str>> {
-        dealt.iter().map(|shards| shards.nodes.iter().map(String::as_str).collect()).collect()
+    fn names(distributed: &[Shards]) -> Vec<Vec<&str>> {
+        distributed.iter().map(|shards| shards.nodes.iter().map(String::as_str).collect()).collect()
     }
 
     #[test]
-    fn with_as_many_tasks_as_nodes_every_row_is_at_home() {
+    fn with_as_many_tasks_as_nodes_every_row_is_read_locally() {
         let nodes = snapshot(&["a:1", "b:1", "c:1"]);
         let shards = Shards { nodes: vec!["a:1".into(), "c:1".into()], ..Shards::default() };
-        assert_eq!(names(&deal(&shards, &nodes, 3)), [vec!["a:1"], vec![], vec!["c:1"]]);
+        assert_eq!(names(&distribute(&shards, &nodes, 3)), [vec!["a:1"], vec![], vec!["c:1"]]);
     }
 
     #[test]
-    fn no_rows_are_lost_or_doubled_whatever_the_number_of_tasks() {
+    fn any_number_of_tasks_reads_each_part_once() {
         let nodes = snapshot(&["a:1", "b:1", "c:1", "d:1"]);
         for tasks in 1..6 {
             for count in 1..=4 {
                 let all: Vec<String> = nodes.nodes[..count].iter().map(|node| node.name.clone()).collect();
                 let shards = Shards { nodes: all.clone(), ..Shards::default() };
-                let mut dealt: Vec<&str> = Vec::new();
-                let parts = deal(&shards, &nodes, tasks);
-                names(&parts).into_iter().for_each(|names| dealt.extend(names));
-                dealt.sort_unstable();
-                assert_eq!(dealt, all, "{tasks} tasks of {count} nodes");
+                let mut read: Vec<&str> = Vec::new();
+                let parts = distribute(&shards, &nodes, tasks);
+                names(&parts).into_iter().for_each(|names| read.extend(names));
+                read.sort_unstable();
+                assert_eq!(read, all, "{tasks} tasks of {count} nodes");
             }
         }
     }

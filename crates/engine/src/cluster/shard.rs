@@ -1,8 +1,8 @@
-//! Scans of tables whose rows lie on several nodes.
+//! Scans of tables whose rows are on several nodes.
 //!
-//! A scan says which table, not which files: each node looks the table up among its own, so no path
-//! travels, and a part that another node has is asked for there. Where a scan runs thus decides how fast it is,
-//! never what it answers.
+//! A scan names a table, not files: each node looks the table up among its own, so no path is ever sent.
+//! Parts on other nodes are requested from there. So the node that runs a scan affects its speed, never its
+//! result.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use prost::Message as _;
 use tokio::sync::OnceCell;
 
 use super::Cluster;
-use super::ask::{Ask, Scan, Shards, Share, malformed};
+use super::request::{RequestKind, Scan, Shards, Share, malformed};
 use crate::remote::with_schema;
 
 /// Reads a table's rows from the nodes that have them.
@@ -47,7 +47,7 @@ pub(crate) struct ShardScanExec {
     shards: Shards,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// The plan over what this node has, made when the first partition is asked for.
+    /// The plan over this node's rows, made when the first partition is executed.
     local: Arc<OnceCell<Arc<dyn ExecutionPlan>>>,
 }
 
@@ -78,7 +78,7 @@ impl ShardScanExec {
         }
     }
 
-    /// The same scan of other rows.
+    /// The same scan, of other rows.
     pub(crate) fn with_shards(&self, shards: Shards) -> Self {
         Self {
             table: self.table.clone(),
@@ -95,7 +95,7 @@ impl ShardScanExec {
         &self.shards
     }
 
-    /// As it travels.
+    /// The scan as it is sent.
     pub(crate) fn to_message(&self) -> Result<Scan> {
         let filters = self.filters.iter().map(|filter| Ok(filter.to_bytes()?.to_vec()));
         Ok(Scan {
@@ -113,15 +113,15 @@ impl ShardScanExec {
         let schema = lightship_wire::schema::decode(&scan.schema).map_err(|e| malformed(&e.to_string()))?;
         let filters = scan.filters.iter().map(|filter| decode_filter(filter, context));
         let filters = filters.collect::<Result<Vec<_>>>()?;
-        let shards = scan.shards.ok_or_else(|| malformed("a scan of no rows"))?;
+        let shards = scan.shards.ok_or_else(|| malformed("a scan without shards"))?;
         let partitions = usize::try_from(scan.partitions).unwrap_or(usize::MAX);
         let fetch = scan.fetch.map(|rows| rows as usize);
         Ok(Self::new(scan.table, Arc::new(schema), filters, fetch, shards, partitions))
     }
 
-    /// Nodes besides this one whose rows are wanted.
+    /// Other nodes whose rows are scanned.
     fn others<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = &'a String> {
-        // Files that all can read are read here.
+        // Shared files are read here, if this node can read them.
         let elsewhere = self.shards.share.is_none() || !cluster.has(&self.table);
         let nodes = if self.shards.share.is_some() {
             &self.shards.nodes[..1.min(self.shards.nodes.len())]
@@ -131,7 +131,7 @@ impl ShardScanExec {
         nodes.iter().filter(move |node| elsewhere && **node != cluster.name())
     }
 
-    /// Whether this node has some of the rows.
+    /// Whether this node reads some of the rows itself.
     fn is_here(&self, cluster: &Cluster) -> bool {
         if self.shards.share.is_some() {
             cluster.has(&self.table)
@@ -149,7 +149,7 @@ impl ShardScanExec {
         }
         let (part, of, partitions) = cut;
         if part >= of || partitions == 0 || of.saturating_mul(partitions) > PARTITIONS_MAX * PARTITIONS_MAX {
-            return Err(malformed("a share that there is not"));
+            return Err(malformed("a share that does not exist"));
         }
         let (state, table) = cluster.local_table(&self.table, partitions).await?;
         let mut builder = LogicalPlanBuilder::scan("t", provider_as_source(table), None)?;
@@ -166,7 +166,7 @@ impl ShardScanExec {
         Ok(plan.transform_up(|leaf| cut_files(leaf, (part, of), partitions))?.data)
     }
 
-    /// Rows of one partition: of this node, then of others.
+    /// Rows of one partition: this node's, then those of others.
     async fn rows(
         self: Arc<Self>,
         partition: usize,
@@ -182,26 +182,26 @@ impl ShardScanExec {
                 streams.push(plan.execute(inner, context.clone())?);
             }
         }
-        for (place, node) in self.others(&cluster).enumerate() {
-            if place % partitions == partition {
+        for (index, node) in self.others(&cluster).enumerate() {
+            if index % partitions == partition {
                 streams.push(self.remote(&cluster, node).await?);
             }
         }
         let schema = self.schema();
         let wanted = schema.clone();
-        // Nodes may differ in what they know of NULLs, and files in their notes.
+        // Nodes may differ in nullability, and files in metadata.
         let rows = futures::stream::iter(streams).flatten().map(move |batch| with_schema(&batch?, &wanted));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
-    /// Rows that another node has.
+    /// Rows of another node.
     async fn remote(&self, cluster: &Arc<Cluster>, node: &str) -> Result<SendableRecordBatchStream> {
         let mut scan = self.to_message()?;
         scan.shards = Some(Shards { nodes: vec![node.to_owned()], ..self.shards.clone() });
         scan.partitions = 1;
         let peer = cluster.peer(node)?;
         let (plan, mut leases) = cluster.exchange().leases(1);
-        let reply = peer.ask(Ask::Scan(scan), plan, leases.pop()).await?;
+        let reply = peer.ask(RequestKind::Scan(scan), plan, leases.pop()).await?;
         let schema = reply.schema.clone();
         let rows = futures::stream::try_unfold(reply, |mut reply| async move {
             Ok::<_, DataFusionError>(reply.next().await?.map(|rows| (rows, reply)))
@@ -210,11 +210,11 @@ impl ShardScanExec {
     }
 }
 
-/// A condition that came from another node: of columns and values, without queries in it, which could read anything.
+/// Decodes a condition from another node. It must not contain subqueries, which could read anything.
 fn decode_filter(bytes: &[u8], context: &TaskContext) -> Result<Expr> {
     let node = LogicalExprNode::decode(bytes).map_err(|e| malformed(&e.to_string()))?;
     if format!("{node:?}").contains("SubqueryNode {") {
-        return Err(malformed("a condition with a query in it"));
+        return Err(malformed("a condition with a subquery"));
     }
     Expr::from_bytes_with_ctx(bytes, context)
 }
@@ -234,13 +234,13 @@ pub(crate) fn can_travel(filter: &Expr) -> bool {
     matches!(queries, Ok(false)) && !filter.is_volatile() && filter.to_bytes().is_ok()
 }
 
-/// Files are not cut into smaller pieces.
+/// The smallest piece that a file is cut into.
 const PIECE_BYTES_MIN: usize = 1 << 20;
 
-/// Where a plan reads files, has it read one of `of` parts of them, in so many partitions.
+/// Makes a plan that reads files read only one of `of` parts of them, in this many partitions.
 ///
-/// Who reads the other parts cuts the same files alike: sizes are all that is looked at. Partitions of one plan
-/// may take files from each other, so each part is a plan of its own.
+/// Nodes that read the other parts cut the same files in the same way, because only file sizes decide.
+/// Partitions of one plan may take files from each other, so each part has its own plan.
 fn cut_files(
     leaf: Arc<dyn ExecutionPlan>,
     (part, of): (usize, usize),
@@ -251,7 +251,7 @@ fn cut_files(
         return Ok(Transformed::no(leaf));
     };
     let source_cuts = scan.file_source().repartitioned(of * partitions, PIECE_BYTES_MIN, None, scan)?;
-    // What can't be cut is dealt file by file.
+    // Files that can't be cut are distributed whole.
     let groups = match source_cuts {
         Some(cut) => cut.file_groups,
         None => {
@@ -259,12 +259,12 @@ fn cut_files(
             files.map(|file| FileGroup::new(vec![file])).collect()
         }
     };
-    // Dealt in turn, so that the parts differ by one at most.
+    // Distributed round-robin, so that the parts differ by at most one piece.
     let mut own: Vec<FileGroup> = groups.into_iter().skip(part).step_by(of).collect();
     if own.len() > partitions {
         let rest = own.split_off(partitions);
-        for (place, group) in rest.into_iter().enumerate() {
-            group.files().iter().for_each(|file| own[place % partitions].push(file.clone()));
+        for (index, group) in rest.into_iter().enumerate() {
+            group.files().iter().for_each(|file| own[index % partitions].push(file.clone()));
         }
     }
     if own.is_empty() {
@@ -274,7 +274,7 @@ fn cut_files(
     Ok(Transformed::yes(DataSourceExec::from_data_source(scan)))
 }
 
-/// More partitions than any plan has.
+/// Most partitions of a scan.
 const PARTITIONS_MAX: usize = 4096;
 
 impl fmt::Debug for ShardScanExec {
@@ -336,14 +336,14 @@ impl ExecutionPlan for ShardScanExec {
         Ok(self)
     }
 
-    /// The next run of a recursive query reads all over again.
+    /// The next iteration of a recursive query reads the rows again.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(self.with_shards(self.shards.clone())))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let measured = BaselineMetrics::new(&self.metrics, partition);
-        // The plan of this node's rows is one for all partitions.
+        // All partitions share the plan over this node's rows.
         let scan = Self { local: self.local.clone(), ..self.with_shards(self.shards.clone()) };
         let rows = futures::stream::once(Arc::new(scan).rows(partition, context)).try_flatten();
         let rows = rows.map(move |batch| batch.record_output(&measured));
@@ -365,7 +365,7 @@ impl ExecutionPlan for ShardScanExec {
         };
         let part = |whole: Option<u64>| match whole {
             Some(whole) if self.filters.is_empty() => Precision::Inexact((whole / parts) as usize),
-            // As the planner assumes of conditions that it knows nothing about.
+            // The selectivity that the planner assumes for unknown conditions.
             Some(whole) => Precision::Inexact((whole / parts / 5) as usize),
             None => Precision::Absent,
         };
@@ -379,7 +379,7 @@ impl ExecutionPlan for ShardScanExec {
     }
 }
 
-/// Scans as bytes in a plan.
+/// Encodes and decodes scans in a plan.
 #[derive(Debug)]
 pub(crate) struct ShardCodec;
 
@@ -417,7 +417,7 @@ mod tests {
     use datafusion::logical_expr::{EmptyRelation, LogicalPlan, col, lit, scalar_subquery};
 
     #[test]
-    fn conditions_with_queries_in_them_neither_travel_nor_arrive() {
+    fn conditions_with_subqueries_are_neither_sent_nor_accepted() {
         let context = TaskContext::default();
         let plain = col("a").gt(lit(1));
         assert!(can_travel(&plain));
@@ -427,6 +427,6 @@ mod tests {
         let query = col("a").eq(scalar_subquery(Arc::new(empty)));
         assert!(!can_travel(&query));
         let refused = decode_filter(&query.to_bytes().unwrap(), &context).unwrap_err();
-        assert!(refused.to_string().contains("a query in it"), "{refused}");
+        assert!(refused.to_string().contains("a condition with a subquery"), "{refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of all nodes under one name each.
+//! The tables of a cluster: each joins the parts of all nodes under one name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -14,12 +14,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use super::Cluster;
-use super::ask::{Shards, Share, Table};
 use super::members::{Members, Node, Snapshot};
+use super::request::{Shards, Share, Table};
 use super::shard::{ShardScanExec, can_travel};
 use crate::error::EngineError;
 
-/// What a statement can name: the tables of the nodes that it was planned for.
+/// The tables that a statement can name: those of the nodes that it is planned for.
 #[derive(Debug)]
 pub(crate) struct ClusterSchema {
     pub(crate) snapshot: Arc<Snapshot>,
@@ -50,14 +50,14 @@ impl SchemaProvider for ClusterSchema {
             && let Some(cluster) = self.cluster.upgrade()
             && let Some(fingerprint) = cluster.fingerprint(name)?
         {
-            // Files may have come since the nodes described themselves.
+            // Files may have been added since the nodes described themselves.
             share.fingerprint = fingerprint;
         }
         Ok(Some(Arc::new(table)))
     }
 }
 
-/// A table, wherever its rows are.
+/// A table whose rows may be on any nodes.
 #[derive(Debug)]
 struct ClusterTable {
     name: String,
@@ -66,13 +66,13 @@ struct ClusterTable {
 }
 
 impl ClusterTable {
-    /// Nothing where no node has it.
+    /// `None` if no node has it.
     fn open(name: &str, snapshot: &Snapshot) -> Result<Option<Self>> {
         let find = |tables: &[Table]| tables.iter().find(|table| table.name == name).cloned();
         let parts: Vec<(&Node, Table)> =
             snapshot.nodes.iter().filter_map(|node| Some((node, find(&node.tables)?))).collect();
         let Some((first, table)) = parts.first() else {
-            // The table may be on a node that is not there.
+            // The table may be on an absent node.
             return match snapshot.missing(name) {
                 Some(failure) => Err(EngineError::Remote(failure).into()),
                 None => Ok(None),
@@ -106,12 +106,13 @@ impl ClusterTable {
     }
 }
 
-/// Parts that don't go together.
+/// The error for parts that can't form one table.
 fn unfit(message: String) -> DataFusionError {
     EngineError::File(message).into()
 }
 
-/// Parts that are the same files, or one table of a database, would give each row as often as there are nodes.
+/// Refuses parts that are the same files or the same table of a database: each row would appear once for
+/// each node.
 fn same_rows(name: &str, parts: &[(&Node, Table)]) -> Result<()> {
     let mut seen = BTreeMap::new();
     for (node, table) in parts {
@@ -138,7 +139,8 @@ pub(super) fn read_schema(table: &Table) -> Result<SchemaRef> {
     Ok(Arc::new(schema.map_err(|e| unfit(format!("columns of `{}`: {e}", table.name)))?))
 }
 
-/// The columns of both parts: of one name and type each; NULL where either may be.
+/// The common columns of two parts. Names and types must be equal; a column is nullable if it is in either
+/// part.
 fn common(name: &str, one: (&str, &SchemaRef), other: (&str, &SchemaRef)) -> Result<SchemaRef> {
     let show = |schema: &Schema| {
         let fields: Vec<String> =
@@ -150,7 +152,7 @@ fn common(name: &str, one: (&str, &SchemaRef), other: (&str, &SchemaRef)) -> Res
     };
     if of(one.1) != of(other.1) {
         return Err(unfit(format!(
-            "table `{name}` has other columns on node {} ({}) than on node {} ({})",
+            "table `{name}` has different columns on node {} ({}) and node {} ({})",
             one.0,
             show(one.1),
             other.0,
@@ -186,7 +188,7 @@ impl TableProvider for ClusterTable {
         })
     }
 
-    /// A condition that can travel is applied where the rows are.
+    /// A condition that can be sent is applied where the rows are.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(filters
             .iter()

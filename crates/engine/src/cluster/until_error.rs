@@ -1,7 +1,7 @@
-//! Rows up to the first error, and no further.
+//! Ends a plan's rows at the first error.
 //!
-//! datafusion-distributed goes on asking a plan for rows after it has failed, and DataFusion's window functions panic when
-//! they are asked again.
+//! datafusion-distributed polls a plan for rows after it has failed, and DataFusion's window functions
+//! panic when they are polled again.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use datafusion::physical_plan::{
 use datafusion_distributed::DistributedExec;
 use futures::StreamExt as _;
 
-/// The same plan, whose part on this node is not asked for more after it has failed.
+/// The same plan, whose part on this node is not polled again after it has failed.
 pub(crate) fn until_error(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if plan.downcast_ref::<DistributedExec>().is_none() {
         return Ok(plan);

@@ -9,7 +9,7 @@ use arrow_schema::{ArrowError, DataType, Schema};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::ipc::reader::{FileReader, StreamReader};
 
-use super::by_name::{Batches, Format, Part, Wanted};
+use super::by_name::{Batches, FilePart, Format, Wanted};
 use super::columns;
 use super::wide_keys::{wide, with_wide_keys};
 use crate::error::{EngineError, Result};
@@ -79,7 +79,7 @@ impl Format for Ipc {
         lightship_sources::common_type(a, b)
     }
 
-    fn read(&self, part: Part, wanted: &Wanted, _: usize) -> Result<Batches> {
+    fn read(&self, part: FilePart, wanted: &Wanted, _: usize) -> Result<Batches> {
         let path = part.path.clone();
         let places = wanted.places(&path, &Reader::open(&path, None)?.schema())?;
         // The reader returns columns in the order of the file: convert the positions to that order.
@@ -116,7 +116,7 @@ impl Format for Ipc {
 }
 
 /// The batches of a part. Batch `i` of `count` is taken to begin at `i / count` of the file's bytes.
-fn own_batches(count: usize, part: &Part) -> std::ops::Range<usize> {
+fn own_batches(count: usize, part: &FilePart) -> std::ops::Range<usize> {
     let first = |offset: u64| -> usize {
         let count = count as u128;
         let first = (u128::from(offset) * count).div_ceil(u128::from(part.bytes.max(1)));
@@ -163,7 +163,7 @@ mod tests {
                 let mut start = 0;
                 let mut all = Vec::new();
                 for end in ends {
-                    let part = Part { path: "x".into(), bytes, changed: 0, range: start..end };
+                    let part = FilePart { path: "x".into(), bytes, changed: 0, range: start..end };
                     all.extend(own_batches(count, &part));
                     start = end;
                 }

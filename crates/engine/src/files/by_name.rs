@@ -52,7 +52,7 @@ pub(super) fn until_end(
 }
 
 /// A part of a file.
-pub(super) struct Part {
+pub(super) struct FilePart {
     pub(super) path: PathBuf,
     /// Size of the whole file.
     pub(super) bytes: u64,
@@ -105,14 +105,14 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
     fn common(&self, a: &DataType, b: &DataType) -> Option<DataType>;
 
     /// The rows of a part. However a file is divided, its parts together return each row once.
-    fn read(&self, part: Part, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
+    fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> error::Result<Batches>;
 }
 
 /// Makes a [`Format`] usable as DataFusion's [`FileFormat`].
 #[derive(Debug)]
-pub(super) struct ByName<F>(Arc<F>);
+pub(super) struct FormatAdapter<F>(Arc<F>);
 
-impl<F: Format> ByName<F> {
+impl<F: Format> FormatAdapter<F> {
     pub(super) fn new(format: F) -> Self {
         Self(Arc::new(format))
     }
@@ -129,7 +129,7 @@ async fn blocking<T: Send + 'static>(task: impl FnOnce() -> error::Result<T> + S
 }
 
 #[async_trait]
-impl<F: Format> FileFormat for ByName<F> {
+impl<F: Format> FileFormat for FormatAdapter<F> {
     fn get_ext(&self) -> String {
         self.0.name().to_owned()
     }
@@ -274,7 +274,7 @@ impl<F: Format> FileOpener for Opener<F> {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
         let bytes = file.object_meta.size;
         let offset = |offset: i64| u64::try_from(offset).unwrap_or(0).min(bytes);
-        let part = Part {
+        let part = FilePart {
             path: path_of(&file.object_meta)?,
             bytes,
             changed: file.object_meta.last_modified.timestamp_nanos_opt().unwrap_or(0),

@@ -26,7 +26,7 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 use url::Url;
 
-use self::by_name::ByName;
+use self::by_name::FormatAdapter;
 pub(crate) use self::fingerprint::{fingerprint, hash};
 pub(crate) use self::memory::load;
 pub(crate) use self::parquet_format::PruneWithoutFloats;
@@ -38,14 +38,14 @@ const DEPTH_MAX: usize = 16;
 
 /// A kind of file, recognised by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum FileKind {
     Parquet,
     Csv,
     Json,
     Arrow,
 }
 
-impl Kind {
+impl FileKind {
     fn of(path: &Path) -> Option<(Self, String)> {
         let extension = path.extension()?.to_str()?.to_owned();
         let kind = match extension.to_ascii_lowercase().as_str() {
@@ -61,9 +61,9 @@ impl Kind {
     fn format(self) -> Arc<dyn FileFormat> {
         match self {
             Self::Parquet => Arc::new(parquet_format::Parquet::default()),
-            Self::Csv => Arc::new(ByName::new(csv::Csv::default())),
-            Self::Json => Arc::new(ByName::new(json::Json)),
-            Self::Arrow => Arc::new(ByName::new(arrow::Ipc)),
+            Self::Csv => Arc::new(FormatAdapter::new(csv::Csv::default())),
+            Self::Json => Arc::new(FormatAdapter::new(json::Json)),
+            Self::Arrow => Arc::new(FormatAdapter::new(arrow::Ipc)),
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
     let (kind, extension) = if path.is_dir() {
         let (mut found, mut unread) = (BTreeSet::new(), None);
         let mut give = |file: PathBuf| {
-            let Some(kind) = Kind::of(&file) else { return };
+            let Some(kind) = FileKind::of(&file) else { return };
             if !is_read(&path, &file) {
                 unread.get_or_insert(file);
             }
@@ -104,17 +104,17 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             }
         }
     } else {
-        Kind::of(&path).ok_or_else(|| {
+        FileKind::of(&path).ok_or_else(|| {
             fail("unknown kind of file; expected .parquet, .csv, .json, .jsonl, .arrow or .arrows".into())
         })?
     };
-    if kind == Kind::Parquet {
+    if kind == FileKind::Parquet {
         let path = path.clone();
         let checked = tokio::task::spawn_blocking(move || {
             let mut files = Vec::new();
             look(&path, DEPTH_MAX, &mut |path| files.push(path))
                 .map_err(|e| EngineError::File(format!("{}: {e}", path.display())))?;
-            files.iter().filter(|path| Kind::of(path).is_some()).try_for_each(|path| parquet::check(path))
+            files.iter().filter(|path| FileKind::of(path).is_some()).try_for_each(|path| parquet::check(path))
         });
         checked.await.map_err(|e| EngineError::Internal(e.to_string()))??;
     }
@@ -138,7 +138,7 @@ pub(crate) async fn open(context: &SessionContext, path: &Path) -> Result<Arc<dy
             }
         })?;
     let config = match &config.file_schema {
-        Some(schema) if kind == Kind::Parquet => {
+        Some(schema) if kind == FileKind::Parquet => {
             let schema = Arc::new(wide_keys::with_wide_keys_of_columns(schema));
             config.with_schema(schema)
         }
@@ -158,7 +158,7 @@ fn hidden_file(folder: &Path) -> std::io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if is_hidden && entry.file_type()?.is_file() && Kind::of(&entry.path()).is_some() {
+        if is_hidden && entry.file_type()?.is_file() && FileKind::of(&entry.path()).is_some() {
             return Ok(Some(entry.path()));
         }
     }

@@ -31,20 +31,20 @@ const HELD_MIN: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct SharedReads {
     files: LocalFileSystem,
-    held: Mutex<Held>,
+    held: Mutex<SharedBytes>,
 }
 
 /// The bytes that scans hold, by their origin.
 #[derive(Debug, Default)]
-struct Held {
-    pieces: HashMap<Place, Weak<Piece>>,
+struct SharedBytes {
+    pieces: HashMap<ByteRange, Weak<Piece>>,
     /// When the table has this many entries, those without a holder are removed.
     next_sweep: usize,
 }
 
 /// A range of bytes of a version of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct ByteRange {
     path: PathBuf,
     /// Inode, size, and time of the last change.
     version: String,
@@ -65,8 +65,8 @@ impl AsRef<[u8]> for Share {
     }
 }
 
-impl Held {
-    fn piece(&mut self, place: Place) -> Arc<Piece> {
+impl SharedBytes {
+    fn piece(&mut self, place: ByteRange) -> Arc<Piece> {
         if let Some(piece) = self.pieces.get(&place).and_then(Weak::upgrade) {
             return piece;
         }
@@ -124,7 +124,7 @@ impl ObjectStore for SharedReads {
         let mut all = Vec::with_capacity(ranges.len());
         for range in ranges {
             let (path, version) = (path.clone(), version.clone());
-            let place = Place { path: path.clone(), version, start: range.start, end: range.end };
+            let place = ByteRange { path: path.clone(), version, start: range.start, end: range.end };
             let piece = self.held.lock().unwrap_or_else(PoisonError::into_inner).piece(place);
             let fill = || async {
                 let (file, range) = (file.clone(), range.clone());

@@ -42,7 +42,7 @@ pub(super) fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
 }
 
 /// What to do with a batch that is not full yet.
-pub(super) enum Growth {
+pub(super) enum BatchAction {
     /// Read more bytes for it.
     GoesOn,
     /// Read it again, with this many rows.
@@ -52,11 +52,11 @@ pub(super) enum Growth {
 }
 
 /// Decides about a batch that is not full, by the bytes read for it and its complete records so far.
-pub(super) fn growth(bytes: u64, complete: usize) -> Growth {
+pub(super) fn growth(bytes: u64, complete: usize) -> BatchAction {
     match complete {
-        0 if bytes > RECORD_BYTES_MAX => Growth::TooLong,
-        1.. if bytes > BATCH_BYTES_MAX => Growth::Fewer(complete),
-        _ => Growth::GoesOn,
+        0 if bytes > RECORD_BYTES_MAX => BatchAction::TooLong,
+        1.. if bytes > BATCH_BYTES_MAX => BatchAction::Fewer(complete),
+        _ => BatchAction::GoesOn,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Queries over several nodes answer what one node answers.
+//! Queries over several nodes give the same result as on one node.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,13 +19,7 @@ use crate::support::{Node, Storage, engine, failure_of, free, met, run};
 
 const SCALE: f64 = 0.01;
 
-/// As nodes of several hosts ask each other.
-fn apart() -> ClusterConfig {
-    // With a socket for each stream there would be too few.
-    ClusterConfig { trunk_on_host: true, connections_per_node_max: 1, ..ClusterConfig::default() }
-}
-
-/// Nodes that all know each other, each with the tables of its folder.
+/// Connected nodes, each with the tables of its folder.
 async fn cluster(folders: &[&Path], storage: Storage, partitions: usize, config: ClusterConfig) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for folder in folders {
@@ -64,10 +58,10 @@ async fn tpch_over_tables_in_parts() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole");
     tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
-    // One node has no rows, another most.
+    // One node has no rows, another has most.
     let shards = tpch::write_shards(SCALE, &folder.path().join("parts"), &[1, 0, 5, 2]).unwrap();
     let shards: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
-    for config in [ClusterConfig::default(), apart()] {
+    for config in [ClusterConfig::default(), ClusterConfig::default()] {
         compare(&shards, Storage::Own, 2, config, &whole).await;
     }
 }
@@ -76,15 +70,15 @@ async fn tpch_over_tables_in_parts() {
 async fn tpch_over_shared_tables() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
-    compare(&[folder.path(); 3], Storage::Shared, 3, apart(), folder.path()).await;
+    compare(&[folder.path(); 3], Storage::Shared, 3, ClusterConfig::default(), folder.path()).await;
 }
 
-/// Three nodes with a part each of TPC-H's tables.
+/// Three nodes, each with a part of TPC-H's tables.
 async fn three() -> (TempDir, Vec<PathBuf>, Vec<Node>) {
     let folder = tempfile::tempdir().unwrap();
     let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1, 1]).unwrap();
     let paths: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
-    let nodes = cluster(&paths, Storage::Own, 2, apart()).await;
+    let nodes = cluster(&paths, Storage::Own, 2, ClusterConfig::default()).await;
     (folder, shards, nodes)
 }
 
@@ -92,12 +86,12 @@ fn count(batches: &[RecordBatch]) -> usize {
     batches.iter().map(RecordBatch::num_rows).sum()
 }
 
-/// Every part is sent to a node of its own: by which many bytes are on their way when it is stopped.
+/// A shuffle between all nodes: many bytes are in flight when the query is stopped.
 const LARGE: &str =
     "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_that_is_given_up_leaves_nothing_behind() {
+async fn a_dropped_query_leaves_nothing_behind() {
     let (_folder, _, nodes) = three().await;
     for sql in [LARGE, "select * from lineitem order by l_comment"] {
         let mut rows = nodes[0].engine.query(sql).await.unwrap().into_rows();
@@ -105,13 +99,13 @@ async fn a_query_that_is_given_up_leaves_nothing_behind() {
         drop(rows);
         free(&nodes).await;
     }
-    // A limit gives up most of what was begun.
+    // A limit drops most of the streams.
     assert_eq!(count(&nodes[1].query(&format!("{LARGE} limit 3")).await.unwrap()), 3);
     free(&nodes).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_lost_halfway_is_named_and_the_others_are_free_within_a_second() {
+async fn a_node_lost_during_a_query_is_named_and_the_others_release_it_within_a_second() {
     let (_folder, _, mut nodes) = three().await;
     let mut rows = nodes[0].engine.query(LARGE).await.unwrap().into_rows();
     assert!(rows.next().await.unwrap().unwrap().num_rows() > 0);
@@ -122,14 +116,14 @@ async fn a_node_that_is_lost_halfway_is_named_and_the_others_are_free_within_a_s
     assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
     assert!(failure.message.contains(&name) && failure.retryable, "{failure:?}");
     tokio::time::timeout(Duration::from_secs(1), free(&nodes)).await.unwrap();
-    // What was there is missed, not left out.
+    // Later queries fail instead of leaving out its rows.
     let failure = nodes[1].query("select count(*) from lineitem").await.unwrap_err();
     assert_eq!(failure.code, ErrorCode::Peer);
     assert!(failure.message.contains(&name), "{failure:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rows_of_a_node_that_stops_are_missed_until_it_is_removed_and_a_new_one_brings_its_own() {
+async fn queries_fail_while_a_node_is_stopped_and_work_once_it_is_removed_or_replaced() {
     let (_folder, shards, mut nodes) = three().await;
     let sql = "select * from orders";
     let all = count(&nodes[0].query(sql).await.unwrap());
@@ -141,7 +135,7 @@ async fn the_rows_of_a_node_that_stops_are_missed_until_it_is_removed_and_a_new_
         let failure = node.query(sql).await.unwrap_err();
         assert!(failure.message.contains(&format!("node {name} has stopped")), "{failure:?}");
         assert!(failure.hint.unwrap().contains("lightship cluster remove"));
-        // `region` is on the first node alone.
+        // `region` is only on the first node.
         node.query("select count(*) from region").await.unwrap();
     }
     let states = "select node, state from cluster.nodes where state <> 'joined'";
@@ -162,9 +156,9 @@ async fn the_rows_of_a_node_that_stops_are_missed_until_it_is_removed_and_a_new_
     }
     let fewer = count(&nodes[0].query(sql).await.unwrap());
     assert_eq!(fewer, all * 2 / 3);
-    // It knows one of them, and so all.
+    // It is told of one node, and learns of all.
     let engine = engine(&shards[2], Storage::Own, 2).await;
-    let new = Node::start(engine, &[&nodes[1]], apart()).await;
+    let new = Node::start(engine, &[&nodes[1]], ClusterConfig::default()).await;
     met(&new, 2).await;
     met(&nodes[0], 2).await;
     assert_eq!(count(&new.query(sql).await.unwrap()), all);
@@ -172,7 +166,7 @@ async fn the_rows_of_a_node_that_stops_are_missed_until_it_is_removed_and_a_new_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_in_the_list_where_nobody_is() {
+async fn an_unreachable_node_in_join_fails_queries_of_tables_in_parts_only() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
     // A port that was free a moment ago.
@@ -182,16 +176,16 @@ async fn a_name_in_the_list_where_nobody_is() {
     let failure = own.query("select count(*) from nation").await.unwrap_err();
     assert_eq!(failure.code, ErrorCode::Peer);
     assert!(failure.message.contains(&dead) && failure.hint.is_some(), "{failure:?}");
-    // Files that all can read need nobody in particular.
+    // Shared files do not need all nodes.
     let shared = Node::start(engine(folder.path(), Storage::Shared, 2).await, &[], config()).await;
     assert_eq!(count(&shared.query("select * from nation").await.unwrap()), 25);
-    // What no node that is there has could be on the one that is not.
+    // An unknown table may be on the absent node.
     let failure = shared.query("select * from elsewhere").await.unwrap_err();
     assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_named_twice_and_by_itself_is_one() {
+async fn two_names_of_a_node_count_as_one() {
     let (_folder, _, nodes) = three().await;
     let sql = "select count(*) as n from orders";
     let before = nodes[0].query(sql).await.unwrap();
@@ -208,7 +202,7 @@ async fn a_node_named_twice_and_by_itself_is_one() {
 async fn the_same_files_as_parts_of_two_nodes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
-    let nodes = cluster(&[folder.path(); 2], Storage::Own, 2, apart()).await;
+    let nodes = cluster(&[folder.path(); 2], Storage::Own, 2, ClusterConfig::default()).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
     assert!(failure.message.contains("rows would be duplicated"), "{failure:?}");
     assert!(failure.hint.as_ref().unwrap().contains("--shared-table"), "{failure:?}");
@@ -220,17 +214,18 @@ async fn shared_files_that_differ_are_refused() {
     for (folder, scale) in folders.iter().zip([0.001, 0.002]) {
         tpch::write_parquet(scale, folder.path(), |_, _| {}).unwrap();
     }
-    let nodes = cluster(&[folders[0].path(), folders[1].path()], Storage::Shared, 2, apart()).await;
+    let nodes =
+        cluster(&[folders[0].path(), folders[1].path()], Storage::Shared, 2, ClusterConfig::default()).await;
     let failure = nodes[0].query("select count(*) from orders").await.unwrap_err();
-    assert!(failure.message.contains("finds other files"), "{failure:?}");
+    assert!(failure.message.contains("see different files"), "{failure:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_token_and_no_cluster_are_told_apart() {
+async fn a_wrong_token_is_reported() {
     let (_folder, _, nodes) = three().await;
     let empty = tempfile::tempdir().unwrap();
     let config = ClusterConfig { token: "another".into(), ..ClusterConfig::default() };
-    // The others let in everybody; this one does not.
+    // The other nodes have no token and accept any; this one has one.
     let strict = Node::start(engine(empty.path(), Storage::Own, 2).await, &[], config).await;
     let config = ClusterConfig { join: vec![strict.name.clone()], ..ClusterConfig::default() };
     let outside = Node::start(engine(empty.path(), Storage::Own, 2).await, &[], config).await;
@@ -240,7 +235,7 @@ async fn a_wrong_token_and_no_cluster_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_of_another_nodes_rows_keep_their_kind() {
+async fn errors_of_other_nodes_keep_their_code() {
     let (_folder, _, nodes) = three().await;
     let failure = nodes[0]
         .query("select 1 / (l_linenumber - l_linenumber) as x, count(*) from lineitem group by 1")
@@ -253,12 +248,12 @@ async fn errors_of_another_nodes_rows_keep_their_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_rows_to_one_node_and_many_small_parts() {
+async fn a_shuffle_may_have_one_group_or_many_small_ones() {
     let (_folder, _, nodes) = three().await;
     let got =
         nodes[0].query("select o_shippriority as p, count(distinct o_orderkey) as n from orders group by 1");
     assert_eq!(count(&got.await.unwrap()), 1);
-    // 700 groups on either side, each of a few rows.
+    // A join of many groups with a few rows each.
     let sql = "select a.l_shipdate, count(*) as n from lineitem a join (select distinct l_shipdate as d from lineitem) b
         on a.l_shipdate = b.d group by 1 union all select l_shipdate, 1 from lineitem limit 100000";
     let rows = count(&nodes[2].query(sql).await.unwrap());
@@ -266,9 +261,9 @@ async fn all_rows_to_one_node_and_many_small_parts() {
     free(&nodes).await;
 }
 
-/// With next to no memory for what is on its way, streams get small and none waits for another.
+/// Streams then have the smallest messages, and none waits for another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hardly_any_memory_for_exchanges() {
+async fn queries_work_with_hardly_any_memory_for_exchanges() {
     let folder = tempfile::tempdir().unwrap();
     let shards = tpch::write_shards(SCALE, folder.path(), &[1, 1]).unwrap();
     let mut nodes: Vec<Node> = Vec::new();
@@ -296,7 +291,7 @@ fn explained(rows: &[RecordBatch]) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explain_shows_stages_nodes_and_what_went_between_them() {
+async fn explain_shows_stages_nodes_and_the_rows_sent_between_them() {
     let (_folder, _, nodes) = three().await;
     let sql = "select l_partkey, count(*) as n from lineitem group by l_partkey";
     let plan = explained(&nodes[0].query(&format!("explain {sql}")).await.unwrap());
@@ -314,7 +309,7 @@ async fn explain_shows_stages_nodes_and_what_went_between_them() {
     let edges = run["edges"].as_array().unwrap();
     assert!(edges.iter().all(|edge| edge["from_node"] != edge["to_node"]), "{run:#}");
     assert!(edges.iter().all(|edge| edge["bytes_wire"].as_u64().unwrap() > 0), "{run:#}");
-    // Each of three nodes sends to both others, and two to the one that was asked.
+    // Each of three nodes sends to both others, and two send to the coordinator.
     assert_eq!(edges.len(), 3 * 2 + 2, "{run:#}");
     let to_root: u64 = edges.iter().filter(|e| e["to_stage"] == 0).map(|e| e["rows"].as_u64().unwrap()).sum();
     assert!(to_root > rows / 2 && to_root < rows, "{run:#}");
@@ -327,7 +322,7 @@ async fn explain_shows_stages_nodes_and_what_went_between_them() {
 
 /// A node without the files of a shared table has a part of another table that is read in the same stage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shared_table_that_one_node_does_not_have() {
+async fn a_shared_table_may_be_absent_on_a_node() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole");
     tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
@@ -356,7 +351,7 @@ async fn a_shared_table_that_one_node_does_not_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recursion_reads_a_table_again_each_time() {
+async fn a_recursive_query_reads_its_table_in_each_iteration() {
     let (folder, _, nodes) = three().await;
     let whole = folder.path().join("whole");
     tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
@@ -369,7 +364,7 @@ async fn recursion_reads_a_table_again_each_time() {
     assert_eq!(difference(&expected, &nodes[1].query(sql).await.unwrap(), Order::Kept), None);
 }
 
-/// Each of these is answered by three nodes as by one.
+/// Checks that three nodes give the same results as one.
 async fn same(queries: &[&str]) {
     let (folder, _, nodes) = three().await;
     let whole = folder.path().join("whole");
@@ -386,9 +381,9 @@ async fn same(queries: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recursive_queries_over_tables_of_any_size() {
+async fn recursive_queries_work_over_tables_of_any_size() {
     same(&[
-        // A small table inside the recursion, a large one, both, and one on either side.
+        // A small table inside the recursion, a large one, two of them, then tables outside the recursion.
         "with recursive r as (select 0 as n union all
             select r.n + 1 from r join nation on n_nationkey = r.n where r.n < 20) select n from r",
         "with recursive r as (select 1 as n union all
@@ -409,7 +404,7 @@ async fn recursive_queries_over_tables_of_any_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_of_the_cluster_beside_the_list_of_tables() {
+async fn tables_of_the_cluster_can_be_joined_with_the_information_schema() {
     same(&[
         "select table_name, (select count(*) from nation) as n from information_schema.tables
             where table_name = 'nation'",
@@ -420,7 +415,7 @@ async fn tables_of_the_cluster_beside_the_list_of_tables() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_and_sums_of_hundreds_of_parts() {
+async fn conditions_and_sums_may_have_hundreds_of_terms() {
     let or: Vec<String> = (0..300).map(|n| format!("l_orderkey = {n}")).collect();
     let or = or.join(" or ");
     let sum = vec!["l_linenumber"; 200].join(" + ");
@@ -437,24 +432,24 @@ async fn conditions_and_sums_of_hundreds_of_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_join_without_an_end_is_stopped_on_all_nodes() {
+async fn a_dropped_endless_join_stops_on_all_nodes() {
     let (_folder, _, nodes) = three().await;
     for sql in [
         "select count(*) from lineitem a, lineitem b, lineitem c where a.l_comment || b.l_comment = c.l_comment || '!!'",
         "select count(*) from lineitem a, lineitem b, lineitem c",
     ] {
         let mut rows = nodes[0].engine.query(sql).await.unwrap().into_rows();
-        // It computes; and who waits is not told anything.
+        // It computes, and has no rows yet.
         assert!(futures::poll!(rows.next()).is_pending());
         drop(rows);
         tokio::time::timeout(Duration::from_secs(20), free(&nodes)).await.expect("the parts end");
     }
-    // Threads are free, too.
+    // The threads are free too.
     assert_eq!(count(&nodes[1].query("select * from nation").await.unwrap()), 25);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_added_to_a_shared_folder_is_there_for_the_next_query() {
+async fn a_file_added_to_a_shared_folder_is_read_by_the_next_query() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("t");
     std::fs::create_dir(&table).unwrap();
@@ -473,7 +468,7 @@ async fn a_file_that_is_added_to_a_shared_folder_is_there_for_the_next_query() {
     for node in &nodes {
         assert_eq!(count(&node.query("select a from t").await.unwrap()), 2);
     }
-    // Rows that are no table's may be joined with it.
+    // Generated rows can be joined with it.
     let sql = "select t.a from t join generate_series(1, 5) as g(v) on t.a = g.v";
     assert_eq!(count(&nodes[1].query(sql).await.unwrap()), 2);
 }

@@ -1,4 +1,4 @@
-//! Networks and clients that do not do what they should: others go on, and nothing is kept for them.
+//! Faulty networks and clients: other queries continue, and all resources are released.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use tempfile::TempDir;
 use crate::support::{Node, Storage, engine, failure_of, free, met};
 
 const SCALE: f64 = 0.01;
-/// Short, so that the tests are; a busy machine still makes no node wait for as long.
+/// Short, so that the tests are fast, but longer than any pause of a node on a busy machine.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// Between the end of the time that a node has, and the answer to whoever waits.
+/// Time between a node's timeout and the failure of the query.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Every part is sent to a node of its own, and there are many rows.
+/// A shuffle of many rows between all nodes.
 const LARGE: &str =
     "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
 const COUNT: &str = "select count(*) as n, sum(l_orderkey) as s from lineitem";
 
-/// Three nodes with a part each of the tables; those of which it is said are behind a proxy.
+/// Three nodes, each with a part of the tables; some are behind a proxy.
 struct Three {
     nodes: Vec<Node>,
     proxies: Vec<Option<Proxy>>,
@@ -60,12 +60,12 @@ impl Three {
         }
     }
 
-    /// The proxies that there are.
+    /// The proxies of the nodes that have one.
     fn proxies(&self) -> impl Iterator<Item = &Proxy> {
         self.proxies.iter().flatten()
     }
 
-    /// All nodes answer, and as one that has all rows.
+    /// Checks that all nodes answer with the expected rows.
     async fn all_answer(&self, expected: &[RecordBatch]) {
         for node in &self.nodes {
             let got = node.query(COUNT).await.unwrap();
@@ -75,10 +75,10 @@ impl Three {
 }
 
 fn quick() -> ClusterConfig {
-    ClusterConfig { ping_interval: PING_INTERVAL, trunk_on_host: true, ..ClusterConfig::default() }
+    ClusterConfig { ping_interval: PING_INTERVAL, ..ClusterConfig::default() }
 }
 
-/// A query that has begun to answer and has much left.
+/// A query that has returned its first rows and has many left.
 async fn begun(node: &Node) -> Rows {
     let mut rows = node.engine.query(LARGE).await.unwrap().into_rows();
     assert!(rows.next().await.unwrap().unwrap().num_rows() > 0);
@@ -86,7 +86,7 @@ async fn begun(node: &Node) -> Rows {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_no_packet_reaches_is_named_and_welcome_again() {
+async fn an_unreachable_node_is_named_and_can_return() {
     let three = Three::start([false, false, true], &quick()).await;
     let expected = three.nodes[0].query(COUNT).await.unwrap();
     let proxy = three.proxies().next().unwrap();
@@ -97,12 +97,12 @@ async fn a_node_that_no_packet_reaches_is_named_and_welcome_again() {
     assert!(cut.elapsed() < PING_INTERVAL * 3 + SLACK, "{:?}", cut.elapsed());
     assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
     assert!(failure.message.contains(&proxy.name) && failure.retryable, "{failure:?}");
-    // Those that can still hear each other hold nothing, though the rows were not dropped.
+    // The connected nodes release everything, even though `rows` is not dropped.
     tokio::time::timeout(Duration::from_secs(1), free(&three.nodes[..2])).await.unwrap();
     let failure = three.nodes[1].query(COUNT).await.unwrap_err();
     assert_eq!(failure.code, ErrorCode::Peer);
     assert!(failure.message.contains(&proxy.name), "{failure:?}");
-    // Nor does the one that nobody can tell of the end.
+    // So does the unreachable node, which nobody can notify of the end.
     tokio::time::timeout(PING_INTERVAL * 3 + SLACK, free(&three.nodes[2..])).await.unwrap();
 
     proxy.open();
@@ -112,7 +112,7 @@ async fn a_node_that_no_packet_reaches_is_named_and_welcome_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_of_which_none_reaches_another() {
+async fn queries_fail_and_recover_when_no_node_reaches_another() {
     let three = Three::start([true; 3], &quick()).await;
     let expected = three.nodes[0].query(COUNT).await.unwrap();
     let mut rows = begun(&three.nodes[0]).await;
@@ -123,7 +123,7 @@ async fn nodes_of_which_none_reaches_another() {
     assert_eq!(failure.code, ErrorCode::Peer, "{failure:?}");
     assert!(three.nodes[1..].iter().any(|node| failure.message.contains(&node.name)), "{failure:?}");
     tokio::time::timeout(Duration::from_secs(1), free(&three.nodes[..1])).await.unwrap();
-    // Nobody can tell them that the query has ended: they find out for themselves.
+    // Nobody can notify them that the query has ended: their own timeouts end it.
     tokio::time::timeout(PING_INTERVAL * 3 + SLACK, free(&three.nodes[1..])).await.unwrap();
 
     three.proxies().for_each(Proxy::open);
@@ -132,10 +132,10 @@ async fn nodes_of_which_none_reaches_another() {
     free(&three.nodes).await;
 }
 
-/// What its connections bring stays in the memory for it, and who does not need it does not wait for it.
+/// Its streams stay within the memory limit too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_node_holds_up_only_those_who_need_it() {
-    // It is not the time that is to decide here.
+async fn a_slow_node_holds_up_only_queries_that_need_it() {
+    // The timeout must not end the query here.
     let patient = ClusterConfig { ping_interval: Duration::from_secs(60), exchange_bytes: 1, ..quick() };
     let three = Three::start([false, false, true], &patient).await;
     let proxy = three.proxies().next().unwrap();
@@ -143,19 +143,19 @@ async fn a_slow_node_holds_up_only_those_who_need_it() {
     let expected = three.nodes[1].query(sql).await.unwrap();
     proxy.hold();
     let mut slow = Box::pin(three.nodes[0].query(sql));
-    // Enough for it to begin, and not to end.
+    // Enough to start the query, not to finish it.
     proxy.grant(16 << 10);
     // `region` is on the first node alone.
     for node in &three.nodes[..2] {
         for _ in 0..3 {
             tokio::select! {
                 biased;
-                _ = &mut slow => panic!("it has come without its rows"),
+                _ = &mut slow => panic!("the query finished without the rows of the slow node"),
                 fast = node.query("select count(*) as n from region") => { fast.unwrap(); }
             }
         }
     }
-    // Little at a time, of all connections together.
+    // A few bytes at a time, for all connections together.
     let (mut steps, mut most) = (0, 0);
     let mut pace = tokio::time::interval(Duration::from_millis(1));
     let got = loop {
@@ -169,14 +169,14 @@ async fn a_slow_node_holds_up_only_those_who_need_it() {
         }
     };
     assert!(steps > 20, "{steps} steps");
-    // Of two nodes, two partitions each at most.
+    // At most two partitions from each of two nodes.
     assert!(most > 0 && most <= 4 * (128 << 10), "{most} bytes");
     assert_eq!(difference(&expected, &got, Order::Kept), None);
     free(&three.nodes).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_stops_reading_halfway_holds_up_nobody() {
+async fn a_client_that_stops_reading_does_not_hold_up_others() {
     let tight = ClusterConfig { exchange_bytes: 1, ..quick() };
     let three = Three::start([false, false, true], &tight).await;
     let proxy = three.proxies().next().unwrap();
@@ -190,12 +190,12 @@ async fn a_client_that_stops_reading_halfway_holds_up_nobody() {
     let plan = Plan { batch_bytes: 64 << 10, message_bytes: 64 << 10, ..Plan::default() };
     client.query(&Query { sql: sql.into(), plan }, 0).await.unwrap();
     assert!(matches!(client.next().await.unwrap(), Incoming::Rows(_)));
-    // Others go on, more often than what is on its way could hide.
+    // Other queries continue, more of them than buffers could hide.
     for round in 0..10 {
         let got = three.nodes[round % 3].query(COUNT).await.unwrap();
         assert_eq!(difference(&expected, &got, Order::Kept), None);
     }
-    // It is still held for the client; and of more than a hundred megabytes, no more came than there is room for.
+    // The query is still held for the client. Of more than a hundred megabytes, only a few have been sent.
     let load = three.nodes[0].engine.cluster_load();
     assert!(load.parts > 0 && load.exchange_bytes > 0, "{load:?}");
     let came = proxy.answered_bytes() - before;

@@ -1,4 +1,4 @@
-//! Nodes with more peers than connections: rows go by way of others, and arrive all the same.
+//! Nodes with more peers than connections send rows over an overlay, and results stay the same.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ use crate::support::{Node, Storage, engine, failure_of, free, met, overlay_part,
 const SCALE: f64 = 0.01;
 const CONNECTIONS_MAX: usize = 4;
 
-/// Rows of which most cross the network twice, and more than are ever on their way at a time.
+/// A shuffle in which most rows cross the network twice; more rows than can be in flight at a time.
 const LARGE: &str =
     "select a.l_orderkey, b.l_comment from lineitem a join lineitem b on a.l_partkey = b.l_partkey";
 
-/// With little memory for rows on their way: what is not read stays where it is.
+/// With little memory for rows in flight, so that unread rows stay at their node.
 fn config() -> ClusterConfig {
     let overlay = Some(overlay_part(CONNECTIONS_MAX));
     ClusterConfig { overlay, exchange_bytes: 1, ..ClusterConfig::default() }
@@ -31,7 +31,7 @@ async fn start(folder: &Path, storage: Storage, nodes: &[Node], config: ClusterC
     Node::start(engine, &first, config).await
 }
 
-/// Nodes that all know each other.
+/// Connected nodes, one for each folder.
 async fn cluster(folders: &[&Path], storage: Storage) -> Vec<Node> {
     cluster_of(folders, storage, config).await
 }
@@ -47,8 +47,8 @@ async fn cluster_of(folders: &[&Path], storage: Storage, config: impl Fn() -> Cl
     nodes
 }
 
-/// So many nodes with a part each of TPC-H's tables, and then one with nothing, if there is to be: so the rows of a
-/// join come from many nodes, whichever is asked.
+/// Starts this number of nodes, each with a part of TPC-H's tables, and one without tables if `and_empty`. So
+/// the rows of a join come from many nodes, for any coordinator.
 async fn parts(folder: &Path, nodes: usize, and_empty: bool) -> Vec<Node> {
     let shards = tpch::write_shards(SCALE, &folder.join("parts"), &vec![1; nodes]).unwrap();
     let empty = folder.join("empty");
@@ -61,7 +61,7 @@ fn overlay(node: &Node) -> OverlayState {
     node.engine.cluster_overlay().unwrap()
 }
 
-/// Waits until the overlay, as these nodes see it, is so.
+/// Waits until all of these nodes see the overlay in this state.
 async fn until(nodes: &[Node], is_so: impl Fn(&OverlayState) -> bool) {
     for node in nodes {
         let mut changes = node.engine.watch_cluster().unwrap();
@@ -84,7 +84,7 @@ fn streams(nodes: &[Node]) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn seven_nodes_with_four_connections_answer_as_one() {
+async fn seven_nodes_with_four_connections_give_the_same_results_as_one() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole");
     tpch::write_parquet(SCALE, &whole, |_, _| {}).unwrap();
@@ -113,12 +113,12 @@ async fn seven_nodes_with_four_connections_answer_as_one() {
         assert_eq!(state.topology, 2);
         assert!(state.connections >= 2 && state.connections_max <= CONNECTIONS_MAX, "{state:#?}");
     }
-    // And it is said.
+    // EXPLAIN shows it.
     let over_overlay = over_overlay(&nodes[0]).await;
     assert!(over_overlay.iter().all(|streams| *streams > 0), "{over_overlay:?}");
 }
 
-/// Of what went from each node to each, how many streams went over the overlay.
+/// The streams over the overlay, for each pair of nodes with traffic.
 async fn over_overlay(node: &Node) -> Vec<u64> {
     let sql = "explain analyze select l_partkey, count(*) as n from lineitem group by l_partkey";
     let rows = node.query(sql).await.unwrap();
@@ -129,21 +129,15 @@ async fn over_overlay(node: &Node) -> Vec<u64> {
     edges.iter().map(|edge| edge["overlay_streams"].as_u64().unwrap()).collect()
 }
 
-/// As between hosts: by circuits over a connection to each node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_messages_go_directly_as_far_as_there_are_connections() {
+async fn large_messages_go_directly_up_to_the_limit_of_connections() {
     let folder = tempfile::tempdir().unwrap();
     let shards = tpch::write_shards(SCALE, folder.path(), &[1; 7]).unwrap();
     let shards: Vec<&Path> = shards.iter().map(AsRef::as_ref).collect();
     for (message_bytes_max, some_directly) in [(64 << 10, true), (16 << 10, false)] {
-        // Two for the topology, two for its pool, and one for who is sent to directly.
+        // Two for the topology, two for the overlay's direct connections, and one for direct streams.
         let overlay = || Some(overlay_part(5));
-        let with = || ClusterConfig {
-            overlay: overlay(),
-            message_bytes_max,
-            trunk_on_host: true,
-            ..ClusterConfig::default()
-        };
+        let with = || ClusterConfig { overlay: overlay(), message_bytes_max, ..ClusterConfig::default() };
         let nodes = cluster_of(&shards, Storage::Own, with).await;
         until(&nodes, all(7)).await;
         let streams = over_overlay(&nodes[3]).await;
@@ -153,9 +147,9 @@ async fn large_messages_go_directly_as_far_as_there_are_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_node_is_named_and_the_others_go_on() {
+async fn a_killed_node_is_named_and_the_others_continue() {
     let folder = tempfile::tempdir().unwrap();
-    // The last one has no rows that could be missed: what it does is to forward.
+    // The last one has no rows; it only forwards.
     let mut nodes = parts(folder.path(), 6, true).await;
     until(&nodes, all(7)).await;
     let sql = "select count(*) as n, sum(l_orderkey) as s from lineitem";
@@ -172,7 +166,7 @@ async fn a_killed_node_is_named_and_the_others_go_on() {
     for node in &nodes {
         met(node, 5).await;
     }
-    // Whether there is another overlay yet or not.
+    // Queries work whether or not the next overlay is formed already.
     for node in &nodes {
         assert_eq!(difference(&expected, &node.query(sql).await.unwrap(), Order::Kept), None);
     }
@@ -186,7 +180,7 @@ async fn a_killed_node_is_named_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_joins_breaks_nothing_off() {
+async fn a_joining_node_does_not_interrupt_queries() {
     let folder = tempfile::tempdir().unwrap();
     let mut nodes = parts(folder.path(), 7, false).await;
     until(&nodes, all(7)).await;
@@ -197,7 +191,7 @@ async fn a_node_that_joins_breaks_nothing_off() {
     for node in &nodes {
         met(node, 7).await;
     }
-    // What is on its way keeps the overlay that it is on, and nothing new goes there.
+    // Running streams stay on the old overlay; new ones do not use it.
     until(&nodes[..7], |state| !state.is_open && state.nodes.len() == 7).await;
     let before = streams(&nodes);
     assert_eq!(count(&nodes[3].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
@@ -215,7 +209,7 @@ async fn a_node_that_joins_breaks_nothing_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_direct_fits_there_is_no_overlay() {
+async fn there_is_no_overlay_if_direct_connections_suffice() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
     let nodes = cluster(&[folder.path(); 3], Storage::Shared).await;
@@ -225,9 +219,8 @@ async fn where_direct_fits_there_is_no_overlay() {
     }
 }
 
-/// One that can't be part of it is reason enough for none to be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_without_a_part_ends_it_for_all() {
+async fn a_node_without_overlay_support_ends_the_overlay_for_all() {
     let folder = tempfile::tempdir().unwrap();
     tpch::write_parquet(SCALE, folder.path(), |_, _| {}).unwrap();
     let mut nodes = cluster(&[folder.path(); 6], Storage::Shared).await;
@@ -238,10 +231,10 @@ async fn a_node_without_a_part_ends_it_for_all() {
     assert_eq!(without.engine.cluster_overlay(), None);
     until(&nodes, |state| state.nodes.is_empty()).await;
     assert_eq!(count(&nodes[2].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);
-    // It leaves, and they form another.
+    // When it leaves, the others form the next overlay.
     without.leave().await;
     until(&nodes, all(6)).await;
-    // One of them leaves in order: with five there are few enough.
+    // With only five nodes, direct connections suffice.
     nodes.pop().unwrap().leave().await;
     until(&nodes, |state| state.nodes.is_empty()).await;
     assert_eq!(count(&nodes[2].query("select distinct l_suppkey from lineitem").await.unwrap()), 100);

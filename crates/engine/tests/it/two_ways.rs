@@ -20,7 +20,7 @@ use lightship_testkit::queries::{Query, Shape, any_query, seed_of};
 use lightship_testkit::results::{Order, difference};
 use lightship_wire::control::{ErrorCode, Failure};
 
-use self::places::{Place, Servers, Way, World};
+use self::places::{Method, Place, Servers, World};
 use self::tally::{Fault, Tally};
 
 /// Default number of queries for each place.
@@ -253,7 +253,7 @@ fn is_refusal(failure: &Failure) -> bool {
 }
 
 /// The answer of one way. A panic or a timeout becomes an error.
-async fn ask(way: &Way, sql: &str) -> Answer {
+async fn ask(way: &Method, sql: &str) -> Answer {
     let (asked, sql) = (way.asked.clone(), sql.to_owned());
     let mut task = tokio::spawn(async move { asked.ask(&sql).await });
     let broken = |why: String| Err(Failure::new(ErrorCode::Internal, format!("{BROKEN}: {why}")));

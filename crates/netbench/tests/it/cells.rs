@@ -1,6 +1,8 @@
 //! Tests of single cells.
 
-use lightship_netbench::{Cell, Fault, Host, NetbenchError, Row, ServerConfig, Settings, Target, measure};
+use lightship_netbench::{
+    Cell, ConnectionError, Host, NetbenchError, Row, ServerConfig, Settings, Target, measure,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -119,8 +121,8 @@ async fn each_reason_for_an_unusable_host_has_its_fault() {
     let address = gone.address.clone();
     gone.stop().await;
     let (host, nobody) = fault(address.clone()).await;
-    assert!(matches!(nobody, Fault::Connect(_)) && host == address, "{nobody}");
-    assert!(matches!(fault("nothing.invalid".into()).await.1, Fault::Resolve(_)));
+    assert!(matches!(nobody, ConnectionError::Connect(_)) && host == address, "{nobody}");
+    assert!(matches!(fault("nothing.invalid".into()).await.1, ConnectionError::Resolve(_)));
 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let address = listener.local_addr().expect("an address").to_string();
@@ -131,8 +133,8 @@ async fn each_reason_for_an_unusable_host_has_its_fault() {
         }
     });
     let web = fault(address.clone()).await.1;
-    assert!(matches!(web, Fault::Foreign), "{web}");
+    assert!(matches!(web, ConnectionError::Foreign), "{web}");
     let closed = fault(address).await.1;
-    assert!(matches!(closed, Fault::HungUp | Fault::Broke(_)), "{closed}");
+    assert!(matches!(closed, ConnectionError::HungUp | ConnectionError::Broke(_)), "{closed}");
     other.await.expect("no panic");
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use lightship_netbench::{Outcome, Row, ServerConfig, Sweep, Table, figures};
+use lightship_netbench::{ResultTable, Row, SavedPlateau, ServerConfig, Sweep, figures};
 
 use crate::support::*;
 
@@ -18,14 +18,14 @@ async fn a_sweep_continues_where_it_ended() {
         message_bytes: vec![256, 4096],
         retry: false,
     };
-    let mut table = Table::open(&path).expect("none yet");
+    let mut table = ResultTable::open(&path).expect("none yet");
     // The callback ends it.
     sweep.run(&mut table, |_| ControlFlow::Break(())).await.expect("written");
     assert_eq!(sweep.missing(&table), sweep.cells().skip(1).collect::<Vec<_>>());
 
     // An extended sweep keeps the earlier rows.
     sweep.connections.push(4);
-    let mut table = Table::open(&path).expect("written before");
+    let mut table = ResultTable::open(&path).expect("written before");
     let before = sweep.rows(&table);
     let mut told = Vec::new();
     let listen = |row: &Row| {
@@ -42,7 +42,7 @@ async fn a_sweep_continues_where_it_ended() {
     server.stop().await;
     sweep.connections.push(8);
     sweep.run(&mut table, |_| ControlFlow::Continue(())).await.expect("written");
-    let rows = sweep.rows(&Table::open(&path).expect("written before"));
+    let rows = sweep.rows(&ResultTable::open(&path).expect("written before"));
     assert_eq!(rows.len(), 6);
     assert!(rows[4..].iter().all(|row| row.flood_failures == 8 && row.failure.is_some()), "{rows:?}");
     assert!(sweep.missing(&table).is_empty());
@@ -53,6 +53,6 @@ async fn a_sweep_continues_where_it_ended() {
         assert!(figure.svg.starts_with("<svg") && figure.svg.trim_end().ends_with("</svg>"), "{figure:?}");
     }
     let now = std::time::SystemTime::now();
-    let outcome = Outcome::of(&host, &sweep.settings, &rows, now).expect("a plateau");
+    let outcome = SavedPlateau::of(&host, &sweep.settings, &rows, now).expect("a plateau");
     assert!([2, 4].contains(&outcome.plateau.connections), "{outcome:?}");
 }

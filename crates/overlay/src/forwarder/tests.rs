@@ -20,7 +20,7 @@ struct Net {
     nodes: Vec<Forwarder<u64>>,
     wires: BTreeMap<End, (End, VecDeque<Frame<u64>>)>,
     /// Messages that have arrived and are not yet consumed.
-    arrived: Vec<(usize, Place)>,
+    arrived: Vec<(usize, QueueSlot)>,
     seen: BTreeSet<(u32, u64)>,
     sent: BTreeSet<(u32, u64)>,
     forwards: u64,
@@ -307,9 +307,9 @@ fn a_direct_connection_is_used_and_closed() -> Tested {
 #[test]
 fn a_node_prefers_destinations_by_score() -> Result<()> {
     let routes = Routes::new(Topology::new(Shape::Ring, 12)?);
-    let mut sent = Demand::new(12);
+    let mut sent = TrafficMatrix::new(12);
     [(2, 100.0), (6, 30.0), (1, 1e6)].into_iter().for_each(|(to, bytes)| sent.add(0, to, bytes));
-    let pool = Pool { knowledge: crate::Knowledge::Local, ..Pool::new(1, None) };
+    let pool = DirectPolicy { knowledge: crate::TrafficKnowledge::Local, ..DirectPolicy::new(1, None) };
     assert_eq!(pool.preferred(&routes, 0, &sent, &[], &mut Rng::with_seed(1)), [6, 2]);
     assert!(pool.preferred(&routes, 5, &sent, &[], &mut Rng::with_seed(1)).is_empty());
     Ok(())

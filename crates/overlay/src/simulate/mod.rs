@@ -22,13 +22,13 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::latency::Latencies;
 
-use crate::direct::Pool;
+use crate::direct::DirectPolicy;
 use crate::error::{Result, count_within, within};
 use crate::forwarding::Classes;
 use crate::routes::Routes;
 use crate::topology::{Shape, Topology};
-use crate::traffic::{Demand, Traffic};
-use crate::ways::Through;
+use crate::traffic::{Traffic, TrafficMatrix};
+use crate::ways::DirectUse;
 
 /// A callback that receives the number of delivered messages and returns whether to continue.
 pub type Watch<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
@@ -81,11 +81,11 @@ pub struct Simulation {
     #[serde(flatten)]
     pub shape: Shape,
     /// The pool of direct connections.
-    pub pool: Pool,
+    pub pool: DirectPolicy,
     /// Virtual time between assignments of direct connections.
     pub period_seconds: f64,
     /// Which direct connections a message may take.
-    pub through: Through,
+    pub through: DirectUse,
     /// How ties between shortest paths are broken.
     pub ties: Ties,
     /// The messages to send.
@@ -107,9 +107,9 @@ impl Simulation {
         Self {
             nodes,
             shape,
-            pool: Pool::new(0, None),
+            pool: DirectPolicy::new(0, None),
             period_seconds: 0.01,
-            through: Through::Own,
+            through: DirectUse::Own,
             ties: Ties::Random,
             traffic: Traffic::default(),
             network: Network::default(),
@@ -126,7 +126,7 @@ impl Simulation {
     ///
     /// # Errors
     /// [`OverlayError`](crate::OverlayError) for invalid parameters.
-    pub fn run(&self, last: Option<&Demand>) -> Result<Report> {
+    pub fn run(&self, last: Option<&TrafficMatrix>) -> Result<Report> {
         self.run_watched(last, &mut |_| ControlFlow::Continue(()))
     }
 
@@ -134,7 +134,7 @@ impl Simulation {
     ///
     /// # Errors
     /// As [`Simulation::run`], and [`OverlayError::Stopped`](crate::OverlayError::Stopped) if `watch` breaks.
-    pub fn run_watched(&self, last: Option<&Demand>, watch: &mut Watch<'_>) -> Result<Report> {
+    pub fn run_watched(&self, last: Option<&TrafficMatrix>, watch: &mut Watch<'_>) -> Result<Report> {
         let routes = Routes::new(Topology::new(self.shape.clone(), self.nodes)?);
         self.check()?;
         run::run(self, &routes, Classes::for_shortest(routes.diameter(), self.through), last, watch)
@@ -145,7 +145,7 @@ impl Simulation {
         &self,
         routes: &Routes,
         classes: Classes,
-        last: Option<&Demand>,
+        last: Option<&TrafficMatrix>,
     ) -> Result<Report> {
         self.check()?;
         run::run(self, routes, classes, last, &mut |_| ControlFlow::Continue(()))
@@ -191,7 +191,7 @@ pub struct Report {
     pub direct: Vec<(u32, u32)>,
     /// The traffic sent, for the next run and for [`Reserve::split`](crate::Reserve::split).
     #[serde(skip)]
-    pub demand: Demand,
+    pub demand: TrafficMatrix,
 }
 
 /// The results of one node.

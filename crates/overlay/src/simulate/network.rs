@@ -31,7 +31,7 @@ pub(super) enum State {
 
 /// One direction of a connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct DirectedLink {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) state: State,
@@ -44,7 +44,7 @@ pub(super) struct Link {
     pub(super) waiting_count: usize,
 }
 
-impl Link {
+impl DirectedLink {
     /// Takes the next message that can be sent; messages with the most hops go first.
     fn take(&mut self) -> Option<Message> {
         if self.busy || self.waiting_count == 0 {
@@ -113,7 +113,7 @@ pub(super) struct Node {
 /// All links and nodes.
 #[derive(Debug)]
 pub(super) struct Mesh {
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<DirectedLink>,
     pub(super) nodes: Vec<Node>,
     classes: Classes,
     queue_messages: usize,
@@ -142,7 +142,7 @@ impl Mesh {
         }
         node.links.insert(to, link);
         node.order.push(link);
-        self.links.push(Link {
+        self.links.push(DirectedLink {
             from,
             to,
             state: State::Closed,

@@ -10,8 +10,8 @@ use crate::error::{OverlayError, Result};
 use crate::forwarding::Classes;
 use crate::routes::Routes;
 use crate::topology::Topology;
-use crate::traffic::{Demand, Destinations};
-use crate::ways::Ways;
+use crate::traffic::{Destinations, TrafficMatrix};
+use crate::ways::HybridRoutes;
 
 /// Events between two calls of the watch callback: some milliseconds.
 const WATCHED_EVENTS: u64 = 1 << 14;
@@ -21,7 +21,7 @@ pub(super) fn run(
     simulation: &Simulation,
     routes: &Routes,
     classes: Classes,
-    last: Option<&Demand>,
+    last: Option<&TrafficMatrix>,
     watch: &mut Watch<'_>,
 ) -> Result<Report> {
     let mut run = Run::new(simulation, routes, classes);
@@ -55,7 +55,7 @@ pub(super) fn run(
 struct Run<'a> {
     simulation: &'a Simulation,
     classes: Classes,
-    ways: Ways<'a>,
+    ways: HybridRoutes<'a>,
     mesh: Mesh,
     agenda: Agenda,
     rng: Rng,
@@ -69,8 +69,8 @@ struct Run<'a> {
     destinations: Vec<Destinations<'a>>,
     direct: Direct,
     /// Traffic as the pool remembers it, and in total.
-    recent: Demand,
-    demand: Demand,
+    recent: TrafficMatrix,
+    demand: TrafficMatrix,
     messages: u64,
     delivered: u64,
     reconnections: u64,
@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
         Self {
             simulation,
             classes,
-            ways: Ways::new(routes, simulation.through),
+            ways: HybridRoutes::new(routes, simulation.through),
             mesh,
             agenda: Agenda::default(),
             rng: Rng::with_seed(*seed),
@@ -102,8 +102,8 @@ impl<'a> Run<'a> {
             period_ns: ns(simulation.period_seconds),
             destinations: (0..*nodes).map(|node| traffic.destinations(node, *nodes, *seed)).collect(),
             direct: Direct::new(),
-            recent: Demand::new(*nodes),
-            demand: Demand::new(*nodes),
+            recent: TrafficMatrix::new(*nodes),
+            demand: TrafficMatrix::new(*nodes),
             messages: traffic.messages_per_node * *nodes as u64,
             delivered: 0,
             reconnections: 0,
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
                 }
             }
             Event::Period => {
-                let recent = std::mem::replace(&mut self.recent, Demand::new(0));
+                let recent = std::mem::replace(&mut self.recent, TrafficMatrix::new(0));
                 self.assign(&recent, (self.simulation.network.connect_seconds * 1e9) as u64);
                 self.recent = recent;
                 self.recent.fade(self.simulation.pool.memory);
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
 
     /// Assigns direct connections. New ones open after `opens_after_ns`; those that lost their place close,
     /// and the messages that wait for them are rerouted.
-    fn assign(&mut self, demand: &Demand, opens_after_ns: u64) {
+    fn assign(&mut self, demand: &TrafficMatrix, opens_after_ns: u64) {
         let pool = &self.simulation.pool;
         let direct = pool.assign(self.ways.routes, demand, &self.direct, &mut self.rng);
         let before = std::mem::replace(&mut self.direct, direct);

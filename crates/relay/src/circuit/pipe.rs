@@ -1,38 +1,38 @@
-//! One end of a circuit: what has come and was not read, and what was written and has not left.
+//! One end of a circuit: bytes that have arrived and were not read, and bytes that were written and not sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::header::{HEADER_BYTES, Header, Kind, Why};
+use super::header::{CircuitFrameKind, CircuitHeader, HEADER_BYTES, Why};
 
-/// Pieces smaller than this are put together as they come: kept by itself, one takes more memory
-/// than it has bytes,
+/// Pieces smaller than this are joined as they arrive: a separate piece takes more memory than it has bytes.
 const SMALL_BYTES: usize = 1 << 10;
-/// up to so many bytes.
+/// Small pieces are joined up to this size.
 const GATHERED_BYTES: usize = 16 << 10;
-/// A write of no more than this goes along with the one before it, if that has not left yet.
+/// A write of at most this size is appended to the one before it, if that has not been sent yet.
 const APPENDED_BYTES: usize = 16 << 10;
-/// No more than this is little to say.
+/// A circuit with at most this much to send may go before others.
 const BRIEF_BYTES: usize = 2 << 10;
-/// Pieces that have come too early: so many, and one for as many bytes of the window.
+/// Limit of pieces that have arrived out of order: this number, plus one for each of this many bytes of the
+/// window.
 const EARLY_PIECES: u64 = 64;
 
-/// Bytes of all circuits of a node.
+/// The sizes of a node's circuits, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
-    /// What may be on its way or unread, each way.
+pub(super) struct CircuitSizes {
+    /// What may be in flight or unread, each way.
     pub(super) window: u64,
-    /// What goes in a message. At most half the window, so that credit, which comes back in halves of the
-    /// window, is always enough for one.
+    /// The data of a message. At most half the window: credit is granted in halves of the window, so it is
+    /// always enough for a message.
     pub(super) chunk: usize,
-    /// What may be written before it leaves.
+    /// What may be written before it is sent.
     pub(super) buffer: usize,
 }
 
-impl Sizes {
-    /// With messages of so many bytes.
+impl CircuitSizes {
+    /// The sizes for this window and messages of this size; `None` if there is no room for data.
     pub(super) fn new(window_bytes: u32, message_bytes_max: u32) -> Option<Self> {
         let window = window_bytes as usize;
         let chunk = (message_bytes_max as usize).checked_sub(HEADER_BYTES)?.min(window / 2);
@@ -41,26 +41,26 @@ impl Sizes {
     }
 }
 
-/// What was sent by the other end.
+/// The receiving half.
 #[derive(Debug)]
 pub(super) struct Receive {
     window: u64,
-    /// In order, not yet read; then the small ones at the end of them.
+    /// Bytes in order that were not read; the small pieces at their end are in `gathered`.
     pieces: VecDeque<Bytes>,
     gathered: BytesMut,
-    /// By offset, what others are to come before.
+    /// Pieces that have arrived before earlier ones, by offset.
     early: BTreeMap<u64, Bytes>,
-    /// All up to there has come.
+    /// All bytes up to this offset have arrived.
     next: u64,
-    /// The end of what has come.
+    /// The highest offset that has arrived.
     highest: u64,
     arrived: u64,
     taken: u64,
     granted: u64,
     total: Option<u64>,
-    /// It was cut short.
+    /// Why it was cut short, if it was.
     cut: Option<Why>,
-    /// Nobody reads it.
+    /// It is not read any more, so bytes are only counted.
     discards: bool,
     pub(super) waker: Option<Waker>,
 }
@@ -84,10 +84,10 @@ impl Receive {
         }
     }
 
-    /// Takes what has come.
+    /// Handles received data.
     fn data(&mut self, at: u64, bytes: Bytes) -> Result<(), &'static str> {
         let length = bytes.len() as u64;
-        let end = at.checked_add(length).ok_or("data beyond all bounds")?;
+        let end = at.checked_add(length).ok_or("the offset of data overflows")?;
         if end > self.granted {
             return Err("data beyond the window");
         }
@@ -95,11 +95,11 @@ impl Receive {
             return Err("data after the end");
         }
         let follows = |(&start, piece): (&u64, &Bytes)| start + piece.len() as u64 > at;
-        // Where nobody reads, it is enough to count.
+        // If it is not read any more, it is enough to count.
         let again =
             !self.discards && (at < self.next || self.early.range(..end).next_back().is_some_and(follows));
         if again || self.arrived + length > self.granted {
-            return Err("data for the second time");
+            return Err("duplicate data");
         }
         self.arrived += length;
         self.highest = self.highest.max(end);
@@ -135,13 +135,13 @@ impl Receive {
         }
     }
 
-    /// Where it ends.
+    /// Handles a received end.
     fn end(&mut self, total: u64, why: Why) -> Result<(), &'static str> {
         if self.total.is_some() {
-            return Err("an end after the end");
+            return Err("duplicate end");
         }
         if total < self.highest || total > self.granted {
-            return Err("an end where there can be none");
+            return Err("the offset of the end is invalid");
         }
         self.total = Some(total);
         if why != Why::Whole {
@@ -156,22 +156,22 @@ impl Receive {
         (self.pieces, self.gathered, self.early) = (VecDeque::new(), BytesMut::new(), BTreeMap::new());
     }
 
-    /// All has come, whoever may read it.
+    /// Whether all bytes have arrived.
     fn is_whole(&self) -> bool {
         self.total == Some(self.arrived)
     }
 
-    /// All has been read.
+    /// Whether all bytes have been read.
     pub(super) fn is_read(&self) -> bool {
         self.total == Some(self.taken)
     }
 
-    /// That it was cut short, and why.
+    /// Why it was cut short, if it was.
     pub(super) fn cut(&self) -> Option<Why> {
         self.cut
     }
 
-    /// The next bytes, and whether enough were taken to grant others.
+    /// The next bytes, and whether enough were read to grant new credit.
     pub(super) fn take(&mut self) -> Option<(Bytes, bool)> {
         let bytes = match self.pieces.pop_front() {
             Some(piece) => piece,
@@ -184,25 +184,25 @@ impl Receive {
     }
 }
 
-/// What the other end is to get.
+/// The sending half.
 #[derive(Debug)]
 pub(super) struct Send {
-    sizes: Sizes,
-    /// Each a message, but for what is in its header.
+    sizes: CircuitSizes,
+    /// The next messages; their headers are not filled in yet.
     chunks: VecDeque<BytesMut>,
     buffered: usize,
     sent: u64,
     allowed: u64,
-    /// Nothing more is written.
+    /// Nothing more will be written.
     ended: bool,
     end_sent: bool,
-    /// The other end needs no more.
+    /// Why the other end needs no more bytes.
     stopped: Option<Why>,
     pub(super) waker: Option<Waker>,
 }
 
 impl Send {
-    fn new(sizes: Sizes) -> Self {
+    fn new(sizes: CircuitSizes) -> Self {
         Self {
             sizes,
             chunks: VecDeque::new(),
@@ -221,13 +221,13 @@ impl Send {
         (self.sizes.buffer - self.buffered).min(self.sizes.chunk)
     }
 
-    /// Whether so much would go along with what was written before.
+    /// Whether a write of this size can be appended to the last message.
     pub(super) fn appends(&self, bytes: usize) -> bool {
         bytes <= APPENDED_BYTES
             && self.chunks.back().is_some_and(|chunk| chunk.len() - HEADER_BYTES + bytes <= self.sizes.chunk)
     }
 
-    /// Has some go along with what was written before.
+    /// Appends to the last message.
     pub(super) fn append(&mut self, slices: &[&[u8]]) {
         if let Some(chunk) = self.chunks.back_mut() {
             let before = chunk.len();
@@ -236,13 +236,13 @@ impl Send {
         }
     }
 
-    /// Takes a chunk, which begins with room for a header.
+    /// Adds a chunk, which starts with room for a header.
     pub(super) fn push(&mut self, chunk: BytesMut) {
         self.buffered += chunk.len() - HEADER_BYTES;
         self.chunks.push_back(chunk);
     }
 
-    /// Nothing more is written.
+    /// Ends the stream after what was written.
     pub(super) fn finish(&mut self) {
         self.ended = true;
     }
@@ -251,7 +251,7 @@ impl Send {
         self.ended
     }
 
-    /// That the other end takes no more, and why.
+    /// Why the other end needs no more bytes, if it does not.
     pub(super) fn stopped(&self) -> Option<Why> {
         self.stopped
     }
@@ -261,7 +261,7 @@ impl Send {
         (self.chunks, self.buffered) = (VecDeque::new(), 0);
     }
 
-    /// Whether what there is to send is little.
+    /// Whether there is little to send.
     pub(super) fn is_brief(&self) -> bool {
         self.buffered <= BRIEF_BYTES
     }
@@ -274,7 +274,7 @@ impl Send {
     }
 }
 
-/// A chunk of these bytes.
+/// A chunk with these bytes, after room for a header.
 pub(super) fn chunk(slices: &[&[u8]]) -> BytesMut {
     let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
     let mut chunk = BytesMut::with_capacity(HEADER_BYTES + bytes);
@@ -290,26 +290,26 @@ pub(super) struct Pipe {
     by_us: bool,
     pub(super) receive: Receive,
     pub(super) send: Send,
-    /// Its open has come, or is ours.
+    /// Its open has arrived, or this node opened it.
     announced: bool,
-    /// Nobody here has it in hand.
+    /// It was dropped on this node.
     orphaned: bool,
     peer_done: bool,
     done_sent: bool,
     open_due: bool,
     grant_due: bool,
-    /// What was written is cut short.
+    /// An end is to be sent that cuts the stream short.
     cut_due: Option<Why>,
     done_due: Option<Why>,
-    /// It has its place among those that have something urgent, or ready, to send.
+    /// It is in the queue of circuits with something urgent to send (`is_queued`: with data).
     pub(super) is_urgent: bool,
     pub(super) is_queued: bool,
-    /// It was never handed to anybody.
+    /// It was refused when it was opened.
     pub(super) is_refused: bool,
 }
 
 impl Pipe {
-    pub(super) fn new(circuit: u32, by_us: bool, sizes: Sizes) -> Self {
+    pub(super) fn new(circuit: u32, by_us: bool, sizes: CircuitSizes) -> Self {
         Self {
             circuit,
             by_us,
@@ -329,29 +329,29 @@ impl Pipe {
         }
     }
 
-    /// Takes what the other end says. Answers whether the circuit is one to be accepted now.
-    pub(super) fn handle(&mut self, header: &Header, bytes: Bytes) -> Result<bool, &'static str> {
+    /// Handles a message. Returns whether the circuit can be accepted now.
+    pub(super) fn handle(&mut self, header: &CircuitHeader, bytes: Bytes) -> Result<bool, &'static str> {
         match header.kind {
-            Kind::Open => {
+            CircuitFrameKind::Open => {
                 if header.value != self.receive.window {
-                    return Err("a window of another size");
+                    return Err("a different window size");
                 }
                 if std::mem::replace(&mut self.announced, true) {
-                    return Err("an open for the second time");
+                    return Err("duplicate open");
                 }
                 return Ok(!self.is_refused);
             }
-            Kind::Data => self.receive.data(header.value, bytes)?,
-            Kind::End => self.receive.end(header.value, header.why)?,
-            Kind::Credit => {
+            CircuitFrameKind::Data => self.receive.data(header.value, bytes)?,
+            CircuitFrameKind::End => self.receive.end(header.value, header.why)?,
+            CircuitFrameKind::Credit => {
                 if header.value > self.send.sent + self.send.sizes.window {
-                    return Err("credit for what was not sent");
+                    return Err("credit beyond the window");
                 }
                 self.send.allowed = self.send.allowed.max(header.value);
             }
-            Kind::Done => {
+            CircuitFrameKind::Done => {
                 if std::mem::replace(&mut self.peer_done, true) {
-                    return Err("done for the second time");
+                    return Err("duplicate done");
                 }
                 if !self.send.end_sent {
                     self.send.stopped = Some(header.why);
@@ -359,9 +359,9 @@ impl Pipe {
                     self.wake_writer();
                 }
             }
-            Kind::Off => return Err("more than an end"),
+            CircuitFrameKind::Off => return Err("off for a single circuit"),
         }
-        if matches!(header.kind, Kind::Data | Kind::End) {
+        if matches!(header.kind, CircuitFrameKind::Data | CircuitFrameKind::End) {
             if self.receive.is_whole() && !self.done_sent {
                 self.done_due.get_or_insert(Why::Whole);
             }
@@ -378,7 +378,7 @@ impl Pipe {
         }
     }
 
-    /// Wakes whoever has it in hand.
+    /// Wakes its reader and its writer.
     pub(super) fn wake(&mut self) {
         self.wake_writer();
         if let Some(waker) = self.receive.waker.take() {
@@ -386,12 +386,12 @@ impl Pipe {
         }
     }
 
-    /// Credit is to go out.
+    /// Schedules credit to be sent.
     pub(super) fn grant(&mut self) {
         self.grant_due = true;
     }
 
-    /// Nobody has it in hand any more: what was ended still goes out, all else is cut short.
+    /// Handles a drop: a finished stream is still sent, an unfinished one is cut short.
     pub(super) fn orphan(&mut self, why: Why) {
         if std::mem::replace(&mut self.orphaned, true) {
             return;
@@ -415,52 +415,59 @@ impl Pipe {
         self.send.is_ready() && self.cut_due.is_none()
     }
 
-    fn header(&self, kind: Kind, why: Why, value: u64) -> [u8; HEADER_BYTES] {
-        Header { kind, circuit: self.circuit, by_sender: self.by_us, why, value }.encode()
+    fn header(&self, kind: CircuitFrameKind, why: Why, value: u64) -> [u8; HEADER_BYTES] {
+        CircuitHeader { kind, circuit: self.circuit, by_sender: self.by_us, why, value }.encode()
     }
 
-    /// The next of what does not wait behind data.
+    /// The next message that does not wait behind data.
     pub(super) fn urgent(&mut self) -> Option<Bytes> {
         let header = if std::mem::take(&mut self.open_due) {
-            self.header(Kind::Open, Why::Whole, self.receive.window)
+            self.header(CircuitFrameKind::Open, Why::Whole, self.receive.window)
         } else if let Some(why) = self.cut_due.take() {
             self.send.end_sent = true;
-            self.header(Kind::End, why, self.send.sent)
+            self.header(CircuitFrameKind::End, why, self.send.sent)
         } else if let Some(why) = self.done_due.take() {
             self.done_sent = true;
-            // Nothing is left that credit would be for.
+            // No more credit is needed.
             self.grant_due = false;
-            self.header(Kind::Done, why, 0)
+            self.header(CircuitFrameKind::Done, why, 0)
         } else if std::mem::take(&mut self.grant_due) {
             if self.receive.total.is_some() || self.done_sent {
                 return None;
             }
             self.receive.granted = self.receive.taken + self.receive.window;
-            self.header(Kind::Credit, Why::Whole, self.receive.granted)
+            self.header(CircuitFrameKind::Credit, Why::Whole, self.receive.granted)
         } else {
             return None;
         };
         Some(Bytes::copy_from_slice(&header))
     }
 
-    /// The next data, or the end of it; and how many bytes of data that is.
+    /// The next message with data, or the end of the stream; and its bytes of data.
     pub(super) fn ready(&mut self) -> Option<(Bytes, usize)> {
         if !self.is_ready() {
             return None;
         }
         let Some(mut chunk) = self.send.chunks.pop_front() else {
             self.send.end_sent = true;
-            return Some((Bytes::copy_from_slice(&self.header(Kind::End, Why::Whole, self.send.sent)), 0));
+            return Some((
+                Bytes::copy_from_slice(&self.header(CircuitFrameKind::End, Why::Whole, self.send.sent)),
+                0,
+            ));
         };
         let bytes = chunk.len() - HEADER_BYTES;
-        chunk[..HEADER_BYTES].copy_from_slice(&self.header(Kind::Data, Why::Whole, self.send.sent));
+        chunk[..HEADER_BYTES].copy_from_slice(&self.header(
+            CircuitFrameKind::Data,
+            Why::Whole,
+            self.send.sent,
+        ));
         self.send.sent += bytes as u64;
         self.send.buffered -= bytes;
         self.wake_writer();
         Some((chunk.freeze(), bytes))
     }
 
-    /// Nothing will be said about it any more, at either end.
+    /// Whether neither end will send anything about it any more.
     pub(super) fn is_over(&self) -> bool {
         self.orphaned
             && self.announced

@@ -1,31 +1,31 @@
-//! All circuits of a node, without its tasks: what comes in, what goes out next.
+//! The circuits of a node as a state machine: handles received messages, and chooses the next one to send.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::header::{Header, Kind, Why};
-use super::pipe::{Pipe, Sizes};
+use super::header::{CircuitFrameKind, CircuitHeader, Why};
+use super::pipe::{CircuitSizes, Pipe};
 use crate::error::{RelayError, Result};
 
-/// Circuits that others may open to this node and are refused, beside those that it takes: what an honest node
-/// can't exceed, as it has not more than it takes itself open at a time.
+/// Refused circuits of a peer that may be open beyond twice the limit of circuits. A correct node with
+/// about the same limit can't have more open.
 const REFUSED_MAX: usize = 1024;
 
-/// So many circuits with little to say may go before one that has more.
+/// Circuits with little to send that may go before one with more.
 const BRIEF_RUN_MAX: usize = 8;
 
-/// A circuit, as this node calls it.
+/// Identifies a circuit on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// The node at the other end.
     pub(super) peer: u32,
     pub(super) circuit: u32,
-    /// Whether this node has opened it.
+    /// Whether this node opened it.
     pub(super) by_us: bool,
 }
 
-/// What has been done.
+/// Counts of a node's circuits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) open_max: usize,
@@ -38,29 +38,29 @@ pub(super) struct Counts {
 
 /// All circuits of a node.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct CircuitTable {
     node: u32,
     nodes: u32,
-    pub(super) sizes: Sizes,
+    pub(super) sizes: CircuitSizes,
     circuits_max: usize,
     pipes: HashMap<Key, Pipe>,
-    /// By peer, circuits that it has opened, refused ones too.
+    /// Circuits that each peer has opened, including refused ones.
     theirs: BTreeMap<u32, usize>,
-    /// But for refused ones.
+    /// Open circuits, without refused ones.
     open: usize,
-    /// Nodes that this one has nothing to do with any more, and why.
+    /// Nodes that are cut off, and why.
     off: BTreeMap<u32, RelayError>,
-    /// All is over.
+    /// The error that ended all circuits.
     failed: Option<RelayError>,
     closing: bool,
-    /// Each circuit is in each queue once at most.
+    /// Circuits with something urgent to send. A circuit is in a queue at most once.
     urgent: VecDeque<Key>,
     ready: VecDeque<Key>,
-    /// Those of them that have little to say, and how many have gone before the others in a row.
+    /// Ready circuits with little to send, and how many of them have gone before the others in a row.
     brief: VecDeque<Key>,
     brief_run: usize,
     offs: VecDeque<u32>,
-    /// The last message that was asked for may not have gone out yet.
+    /// The last message from `next_message` may not have been sent yet.
     sending: bool,
     accepts: VecDeque<Key>,
     accepting: bool,
@@ -68,8 +68,8 @@ pub(super) struct Table {
     pub(super) counts: Counts,
 }
 
-impl Table {
-    pub(super) fn new(node: u32, nodes: u32, sizes: Sizes, circuits_max: usize) -> Self {
+impl CircuitTable {
+    pub(super) fn new(node: u32, nodes: u32, sizes: CircuitSizes, circuits_max: usize) -> Self {
         Self {
             node,
             nodes,
@@ -99,7 +99,9 @@ impl Table {
         self.check(peer)?;
         if peer == self.node || peer >= self.nodes {
             let (node, nodes) = (self.node, self.nodes);
-            return Err(RelayError::Config(format!("a circuit from node {node} to node {peer} of {nodes}")));
+            let message =
+                format!("no circuit from node {node} to node {peer}: expected another of {nodes} nodes");
+            return Err(RelayError::Config(message));
         }
         if self.open >= self.circuits_max {
             return Err(RelayError::CircuitsFull { max: self.circuits_max });
@@ -117,8 +119,8 @@ impl Table {
         Ok(key)
     }
 
-    /// The next circuit that was opened to this node. Nothing while there is none, an error when none will
-    /// come.
+    /// The next circuit that was opened to this node; `None` if there is none now, an error if there never
+    /// will be.
     pub(super) fn accept(&mut self) -> Result<Option<Key>> {
         loop {
             if self.closing {
@@ -128,7 +130,7 @@ impl Table {
                 return Err(error.clone());
             }
             match self.accepts.pop_front() {
-                // One that was cut off meanwhile is nobody's loss.
+                // It was cut off in the meantime.
                 Some(key) if !self.pipes.contains_key(&key) => {}
                 Some(key) => {
                     self.counts.accepted += 1;
@@ -139,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Nobody accepts circuits any more.
+    /// Refuses all circuits of others from now on.
     pub(super) fn accept_no_more(&mut self) {
         self.accepting = false;
         while let Some(key) = self.accepts.pop_front() {
@@ -147,7 +149,7 @@ impl Table {
         }
     }
 
-    /// The circuit of whoever has it in hand; or why it is none any more.
+    /// The circuit's pipe, or the error that ended it.
     pub(super) fn pipe(&mut self, key: Key) -> Result<&mut Pipe> {
         self.check(key.peer)?;
         self.pipes.get_mut(&key).ok_or(RelayError::Closed)
@@ -160,7 +162,7 @@ impl Table {
         if self.closing { Err(RelayError::Closed) } else { Ok(()) }
     }
 
-    /// Nobody has it in hand any more.
+    /// Marks a circuit that was dropped on this node.
     pub(super) fn orphan(&mut self, key: Key, why: Why) {
         if let Some(pipe) = self.pipes.get_mut(&key) {
             pipe.orphan(why);
@@ -169,7 +171,7 @@ impl Table {
         }
     }
 
-    /// Gives it its place among those that have something to send, if it has.
+    /// Puts the circuit into the queues for sending, if it has something to send.
     pub(super) fn schedule(&mut self, key: Key) {
         let Some(pipe) = self.pipes.get_mut(&key) else { return };
         if pipe.has_urgent() && !std::mem::replace(&mut pipe.is_urgent, true) {
@@ -181,28 +183,28 @@ impl Table {
         }
     }
 
-    /// Whether there is something to send.
+    /// Whether there is a message to send.
     pub(super) fn has_message(&self) -> bool {
         let queues = [&self.urgent, &self.brief, &self.ready];
         !self.offs.is_empty() || queues.into_iter().any(|queue| !queue.is_empty())
     }
 
-    /// Whether there is something to accept, or never will be.
+    /// Whether there is a circuit to accept, or never will be.
     pub(super) fn can_accept(&self) -> bool {
         !self.accepts.is_empty() || self.closing || self.failed.is_some()
     }
 
-    /// Nothing can be opened any more, to whomever.
+    /// Whether no circuit to any node can be opened any more.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.is_some() || self.off.len() as u32 + 1 >= self.nodes
     }
 
-    /// Why.
+    /// The error that ended all circuits.
     pub(super) fn error(&self) -> Option<RelayError> {
         self.failed.clone()
     }
 
-    /// Nothing is open, and nothing to be sent.
+    /// Whether no circuit is open and nothing is to be sent.
     pub(super) fn is_idle(&self) -> bool {
         self.failed.is_some() || (self.pipes.is_empty() && !self.sending && !self.has_message())
     }
@@ -212,22 +214,16 @@ impl Table {
         self.open
     }
 
-    /// The next message, and where it goes; those before have gone out.
+    /// The next message and its destination. The previous one must have been sent.
     pub(super) fn next_message(&mut self) -> Option<(u32, Bytes)> {
-        self.sending = false;
-        self.another_message()
-    }
-
-    /// The next message, while those before have not gone out yet.
-    pub(super) fn another_message(&mut self) -> Option<(u32, Bytes)> {
         let next = self.choose();
-        self.sending |= next.is_some();
+        self.sending = next.is_some();
         next
     }
 
     fn choose(&mut self) -> Option<(u32, Bytes)> {
         if let Some(peer) = self.offs.pop_front() {
-            return Some((peer, Bytes::copy_from_slice(&Header::OFF.encode())));
+            return Some((peer, Bytes::copy_from_slice(&CircuitHeader::OFF.encode())));
         }
         while let Some(key) = self.urgent.pop_front() {
             let Some(pipe) = self.pipes.get_mut(&key) else { continue };
@@ -253,15 +249,15 @@ impl Table {
         None
     }
 
-    /// Who has little to say goes first, a sign of life or a question: it would wait for a turn of all the others.
-    /// These have theirs all the same.
+    /// Circuits with little to send go first, such as a heartbeat or a request, which would otherwise wait
+    /// for a turn of all others. The others still get their turn.
     fn next_ready(&mut self) -> Option<Key> {
         let brief = if self.brief_run < BRIEF_RUN_MAX { self.brief.pop_front() } else { None };
         self.brief_run = if brief.is_some() { self.brief_run + 1 } else { 0 };
         brief.or_else(|| self.ready.pop_front()).or_else(|| self.brief.pop_front())
     }
 
-    /// Takes a message. Whoever breaks the rules is cut off: it has nothing to say any more.
+    /// Handles a message. A node that breaks the protocol is cut off: its later messages are ignored.
     pub(super) fn received(&mut self, from: u32, message: &Bytes) {
         if self.failed.is_some() || self.off.contains_key(&from) {
             return;
@@ -273,17 +269,17 @@ impl Table {
     }
 
     fn take(&mut self, from: u32, message: &Bytes) -> Result<(), &'static str> {
-        let (header, bytes) = Header::decode(message)?;
-        if header.kind == Kind::Off {
+        let (header, bytes) = CircuitHeader::decode(message)?;
+        if header.kind == CircuitFrameKind::Off {
             self.cut_off(from, RelayError::CutOff { node: from });
             return Ok(());
         }
         let key = Key { peer: from, circuit: header.circuit, by_us: !header.by_sender };
         if !self.pipes.contains_key(&key) {
             match header.kind {
-                // Sent before it was known that nothing would follow.
-                Kind::Credit => return Ok(()),
-                _ if key.by_us => return Err("a word on a circuit that there is not"),
+                // Late credit for a circuit that is over.
+                CircuitFrameKind::Credit => return Ok(()),
+                _ if key.by_us => return Err("unknown circuit"),
                 _ => self.admit(key)?,
             }
         }
@@ -301,10 +297,10 @@ impl Table {
         Ok(())
     }
 
-    /// A circuit that another node opens.
+    /// Adds a circuit that another node opens.
     fn admit(&mut self, key: Key) -> Result<(), &'static str> {
         if self.theirs.get(&key.peer).is_some_and(|count| *count >= 2 * self.circuits_max + REFUSED_MAX) {
-            return Err("circuits without end");
+            return Err("too many circuits");
         }
         let refused = match () {
             () if self.closing => Some(Why::Closing),
@@ -314,7 +310,7 @@ impl Table {
         };
         let mut pipe = Pipe::new(key.circuit, false, self.sizes);
         if let Some(why) = refused {
-            // It lives on until nothing more of it can come.
+            // It stays until nothing more of it can arrive.
             pipe.is_refused = true;
             pipe.orphan(why);
             self.counts.refused += 1;
@@ -349,14 +345,14 @@ impl Table {
         }
     }
 
-    /// Has nothing to do with a node any more.
+    /// Ends all circuits with a node, and refuses new ones.
     pub(super) fn cut_off(&mut self, peer: u32, error: RelayError) {
         self.off.entry(peer).or_insert(error);
         let keys: Vec<_> = self.pipes.keys().filter(|key| key.peer == peer).copied().collect();
         keys.into_iter().for_each(|key| self.forget(key));
     }
 
-    /// All is over.
+    /// Ends all circuits with an error.
     pub(super) fn fail(&mut self, error: RelayError) {
         self.failed.get_or_insert(error);
         let keys: Vec<_> = self.pipes.keys().copied().collect();
@@ -365,7 +361,7 @@ impl Table {
         self.accepts.clear();
     }
 
-    /// Opens and accepts no more. What is open is as good as dropped.
+    /// Opens and accepts no more circuits, and treats the open ones as dropped.
     pub(super) fn close(&mut self) {
         self.closing = true;
         self.accepts.clear();

@@ -1,4 +1,4 @@
-//! Tables without a relay: whatever the order of messages, and whatever a peer says.
+//! Tables without a relay, with messages in any order and arbitrary messages of a peer.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
-use super::header::{Header, Kind, Why};
-use super::pipe::{Sizes, chunk};
-use super::table::{Key, Table};
+use super::header::{CircuitFrameKind, CircuitHeader, Why};
+use super::pipe::{CircuitSizes, chunk};
+use super::table::{CircuitTable, Key};
 use crate::error::RelayError;
 
 const WINDOW: u32 = 1000;
 
-fn table(node: u32, circuits_max: usize) -> Table {
-    Table::new(node, 2, Sizes::new(WINDOW, 324).expect("room"), circuits_max)
+fn table(node: u32, circuits_max: usize) -> CircuitTable {
+    CircuitTable::new(node, 2, CircuitSizes::new(WINDOW, 324).expect("room"), circuits_max)
 }
 
-/// The stream of a circuit, one way.
+/// A byte of a circuit's stream, one way.
 fn byte(key: Key, from: usize, at: u64) -> u8 {
     (u64::from(key.circuit) * 31 + from as u64 * 7 + at * 13 + at / 251) as u8
 }
@@ -25,7 +25,7 @@ fn byte(key: Key, from: usize, at: u64) -> u8 {
 struct Random(u64);
 
 impl Random {
-    /// Below so much.
+    /// A number below `most`.
     fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// What a node's user knows of a circuit.
+/// A circuit's state, as its user knows it.
 #[derive(Debug, Default)]
 struct End {
     written: u64,
@@ -44,13 +44,13 @@ struct End {
     reset: bool,
 }
 
-/// Two nodes, their users, and messages on their way.
+/// Two nodes, their users, and messages in flight.
 struct World {
     random: Random,
-    tables: [Table; 2],
+    tables: [CircuitTable; 2],
     way: Vec<(usize, Bytes)>,
     ends: [BTreeMap<(u32, bool), End>; 2],
-    /// What was written in all, when the writer had finished.
+    /// The bytes of each stream, once its writer has finished.
     wholes: BTreeMap<(u32, bool, usize), u64>,
 }
 
@@ -69,7 +69,7 @@ impl World {
         Key { peer: 1 - node as u32, circuit, by_us }
     }
 
-    /// Sends, or delivers any one message.
+    /// Sends the next message of each node, then delivers a random one.
     fn move_on(&mut self) -> bool {
         for node in 0..2 {
             if let Some((to, message)) = self.tables[node].next_message() {
@@ -166,11 +166,11 @@ impl World {
         }
     }
 
-    /// All is read and dropped, in any order, and then nothing is left.
+    /// Reads and drops everything in any order, and checks that nothing is left.
     fn end(&mut self) {
         let mut left = 100_000;
         while !(self.ends.iter().all(BTreeMap::is_empty)
-            && self.tables.iter().all(Table::is_idle)
+            && self.tables.iter().all(CircuitTable::is_idle)
             && self.way.is_empty())
         {
             left -= 1;
@@ -182,7 +182,7 @@ impl World {
                 for name in self.ends[node].keys().copied().collect::<Vec<_>>() {
                     self.read(node, name);
                     let end = &self.ends[node][&name];
-                    // Those that wait for the other end must not wait in vain.
+                    // Some are dropped early: the other end must not wait for them in vain.
                     if end.at_end || end.reset || self.random.below(50) == 0 {
                         self.drop_one(node, name);
                     }
@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_order_whatever_the_order(seed in any::<u64>(), steps in 0..3000_usize) {
+    fn bytes_arrive_in_order_for_any_order_of_messages(seed in any::<u64>(), steps in 0..3000_usize) {
         let mut world = World::new(seed);
         for _ in 0..steps {
             world.act();
@@ -207,19 +207,18 @@ proptest! {
             }
         }
         world.end();
-        // Nobody has broken a rule.
+        // Neither node was cut off.
         prop_assert!(world.tables.iter_mut().zip([1, 0]).all(|(table, peer)| table.open(peer).is_ok()));
     }
 
-    /// Whatever a peer says, memory is bounded and nothing panics.
     #[test]
-    fn any_message(
+    fn arbitrary_messages_neither_panic_nor_exceed_the_limit_of_circuits(
         messages in vec((0..7_u8, 0..4_u32, any::<bool>(), 0..5_u32, 0..2500_u64, 0..300_usize), 0..200)
     ) {
         let mut table = table(0, 2);
         let ours = table.open(1).expect("open");
         for (kind, circuit, by_sender, why, value, bytes) in messages {
-            let header = Header { kind: Kind::Open, circuit, by_sender, why: Why::Whole, value: value / 2 * 2 };
+            let header = CircuitHeader { kind: CircuitFrameKind::Open, circuit, by_sender, why: Why::Whole, value: value / 2 * 2 };
             let mut message = header.encode().to_vec();
             message[3] = kind;
             message[12] = why as u8;
@@ -233,31 +232,38 @@ proptest! {
 }
 
 #[test]
-fn who_breaks_the_rules_is_cut_off() {
-    let of = |kind, value| Header { kind, circuit: 1, by_sender: true, why: Why::Whole, value };
-    let open = (of(Kind::Open, WINDOW.into()), 0);
-    let data = |at, bytes| (of(Kind::Data, at), bytes);
-    let end = |total| (of(Kind::End, total), 0);
-    let theirs =
-        |kind| (Header { by_sender: false, circuit: 9, ..of(kind, 0) }, usize::from(kind == Kind::Data));
+fn a_node_that_breaks_the_protocol_is_cut_off() {
+    let of = |kind, value| CircuitHeader { kind, circuit: 1, by_sender: true, why: Why::Whole, value };
+    let open = (of(CircuitFrameKind::Open, WINDOW.into()), 0);
+    let data = |at, bytes| (of(CircuitFrameKind::Data, at), bytes);
+    let end = |total| (of(CircuitFrameKind::End, total), 0);
+    let theirs = |kind| {
+        (
+            CircuitHeader { by_sender: false, circuit: 9, ..of(kind, 0) },
+            usize::from(kind == CircuitFrameKind::Data),
+        )
+    };
     for (said, expected) in [
         (vec![data(1, 1000)], "data beyond the window"),
         (vec![data(1000, 1)], "data beyond the window"),
-        (vec![data(u64::MAX, 1)], "data beyond all bounds"),
-        (vec![data(0, 10), data(9, 1)], "data for the second time"),
-        (vec![data(5, 10), data(14, 3)], "data for the second time"),
-        (vec![data(5, 10), data(3, 3)], "data for the second time"),
-        (vec![data(5, 10), data(0, 20)], "data for the second time"),
+        (vec![data(u64::MAX, 1)], "the offset of data overflows"),
+        (vec![data(0, 10), data(9, 1)], "duplicate data"),
+        (vec![data(5, 10), data(14, 3)], "duplicate data"),
+        (vec![data(5, 10), data(3, 3)], "duplicate data"),
+        (vec![data(5, 10), data(0, 20)], "duplicate data"),
         (vec![end(5), data(5, 1)], "data after the end"),
-        (vec![data(5, 1), end(5)], "an end where there can be none"),
-        (vec![end(1001)], "an end where there can be none"),
-        (vec![end(5), end(5)], "an end after the end"),
-        (vec![open, open], "an open for the second time"),
-        (vec![(of(Kind::Open, 999), 0)], "a window of another size"),
-        (vec![open, (of(Kind::Credit, 1001), 0)], "credit for what was not sent"),
-        (vec![open, (of(Kind::Done, 0), 0), (of(Kind::Done, 0), 0)], "done for the second time"),
-        (vec![theirs(Kind::Data)], "a word on a circuit that there is not"),
-        (vec![theirs(Kind::Done)], "a word on a circuit that there is not"),
+        (vec![data(5, 1), end(5)], "the offset of the end is invalid"),
+        (vec![end(1001)], "the offset of the end is invalid"),
+        (vec![end(5), end(5)], "duplicate end"),
+        (vec![open, open], "duplicate open"),
+        (vec![(of(CircuitFrameKind::Open, 999), 0)], "a different window size"),
+        (vec![open, (of(CircuitFrameKind::Credit, 1001), 0)], "credit beyond the window"),
+        (
+            vec![open, (of(CircuitFrameKind::Done, 0), 0), (of(CircuitFrameKind::Done, 0), 0)],
+            "duplicate done",
+        ),
+        (vec![theirs(CircuitFrameKind::Data)], "unknown circuit"),
+        (vec![theirs(CircuitFrameKind::Done)], "unknown circuit"),
         ((0..100).map(|at| data(1 + 2 * at, 1)).collect(), "data in too many pieces"),
     ] {
         let mut table = table(0, 8);
@@ -271,28 +277,32 @@ fn who_breaks_the_rules_is_cut_off() {
         assert_eq!(table.pipe(ours).map(drop), Err(error.clone()));
         assert_eq!(table.open(1), Err(error));
         assert_eq!(table.open_count(), 0);
-        // It is told so, once.
-        assert_eq!(table.next_message(), Some((1, Bytes::copy_from_slice(&Header::OFF.encode()))));
+        // It is notified once.
+        assert_eq!(table.next_message(), Some((1, Bytes::copy_from_slice(&CircuitHeader::OFF.encode()))));
         assert_eq!(table.next_message(), None);
     }
-    // And takes it for what it is.
+    // And this is what the notified node does.
     let mut table = table(0, 8);
-    table.received(1, &Bytes::copy_from_slice(&Header::OFF.encode()));
+    table.received(1, &Bytes::copy_from_slice(&CircuitHeader::OFF.encode()));
     assert_eq!(table.open(1), Err(RelayError::CutOff { node: 1 }));
     // Credit may come late.
     let mut table = self::table(0, 8);
-    table.received(1, &Bytes::copy_from_slice(&of(Kind::Credit, 7).encode()));
+    table.received(1, &Bytes::copy_from_slice(&of(CircuitFrameKind::Credit, 7).encode()));
     assert!(table.open(1).is_ok());
 }
 
-/// An honest node has no more circuits open than it takes; this one opens and opens.
 #[test]
-fn circuits_without_end() {
+fn a_node_that_opens_too_many_circuits_is_cut_off() {
     let mut table = table(0, 2);
-    let opens = |table: &mut Table, circuits: std::ops::Range<u32>| {
+    let opens = |table: &mut CircuitTable, circuits: std::ops::Range<u32>| {
         for circuit in circuits {
-            let open =
-                Header { kind: Kind::Open, circuit, by_sender: true, why: Why::Whole, value: WINDOW.into() };
+            let open = CircuitHeader {
+                kind: CircuitFrameKind::Open,
+                circuit,
+                by_sender: true,
+                why: Why::Whole,
+                value: WINDOW.into(),
+            };
             table.received(1, &Bytes::copy_from_slice(&open.encode()));
         }
     };
@@ -300,12 +310,11 @@ fn circuits_without_end() {
     assert_eq!((table.open_count(), table.counts.refused), (2, 1026));
     assert!(table.accept().expect("no failure").is_some());
     opens(&mut table, 1028..1029);
-    assert_eq!(table.open(1), Err(RelayError::CircuitRules { node: 1, reason: "circuits without end" }));
+    assert_eq!(table.open(1), Err(RelayError::CircuitRules { node: 1, reason: "too many circuits" }));
 }
 
-/// A circuit that has much to send has no more than its turn, and what is urgent does not wait for it.
 #[test]
-fn in_turn() {
+fn circuits_send_data_in_turn_after_urgent_messages() {
     let mut table = table(0, 8);
     let keys: Vec<_> = (0..3).map(|_| table.open(1).expect("open")).collect();
     while table.next_message().is_some() {}
@@ -318,13 +327,20 @@ fn in_turn() {
     table.orphan(keys[1], Why::Dropped);
     let mut sent = Vec::new();
     while let Some((_, message)) = table.next_message() {
-        let (header, _) = Header::decode(&message).expect("ours");
+        let (header, _) = CircuitHeader::decode(&message).expect("ours");
         sent.push((header.kind, header.circuit));
     }
-    let (data, first, third) = (Kind::Data, keys[0].circuit, keys[2].circuit);
+    let (data, first, third) = (CircuitFrameKind::Data, keys[0].circuit, keys[2].circuit);
     let cut = keys[1].circuit;
     assert_eq!(
         sent,
-        [(Kind::End, cut), (Kind::Done, cut), (data, first), (data, third), (data, first), (data, third)]
+        [
+            (CircuitFrameKind::End, cut),
+            (CircuitFrameKind::Done, cut),
+            (data, first),
+            (data, third),
+            (data, first),
+            (data, third)
+        ]
     );
 }

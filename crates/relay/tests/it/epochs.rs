@@ -1,4 +1,4 @@
-//! Nodes that start anew, on the same ports, one after the other.
+//! Nodes that restart in another epoch on the same ports, one after the other.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::*;
 
-/// A node's listener, which it keeps.
+/// A node's listener, which is reused by its next relay.
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("a socket");
@@ -17,7 +17,7 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Starts node `node` of those at `addresses`, on a clone of its listener.
+/// Starts node `node` of the nodes at `addresses`, on a clone of its listener.
 fn starting(
     listener: &TcpListener,
     node: u32,
@@ -36,8 +36,9 @@ async fn started(starting: JoinHandle<Result<(Relay, Inbox)>>) -> (Relay, Inbox)
     soon(starting).await.expect("no panic").expect("started")
 }
 
-/// Two nodes of epoch 1, a third that comes in epoch 2, and then all of them, by these numbers there.
-async fn all_anew([number_a, number_b, number_c]: [u32; 3]) {
+/// Starts two nodes in epoch 1 and a third in epoch 2, then restarts the two in epoch 2. The arguments are
+/// the numbers in epoch 2.
+async fn restart_with_a_third([number_a, number_b, number_c]: [u32; 3]) {
     let ((a, at_a), (b, at_b), (c, at_c)) = (listener(), listener(), listener());
     let before = [at_a, at_b];
     let mut after = [(number_a, at_a), (number_b, at_b), (number_c, at_c)];
@@ -48,7 +49,7 @@ async fn all_anew([number_a, number_b, number_c]: [u32; 3]) {
 
     let new_c = starting(&c, number_c, &after, 2, PATIENCE);
     let (relays, mut inboxes) = ([relay_a, relay_b], [inbox_a, inbox_b]);
-    // The others go on meanwhile, whoever knocks at their doors.
+    // The others continue, although the third tries to connect.
     for _ in 0..200 {
         exchange(&relays, &mut inboxes, 0, 1).await;
         exchange(&relays, &mut inboxes, 1, 0).await;
@@ -57,7 +58,7 @@ async fn all_anew([number_a, number_b, number_c]: [u32; 3]) {
     let [relay_a, relay_b] = relays;
     drop(relay_a);
     let new_a = starting(&a, number_a, &after, 2, PATIENCE);
-    // The other one notices, and takes its time.
+    // The other one notices, and restarts later.
     let error = soon(inboxes[1].recv()).await.expect_err("its neighbour is gone");
     assert_eq!(error.node(), Some(0));
     drop((relay_b, inboxes));
@@ -79,16 +80,15 @@ async fn all_anew([number_a, number_b, number_c]: [u32; 3]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_third_joins_and_all_start_anew() {
-    // It opens connections to both, to one, or waits for theirs.
+async fn a_third_node_joins_when_all_restart_in_the_next_epoch() {
+    // The third opens connections to both, to one, or to none of the others.
     for numbers in [[1, 2, 0], [0, 2, 1], [0, 1, 2], [2, 1, 0]] {
-        all_anew(numbers).await;
+        restart_with_a_third(numbers).await;
     }
 }
 
-/// The same overlay, and two nodes that do not agree on what else there is.
 #[tokio::test]
-async fn epochs_have_to_be_the_same() {
+async fn nodes_of_different_epochs_refuse_each_other() {
     let ((a, at_a), (b, at_b)) = (listener(), listener());
     let addresses = [at_a, at_b];
     let (other, mine) = (
@@ -96,18 +96,18 @@ async fn epochs_have_to_be_the_same() {
         starting(&a, 0, &addresses, 7, Duration::from_millis(300)),
     );
     let error = soon(mine).await.expect("no panic").map(drop).expect_err("refused");
-    let expected =
-        "no connection to node 1: it refuses: has it the same epoch, topology, queues and largest message?";
+    let expected = "no connection to node 1: it refused the connection: epoch, topology, queue size or largest \
+                    message differ";
     assert_eq!(error.to_string(), expected);
-    // The other has not failed for it.
+    // The other one has not failed because of it.
     let mine = starting(&a, 0, &addresses, 8, PATIENCE);
     let ((relay_a, _inbox_a), (relay_b, _inbox_b)) = (started(mine).await, started(other).await);
     close(&[relay_a, relay_b]).await;
 }
 
-/// Nobody accepts for a while, and who had come has left again: it is still among those to be accepted.
+/// A node connects and gives up before the other one accepts: its connection is still in the accept queue.
 #[tokio::test]
-async fn who_has_left_again_is_not_waited_for() {
+async fn a_connection_whose_node_has_given_up_is_skipped() {
     let ((a, at_a), (b, at_b)) = (listener(), listener());
     let addresses = [at_a, at_b];
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Nodes in one process, over real sockets.
+//! Runs several nodes in one process, over real sockets.
 
 mod circuits;
 mod epochs;

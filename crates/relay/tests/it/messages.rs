@@ -1,4 +1,4 @@
-//! Every message arrives once, by the connections there are, inside the bounds there are.
+//! Every message arrives once, over the expected connections and within the configured limits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn payload(from: usize, to: usize, number: u64) -> Bytes {
     bytes.into()
 }
 
-/// All send to all; gives back the relays, and what was forwarded.
+/// All nodes send to all others; checks the messages and the counts.
 async fn all_to_all(shape: Shape, nodes: usize, queue_messages: usize) {
     let topology = Topology::new(shape.clone(), nodes).expect("a topology");
     let (relays, inboxes) = start(shape, nodes, |config| {
@@ -53,7 +53,7 @@ async fn all_to_all(shape: Shape, nodes: usize, queue_messages: usize) {
         });
     }
     let forwards: u64 = soon(tasks.join_all()).await.into_iter().sum();
-    // What has arrived has left, but need not have been counted yet.
+    // All messages have been sent, but may not have been counted yet.
     let each = EACH * (nodes as u64 - 1);
     until(|| relays.iter().all(|relay| relay.stats().counts.sent == each)).await;
     let stats: Vec<_> = relays.iter().map(Relay::stats).collect();
@@ -84,12 +84,12 @@ async fn all_to_all_over_every_kind_of_topology() {
 }
 
 #[tokio::test]
-async fn on_one_thread() {
+async fn all_to_all_on_one_thread() {
     all_to_all(Shape::Ring, 6, 1).await;
 }
 
 #[tokio::test]
-async fn from_nothing_to_the_largest_message() {
+async fn messages_may_be_empty_or_of_the_largest_size_and_no_larger() {
     let (relays, mut inboxes) = start(Shape::Ring, 5, |_| {}).await;
     let max = MESSAGE_BYTES_MAX as usize;
     for bytes in [0, 1, max] {
@@ -103,14 +103,14 @@ async fn from_nothing_to_the_largest_message() {
     for to in [0, 5] {
         assert!(matches!(relays[0].send(to, Bytes::new()).await, Err(RelayError::Unroutable(_))));
     }
-    // It was their own fault, and nobody else's.
+    // The errors affect only those messages.
     exchange(&relays, &mut inboxes, 0, 2).await;
     close(&relays).await;
     assert_eq!(inboxes[2].recv().await, Ok(None));
 }
 
 #[tokio::test]
-async fn who_does_not_take_holds_up_who_sends() {
+async fn a_node_that_does_not_receive_holds_up_the_sender() {
     let (relays, mut inboxes) = start(Shape::FullMesh, 2, |config| {
         config.queue_messages = 2;
         config.window_messages = 3;
@@ -142,7 +142,7 @@ async fn who_does_not_take_holds_up_who_sends() {
 }
 
 #[tokio::test]
-async fn direct_connections_come_and_go() {
+async fn direct_connections_open_and_close() {
     let (relays, mut inboxes) = start(Shape::Ring, 6, |_| {}).await;
     assert_eq!(exchange(&relays, &mut inboxes, 0, 3).await.hops, 3);
     assert_eq!(relays[0].take_demand().into_iter().collect::<Vec<_>>(), [(3, 4)]);
@@ -150,10 +150,10 @@ async fn direct_connections_come_and_go() {
     relays[0].set_direct(vec![3], 1);
     soon(relays[0].direct_settled()).await;
     assert_eq!(exchange(&relays, &mut inboxes, 0, 3).await.hops, 1);
-    // It serves both ways.
+    // It is used in both directions.
     assert_eq!(exchange(&relays, &mut inboxes, 3, 0).await.hops, 1);
     assert_eq!((relays[0].direct(), relays[0].stats().connections), (vec![3], 3));
-    // Another instead: never both.
+    // A different one: never both at a time.
     relays[0].set_direct(vec![2], 1);
     until_hops(&relays, &mut inboxes, (0, 2), 1).await;
     assert_eq!((relays[0].direct(), relays[0].stats().connections_max), (vec![2], 3));
@@ -161,17 +161,17 @@ async fn direct_connections_come_and_go() {
     relays[0].set_direct(vec![], 0);
     until_hops(&relays, &mut inboxes, (0, 2), 2).await;
     until(|| relays[0].direct().is_empty()).await;
-    // And one that is there when all close.
+    // And one that is open when all nodes close.
     relays[1].set_direct(vec![4], 1);
     until_hops(&relays, &mut inboxes, (1, 4), 1).await;
     close(&relays).await;
 }
 
 #[tokio::test]
-async fn one_way_where_only_one_sends() {
+async fn a_one_way_connection_is_not_used_backwards() {
     let (relays, mut inboxes) =
         start(Shape::Original { degree: 2 }, 8, |config| config.direct_both_ways = false).await;
-    // From 0 to 5 by 3, 4 and 5, from 5 to 0 by 0 itself.
+    // Node 0 has a direct connection to node 5; node 5 has none to node 0.
     relays[0].set_direct(vec![5], 1);
     until_hops(&relays, &mut inboxes, (0, 5), 1).await;
     let back = Topology::new(Shape::Original { degree: 2 }, 8).expect("a topology");
@@ -185,13 +185,13 @@ async fn a_receiver_refuses_more_than_it_accepts() {
     let (relays, mut inboxes) = start(Shape::Ring, 9, |config| config.accepted_max = Some(1)).await;
     relays[0].set_direct(vec![4], 1);
     until_hops(&relays, &mut inboxes, (0, 4), 1).await;
-    // Node 4 has one; the next best does.
+    // Node 4 has reached its limit; the next best peer is used.
     relays[1].set_direct(vec![4, 6], 1);
     soon(relays[1].direct_settled()).await;
     assert_eq!(exchange(&relays, &mut inboxes, 1, 6).await.hops, 1);
     assert_eq!((relays[1].direct(), relays[1].stats().refused), (vec![6], 1));
     assert_eq!(exchange(&relays, &mut inboxes, 1, 4).await.hops, 3);
-    // When that one goes there is room.
+    // When that connection is closed, node 4 accepts another one.
     relays[0].set_direct(vec![], 0);
     until(|| relays[4].stats().connections == 2).await;
     relays[1].set_direct(vec![4], 1);
@@ -199,9 +199,9 @@ async fn a_receiver_refuses_more_than_it_accepts() {
     close(&relays).await;
 }
 
-/// Direct connections that change all the time under load, with the narrowest queues.
+/// Under load, with the smallest queues.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_while_they_change() {
+async fn no_message_is_lost_while_direct_connections_change() {
     const NODES: usize = 8;
     let (relays, inboxes) = start(Shape::Ring, NODES, |config| {
         config.queue_messages = 1;

@@ -1,4 +1,4 @@
-//! Nodes that are lost, that never come, and that are not what they should be.
+//! Nodes that are lost, that never start, and that break the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// Under load, so that something is on its way everywhere.
+/// Under load, so that messages are in flight everywhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_killed_is_named_by_all_others() {
     const KILLED: usize = 3;
@@ -65,10 +65,10 @@ async fn a_node_that_is_killed_is_named_by_all_others() {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_come() {
+async fn a_node_that_does_not_start_is_named() {
     let routes = routes(Shape::Ring, 4);
     let (mut listeners, addresses) = listeners(4).await;
-    // Node 2 is not there: node 1 can't reach it, node 3 waits for it, node 0 hears of it.
+    // Node 2 does not run: node 1 can't reach it, node 3 waits for it, both tell node 0.
     listeners.remove(2);
     let mut starting = JoinSet::new();
     for (node, listener) in [0, 1, 3].into_iter().zip(listeners) {
@@ -76,7 +76,7 @@ async fn a_node_that_does_not_come() {
         config.connect_timeout = Duration::from_millis(300);
         starting.spawn(async move { Relay::start(listener, config).await });
     }
-    // Node 0 may have been ready before: both of its neighbours are there.
+    // Node 0 may have been ready before: both of its neighbours run.
     let started = soon(starting.join_all()).await;
     let named = started.iter().filter(|done| done.as_ref().is_err_and(|e| e.node() == Some(2))).count();
     assert!(named >= 2, "{named}");
@@ -93,15 +93,18 @@ async fn nodes_of_different_overlays_refuse_each_other() {
         theirs.connect_timeout = Duration::from_secs(5);
         let their = tokio::spawn(Relay::start(theirs_at, theirs));
         let mut ours = Config::new(0, addresses.clone(), routes(Shape::Ring, 4), 1000);
-        // It is tried again and again until then.
+        // The connection is retried until then.
         ours.connect_timeout = Duration::from_millis(300);
         let error = soon(Relay::start(ours_at, ours)).await.map(|_| ()).expect_err("refused");
-        assert!(error.to_string().starts_with("no connection to node 1: it refuses"), "{error}");
+        assert!(
+            error.to_string().starts_with("no connection to node 1: it refused the connection"),
+            "{error}"
+        );
         their.abort();
     }
 }
 
-/// A node 0 of two, and the raw end of a connection that it takes for node 1.
+/// Node 0 of two nodes, and the raw end of its connection to node 1.
 async fn with_raw_peer() -> (Relay, lightship_relay::Inbox, TcpStream) {
     with_raw_peer_and(|_| {}).await
 }
@@ -123,20 +126,20 @@ async fn with_raw_peer_and(change: impl FnOnce(&mut Config)) -> (Relay, lightshi
 }
 
 #[tokio::test]
-async fn a_peer_that_breaks_the_rules_is_cut_off_and_named() {
+async fn a_peer_that_breaks_the_protocol_is_cut_off_and_named() {
     const MESSAGE: u8 = 4;
     const CREDIT: u8 = 5;
     const CLOSE: u8 = 6;
     let rules = |refusal| RelayError::Rules { node: 1, refusal };
     let broken = |reason| RelayError::Malformed { node: 1, reason };
     for (bytes, expected) in [
-        (vec![0xab; 36], broken("no frame")),
-        (damaged(frame(CREDIT, 1, 0, 1, 1, 0), 16), broken("a damaged frame")),
-        (damaged(message(b"good"), 37), broken("a damaged message")),
-        (frame(CREDIT, 1, 0, 1, 1, 1), broken("bytes where there are none")),
-        (frame(1, 1, 0, 0, 0, 0), broken("a greeting where there was one")),
-        (frame(MESSAGE, 1, 0, 1, 0, 1001), broken("a message larger than agreed")),
-        (frame(MESSAGE, 1, 0, 1, 0, u32::MAX), broken("a message larger than agreed")),
+        (vec![0xab; 36], broken("not a frame")),
+        (damaged(frame(CREDIT, 1, 0, 1, 1, 0), 16), broken("the checksum of the header is wrong")),
+        (damaged(message(b"good"), 37), broken("the checksum of the message is wrong")),
+        (frame(CREDIT, 1, 0, 1, 1, 1), broken("this kind of frame has no payload")),
+        (frame(1, 1, 0, 0, 0, 0), broken("a second handshake")),
+        (frame(MESSAGE, 1, 0, 1, 0, 1001), broken("the message is too large")),
+        (frame(MESSAGE, 1, 0, 1, 0, u32::MAX), broken("the message is too large")),
         (frame(MESSAGE, 1, 7, 1, 0, 1), rules(Refusal::Astray { from: 1, to: 7, hops: 1 })),
         (frame(MESSAGE, 0, 1, 1, 0, 1), rules(Refusal::Astray { from: 0, to: 1, hops: 1 })),
         (
@@ -174,12 +177,12 @@ async fn a_peer_that_breaks_the_rules_is_cut_off_and_named() {
         assert_eq!(error, expected);
         assert_eq!(soon(relay.close()).await, Err(error));
     }
-    // What is whole arrives.
+    // A valid message arrives.
     let (_relay, mut inbox, mut peer) = with_raw_peer().await;
     peer.write_all(&message(b"good")).await.expect("sent");
     let message = soon(inbox.recv()).await.expect("no failure").expect("a message");
     assert_eq!(&message.bytes[..], b"good");
-    // One that leaves in good order, although something is to go there.
+    // A peer may close in order, although messages for it are queued.
     let (relay, _, mut peer) = with_raw_peer().await;
     peer.write_all(&frame(CLOSE, 1, 0, 0, 0, 0)).await.expect("sent");
     let refused = soon(async {
@@ -193,12 +196,12 @@ async fn a_peer_that_breaks_the_rules_is_cut_off_and_named() {
     assert_eq!(refused, RelayError::Unroutable(Refusal::NoWay { to: 1 }));
 }
 
-/// As of a process that was stopped: it says nothing, and its sockets stay open.
+/// Like a suspended process: it sends nothing, and its sockets stay open.
 #[tokio::test]
 async fn a_peer_that_hangs_is_named() {
     let brief = |config: &mut Config| config.ping_interval = Duration::from_millis(50);
     let (relay, mut inbox, mut peer) = with_raw_peer_and(brief).await;
-    // While it gives signs of life it is there, though it does nothing else.
+    // It is not lost while it sends heartbeats, even if it sends nothing else.
     for _ in 0..8 {
         let mut alive = [0; 36];
         soon(peer.read_exact(&mut alive)).await.expect("a sign of life");
@@ -212,7 +215,7 @@ async fn a_peer_that_hangs_is_named() {
 }
 
 #[tokio::test]
-async fn strangers_are_sent_away() {
+async fn connections_without_a_valid_hello_are_closed() {
     let routes = routes(Shape::Ring, 3);
     let (listeners, addresses) = listeners(3).await;
     let mut starting = JoinSet::new();
@@ -224,15 +227,15 @@ async fn strangers_are_sent_away() {
     started.sort_by_key(|(node, _)| *node);
     let (relays, mut inboxes): (Vec<_>, Vec<_>) = started.into_iter().map(|(_, started)| started).unzip();
     for bytes in [b"GET / HTTP/1.1\r\n\r\n padding padding".to_vec(), frame(1, 1, 0, 0, 0, 0), vec![]] {
-        let mut stranger = TcpStream::connect(addresses[0]).await.expect("connected");
-        stranger.write_all(&bytes).await.expect("sent");
-        stranger.shutdown().await.expect("sent");
+        let mut unauthenticated = TcpStream::connect(addresses[0]).await.expect("connected");
+        unauthenticated.write_all(&bytes).await.expect("sent");
+        unauthenticated.shutdown().await.expect("sent");
         let mut answer = Vec::new();
         // Nothing, or a refusal.
-        let _ = soon(stranger.read_to_end(&mut answer)).await;
+        let _ = soon(unauthenticated.read_to_end(&mut answer)).await;
         assert!(answer.is_empty() || answer[3] == 3, "{answer:?}");
     }
-    // One that says nothing doesn't hold up the end.
+    // A silent connection does not delay the close.
     let silent = TcpStream::connect(addresses[0]).await.expect("connected");
     exchange(&relays, &mut inboxes, 0, 1).await;
     close(&relays).await;
@@ -240,7 +243,7 @@ async fn strangers_are_sent_away() {
 }
 
 #[tokio::test]
-async fn configurations_that_can_not_work() {
+async fn invalid_configurations_are_refused() {
     let listener = || async { TcpListener::bind("127.0.0.1:0").await.expect("a port") };
     let address = listener().await.local_addr().expect("bound");
     let config = Config::new(0, vec![address; 3], routes(Shape::Ring, 3), 10);
@@ -254,6 +257,6 @@ async fn configurations_that_can_not_work() {
         let error = Relay::start(listener().await, config).await.map(|_| ());
         assert!(matches!(error, Err(RelayError::Config(_))), "{error:?}");
     }
-    // Two neighbours, one class of hops, queues of 4, and 32 of its own.
+    // Two neighbours and a direct connection, one class of hops, queues of 4, and 32 own messages.
     assert_eq!(config.memory_bytes_max(1), (3 * 4 + 32) * 10);
 }

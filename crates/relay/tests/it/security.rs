@@ -1,4 +1,4 @@
-//! Tokens and encryption: who is let in, and what others see.
+//! Tokens and encryption.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::support::*;
 
 const NAME: &str = "node.test";
 
-/// A certificate of its own, and trust in it.
+/// A new self-signed certificate, which both ends trust.
 fn tls() -> Tls {
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("a certificate");
     let certificate = made.cert.der().clone();
@@ -41,7 +41,7 @@ fn with_token(token: &str) -> Security {
     Security { token: Some(token.to_owned()), ..Security::default() }
 }
 
-/// What becomes of two nodes with these; node 0 opens the connection.
+/// Starts two nodes with these settings; node 0 opens the connection. Returns the result of node 0.
 async fn meet(opens: Security, accepts: Security) -> Result<(), RelayError> {
     let (mut listeners, addresses) = listeners(2).await;
     let routes = routes(Shape::FullMesh, 2);
@@ -49,14 +49,14 @@ async fn meet(opens: Security, accepts: Security) -> Result<(), RelayError> {
     for (node, security) in [(1, accepts), (0, opens)] {
         let config = Config {
             security,
-            // How one that hangs up at the first word is tried again until then.
+            // A node that hangs up during the handshake is retried until then.
             connect_timeout: std::time::Duration::from_secs(2),
             ..Config::new(node, addresses.clone(), Arc::clone(&routes), 1000)
         };
         let listener = listeners.remove(node as usize);
         starting.spawn(async move { (node, Relay::start(listener, config).await) });
     }
-    // The other one may have to be there, or wait for somebody who never comes.
+    // Results of the other node are kept, because node 0 may need it.
     let mut others = Vec::new();
     soon(async {
         loop {
@@ -71,12 +71,12 @@ async fn meet(opens: Security, accepts: Security) -> Result<(), RelayError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn encrypted_as_well_as_plain() {
+async fn messages_are_forwarded_over_tls() {
     let tls = tls();
     let security = Security { tls: Some(tls), ..with_token("secret") };
     let (relays, mut inboxes) = start(Shape::Ring, 6, |config| config.security = security.clone()).await;
     assert_eq!(exchange(&relays, &mut inboxes, 0, 3).await.hops, 3);
-    // Larger than what is encrypted at a time, and than what sockets hold.
+    // Larger than a TLS record and than the socket buffers.
     let large: bytes::Bytes = (0..MESSAGE_BYTES_MAX).map(|at| at as u8).collect::<Vec<_>>().into();
     relays[1].send(3, large.clone()).await.expect("sent");
     let message = soon(inboxes[3].recv()).await.expect("no failure").expect("a message");
@@ -87,20 +87,23 @@ async fn encrypted_as_well_as_plain() {
 }
 
 #[tokio::test]
-async fn the_token_has_to_be_the_same() {
+async fn a_wrong_token_is_refused() {
     assert_eq!(meet(with_token("secret"), with_token("secret")).await, Ok(()));
-    // Who asks for none lets everybody in.
+    // A node without a token accepts any.
     assert_eq!(meet(with_token("secret"), Security::default()).await, Ok(()));
     for other in [with_token("Secret"), with_token("secret, and more"), Security::default()] {
         let error = meet(other, with_token("secret")).await.expect_err("refused");
-        assert_eq!(error.to_string(), "no connection to node 1: it refuses: it has another token");
+        assert_eq!(
+            error.to_string(),
+            "no connection to node 1: it refused the connection: the tokens differ"
+        );
     }
 }
 
 #[tokio::test]
-async fn plain_and_encrypted_do_not_meet() {
+async fn nodes_need_tls_at_both_ends_and_a_trusted_certificate() {
     let encrypted = || Security { tls: Some(tls()), ..Security::default() };
-    // Another's certificate is as good as none.
+    // Each call makes a new certificate, so the last pair does not trust each other.
     for (opens, accepts) in
         [(Security::default(), encrypted()), (encrypted(), Security::default()), (encrypted(), encrypted())]
     {
@@ -109,9 +112,8 @@ async fn plain_and_encrypted_do_not_meet() {
     }
 }
 
-/// Neither what a node sends nor its token can be read on the way.
 #[tokio::test]
-async fn nothing_is_sent_in_clear() {
+async fn with_tls_nothing_is_sent_in_clear() {
     let (mut listeners, addresses) = listeners(2).await;
     let security = Security { tls: Some(tls()), ..with_token("a token to look for") };
     let mut config = Config { security, ..Config::new(0, addresses, routes(Shape::FullMesh, 2), 1000) };
@@ -121,7 +123,7 @@ async fn nothing_is_sent_in_clear() {
     let (mut peer, _) = soon(listener.accept()).await.expect("it comes");
     let mut bytes = vec![0; 16];
     soon(peer.read_exact(&mut bytes)).await.expect("a greeting");
-    // A handshake of TLS, and no frame.
+    // A TLS handshake, not a frame.
     assert_eq!(bytes[0], 22);
     drop(peer);
     let error = soon(starting).await.expect("no panic").map(|_| ()).expect_err("nobody there");
@@ -129,7 +131,7 @@ async fn nothing_is_sent_in_clear() {
 }
 
 #[tokio::test]
-async fn listening_beyond_this_host() {
+async fn listening_beyond_this_host_requires_tls_and_a_token() {
     let start = async |security: Security| {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let addresses = vec![listener.local_addr().expect("bound"); 2];
@@ -145,18 +147,17 @@ async fn listening_beyond_this_host() {
         [Security::default(), with_token("t"), Security { tls: tls.clone(), ..Security::default() }]
     {
         let error = start(security).await;
-        assert!(error.to_string().contains("takes TLS and a token"), "{error}");
+        assert!(error.to_string().contains("requires TLS and a token"), "{error}");
     }
     for security in [Security { tls, ..with_token("t") }, Security { insecure: true, ..Security::default() }]
     {
-        // It listens, and nobody comes.
+        // It listens, and the other node never connects.
         assert_eq!(start(security).await, RelayError::Missing { nodes: vec![0] });
     }
 }
 
-/// What claims to be a token is not read beyond its limit.
 #[tokio::test]
-async fn a_token_without_end() {
+async fn a_token_that_is_too_long_is_not_read() {
     let (listeners, addresses) = listeners(2).await;
     let address = addresses[0];
     let routes = routes(Shape::FullMesh, 2);
@@ -171,11 +172,11 @@ async fn a_token_without_end() {
     let started = soon(started).await.into_iter().map(|started| started.expect("started"));
     let (relays, mut inboxes): (Vec<_>, Vec<_>) = started.unzip();
     for hello in [frame(1, 1, 0, 0, 0, u32::MAX), frame(1, 1, 0, 0, 0, 1025)] {
-        let mut stranger = TcpStream::connect(address).await.expect("connected");
-        stranger.write_all(&hello).await.expect("sent");
+        let mut unauthenticated = TcpStream::connect(address).await.expect("connected");
+        unauthenticated.write_all(&hello).await.expect("sent");
         let mut answer = Vec::new();
-        // It need not send a byte of it to be sent away.
-        let _ = soon(stranger.read_to_end(&mut answer)).await;
+        // The connection is closed before any byte of the token is sent.
+        let _ = soon(unauthenticated.read_to_end(&mut answer)).await;
         assert!(answer.is_empty(), "{answer:?}");
     }
     exchange(&relays, &mut inboxes, 0, 1).await;

@@ -1,4 +1,4 @@
-//! Starting nodes, and waiting for what they do.
+//! Helpers that start nodes and wait for events.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Whatever has not happened by then will not happen.
+/// The timeout of all waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const MESSAGE_BYTES_MAX: u32 = 3 << 20;
 
-/// Waits for something that is to happen.
+/// Waits for a future, with a timeout.
 #[track_caller]
 pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
@@ -28,7 +28,7 @@ pub(crate) fn routes(shape: Shape, nodes: usize) -> Arc<Routes> {
     Arc::new(Routes::new(Topology::new(shape, nodes).expect("a topology")))
 }
 
-/// A listener for each node, and where they are.
+/// A listener for each node, and their addresses.
 pub(crate) async fn listeners(nodes: usize) -> (Vec<TcpListener>, Vec<SocketAddr>) {
     let mut listeners = Vec::new();
     for _ in 0..nodes {
@@ -57,13 +57,13 @@ pub(crate) async fn start(
     started.into_iter().map(|(_, started)| started.expect("started")).unzip()
 }
 
-/// Closes all of them.
+/// Closes all relays.
 pub(crate) async fn close(relays: &[Relay]) {
     let closing = join_all(relays.iter().map(Relay::close));
     soon(closing).await.into_iter().for_each(|done: Result<()>| done.expect("closed in good order"));
 }
 
-/// Sends one message, and takes it at the other end.
+/// Sends one message, and receives it at the other end.
 pub(crate) async fn exchange(relays: &[Relay], inboxes: &mut [Inbox], from: usize, to: usize) -> Message {
     relays[from].send(to as u32, Bytes::from_static(b"over")).await.expect("sent");
     let message = soon(inboxes[to].recv()).await.expect("no failure").expect("a message");
@@ -71,7 +71,7 @@ pub(crate) async fn exchange(relays: &[Relay], inboxes: &mut [Inbox], from: usiz
     message
 }
 
-/// Sends until a message takes so many hops: connections come and go in their own time.
+/// Sends until a message takes this many hops: connections open and close asynchronously.
 pub(crate) async fn until_hops(
     relays: &[Relay],
     inboxes: &mut [Inbox],
@@ -81,7 +81,7 @@ pub(crate) async fn until_hops(
     soon(async { while exchange(relays, inboxes, from, to).await.hops != hops {} }).await;
 }
 
-/// Waits for what can only be looked at.
+/// Polls until a condition holds.
 pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     soon(async {
         while !done() {
@@ -91,7 +91,7 @@ pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     .await;
 }
 
-/// A frame as `crates/relay/src/frame.rs` has it, but for the bytes that follow and their checksum.
+/// The header of a frame (`crates/relay/src/frame.rs`), with a payload checksum of 0.
 pub(crate) fn frame(kind: u8, from: u32, to: u32, hops: u32, id: u64, bytes: u32) -> Vec<u8> {
     sealed(kind, [from, to, hops], id, bytes, 0)
 }
@@ -102,7 +102,7 @@ pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     [&sealed(4, [1, 0, 1], 0, bytes.len() as u32, crc), bytes].concat()
 }
 
-/// With one bit changed.
+/// The frame with one bit changed.
 pub(crate) fn damaged(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
     frame[at] ^= 1;
     frame

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use futures::stream;
 use lightship_session::{
-    CalibrateError, Client, ClientConfig, Effort, Endpoint, Failure, NodeProbe, Profiles, calibrate,
+    CalibrateError, CalibrationPlan, Client, ClientConfig, Endpoint, Failure, NodeProbe, Profiles, calibrate,
 };
 use lightship_transport::net::{Answer, Listen, Server, ServerConfig, Service};
 use lightship_wire::control::Query;
@@ -46,8 +46,8 @@ async fn client(batches: usize) -> (Client, watch::Sender<bool>, JoinHandle<()>)
     (Client::connect_with(&endpoint, &config).await.expect("connected"), stop, task)
 }
 
-fn effort() -> Effort {
-    Effort::quick(Duration::from_millis(300))
+fn effort() -> CalibrationPlan {
+    CalibrationPlan::quick(Duration::from_millis(300))
 }
 
 #[tokio::test]

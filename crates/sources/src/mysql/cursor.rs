@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use mysql_async::Error;
 use mysql_common::constants::StatusFlags;
 
-use super::raw::{Prepared, Raw};
+use super::raw::{Prepared, ProtocolConnection};
 use super::{BEGIN, MySqlSource, errors};
 use crate::{Cursor, Cursors, Estimated, Fetched, Result, SourceError};
 
@@ -14,7 +14,7 @@ use crate::{Cursor, Cursors, Estimated, Fetched, Result, SourceError};
 #[derive(Debug)]
 pub struct MySqlCursor<'a> {
     source: &'a MySqlSource,
-    raw: Raw,
+    raw: ProtocolConnection,
     statement: Prepared,
     /// Rows fetched so far.
     rows: u64,
@@ -50,7 +50,7 @@ impl Cursors for MySqlSource {
 
 impl MySqlSource {
     /// A connection in a read-only transaction, without the driver.
-    async fn raw(&self) -> Result<Raw> {
+    async fn raw(&self) -> Result<ProtocolConnection> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(mut raw), Some(start)) = (idle, BEGIN.rsplit("; ").next())
             && raw.run(start).await.is_ok()
@@ -59,7 +59,7 @@ impl MySqlSource {
         }
         // Boxed, because the futures of logins are large.
         self.in_time(Box::pin(async {
-            let mut raw = Raw::open(&self.opts, &self.authorities).await?;
+            let mut raw = ProtocolConnection::open(&self.opts, &self.authorities).await?;
             for statement in BEGIN.split("; ") {
                 raw.run(statement).await?;
             }
@@ -69,12 +69,12 @@ impl MySqlSource {
     }
 
     /// Keeps the connection for reuse.
-    fn put(&self, raw: Raw) {
+    fn put(&self, raw: ProtocolConnection) {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
     }
 
     /// Converts an error, and keeps the connection for reuse if the server refused the statement.
-    fn failed(&self, raw: Raw, sql: &str, rows: u64, error: Error) -> SourceError {
+    fn failed(&self, raw: ProtocolConnection, sql: &str, rows: u64, error: Error) -> SourceError {
         if matches!(error, Error::Server(_)) {
             self.put(raw);
         }

@@ -2,7 +2,7 @@
 //!
 //! `KILL` takes a connection number, and the number alone is not safe: one address may lead to several servers,
 //! where the same number is another connection; a proxy has its own numbers; and a server reuses them. Each
-//! connection therefore holds a named lock with a random name ([`Mark`]), and cancelling kills the connection that
+//! connection therefore holds a named lock with a random name ([`ConnectionLock`]), and cancelling kills the connection that
 //! holds that lock. If the server forbids such locks, nothing is killed: the statement ends when the server next
 //! writes to the closed connection.
 
@@ -21,9 +21,9 @@ const KILL_MAX: Duration = Duration::from_secs(10);
 
 /// The named lock that identifies a connection.
 #[derive(Debug, Clone)]
-pub(super) struct Mark(String);
+pub(super) struct ConnectionLock(String);
 
-impl Mark {
+impl ConnectionLock {
     /// A mark that no other connection has.
     pub(super) fn new() -> Self {
         // Each `RandomState` has keys from the system's source of randomness.
@@ -53,7 +53,7 @@ impl Mark {
 }
 
 /// Kills the connection with this mark, and the statement it runs, from a background task.
-pub(super) fn kill(opts: Opts, mark: Mark) {
+pub(super) fn kill(opts: Opts, mark: ConnectionLock) {
     let target = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
     cancel::send(target, async move {
         let kill = async {
@@ -78,7 +78,7 @@ pub(super) fn kill(opts: Opts, mark: Mark) {
 }
 
 /// Kills the connection with this mark, and returns whether there was one.
-async fn kill_marked(conn: &mut Conn, mark: &Mark) -> Result<bool, mysql_async::Error> {
+async fn kill_marked(conn: &mut Conn, mark: &ConnectionLock) -> Result<bool, mysql_async::Error> {
     let holder: Option<Option<u64>> = conn.query_first(format!("SELECT IS_USED_LOCK('{}')", mark.0)).await?;
     let Some(id) = holder.flatten() else { return Ok(false) };
     conn.query_drop(format!("KILL CONNECTION {id}")).await?;
@@ -95,7 +95,7 @@ mod tests {
     async fn only_the_connection_with_the_mark_is_killed() {
         let server = MariaDb::start();
         let opts = Opts::from_url(&server.uri()).unwrap();
-        let mark = Mark::new();
+        let mark = ConnectionLock::new();
         let mut marked = Conn::new(opts.clone()).await.unwrap();
         marked.query_drop(mark.take()).await.unwrap();
         let (mut other, mut killer) =
@@ -103,7 +103,7 @@ mod tests {
         let is_alive = async |conn: &mut Conn| conn.query_drop("DO 1").await.is_ok();
 
         // A mark that no connection has.
-        assert!(!kill_marked(&mut killer, &Mark::new()).await.unwrap());
+        assert!(!kill_marked(&mut killer, &ConnectionLock::new()).await.unwrap());
         assert!(is_alive(&mut marked).await && is_alive(&mut other).await);
         assert!(kill_marked(&mut killer, &mark).await.unwrap());
         assert!(!is_alive(&mut marked).await && is_alive(&mut other).await);

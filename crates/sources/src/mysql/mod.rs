@@ -59,10 +59,10 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio::time::timeout;
 
-use self::kill::Mark;
-use self::raw::Raw;
+use self::kill::ConnectionLock;
+use self::raw::ProtocolConnection;
 use self::reader::Connection;
-use crate::limit::{ConnectionLimits, Server};
+use crate::limit::{ConnectionLimits, ServerConnections};
 use crate::location;
 use crate::select::{self, rows_without_columns};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
@@ -91,9 +91,9 @@ pub struct MySqlSource {
     /// `user@host:port/database`.
     login: String,
     /// The connection limit of the server. Cursors don't count.
-    connections: Arc<Server>,
+    connections: Arc<ServerConnections>,
     /// An idle connection for the next cursor.
-    idle: Mutex<Option<Raw>>,
+    idle: Mutex<Option<ProtocolConnection>>,
 }
 
 impl MySqlSource {
@@ -131,7 +131,7 @@ impl MySqlSource {
     /// A connection in a read-only transaction.
     async fn open(&self) -> Result<Connection> {
         let permit = self.connections.first().await?;
-        let mark = Mark::new();
+        let mark = ConnectionLock::new();
         let begin = async {
             let mut conn = Conn::new(self.opts.clone()).await?;
             let taken = conn.query_drop(mark.take()).await;

@@ -18,7 +18,7 @@ use mysql_common::proto::codec::error::PacketCodecError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::kill::{Mark, kill};
+use super::kill::{ConnectionLock, kill};
 use crate::Fetched;
 use crate::tls::{self, Socket, Verify};
 
@@ -51,7 +51,7 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 pub(super) struct Prepared(u32);
 
 /// A logged-in connection. Dropping it while it waits for an answer kills its statement.
-pub(super) struct Raw {
+pub(super) struct ProtocolConnection {
     socket: Box<dyn Socket>,
     codec: PacketCodec,
     read: BytesMut,
@@ -60,14 +60,14 @@ pub(super) struct Raw {
     /// The server's id of this connection.
     id: u32,
     /// The named lock by which its statements are cancelled.
-    mark: Option<Mark>,
+    mark: Option<ConnectionLock>,
     /// Whether the server knows our capabilities.
     introduced: bool,
     /// Whether an answer is expected.
     waits: bool,
 }
 
-impl Raw {
+impl ProtocolConnection {
     /// Connects and logs in. TLS trusts the authorities in these files.
     pub(super) async fn open(opts: &Opts, authorities: &[PathBuf]) -> Result<Self> {
         if opts.compression().is_some() {
@@ -88,7 +88,7 @@ impl Raw {
             Self { socket, codec, read, packet, opts, id: 0, mark: None, introduced: false, waits: false };
         raw.log_in(authorities).await?;
         raw.codec.max_allowed_packet = PACKET_BYTES_MAX;
-        let mark = Mark::new();
+        let mark = ConnectionLock::new();
         let taken = raw.run(&mark.take()).await;
         raw.mark = mark.taken(taken)?;
         Ok(raw)
@@ -319,7 +319,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for ProtocolConnection {
     fn drop(&mut self) {
         if let Some(mark) = self.mark.take().filter(|_| self.waits) {
             kill(self.opts.clone(), mark);
@@ -327,7 +327,7 @@ impl Drop for Raw {
     }
 }
 
-impl std::fmt::Debug for Raw {
+impl std::fmt::Debug for ProtocolConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Raw").field("id", &self.id).finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use mysql_async::{BinaryProtocol, Column, Conn, Opts, Params, QueryResult, Row};
 
 use super::columns::{self, ColumnBuilder};
 use super::errors;
-use super::kill::{Mark, kill};
+use super::kill::{ConnectionLock, kill};
 use crate::limit::Permit;
 use crate::{BatchStream, ReadOptions, Result, Rows, SourceError};
 
@@ -27,12 +27,12 @@ const BATCH_BYTES_MAX: usize = 1 << 30;
 pub(super) struct Connection {
     conn: Option<Conn>,
     opts: Opts,
-    mark: Option<Mark>,
+    mark: Option<ConnectionLock>,
     _permit: Permit,
 }
 
 impl Connection {
-    pub(super) fn new(conn: Conn, opts: Opts, mark: Option<Mark>, permit: Permit) -> Self {
+    pub(super) fn new(conn: Conn, opts: Opts, mark: Option<ConnectionLock>, permit: Permit) -> Self {
         Self { conn: Some(conn), opts, mark, _permit: permit }
     }
 

@@ -4,11 +4,11 @@ use arrow_cast::can_cast_types;
 use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{DataType, Field};
 
-use super::types::Kind;
+use super::types::PgType;
 
 /// How values of an Arrow type are written to a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum WriteMethod {
     /// In the column's own binary format.
     Binary,
     /// As text (or an array of texts), which the server then parses.
@@ -20,9 +20,9 @@ pub(super) enum Way {
 /// Each value is checked when it is written: numbers may go into narrower columns if they fit.
 /// Text goes into any column that the server can parse it for. Times without a zone are taken as
 /// UTC, and times with a zone are written as UTC if the column has none.
-pub(super) fn way(from: &DataType, kind: &Kind) -> Option<Way> {
+pub(super) fn way(from: &DataType, kind: &PgType) -> Option<WriteMethod> {
     let from = plain(from);
-    let binary = |fits: bool| fits.then_some(Way::Binary);
+    let binary = |fits: bool| fits.then_some(WriteMethod::Binary);
     let is_whole = |t: &DataType| {
         t.is_integer()
             || matches!(
@@ -32,36 +32,38 @@ pub(super) fn way(from: &DataType, kind: &Kind) -> Option<Way> {
             )
     };
     match kind {
-        _ if from.is_null() => Some(Way::Binary),
+        _ if from.is_null() => Some(WriteMethod::Binary),
         _ if from.is_string() => match kind {
-            Kind::Utf8 | Kind::Json | Kind::Jsonb => Some(Way::Binary),
-            Kind::List(_) | Kind::TextList => None,
-            _ => Some(Way::Text),
+            PgType::Utf8 | PgType::Json | PgType::Jsonb => Some(WriteMethod::Binary),
+            PgType::List(_) | PgType::TextList => None,
+            _ => Some(WriteMethod::Text),
         },
-        Kind::Bool => binary(*from == DataType::Boolean),
-        Kind::Int16 | Kind::Int32 | Kind::Int64 | Kind::UInt32 => binary(is_whole(from)),
-        Kind::Float32
-        | Kind::Float64
-        | Kind::Decimal128 { .. }
-        | Kind::Decimal256 { .. }
-        | Kind::NumericText
-        | Kind::NumericDouble => binary(from.is_integer() || from.is_floating() || from.is_decimal()),
-        Kind::Money { .. } => binary(from.is_integer() || from.is_decimal()),
-        Kind::Date => binary(matches!(from, DataType::Date32 | DataType::Date64)),
-        Kind::Time => binary(matches!(from, DataType::Time32(_) | DataType::Time64(_))),
-        Kind::Timestamp | Kind::TimestampTz => {
+        PgType::Bool => binary(*from == DataType::Boolean),
+        PgType::Int16 | PgType::Int32 | PgType::Int64 | PgType::UInt32 => binary(is_whole(from)),
+        PgType::Float32
+        | PgType::Float64
+        | PgType::Decimal128 { .. }
+        | PgType::Decimal256 { .. }
+        | PgType::NumericText
+        | PgType::NumericDouble => binary(from.is_integer() || from.is_floating() || from.is_decimal()),
+        PgType::Money { .. } => binary(from.is_integer() || from.is_decimal()),
+        PgType::Date => binary(matches!(from, DataType::Date32 | DataType::Date64)),
+        PgType::Time => binary(matches!(from, DataType::Time32(_) | DataType::Time64(_))),
+        PgType::Timestamp | PgType::TimestampTz => {
             binary(matches!(from, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64))
         }
-        Kind::Interval => binary(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
-        Kind::Uuid => binary(*from == DataType::FixedSizeBinary(16)),
-        Kind::Bytes => binary(from.is_binary()),
-        Kind::Utf8 => binary(!from.is_nested() && !from.is_binary() && can_cast_types(from, &DataType::Utf8)),
-        Kind::List(item) => match way(item_of(from)?, item)? {
-            Way::Text if !plain(item_of(from)?).is_string() => None,
+        PgType::Interval => binary(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
+        PgType::Uuid => binary(*from == DataType::FixedSizeBinary(16)),
+        PgType::Bytes => binary(from.is_binary()),
+        PgType::Utf8 => {
+            binary(!from.is_nested() && !from.is_binary() && can_cast_types(from, &DataType::Utf8))
+        }
+        PgType::List(item) => match way(item_of(from)?, item)? {
+            WriteMethod::Text if !plain(item_of(from)?).is_string() => None,
             way => Some(way),
         },
-        Kind::TextList => plain(item_of(from)?).is_string().then_some(Way::Text),
-        Kind::Json | Kind::Jsonb | Kind::Text => None,
+        PgType::TextList => plain(item_of(from)?).is_string().then_some(WriteMethod::Text),
+        PgType::Json | PgType::Jsonb | PgType::Text => None,
     }
 }
 
@@ -136,29 +138,29 @@ mod tests {
     #[test]
     fn types_are_matched_to_columns() {
         use DataType::{Binary, Boolean, Date32, Float64, Int32, Int64, LargeUtf8, Utf8, Utf8View};
-        let numeric = Kind::Decimal128 { precision: 10, scale: 2 };
-        let check = |from: DataType, kind: &Kind, expected: Option<Way>| {
+        let numeric = PgType::Decimal128 { precision: 10, scale: 2 };
+        let check = |from: DataType, kind: &PgType, expected: Option<WriteMethod>| {
             assert_eq!(way(&from, kind), expected, "{from} to {kind:?}");
         };
-        check(Int64, &Kind::Int32, Some(Way::Binary));
-        check(Utf8View, &Kind::Utf8, Some(Way::Binary));
-        check(LargeUtf8, &Kind::Text, Some(Way::Text));
-        check(Utf8, &Kind::Date, Some(Way::Text));
-        check(Utf8, &numeric, Some(Way::Text));
-        check(Float64, &numeric, Some(Way::Binary));
-        check(Int32, &numeric, Some(Way::Binary));
-        check(Boolean, &Kind::Utf8, Some(Way::Binary));
-        check(Float64, &Kind::Int32, None);
-        check(Boolean, &Kind::Int32, None);
-        check(Int32, &Kind::Date, None);
+        check(Int64, &PgType::Int32, Some(WriteMethod::Binary));
+        check(Utf8View, &PgType::Utf8, Some(WriteMethod::Binary));
+        check(LargeUtf8, &PgType::Text, Some(WriteMethod::Text));
+        check(Utf8, &PgType::Date, Some(WriteMethod::Text));
+        check(Utf8, &numeric, Some(WriteMethod::Text));
+        check(Float64, &numeric, Some(WriteMethod::Binary));
+        check(Int32, &numeric, Some(WriteMethod::Binary));
+        check(Boolean, &PgType::Utf8, Some(WriteMethod::Binary));
+        check(Float64, &PgType::Int32, None);
+        check(Boolean, &PgType::Int32, None);
+        check(Int32, &PgType::Date, None);
         check(Date32, &numeric, None);
-        check(Binary, &Kind::Utf8, None);
+        check(Binary, &PgType::Utf8, None);
         let words = DataType::Dictionary(Box::new(Int32), Box::new(Utf8));
-        check(words, &Kind::Utf8, Some(Way::Binary));
+        check(words, &PgType::Utf8, Some(WriteMethod::Binary));
         let list = |item| DataType::List(Arc::new(Field::new("item", item, true)));
-        check(list(Int32), &Kind::List(Box::new(Kind::Int64)), Some(Way::Binary));
-        check(list(Utf8), &Kind::TextList, Some(Way::Text));
-        check(Int32, &Kind::List(Box::new(Kind::Int64)), None);
+        check(list(Int32), &PgType::List(Box::new(PgType::Int64)), Some(WriteMethod::Binary));
+        check(list(Utf8), &PgType::TextList, Some(WriteMethod::Text));
+        check(Int32, &PgType::List(Box::new(PgType::Int64)), None);
     }
 
     #[test]

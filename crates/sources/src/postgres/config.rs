@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::location::redact;
+use crate::location::{percent_decode, redact};
 use crate::{Result, SourceError};
 
 /// The connection timeout if the URI has none.
@@ -61,7 +61,7 @@ impl Config {
         if !matches!(url.scheme(), "postgresql" | "postgres") {
             return Err("it does not start with postgresql://".into());
         }
-        let given = |text: &str| (!text.is_empty()).then(|| decode(text)).transpose();
+        let given = |text: &str| (!text.is_empty()).then(|| percent_decode(text)).transpose();
         let mut host = url.host_str().map(|h| h.trim_matches(['[', ']'])).map_or(Ok(None), given)?;
         let mut port = url.port().map(|port| port.to_string());
         let mut user = given(url.username())?;
@@ -190,24 +190,6 @@ fn without_password(uri: &str) -> String {
     let Some((start, rest)) = uri.split_once("password=") else { return uri };
     let end = rest.find('&').unwrap_or(rest.len());
     format!("{start}password=***{}", &rest[end..])
-}
-
-/// Undoes percent-encoding.
-fn decode(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let code = rest.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let code = code.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        bytes.push(code.ok_or("a `%` is not followed by two hexadecimal digits")?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 once decoded".into())
 }
 
 #[cfg(test)]

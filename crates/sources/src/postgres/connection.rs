@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::config::{Config, Host, SslMode};
-use super::message::{Frame, Header, Parser, ServerError};
+use super::message::{Frame, MessageHeader, Parser, ServerError};
 use crate::bulk::Bulk;
 use crate::cancel;
 use crate::limit::Permit;
@@ -305,7 +305,7 @@ impl Connection {
                 b'N' | b'S' | b'A' => {}
                 _ => return Ok(()),
             }
-            if let Some(body) = self.read.get(Header::BYTES..header.total()) {
+            if let Some(body) = self.read.get(MessageHeader::BYTES..header.total()) {
                 match header.tag {
                     b'N' => {
                         if let Ok(notice) = ServerError::parse(body) {
@@ -336,8 +336,8 @@ impl Connection {
     ///
     /// # Errors
     /// When its length is impossible.
-    pub(super) fn header(&self) -> io::Result<Option<Header>> {
-        let header = Header::parse(&self.read);
+    pub(super) fn header(&self) -> io::Result<Option<MessageHeader>> {
+        let header = MessageHeader::parse(&self.read);
         if header.is_some_and(|h| h.body_bytes > MESSAGE_BYTES_MAX) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of an impossible length"));
         }
@@ -373,7 +373,7 @@ impl Connection {
         let Some(header) = self.header()?.filter(|header| self.read.len() >= header.total()) else {
             return Ok(None);
         };
-        let body = self.read[Header::BYTES..header.total()].to_vec();
+        let body = self.read[MessageHeader::BYTES..header.total()].to_vec();
         self.read.advance(header.total());
         if header.tag == b'Z' {
             self.unfinished = self.unfinished.saturating_sub(1);
@@ -423,7 +423,9 @@ impl Connection {
                     }
                     ready!(self.poll_fill(cx))?;
                     self.take_unasked()?;
-                    if during == During::Copy && Header::parse(&self.read).is_some_and(|h| h.tag == b'E') {
+                    if during == During::Copy
+                        && MessageHeader::parse(&self.read).is_some_and(|h| h.tag == b'E')
+                    {
                         let error = io::Error::new(io::ErrorKind::ConnectionAborted, "the server refused");
                         return Poll::Ready(Err(error));
                     }
@@ -568,7 +570,7 @@ impl Connection {
     /// When the connection ended, or the server has sent an error, which is then the next frame.
     pub(super) async fn send_copy_data(&mut self, rows: &[u8], message_bytes_max: usize) -> io::Result<()> {
         for body in rows.chunks(message_bytes_max) {
-            let mut header = [b'd'; Header::BYTES];
+            let mut header = [b'd'; MessageHeader::BYTES];
             header[1..].copy_from_slice(&(body.len() as u32 + 4).to_be_bytes());
             self.written += (header.len() + body.len()) as u64;
             self.write_all(&mut Buf::chain(&header[..], body), During::Copy).await?;

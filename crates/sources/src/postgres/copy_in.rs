@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::{BufMut, BytesMut};
 use futures::FutureExt;
 
-use super::assign::{Way, way};
+use super::assign::{WriteMethod, way};
 use super::config::Config;
 use super::connection::{Connection, Described};
 use super::encode::{ColumnType, Encoder};
@@ -19,7 +19,7 @@ use super::quote_identifier;
 use super::stage::{self, Stage};
 use super::target::Target;
 use super::tuples::Tuples;
-use super::types::{Kind, Types};
+use super::types::{PgType, Types};
 use crate::columns::check_names;
 use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode, Written};
 
@@ -209,16 +209,16 @@ async fn assign(
             return Err(fail(format!("table `{shown}` has no such column; it has {}", has.join(", "))));
         };
         let to = match way(&from, kind) {
-            Some(Way::Binary) => {
+            Some(WriteMethod::Binary) => {
                 stage.add(column);
                 let element = types.element(column.described.oid).unwrap_or(0);
                 ColumnType { kind: kind.clone(), element, limit: column.limit, version }
             }
-            Some(Way::Text) => {
+            Some(WriteMethod::Text) => {
                 const TEXT: u32 = 25;
                 let is_list = from.is_nested();
                 stage.add_text(column, is_list);
-                let kind = if is_list { Kind::List(Box::new(Kind::Utf8)) } else { Kind::Utf8 };
+                let kind = if is_list { PgType::List(Box::new(PgType::Utf8)) } else { PgType::Utf8 };
                 ColumnType { kind, element: TEXT, limit: Limit::None, version }
             }
             None => {

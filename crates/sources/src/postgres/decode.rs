@@ -19,7 +19,7 @@ use arrow_buffer::{
 use arrow_schema::{ArrowError, DataType};
 
 use super::numeric::{Numeric, max128};
-use super::types::Kind;
+use super::types::PgType;
 use crate::InfiniteRule;
 
 /// Days from 1970 to 2000, where the server's calendar begins.
@@ -121,7 +121,7 @@ pub(super) struct Column {
 
 impl Column {
     /// An empty column, with room for `room` values.
-    pub(super) fn new(kind: &Kind, room: usize, infinite: InfiniteRule) -> Self {
+    pub(super) fn new(kind: &PgType, room: usize, infinite: InfiniteRule) -> Self {
         let variable = || Variable::with_room(room, room * 16);
         let offsets = || {
             let mut offsets = Vec::with_capacity(room + 1);
@@ -129,38 +129,38 @@ impl Column {
             offsets
         };
         let values = match kind {
-            Kind::Bool => Values::Bool(BooleanBufferBuilder::new(room)),
-            Kind::Int16 => Values::Int16(Vec::with_capacity(room)),
-            Kind::Int32 => Values::Int32(Vec::with_capacity(room)),
-            Kind::Int64 => Values::Int64(Vec::with_capacity(room)),
-            Kind::UInt32 => Values::UInt32(Vec::with_capacity(room)),
-            Kind::Float32 => Values::Float32(Vec::with_capacity(room)),
-            Kind::Float64 => Values::Float64(Vec::with_capacity(room)),
-            Kind::Decimal128 { precision, scale } => Values::Decimal128 {
+            PgType::Bool => Values::Bool(BooleanBufferBuilder::new(room)),
+            PgType::Int16 => Values::Int16(Vec::with_capacity(room)),
+            PgType::Int32 => Values::Int32(Vec::with_capacity(room)),
+            PgType::Int64 => Values::Int64(Vec::with_capacity(room)),
+            PgType::UInt32 => Values::UInt32(Vec::with_capacity(room)),
+            PgType::Float32 => Values::Float32(Vec::with_capacity(room)),
+            PgType::Float64 => Values::Float64(Vec::with_capacity(room)),
+            PgType::Decimal128 { precision, scale } => Values::Decimal128 {
                 values: Vec::with_capacity(room),
                 scale: *scale,
                 max: max128((*precision).min(38)),
             },
-            Kind::Decimal256 { precision, scale } => {
+            PgType::Decimal256 { precision, scale } => {
                 Values::Decimal256 { values: Vec::with_capacity(room), precision: *precision, scale: *scale }
             }
-            Kind::NumericText => Values::NumericText(variable()),
-            Kind::NumericDouble => Values::NumericDouble(Vec::with_capacity(room)),
-            Kind::Money { .. } => Values::Money(Vec::with_capacity(room)),
-            Kind::Date => Values::Date(Vec::with_capacity(room)),
-            Kind::Time => Values::Time(Vec::with_capacity(room)),
-            Kind::Timestamp | Kind::TimestampTz => Values::Timestamp(Vec::with_capacity(room)),
-            Kind::Interval => Values::Interval(Vec::with_capacity(room)),
-            Kind::Uuid => Values::Uuid(Vec::with_capacity(room * 16)),
-            Kind::Bytes => Values::Bytes(variable()),
-            Kind::Utf8 | Kind::Json | Kind::Text => Values::Utf8(variable()),
-            Kind::Jsonb => Values::Jsonb(variable()),
-            Kind::List(item) => {
+            PgType::NumericText => Values::NumericText(variable()),
+            PgType::NumericDouble => Values::NumericDouble(Vec::with_capacity(room)),
+            PgType::Money { .. } => Values::Money(Vec::with_capacity(room)),
+            PgType::Date => Values::Date(Vec::with_capacity(room)),
+            PgType::Time => Values::Time(Vec::with_capacity(room)),
+            PgType::Timestamp | PgType::TimestampTz => Values::Timestamp(Vec::with_capacity(room)),
+            PgType::Interval => Values::Interval(Vec::with_capacity(room)),
+            PgType::Uuid => Values::Uuid(Vec::with_capacity(room * 16)),
+            PgType::Bytes => Values::Bytes(variable()),
+            PgType::Utf8 | PgType::Json | PgType::Text => Values::Utf8(variable()),
+            PgType::Jsonb => Values::Jsonb(variable()),
+            PgType::List(item) => {
                 Values::List { offsets: offsets(), items: Box::new(Self::new(item, room, infinite)) }
             }
-            Kind::TextList => Values::TextList {
+            PgType::TextList => Values::TextList {
                 offsets: offsets(),
-                items: Box::new(Self::new(&Kind::Text, room, infinite)),
+                items: Box::new(Self::new(&PgType::Text, room, infinite)),
             },
         };
         Self {

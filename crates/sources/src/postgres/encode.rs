@@ -13,8 +13,8 @@ use super::assign::plain;
 use super::decode::{EPOCH_DAYS, EPOCH_US};
 use super::limit::Limit;
 use super::number::NumberEncoder;
-use super::types::Kind;
-use super::unfit::Unfit;
+use super::types::PgType;
+use super::unfit::EncodeError;
 
 /// The server's dates, in days from 2000: from 4714 BC to the year 5874897.
 const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
@@ -31,7 +31,7 @@ const TRUNCATE: &str = "PostgreSQL keeps microseconds; truncate it in the query,
 /// What values depend on in a column of a table.
 #[derive(Debug, Clone)]
 pub(super) struct ColumnType {
-    pub(super) kind: Kind,
+    pub(super) kind: PgType,
     /// The type of the elements, for an array.
     pub(super) element: u32,
     pub(super) limit: Limit,
@@ -102,21 +102,21 @@ impl Ticks {
     }
 
     #[inline]
-    fn get(&self, row: usize, hint: &'static str) -> Result<i64, Unfit> {
+    fn get(&self, row: usize, hint: &'static str) -> Result<i64, EncodeError> {
         let value = self.values.value(row);
         if self.divisor != 1 && value % self.divisor != 0 {
-            return Err(Unfit::new("a time more precise than the column keeps", hint));
+            return Err(EncodeError::new("a time more precise than the column keeps", hint));
         }
         let ticks = (value / self.divisor).checked_mul(self.multiplier);
-        ticks.ok_or_else(|| Unfit::new("a time outside the server's range", RANGE))
+        ticks.ok_or_else(|| EncodeError::new("a time outside the server's range", RANGE))
     }
 }
 
 /// Converts a count from 1970 to a count from 2000.
-fn from_epoch(value: i64, epoch: i64, range: &std::ops::Range<i64>, what: &str) -> Result<i64, Unfit> {
+fn from_epoch(value: i64, epoch: i64, range: &std::ops::Range<i64>, what: &str) -> Result<i64, EncodeError> {
     let value = value.checked_sub(epoch).filter(|value| range.contains(value));
     // The extreme values of the types are the server's infinities.
-    value.ok_or_else(|| Unfit::new(format!("a {what} outside the server's range"), RANGE))
+    value.ok_or_else(|| EncodeError::new(format!("a {what} outside the server's range"), RANGE))
 }
 
 fn no_way(data_type: &DataType) -> ArrowError {
@@ -145,24 +145,24 @@ impl Encoder {
             return Ok(Self::Number(numbers));
         }
         Ok(match &to.kind {
-            Kind::Bool => Self::Bool(array.as_boolean().clone()),
-            Kind::Date => Self::Date(Ticks::days(array)?),
-            Kind::Time => Self::Time(Ticks::microseconds(array)?, to.limit),
-            Kind::Timestamp | Kind::TimestampTz => Self::Timestamp(Ticks::microseconds(array)?, to.limit),
-            Kind::Interval if matches!(array.data_type(), DataType::Duration(_)) => {
+            PgType::Bool => Self::Bool(array.as_boolean().clone()),
+            PgType::Date => Self::Date(Ticks::days(array)?),
+            PgType::Time => Self::Time(Ticks::microseconds(array)?, to.limit),
+            PgType::Timestamp | PgType::TimestampTz => Self::Timestamp(Ticks::microseconds(array)?, to.limit),
+            PgType::Interval if matches!(array.data_type(), DataType::Duration(_)) => {
                 Self::Duration(Ticks::microseconds(array)?, to.limit)
             }
-            Kind::Interval => {
+            PgType::Interval => {
                 let parts = DataType::Interval(IntervalUnit::MonthDayNano);
                 Self::Interval(strict(array, &parts)?.as_primitive().clone(), to.limit)
             }
-            Kind::Uuid => Self::Uuid(array.as_fixed_size_binary().clone()),
-            Kind::Bytes => Self::Bytes(strict(array, &DataType::Binary)?.as_binary().clone()),
-            Kind::Jsonb => Self::Jsonb(strict(array, &DataType::Utf8)?.as_string().clone()),
-            Kind::Utf8 | Kind::Json => {
+            PgType::Uuid => Self::Uuid(array.as_fixed_size_binary().clone()),
+            PgType::Bytes => Self::Bytes(strict(array, &DataType::Binary)?.as_binary().clone()),
+            PgType::Jsonb => Self::Jsonb(strict(array, &DataType::Utf8)?.as_string().clone()),
+            PgType::Utf8 | PgType::Json => {
                 Self::Utf8(strict(array, &DataType::Utf8)?.as_string().clone(), to.limit)
             }
-            Kind::List(kind) => {
+            PgType::List(kind) => {
                 let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) =
                     array.data_type()
                 else {
@@ -201,7 +201,7 @@ impl Encoder {
     /// # Errors
     /// When the column can't hold the value.
     #[inline]
-    pub(super) fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
+    pub(super) fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), EncodeError> {
         if self.is_null(row) {
             out.put_i32(-1);
             return Ok(());
@@ -210,7 +210,10 @@ impl Encoder {
         out.put_i32(0);
         self.put_value(row, out)?;
         let length = i32::try_from(out.len() - at - 4).map_err(|_| {
-            Unfit::new("a value of more than 2 GiB", "PostgreSQL accepts up to 1 GiB; split it in the query")
+            EncodeError::new(
+                "a value of more than 2 GiB",
+                "PostgreSQL accepts up to 1 GiB; split it in the query",
+            )
         })?;
         out[at..at + 4].copy_from_slice(&length.to_be_bytes());
         Ok(())
@@ -218,7 +221,7 @@ impl Encoder {
 
     /// Appends a value that is not NULL.
     #[inline]
-    fn put_value(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
+    fn put_value(&self, row: usize, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self {
             Self::Null => {}
             Self::Bool(array) => out.put_u8(array.value(row).into()),
@@ -231,7 +234,7 @@ impl Encoder {
             Self::Time(ticks, limit) => {
                 let us = ticks.get(row, TRUNCATE)?;
                 if !TIMES.contains(&us) {
-                    return Err(Unfit::new("a time of day outside the server's range", RANGE));
+                    return Err(EncodeError::new("a time of day outside the server's range", RANGE));
                 }
                 limit.check_microseconds(us)?;
                 out.put_i64(us);
@@ -244,7 +247,7 @@ impl Encoder {
             Self::Interval(array, limit) => {
                 let value = array.value(row);
                 if value.nanoseconds % 1000 != 0 {
-                    return Err(Unfit::new("an interval more precise than a microsecond", TRUNCATE));
+                    return Err(EncodeError::new("an interval more precise than a microsecond", TRUNCATE));
                 }
                 put_interval(value.months, value.days, value.nanoseconds / 1000, *limit, out)?;
             }
@@ -279,7 +282,13 @@ impl Encoder {
     }
 }
 
-fn put_interval(months: i32, days: i32, us: i64, limit: Limit, out: &mut BytesMut) -> Result<(), Unfit> {
+fn put_interval(
+    months: i32,
+    days: i32,
+    us: i64,
+    limit: Limit,
+    out: &mut BytesMut,
+) -> Result<(), EncodeError> {
     limit.check_interval(months, days, us)?;
     out.put_i64(us);
     out.put_i32(days);
@@ -287,10 +296,10 @@ fn put_interval(months: i32, days: i32, us: i64, limit: Limit, out: &mut BytesMu
     Ok(())
 }
 
-fn put_text(text: &str, out: &mut BytesMut) -> Result<(), Unfit> {
+fn put_text(text: &str, out: &mut BytesMut) -> Result<(), EncodeError> {
     if text.as_bytes().contains(&0) {
         let hint = "PostgreSQL's text can't hold it; remove it in the query, or copy it as bytes";
-        return Err(Unfit::new("a text with a NUL character", hint));
+        return Err(EncodeError::new("a text with a NUL character", hint));
     }
     out.put_slice(text.as_bytes());
     Ok(())

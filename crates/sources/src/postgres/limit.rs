@@ -5,7 +5,7 @@
 
 use arrow_buffer::i256;
 
-use super::unfit::Unfit;
+use super::unfit::EncodeError;
 
 const NUMERIC: u32 = 1700;
 const VARCHAR: u32 = 1043;
@@ -67,7 +67,7 @@ impl Limit {
         }
     }
 
-    pub(super) fn check_text(self, text: &str) -> Result<(), Unfit> {
+    pub(super) fn check_text(self, text: &str) -> Result<(), EncodeError> {
         let Self::Chars { max, padded } = self else { return Ok(()) };
         // A text never has more characters than bytes.
         if text.len() <= max {
@@ -77,15 +77,15 @@ impl Limit {
         match counted.chars().count() {
             count if count > max => {
                 let reason = format!("a text of {count} characters where the column takes {max}");
-                Err(Unfit::new(reason, "shorten it in the query, as with left(), or widen the column"))
+                Err(EncodeError::new(reason, "shorten it in the query, as with left(), or widen the column"))
             }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn check_microseconds(self, us: i64) -> Result<(), Unfit> {
+    pub(super) fn check_microseconds(self, us: i64) -> Result<(), EncodeError> {
         match self {
-            Self::Microseconds(unit) if us % unit != 0 => Err(Unfit::new(
+            Self::Microseconds(unit) if us % unit != 0 => Err(EncodeError::new(
                 "a time with more decimal places of a second than the column keeps",
                 "truncate it in the query, as with date_trunc(), or widen the column",
             )),
@@ -93,7 +93,7 @@ impl Limit {
         }
     }
 
-    pub(super) fn check_interval(self, months: i32, days: i32, us: i64) -> Result<(), Unfit> {
+    pub(super) fn check_interval(self, months: i32, days: i32, us: i64) -> Result<(), EncodeError> {
         let Self::Interval(units) = self else { return Ok(()) };
         let is_multiple = |value: i64, unit: i64| value == 0 || unit != 0 && value % unit == 0;
         if is_multiple(months.into(), units.months.into())
@@ -102,7 +102,7 @@ impl Limit {
         {
             return Ok(());
         }
-        Err(Unfit::new(
+        Err(EncodeError::new(
             "an interval with parts that the column does not keep",
             "truncate it in the query, or widen the column",
         ))
@@ -120,12 +120,12 @@ impl Limit {
     }
 
     /// Checks `value` / 10^`scale`.
-    pub(super) fn check_decimal(self, mut value: i256, mut scale: i32) -> Result<(), Unfit> {
+    pub(super) fn check_decimal(self, mut value: i256, mut scale: i32) -> Result<(), EncodeError> {
         let Self::Numeric { precision, scale: places } = self else { return Ok(()) };
         let ten = i256::from_i128(10);
         while scale > places {
             if value.wrapping_rem(ten) != i256::ZERO {
-                return Err(Unfit::new(
+                return Err(EncodeError::new(
                     format!("a number with decimal places beyond those of numeric({precision}, {places})"),
                     "round it in the query, as with round(), or widen the column",
                 ));
@@ -146,7 +146,7 @@ impl Limit {
             return Ok(());
         }
         let reason = format!("a number too large for numeric({precision}, {places})");
-        Err(Unfit::new(reason, "widen the column"))
+        Err(EncodeError::new(reason, "widen the column"))
     }
 }
 

@@ -7,12 +7,12 @@ use crate::SourceError;
 
 /// Tag and length of a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Header {
+pub(super) struct MessageHeader {
     pub(super) tag: u8,
     pub(super) body_bytes: usize,
 }
 
-impl Header {
+impl MessageHeader {
     /// Bytes of tag and length.
     pub(super) const BYTES: usize = 5;
 
@@ -41,7 +41,7 @@ pub(super) struct Frame {
 impl Frame {
     /// Bytes on the wire, including the header.
     pub(super) fn total_bytes(&self) -> u64 {
-        (Header::BYTES + self.body.len()) as u64
+        (MessageHeader::BYTES + self.body.len()) as u64
     }
 
     /// The values of a `DataRow` in text format.
@@ -187,7 +187,7 @@ mod tests {
             let frame = Frame { tag: 0, body };
             let _ = frame.columns();
             let _ = frame.text_row();
-            let _ = Header::parse(&frame.body);
+            let _ = MessageHeader::parse(&frame.body);
         }
     }
 }

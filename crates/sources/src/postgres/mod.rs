@@ -37,10 +37,10 @@ use futures::{FutureExt, StreamExt};
 
 use self::config::Config;
 use self::connection::{Connection, Described};
-use self::read::{Form, Wanted, Work};
+use self::read::{ReadRequest, RowFormat, Work};
 use self::split::{Parts, PlainSelect};
-use self::types::{Kind, Types};
-use crate::limit::{ConnectionLimits, Idle, Permit, Server};
+use self::types::{PgType, Types};
+use crate::limit::{ConnectionLimits, Idle, Permit, ServerConnections};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
 pub use self::copy_in::PostgresDestination;
@@ -63,7 +63,7 @@ pub struct PostgresSource {
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     idle: Arc<Waiting>,
-    server: Arc<Server>,
+    server: Arc<ServerConnections>,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ enum Turn {
 }
 
 impl Pool {
-    fn new(server: Arc<Server>) -> Self {
+    fn new(server: Arc<ServerConnections>) -> Self {
         let idle = Arc::new(Waiting::default());
         server.add_idle(&idle);
         Self { idle, server }
@@ -208,14 +208,19 @@ impl PostgresSource {
         }
         connections.push(connection);
         let tuples = Tuples::offer(&columns, &kinds, options);
-        let wanted =
-            Wanted { work, schema: schema.clone(), kinds, options: options.clone(), pool: self.pool.clone() };
+        let wanted = ReadRequest {
+            work,
+            schema: schema.clone(),
+            kinds,
+            options: options.clone(),
+            pool: self.pool.clone(),
+        };
         let batches = match &tuples {
-            None => read::stream(connections, wanted, Form::Decoded),
+            None => read::stream(connections, wanted, RowFormat::Decoded),
             Some(offer) => {
                 let taken = offer.taken();
                 let read = async move {
-                    let form = if taken() { Form::Tuples } else { Form::Decoded };
+                    let form = if taken() { RowFormat::Tuples } else { RowFormat::Decoded };
                     read::stream(connections, wanted, form)
                 };
                 Box::pin(read.into_stream().flatten())
@@ -266,7 +271,7 @@ async fn begin_on(connection: &mut Connection, begin: &str, sql: Option<&str>) -
     }
 }
 
-fn schema(columns: &[Described], kinds: &[Kind]) -> SchemaRef {
+fn schema(columns: &[Described], kinds: &[PgType]) -> SchemaRef {
     let fields: Vec<_> = columns.iter().zip(kinds).map(|(column, kind)| kind.field(&column.name)).collect();
     Arc::new(Schema::new(fields))
 }

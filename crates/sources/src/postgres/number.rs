@@ -14,8 +14,8 @@ use bytes::{BufMut, BytesMut};
 
 use super::limit::Limit;
 use super::numeric::{put_i128, put_i256, put_special};
-use super::types::Kind;
-use super::unfit::Unfit;
+use super::types::PgType;
+use super::unfit::EncodeError;
 
 const CAST: &str = "cast it in the query, or choose another type for the column";
 /// The first version with infinities in `numeric`: PostgreSQL 14.
@@ -53,22 +53,25 @@ impl NumberEncoder {
     /// The encoder of `array` for a column of `kind`; `None` if either is not a number type.
     pub(super) fn new(
         array: &ArrayRef,
-        kind: &Kind,
+        kind: &PgType,
         limit: Limit,
         version: u32,
     ) -> Result<Option<Self>, ArrowError> {
         let to = match kind {
-            Kind::Int16 => To::Int16,
-            Kind::Int32 => To::Int32,
-            Kind::Int64 => To::Int64,
-            Kind::UInt32 => To::UInt32,
-            Kind::Float32 => To::Float32,
-            Kind::Float64 => To::Float64,
-            Kind::Decimal128 { .. } | Kind::Decimal256 { .. } | Kind::NumericText | Kind::NumericDouble => {
+            PgType::Int16 => To::Int16,
+            PgType::Int32 => To::Int32,
+            PgType::Int64 => To::Int64,
+            PgType::UInt32 => To::UInt32,
+            PgType::Float32 => To::Float32,
+            PgType::Float64 => To::Float64,
+            PgType::Decimal128 { .. }
+            | PgType::Decimal256 { .. }
+            | PgType::NumericText
+            | PgType::NumericDouble => {
                 let has_infinity = limit == Limit::None && version >= NUMERIC_INFINITY_VERSION;
                 To::Numeric { limit: narrowed(limit, array.data_type()), has_infinity }
             }
-            Kind::Money { scale } => To::Money { scale: *scale },
+            PgType::Money { scale } => To::Money { scale: *scale },
             _ => return Ok(None),
         };
         // None of these casts changes a value.
@@ -103,7 +106,7 @@ impl NumberEncoder {
 
     /// Appends a value that is not NULL, without a length.
     #[inline]
-    pub(super) fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
+    pub(super) fn put(&self, row: usize, out: &mut BytesMut) -> Result<(), EncodeError> {
         match (&self.numbers, self.to) {
             (Numbers::Whole(values), To::Int16 | To::Int32 | To::Int64 | To::UInt32) => {
                 self.put_whole(values.value(row).into(), out)?;
@@ -115,7 +118,7 @@ impl NumberEncoder {
                 let value = values.value(row);
                 let narrow = value as f32;
                 if f64::from(narrow) != value && !value.is_nan() {
-                    return Err(Unfit::new(format!("{value} is not a value of type real"), CAST));
+                    return Err(EncodeError::new(format!("{value} is not a value of type real"), CAST));
                 }
                 out.put_f32(narrow);
             }
@@ -142,8 +145,8 @@ impl NumberEncoder {
         Ok(())
     }
 
-    fn put_whole(&self, value: i128, out: &mut BytesMut) -> Result<(), Unfit> {
-        let unfit = |name: &str| Unfit::new(format!("{value} is out of range for type {name}"), CAST);
+    fn put_whole(&self, value: i128, out: &mut BytesMut) -> Result<(), EncodeError> {
+        let unfit = |name: &str| EncodeError::new(format!("{value} is out of range for type {name}"), CAST);
         match self.to {
             To::Int16 => out.put_i16(value.try_into().map_err(|_| unfit("smallint"))?),
             To::Int32 => out.put_i32(value.try_into().map_err(|_| unfit("integer"))?),
@@ -153,7 +156,7 @@ impl NumberEncoder {
         Ok(())
     }
 
-    fn put_converted(&self, row: usize, out: &mut BytesMut) -> Result<(), Unfit> {
+    fn put_converted(&self, row: usize, out: &mut BytesMut) -> Result<(), EncodeError> {
         let value = match &self.numbers {
             Numbers::Whole(values) => Decimal { value: i256::from_i128(values.value(row).into()), scale: 0 },
             Numbers::Decimal128(values, scale) => {
@@ -177,33 +180,34 @@ impl NumberEncoder {
                 put_i256(value.value, value.scale, out);
             }
             To::Money { scale } => {
-                let unfit = || Unfit::new(format!("{value} is not a value of type money"), CAST);
+                let unfit = || EncodeError::new(format!("{value} is not a value of type money"), CAST);
                 let units = value.rescaled(i32::from(scale)).and_then(|units| i64::try_from(units).ok());
                 out.put_i64(units.ok_or_else(unfit)?);
             }
             To::Float32 => {
-                let unfit = || Unfit::new(format!("{value} is not a value of type real"), CAST);
+                let unfit = || EncodeError::new(format!("{value} is not a value of type real"), CAST);
                 out.put_f32(value.to_float().ok_or_else(unfit)?);
             }
             To::Float64 => {
-                let unfit = || Unfit::new(format!("{value} is not a value of type double precision"), CAST);
+                let unfit =
+                    || EncodeError::new(format!("{value} is not a value of type double precision"), CAST);
                 out.put_f64(value.to_float().ok_or_else(unfit)?);
             }
             To::Int16 | To::Int32 | To::Int64 | To::UInt32 => {
-                let unfit = || Unfit::new(format!("{value} is out of range for an integer"), CAST);
+                let unfit = || EncodeError::new(format!("{value} is out of range for an integer"), CAST);
                 self.put_whole(value.rescaled(0).ok_or_else(unfit)?, out)?;
             }
         }
         Ok(())
     }
 
-    fn put_special(&self, value: f64, out: &mut BytesMut) -> Result<(), Unfit> {
+    fn put_special(&self, value: f64, out: &mut BytesMut) -> Result<(), EncodeError> {
         match self.to {
             To::Numeric { has_infinity, .. } if value.is_nan() || has_infinity => {
                 put_special(value, out);
                 Ok(())
             }
-            _ => Err(Unfit::new("the column can't hold infinity", CAST)),
+            _ => Err(EncodeError::new("the column can't hold infinity", CAST)),
         }
     }
 }

@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 use super::Pool;
 use super::connection::{Connection, MESSAGE_BYTES_MAX};
 use super::decode::Bad;
-use super::message::Header;
+use super::message::MessageHeader;
 use super::rows::Decoder;
 use super::split::Parts;
 use super::tuples::Gatherer;
-use super::types::Kind;
-use crate::cancel::Working;
+use super::types::PgType;
+use crate::cancel::StatementGuard;
 use crate::{BatchStream, ReadOptions, Result, SourceError};
 
 /// Batches that may wait for the consumer, in addition to the one that each connection fills.
@@ -33,7 +33,7 @@ pub(super) enum Work {
 
 /// The form in which rows are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum RowFormat {
     /// As Arrow columns.
     Decoded,
     /// As the server sends them.
@@ -41,18 +41,18 @@ pub(super) enum Form {
 }
 
 /// A result to read.
-pub(super) struct Wanted {
+pub(super) struct ReadRequest {
     pub(super) work: Work,
     pub(super) schema: SchemaRef,
-    pub(super) kinds: Vec<Kind>,
+    pub(super) kinds: Vec<PgType>,
     pub(super) options: ReadOptions,
     pub(super) pool: Pool,
 }
 
 /// State that the connections of one result share.
-struct Shared {
-    wanted: Wanted,
-    form: Form,
+struct ReadState {
+    wanted: ReadRequest,
+    form: RowFormat,
     formats: Vec<i16>,
     next_part: AtomicU32,
     rows: AtomicU64,
@@ -60,9 +60,9 @@ struct Shared {
 }
 
 /// Reads `wanted` over `connections`, each in a transaction of the same snapshot.
-pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -> BatchStream {
-    let shared = Arc::new(Shared {
-        formats: wanted.kinds.iter().map(Kind::format).collect(),
+pub(super) fn stream(connections: Vec<Connection>, wanted: ReadRequest, form: RowFormat) -> BatchStream {
+    let shared = Arc::new(ReadState {
+        formats: wanted.kinds.iter().map(PgType::format).collect(),
         wanted,
         form,
         next_part: AtomicU32::new(0),
@@ -76,7 +76,7 @@ pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -
         let may_end_early = place > 0;
         // A reader ends when it has no more to do, or when its receiver is gone. Its connection then
         // cancels a statement that still runs.
-        let working = Working::begin(connection.target());
+        let working = StatementGuard::begin(connection.target());
         let reader = reader(connection, shared.clone(), sender.clone(), may_end_early);
         tokio::spawn(async move {
             reader.await;
@@ -100,7 +100,7 @@ pub(super) fn stream(connections: Vec<Connection>, wanted: Wanted, form: Form) -
     }))
 }
 
-fn stopped(shared: &Shared) -> SourceError {
+fn stopped(shared: &ReadState) -> SourceError {
     SourceError::Lost {
         target: "the server".into(),
         rows: shared.rows.load(Ordering::Relaxed),
@@ -109,20 +109,20 @@ fn stopped(shared: &Shared) -> SourceError {
 }
 
 /// The consumer has dropped the stream.
-struct Dropped;
+struct ConsumerGone;
 
 /// Rows of the next batch.
-enum Gathered {
+enum BatchBuilder {
     Columns(Box<Decoder>),
     Tuples(Gatherer),
 }
 
-impl Gathered {
-    fn new(shared: &Shared) -> Self {
-        let Wanted { schema, kinds, options, .. } = &shared.wanted;
+impl BatchBuilder {
+    fn new(shared: &ReadState) -> Self {
+        let ReadRequest { schema, kinds, options, .. } = &shared.wanted;
         match shared.form {
-            Form::Decoded => Self::Columns(Box::new(Decoder::new(schema.clone(), kinds, options))),
-            Form::Tuples => Self::Tuples(Gatherer::new(kinds.len(), options)),
+            RowFormat::Decoded => Self::Columns(Box::new(Decoder::new(schema.clone(), kinds, options))),
+            RowFormat::Tuples => Self::Tuples(Gatherer::new(kinds.len(), options)),
         }
     }
 
@@ -159,14 +159,14 @@ impl Gathered {
 
 type Sender = mpsc::Sender<Result<RecordBatch>>;
 
-async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender, may_end_early: bool) {
-    let mut gathered = Gathered::new(&shared);
+async fn reader(mut connection: Connection, shared: Arc<ReadState>, sender: Sender, may_end_early: bool) {
+    let mut gathered = BatchBuilder::new(&shared);
     match read(&mut connection, &mut gathered, &shared, &sender, may_end_early).await {
         Ok(Ok(())) => {
             shared.wanted.pool.put(connection);
             shared.finished.fetch_add(1, Ordering::Release);
         }
-        Ok(Err(Dropped)) => {}
+        Ok(Err(ConsumerGone)) => {}
         Err(e) => {
             // Stop the server before the consumer takes the rows that precede the error.
             drop(connection);
@@ -185,17 +185,17 @@ async fn reader(mut connection: Connection, shared: Arc<Shared>, sender: Sender,
 
 async fn read(
     connection: &mut Connection,
-    gathered: &mut Gathered,
-    shared: &Shared,
+    gathered: &mut BatchBuilder,
+    shared: &ReadState,
     sender: &Sender,
     may_end_early: bool,
-) -> Result<Result<(), Dropped>> {
+) -> Result<Result<(), ConsumerGone>> {
     match &shared.wanted.work {
         Work::Whole(sql) => {
             // The end of the transaction is sent along, which saves a round trip.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
-            if let Err(Dropped) = rows(connection, gathered, shared, sender, None).await? {
-                return Ok(Err(Dropped));
+            if let Err(ConsumerGone) = rows(connection, gathered, shared, sender, None).await? {
+                return Ok(Err(ConsumerGone));
             }
             connection.until_ready(|_| Ok(())).await?;
         }
@@ -206,8 +206,8 @@ async fn read(
                 let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;
                 let start = Some(parts.start(part));
-                if let Err(Dropped) = rows(connection, gathered, shared, sender, start).await? {
-                    return Ok(Err(Dropped));
+                if let Err(ConsumerGone) = rows(connection, gathered, shared, sender, start).await? {
+                    return Ok(Err(ConsumerGone));
                 }
             }
             connection.simple("ROLLBACK").await?;
@@ -221,11 +221,11 @@ async fn read(
 
 async fn deliver(
     connection: &Connection,
-    gathered: &mut Gathered,
+    gathered: &mut BatchBuilder,
     sender: &Sender,
-) -> Result<Result<(), Dropped>> {
+) -> Result<Result<(), ConsumerGone>> {
     let batch = gathered.finish().map_err(|e: ArrowError| malformed(connection, &e.to_string()))?;
-    Ok(sender.send(Ok(batch)).await.map_err(|_| Dropped))
+    Ok(sender.send(Ok(batch)).await.map_err(|_| ConsumerGone))
 }
 
 fn malformed(connection: &Connection, reason: &str) -> SourceError {
@@ -233,7 +233,7 @@ fn malformed(connection: &Connection, reason: &str) -> SourceError {
 }
 
 /// Why no more rows can be taken from the buffer.
-enum Pause {
+enum StopReason {
     Full,
     NoWholeMessage,
     /// The next row has this many bytes, more than allowed.
@@ -245,11 +245,11 @@ enum Pause {
 /// begins.
 async fn rows(
     connection: &mut Connection,
-    gathered: &mut Gathered,
-    shared: &Shared,
+    gathered: &mut BatchBuilder,
+    shared: &ReadState,
     sender: &Sender,
     start: Option<String>,
-) -> Result<Result<(), Dropped>> {
+) -> Result<Result<(), ConsumerGone>> {
     connection.expect_rows(true);
     let mut taken: u64 = 0;
     let row_bytes_max = shared.wanted.options.row_bytes_max;
@@ -278,25 +278,25 @@ async fn rows(
         let lost =
             |connection: &Connection, e: io::Error| connection.lost(e, shared.rows.load(Ordering::Relaxed));
         match pause {
-            Pause::Full => {
-                if let Err(Dropped) = deliver(connection, gathered, sender).await? {
-                    return Ok(Err(Dropped));
+            StopReason::Full => {
+                if let Err(ConsumerGone) = deliver(connection, gathered, sender).await? {
+                    return Ok(Err(ConsumerGone));
                 }
             }
-            Pause::TooLarge(bytes) => {
+            StopReason::TooLarge(bytes) => {
                 let (bytes, bytes_max) = (bytes as u64, row_bytes_max as u64);
                 let part = start.as_ref().map(|start| format!(", counted from ctid {start},"));
                 return Err(SourceError::RowTooLarge { row: taken + 1, part, bytes, bytes_max });
             }
-            Pause::NoWholeMessage => {
+            StopReason::NoWholeMessage => {
                 connection.header().map_err(|e| lost(connection, e))?;
                 tokio::select! {
                     biased;
                     filled = connection.fill() => filled.map_err(|e| lost(connection, e))?,
-                    () = sender.closed() => return Ok(Err(Dropped)),
+                    () = sender.closed() => return Ok(Err(ConsumerGone)),
                 }
             }
-            Pause::OtherMessage => {
+            StopReason::OtherMessage => {
                 // Between rows there may be notices.
                 let frame = connection.frame_or_row().await.map_err(|e| lost(connection, e))?;
                 let Some(frame) = frame else { continue };
@@ -318,26 +318,26 @@ async fn rows(
 /// Takes the rows at the front of `buffered`; returns their bytes, and why it stopped.
 fn take_rows(
     buffered: &[u8],
-    gathered: &mut Gathered,
+    gathered: &mut BatchBuilder,
     row_bytes_max: usize,
-) -> Result<(usize, Pause), (Option<usize>, Box<Bad>)> {
+) -> Result<(usize, StopReason), (Option<usize>, Box<Bad>)> {
     let mut at = 0;
     loop {
         if gathered.is_full() {
-            return Ok((at, Pause::Full));
+            return Ok((at, StopReason::Full));
         }
         let rest = &buffered[at..];
-        match Header::parse(rest) {
-            Some(header) if header.tag != b'D' => return Ok((at, Pause::OtherMessage)),
+        match MessageHeader::parse(rest) {
+            Some(header) if header.tag != b'D' => return Ok((at, StopReason::OtherMessage)),
             // An impossible length is an error of `Connection::header`.
             Some(header) if header.total() > row_bytes_max && header.body_bytes <= MESSAGE_BYTES_MAX => {
-                return Ok((at, Pause::TooLarge(header.total())));
+                return Ok((at, StopReason::TooLarge(header.total())));
             }
             Some(header) if rest.len() >= header.total() => {
-                gathered.row(&rest[Header::BYTES..header.total()])?;
+                gathered.row(&rest[MessageHeader::BYTES..header.total()])?;
                 at += header.total();
             }
-            _ => return Ok((at, Pause::NoWholeMessage)),
+            _ => return Ok((at, StopReason::NoWholeMessage)),
         }
     }
 }

@@ -7,7 +7,7 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use super::decode::{Bad, Column};
-use super::types::Kind;
+use super::types::PgType;
 use crate::ReadOptions;
 
 /// A row has at most 1 GiB, so a batch below this size still has 31-bit offsets after one more row.
@@ -30,7 +30,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// A decoder for rows of `kinds`, with the fields of `schema`.
-    pub(super) fn new(schema: SchemaRef, kinds: &[Kind], options: &ReadOptions) -> Self {
+    pub(super) fn new(schema: SchemaRef, kinds: &[PgType], options: &ReadOptions) -> Self {
         let batch_rows = options.batch_rows.clamp(1, i32::MAX as usize);
         Self {
             columns: kinds
@@ -40,10 +40,10 @@ impl Decoder {
             schema,
             rows: 0,
             bytes: 0,
-            row_bytes: kinds.iter().map(Kind::fixed_bytes).sum(),
+            row_bytes: kinds.iter().map(PgType::fixed_bytes).sum(),
             expands: kinds.iter().any(|kind| match kind {
-                Kind::List(item) => **item == Kind::NumericText,
-                kind => *kind == Kind::NumericText,
+                PgType::List(item) => **item == PgType::NumericText,
+                kind => *kind == PgType::NumericText,
             }),
             batch_rows,
             batch_bytes: options.batch_bytes.clamp(1, BATCH_BYTES_MAX),
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn decoder(kinds: &[Kind], options: &ReadOptions) -> Decoder {
+    fn decoder(kinds: &[PgType], options: &ReadOptions) -> Decoder {
         let fields: Vec<_> = kinds.iter().enumerate().map(|(i, kind)| kind.field(&i.to_string())).collect();
         Decoder::new(Arc::new(Schema::new(fields)), kinds, options)
     }
@@ -147,38 +147,38 @@ mod tests {
         body
     }
 
-    fn every_kind() -> Vec<Kind> {
+    fn every_kind() -> Vec<PgType> {
         vec![
-            Kind::Bool,
-            Kind::Int16,
-            Kind::Int32,
-            Kind::Int64,
-            Kind::UInt32,
-            Kind::Float32,
-            Kind::Float64,
-            Kind::Decimal128 { precision: 15, scale: 2 },
-            Kind::Decimal256 { precision: 76, scale: 10 },
-            Kind::NumericText,
-            Kind::NumericDouble,
-            Kind::Money { scale: 2 },
-            Kind::Date,
-            Kind::Time,
-            Kind::Timestamp,
-            Kind::TimestampTz,
-            Kind::Interval,
-            Kind::Uuid,
-            Kind::Bytes,
-            Kind::Utf8,
-            Kind::Jsonb,
-            Kind::List(Box::new(Kind::Int32)),
-            Kind::TextList,
+            PgType::Bool,
+            PgType::Int16,
+            PgType::Int32,
+            PgType::Int64,
+            PgType::UInt32,
+            PgType::Float32,
+            PgType::Float64,
+            PgType::Decimal128 { precision: 15, scale: 2 },
+            PgType::Decimal256 { precision: 76, scale: 10 },
+            PgType::NumericText,
+            PgType::NumericDouble,
+            PgType::Money { scale: 2 },
+            PgType::Date,
+            PgType::Time,
+            PgType::Timestamp,
+            PgType::TimestampTz,
+            PgType::Interval,
+            PgType::Uuid,
+            PgType::Bytes,
+            PgType::Utf8,
+            PgType::Jsonb,
+            PgType::List(Box::new(PgType::Int32)),
+            PgType::TextList,
         ]
     }
 
     #[test]
     fn batches_close_at_their_limits_of_bytes_and_rows() {
         let options = ReadOptions { batch_rows: 3, batch_bytes: 1000, ..Default::default() };
-        let mut decoder = decoder(&[Kind::Utf8], &options);
+        let mut decoder = decoder(&[PgType::Utf8], &options);
         for rows in 1..=3 {
             assert!(!decoder.is_full());
             decoder.row(&row(&[Some(b"ab")])).unwrap();
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn broken_text_is_refused() {
-        let mut decoder = decoder(&[Kind::Utf8], &ReadOptions::default());
+        let mut decoder = decoder(&[PgType::Utf8], &ReadOptions::default());
         decoder.row(&row(&[Some(b"\xff")])).unwrap();
         decoder.finish().unwrap_err();
     }
@@ -213,10 +213,10 @@ mod tests {
     #[test]
     fn infinite_times_are_refused() {
         for (kind, value) in [
-            (Kind::Date, &i32::MAX.to_be_bytes()[..]),
-            (Kind::Date, &i32::MIN.to_be_bytes()),
-            (Kind::Timestamp, &i64::MAX.to_be_bytes()),
-            (Kind::TimestampTz, &i64::MIN.to_be_bytes()),
+            (PgType::Date, &i32::MAX.to_be_bytes()[..]),
+            (PgType::Date, &i32::MIN.to_be_bytes()),
+            (PgType::Timestamp, &i64::MAX.to_be_bytes()),
+            (PgType::TimestampTz, &i64::MIN.to_be_bytes()),
         ] {
             let (column, bad) =
                 decoder(&[kind], &ReadOptions::default()).row(&row(&[Some(value)])).unwrap_err();

@@ -93,7 +93,7 @@ impl Stage {
     /// Moves all rows into `target`.
     ///
     /// # Errors
-    /// [`SourceError::Unfit`] for a text that the column refuses or would change.
+    /// [`SourceError::EncodeError`] for a text that the column refuses or would change.
     pub(super) async fn close(&self, connection: &mut Connection, target: &Target) -> Result<()> {
         connection.simple("SAVEPOINT lightship_stage").await?;
         match self.judge_and_move(connection, target).await {

@@ -14,7 +14,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use super::connection::Described;
 use super::decode::Bad;
 use super::rows::BATCH_BYTES_MAX;
-use super::types::Kind;
+use super::types::PgType;
 use crate::{InfiniteRule, NumericRule, ReadOptions};
 
 /// The schema of a batch of tuples.
@@ -58,7 +58,7 @@ pub struct Tuples {
 
 impl Tuples {
     /// The offer for rows of `columns`, read as `kinds`; `None` if they would differ undecoded.
-    pub(super) fn offer(columns: &[Described], kinds: &[Kind], options: &ReadOptions) -> Option<Self> {
+    pub(super) fn offer(columns: &[Described], kinds: &[PgType], options: &ReadOptions) -> Option<Self> {
         // Rules for values are applied when they are decoded.
         let has_rules = options.infinite != InfiniteRule::Error || options.numeric != NumericRule::RESULT;
         let is_binary = kinds.iter().all(|kind| kind.format() == 1);

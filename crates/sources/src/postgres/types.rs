@@ -15,7 +15,7 @@ const TYPE_DEPTH_MAX: usize = 16;
 
 /// How a column is sent, and its Arrow type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PgType {
     Bool,
     Int16,
     Int32,
@@ -54,12 +54,12 @@ pub(super) enum Kind {
     /// All other types, as the server prints them.
     Text,
     /// An array of one dimension, with elements in binary format.
-    List(Box<Kind>),
+    List(Box<PgType>),
     /// An array whose elements' binary format is not supported.
     TextList,
 }
 
-impl Kind {
+impl PgType {
     /// Format code to ask for: 0 is text, 1 is binary.
     pub(super) fn format(&self) -> i16 {
         i16::from(!matches!(self, Self::Text | Self::TextList))
@@ -168,47 +168,49 @@ pub(super) fn declared(modifier: i32) -> Option<(i32, i32)> {
     Some((packed >> 16 & 0xffff, ((packed & 0x7ff) ^ 1024) - 1024))
 }
 
-fn numeric(modifier: i32, rule: NumericRule) -> Kind {
+fn numeric(modifier: i32, rule: NumericRule) -> PgType {
     let exact = declared(modifier).and_then(|(precision, scale)| {
         // In Arrow the scale can't exceed the precision; 0.00012 as numeric(2, 5) takes five digits.
         let precision = u8::try_from(precision.max(scale)).ok()?;
         let scale = i8::try_from(scale).ok()?;
         match precision {
-            1..=38 => Some(Kind::Decimal128 { precision, scale }),
-            39..=76 => Some(Kind::Decimal256 { precision, scale }),
+            1..=38 => Some(PgType::Decimal128 { precision, scale }),
+            39..=76 => Some(PgType::Decimal256 { precision, scale }),
             _ => None,
         }
     });
     exact.unwrap_or(match rule {
-        NumericRule::Decimal { precision: precision @ ..=38, scale } => Kind::Decimal128 { precision, scale },
-        NumericRule::Decimal { precision, scale } => Kind::Decimal256 { precision, scale },
-        NumericRule::String => Kind::NumericText,
-        NumericRule::Double => Kind::NumericDouble,
+        NumericRule::Decimal { precision: precision @ ..=38, scale } => {
+            PgType::Decimal128 { precision, scale }
+        }
+        NumericRule::Decimal { precision, scale } => PgType::Decimal256 { precision, scale },
+        NumericRule::String => PgType::NumericText,
+        NumericRule::Double => PgType::NumericDouble,
     })
 }
 
 /// Types that every server has. `None` for a type that has to be looked up.
-fn builtin(oid: u32, modifier: i32, rule: NumericRule) -> Option<Kind> {
+fn builtin(oid: u32, modifier: i32, rule: NumericRule) -> Option<PgType> {
     Some(match oid {
-        16 => Kind::Bool,
-        17 => Kind::Bytes,
-        19 | 25 | 1042 | 1043 => Kind::Utf8, // name, text, bpchar, varchar
-        20 => Kind::Int64,
-        21 => Kind::Int16,
-        23 => Kind::Int32,
-        26 => Kind::UInt32,
-        114 => Kind::Json,
-        700 => Kind::Float32,
-        701 => Kind::Float64,
-        790 => Kind::Money { scale: 2 },
-        1082 => Kind::Date,
-        1083 => Kind::Time,
-        1114 => Kind::Timestamp,
-        1184 => Kind::TimestampTz,
-        1186 => Kind::Interval,
+        16 => PgType::Bool,
+        17 => PgType::Bytes,
+        19 | 25 | 1042 | 1043 => PgType::Utf8, // name, text, bpchar, varchar
+        20 => PgType::Int64,
+        21 => PgType::Int16,
+        23 => PgType::Int32,
+        26 => PgType::UInt32,
+        114 => PgType::Json,
+        700 => PgType::Float32,
+        701 => PgType::Float64,
+        790 => PgType::Money { scale: 2 },
+        1082 => PgType::Date,
+        1083 => PgType::Time,
+        1114 => PgType::Timestamp,
+        1184 => PgType::TimestampTz,
+        1186 => PgType::Interval,
         1700 => numeric(modifier, rule),
-        2950 => Kind::Uuid,
-        3802 => Kind::Jsonb,
+        2950 => PgType::Uuid,
+        3802 => PgType::Jsonb,
         // "char", int2vector, regproc, tid, xid, cid, oidvector, xml, pg_lsn, record, void,
         // unknown, inet, cidr, macaddr, macaddr8, timetz, bit, varbit, point ... circle
         18
@@ -226,8 +228,8 @@ fn builtin(oid: u32, modifier: i32, rule: NumericRule) -> Option<Kind> {
         | 774
         | 1266
         | 1560
-        | 1562 => Kind::Text,
-        600..=604 | 628 | 718 => Kind::Text,
+        | 1562 => PgType::Text,
+        600..=604 | 628 | 718 => PgType::Text,
         1000
         | 1001
         | 1003
@@ -247,8 +249,8 @@ fn builtin(oid: u32, modifier: i32, rule: NumericRule) -> Option<Kind> {
         | 1187
         | 1231
         | 2951
-        | 3807 => Kind::List(Box::new(builtin(builtin_element(oid)?, modifier, rule)?)),
-        1002 | 143 | 1041 | 651 | 1040 | 1270 | 1561 | 1563 => Kind::TextList,
+        | 3807 => PgType::List(Box::new(builtin(builtin_element(oid)?, modifier, rule)?)),
+        1002 | 143 | 1041 | 651 | 1040 | 1270 | 1561 | 1563 => PgType::TextList,
         _ => return None,
     })
 }
@@ -315,7 +317,7 @@ impl Types {
         connection: &mut Connection,
         columns: &[Described],
         rule: NumericRule,
-    ) -> Result<Vec<Kind>> {
+    ) -> Result<Vec<PgType>> {
         self.look_up(connection, columns.iter().map(|column| column.oid).collect()).await?;
         let mut kinds: Vec<_> = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -323,10 +325,10 @@ impl Types {
         };
         for kind in &mut kinds {
             let kind = match kind {
-                Kind::List(item) => &mut **item,
+                PgType::List(item) => &mut **item,
                 kind => kind,
             };
-            if let Kind::Money { scale } = kind {
+            if let PgType::Money { scale } = kind {
                 *scale = self.money_scale(connection).await?;
             }
         }
@@ -339,10 +341,10 @@ impl Types {
         connection: &mut Connection,
         columns: &[Described],
         options: &ReadOptions,
-    ) -> Result<Vec<Kind>> {
+    ) -> Result<Vec<PgType>> {
         let mut kinds = self.resolve(connection, columns, options.numeric).await?;
         if options.infinite == InfiniteRule::Text {
-            kinds.iter_mut().for_each(Kind::show_infinite);
+            kinds.iter_mut().for_each(PgType::show_infinite);
         }
         Ok(kinds)
     }
@@ -351,13 +353,13 @@ impl Types {
     pub(super) fn comparisons(
         &self,
         columns: &[Described],
-        kinds: &[Kind],
+        kinds: &[PgType],
         infinite: InfiniteRule,
         connection: &Connection,
     ) -> Vec<Comparison> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let text = if connection.takes_any_text() { Comparable::Equal } else { Comparable::EqualAscii };
-        let comparison = |(column, kind): (&Described, &Kind)| {
+        let comparison = |(column, kind): (&Described, &PgType)| {
             let (oid, entry) = base(&known, column.oid);
             let comparable = comparable(kind, oid, entry, infinite, text);
             let plain = Comparison::plain(quote_identifier(&column.name), comparable);
@@ -442,21 +444,21 @@ impl Types {
     }
 }
 
-fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule, depth: usize) -> Kind {
+fn kind(known: &HashMap<u32, Entry>, oid: u32, modifier: i32, rule: NumericRule, depth: usize) -> PgType {
     if let Some(kind) = builtin(oid, modifier, rule) {
         return kind;
     }
     match known.get(&oid) {
-        Some(Entry::Enum | Entry::Citext) => Kind::Utf8,
+        Some(Entry::Enum | Entry::Citext) => PgType::Utf8,
         Some(Entry::Domain { base, modifier }) if depth > 0 => kind(known, *base, *modifier, rule, depth - 1),
         Some(Entry::Array { element }) if depth > 0 => {
             match kind(known, *element, modifier, rule, depth - 1) {
                 // Through a domain, the elements can be arrays themselves; they are read as text then.
-                Kind::Text | Kind::TextList => Kind::TextList,
-                item => Kind::List(Box::new(item)),
+                PgType::Text | PgType::TextList => PgType::TextList,
+                item => PgType::List(Box::new(item)),
             }
         }
-        _ => Kind::Text,
+        _ => PgType::Text,
     }
 }
 
@@ -474,7 +476,7 @@ fn base(known: &HashMap<u32, Entry>, mut oid: u32) -> (u32, Option<Entry>) {
 /// Which comparisons the server supports for a column of this type that is read as `kind`. `text` is
 /// the level for text.
 fn comparable(
-    kind: &Kind,
+    kind: &PgType,
     oid: u32,
     entry: Option<Entry>,
     infinite: InfiniteRule,
@@ -482,20 +484,22 @@ fn comparable(
 ) -> Comparable {
     const RECORD: u32 = 2249;
     match kind {
-        Kind::Bool => Comparable::Equal,
-        Kind::Int16 | Kind::Int32 | Kind::Int64 | Kind::UInt32 => Comparable::Ordered,
+        PgType::Bool => Comparable::Equal,
+        PgType::Int16 | PgType::Int32 | PgType::Int64 | PgType::UInt32 => Comparable::Ordered,
         // The server orders NaN last, as Arrow does. It compares single floats as doubles.
-        Kind::Float64 => Comparable::Ordered,
+        PgType::Float64 => Comparable::Ordered,
         // Some of Arrow's NULLs are not NULL at the server.
         _ if infinite == InfiniteRule::Null && kind.is_bounded() => Comparable::Nothing,
-        Kind::Decimal128 { .. } | Kind::Decimal256 { .. } => Comparable::Ordered,
-        Kind::Date | Kind::Timestamp | Kind::TimestampTz => Comparable::Ordered,
+        PgType::Decimal128 { .. } | PgType::Decimal256 { .. } => Comparable::Ordered,
+        PgType::Date | PgType::Timestamp | PgType::TimestampTz => Comparable::Ordered,
         // Collations may treat different texts as equal, and order texts differently.
-        Kind::Utf8 => text,
-        Kind::Text if oid == RECORD || entry.is_none() && builtin(oid, -1, NumericRule::String).is_none() => {
+        PgType::Utf8 => text,
+        PgType::Text
+            if oid == RECORD || entry.is_none() && builtin(oid, -1, NumericRule::String).is_none() =>
+        {
             Comparable::Nothing
         }
-        Kind::Text if matches!(entry, Some(Entry::Composite)) => Comparable::Nothing,
+        PgType::Text if matches!(entry, Some(Entry::Composite)) => Comparable::Nothing,
         // The server compares these by their type, which may refuse a text that is not a valid value.
         _ => Comparable::Nulls,
     }
@@ -510,21 +514,21 @@ mod tests {
         let modifier = |precision: i32, scale: i32| (precision << 16 | scale & 0x7ff) + 4;
         let check =
             |p, s, expected| assert_eq!(numeric(modifier(p, s), NumericRule::String), expected, "{p},{s}");
-        check(15, 2, Kind::Decimal128 { precision: 15, scale: 2 });
-        check(39, 20, Kind::Decimal256 { precision: 39, scale: 20 });
-        check(3, -2, Kind::Decimal128 { precision: 3, scale: -2 });
-        check(2, 5, Kind::Decimal128 { precision: 5, scale: 5 });
-        check(100, 2, Kind::NumericText);
-        assert_eq!(numeric(-1, NumericRule::RESULT), Kind::Decimal256 { precision: 76, scale: 44 });
+        check(15, 2, PgType::Decimal128 { precision: 15, scale: 2 });
+        check(39, 20, PgType::Decimal256 { precision: 39, scale: 20 });
+        check(3, -2, PgType::Decimal128 { precision: 3, scale: -2 });
+        check(2, 5, PgType::Decimal128 { precision: 5, scale: 5 });
+        check(100, 2, PgType::NumericText);
+        assert_eq!(numeric(-1, NumericRule::RESULT), PgType::Decimal256 { precision: 76, scale: 44 });
         let narrow = NumericRule::Decimal { precision: 38, scale: 10 };
-        assert_eq!(numeric(-1, narrow), Kind::Decimal128 { precision: 38, scale: 10 });
-        assert_eq!(numeric(-1, NumericRule::Double), Kind::NumericDouble);
+        assert_eq!(numeric(-1, narrow), PgType::Decimal128 { precision: 38, scale: 10 });
+        assert_eq!(numeric(-1, NumericRule::Double), PgType::NumericDouble);
     }
 
     #[test]
     fn every_builtin_array_has_an_element_of_its_kind() {
         for oid in 0..10_000 {
-            if let Some(Kind::List(item)) = builtin(oid, -1, NumericRule::String) {
+            if let Some(PgType::List(item)) = builtin(oid, -1, NumericRule::String) {
                 let element = builtin_element(oid).unwrap();
                 assert_eq!(builtin(element, -1, NumericRule::String), Some(*item), "{oid}");
             }

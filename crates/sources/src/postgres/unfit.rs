@@ -2,12 +2,12 @@
 
 /// What is wrong with a value, and what a user can do.
 #[derive(Debug)]
-pub(super) struct Unfit {
+pub(super) struct EncodeError {
     pub(super) reason: String,
     pub(super) hint: &'static str,
 }
 
-impl Unfit {
+impl EncodeError {
     #[cold]
     pub(super) fn new(reason: impl Into<String>, hint: &'static str) -> Self {
         Self { reason: reason.into(), hint }

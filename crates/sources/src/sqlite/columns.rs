@@ -12,7 +12,7 @@ use crate::{Comparable, Result, SourceError};
 /// What a column holds, from narrow to wide: each except `Boolean` also holds the
 /// values of those before it (`Real` only integers that it represents exactly).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum SqliteType {
     Boolean,
     Integer,
     Real,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Blob,
 }
 
-impl Kind {
+impl SqliteType {
     /// The kind of a declared type. Dates have none: applications store them as
     /// text or as numbers.
     pub(super) fn declared(declared: &str) -> Option<Self> {
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// As [`Kind::stored`], by the result of SQL's `typeof`.
+    /// As [`SqliteType::stored`], by the result of SQL's `typeof`.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "integer" => Some(Self::Integer),
@@ -126,20 +126,20 @@ enum Values {
 }
 
 impl Values {
-    fn of(kind: Kind) -> Self {
+    fn of(kind: SqliteType) -> Self {
         match kind {
-            Kind::Boolean => Self::Boolean(BooleanBuilder::new()),
-            Kind::Integer => Self::Integer(Int64Builder::new()),
-            Kind::Real => Self::Real(Float64Builder::new()),
-            Kind::Text => Self::Text(StringBuilder::new()),
-            Kind::Blob => Self::Blob(BinaryBuilder::new()),
+            SqliteType::Boolean => Self::Boolean(BooleanBuilder::new()),
+            SqliteType::Integer => Self::Integer(Int64Builder::new()),
+            SqliteType::Real => Self::Real(Float64Builder::new()),
+            SqliteType::Text => Self::Text(StringBuilder::new()),
+            SqliteType::Blob => Self::Blob(BinaryBuilder::new()),
         }
     }
 }
 
 impl ColumnBuilder {
     /// A column of this kind, or one whose kind the first batch decides.
-    pub(super) fn new(name: &str, kind: Option<Kind>) -> Self {
+    pub(super) fn new(name: &str, kind: Option<SqliteType>) -> Self {
         Self { name: name.to_owned(), values: kind.map_or(Values::Undecided(Vec::new()), Values::of) }
     }
 
@@ -155,7 +155,8 @@ impl ColumnBuilder {
     pub(super) fn decide(&mut self) -> Result<()> {
         if let Values::Undecided(seen) = &mut self.values {
             let seen = std::mem::take(seen);
-            let kind = Kind::widest(seen.iter().filter_map(|value| Kind::stored(value.data_type())));
+            let kind =
+                SqliteType::widest(seen.iter().filter_map(|value| SqliteType::stored(value.data_type())));
             self.values = Values::of(kind);
             for (row, value) in (1..).zip(&seen) {
                 self.append(ValueRef::from(value), row)?;
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn declared_types_decide_the_kind() {
-        use Kind::*;
+        use SqliteType::*;
         for (declared, kind) in [
             ("INTEGER", Some(Integer)),
             ("bigint", Some(Integer)),
@@ -344,11 +345,11 @@ mod tests {
             ("JSON", None),
             ("", None),
         ] {
-            assert_eq!(Kind::declared(declared), kind, "{declared}");
+            assert_eq!(SqliteType::declared(declared), kind, "{declared}");
         }
     }
 
-    fn fill(kind: Option<Kind>, values: &[Value]) -> Result<(DataType, ArrayRef)> {
+    fn fill(kind: Option<SqliteType>, values: &[Value]) -> Result<(DataType, ArrayRef)> {
         let mut column = ColumnBuilder::new("c", kind);
         for (row, value) in (1..).zip(values) {
             column.append(ValueRef::from(value), row)?;
@@ -384,28 +385,28 @@ mod tests {
             assert_eq!(error, format!("column `c`: row 2 holds {expected}"));
         };
         check(
-            Kind::Boolean,
+            SqliteType::Boolean,
             Value::Integer(2),
             "the integer 2, which is not 0 or 1; use CAST(... AS INTEGER) or CAST(... AS TEXT)",
         );
         check(
-            Kind::Integer,
+            SqliteType::Integer,
             Value::Text("a".into()),
             "the text `a`, which is not an integer; use CAST(... AS TEXT), or CAST(... AS REAL) for numbers",
         );
         check(
-            Kind::Integer,
+            SqliteType::Integer,
             Value::Real(1.5),
             "the real 1.5, which is not an integer; use CAST(... AS TEXT), or CAST(... AS REAL) for numbers",
         );
         check(
-            Kind::Real,
+            SqliteType::Real,
             Value::Integer(i64::MAX),
             "the integer 9223372036854775807, which a float can't represent exactly; use CAST(... AS INTEGER) \
              or CAST(... AS TEXT)",
         );
         check(
-            Kind::Text,
+            SqliteType::Text,
             Value::Blob(vec![0; 3]),
             "a blob of 3 bytes, which is not text; use CAST(... AS BLOB)",
         );
@@ -428,7 +429,7 @@ mod tests {
         fn numbers_of_one_kind_are_unchanged(values in proptest::collection::vec(proptest::option::of(any::<i64>()), 1..50),
                                     reals in proptest::collection::vec(any::<f64>(), 1..50)) {
             let stored: Vec<_> = values.iter().map(|v| v.map_or(Value::Null, Value::Integer)).collect();
-            let (_, array) = fill(Some(Kind::Integer), &stored).unwrap();
+            let (_, array) = fill(Some(SqliteType::Integer), &stored).unwrap();
             prop_assert_eq!(array.as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), values);
             let stored: Vec<_> = reals.iter().map(|&v| Value::Real(v)).collect();
             let (_, array) = fill(None, &stored).unwrap();

@@ -43,8 +43,8 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use rusqlite::{Connection, OptionalExtension};
 
-use self::columns::Kind;
-use self::reader::{Job, Plan};
+use self::columns::SqliteType;
+use self::reader::{Job, ReadPlan};
 use crate::select::{self, rows_without_columns};
 use crate::{
     Comparable, Comparison, Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo,
@@ -104,7 +104,7 @@ impl Source for SqliteSource {
     }
 
     async fn query(&self, sql: &str, options: &ReadOptions) -> Result<Rows> {
-        let plan = Plan { sql: sql.to_owned(), kinds: Vec::new(), rows_estimate: None };
+        let plan = ReadPlan { sql: sql.to_owned(), kinds: Vec::new(), rows_estimate: None };
         let plan = Box::new(|_: &Connection| Ok(plan));
         reader::run(Job { path: self.path.clone(), options: options.clone(), plan }).await
     }
@@ -161,7 +161,7 @@ impl Source for SqliteSource {
 }
 
 /// The statement of a scan, with the types of the table's columns.
-fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<Plan> {
+fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<ReadPlan> {
     let described = describe(connection, path, &scan.table)?;
     let kinds = match &scan.columns {
         None => described.iter().map(|column| Some(column.kind)).collect(),
@@ -179,14 +179,14 @@ fn plan(connection: &Connection, path: &Path, scan: &Scan) -> Result<Plan> {
         (Some(estimate), Some(limit)) => Some(estimate.min(limit)),
         (estimate, _) => estimate,
     };
-    Ok(Plan { sql: select::statement(scan), kinds, rows_estimate })
+    Ok(ReadPlan { sql: select::statement(scan), kinds, rows_estimate })
 }
 
 /// A column of a table.
 struct Column {
     name: String,
     declared: String,
-    kind: Kind,
+    kind: SqliteType,
 }
 
 impl Column {
@@ -197,7 +197,7 @@ impl Column {
         let plain = Comparison::backticked(&self.name, comparable);
         match self.kind {
             // The column's own collation may be defined only in the application.
-            Kind::Text => Comparison { operand: format!("{} COLLATE BINARY", plain.column), ..plain },
+            SqliteType::Text => Comparison { operand: format!("{} COLLATE BINARY", plain.column), ..plain },
             _ => plain,
         }
     }
@@ -227,11 +227,11 @@ fn describe(connection: &Connection, path: &Path, table: &TableName) -> Result<V
         .columns()
         .map(|column| (column.name().to_owned(), column.decl_type().unwrap_or_default().to_owned()))
         .collect();
-    let undeclared = declared.iter().filter(|(_, declared)| Kind::declared(declared).is_none());
+    let undeclared = declared.iter().filter(|(_, declared)| SqliteType::declared(declared).is_none());
     let mut sniffed =
         sniff(connection, path, &quoted, undeclared.map(|(name, _)| name.as_str()))?.into_iter();
     let column = |(name, declared): (String, String)| {
-        let kind = Kind::declared(&declared).or_else(|| sniffed.next()).unwrap_or(Kind::Text);
+        let kind = SqliteType::declared(&declared).or_else(|| sniffed.next()).unwrap_or(SqliteType::Text);
         Column { name, declared, kind }
     };
     Ok(declared.into_iter().map(column).collect())
@@ -243,25 +243,25 @@ fn sniff<'a>(
     path: &Path,
     quoted_table: &str,
     columns: impl Iterator<Item = &'a str>,
-) -> Result<Vec<Kind>> {
+) -> Result<Vec<SqliteType>> {
     let types: Vec<_> = columns.map(|column| format!("typeof({})", select::identifier(column))).collect();
     if types.is_empty() {
         return Ok(Vec::new());
     }
     let sql = format!("SELECT {} FROM {quoted_table} LIMIT {SNIFFED_ROWS}", types.join(", "));
-    let seen = || -> rusqlite::Result<Vec<Option<Kind>>> {
+    let seen = || -> rusqlite::Result<Vec<Option<SqliteType>>> {
         let mut seen = vec![None; types.len()];
         let mut statement = connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             for (index, widest) in seen.iter_mut().enumerate() {
-                *widest = (*widest).max(Kind::named(row.get_ref(index)?.as_str()?));
+                *widest = (*widest).max(SqliteType::named(row.get_ref(index)?.as_str()?));
             }
         }
         Ok(seen)
     };
     let seen = seen().map_err(|error| errors::statement(path, &sql, error))?;
-    Ok(seen.into_iter().map(Kind::widest).collect())
+    Ok(seen.into_iter().map(SqliteType::widest).collect())
 }
 
 /// The number of rows that `ANALYZE` stored, or else the largest row id: rows are

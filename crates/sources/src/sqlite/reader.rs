@@ -9,7 +9,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
-use super::columns::{ColumnBuilder, Kind};
+use super::columns::{ColumnBuilder, SqliteType};
 use super::errors;
 use crate::{ReadOptions, Result, Rows, SourceError};
 
@@ -31,14 +31,14 @@ pub(super) struct Job {
 }
 
 /// Plans a job, on the connection that will run it.
-pub(super) type Planner = Box<dyn FnOnce(&Connection) -> Result<Plan> + Send>;
+pub(super) type Planner = Box<dyn FnOnce(&Connection) -> Result<ReadPlan> + Send>;
 
 /// A statement, and what is known about its result.
-pub(super) struct Plan {
+pub(super) struct ReadPlan {
     pub(super) sql: String,
     /// Kinds of the columns. For a column beyond these, and for `None`, the
     /// declared type or the first batch decides.
-    pub(super) kinds: Vec<Option<Kind>>,
+    pub(super) kinds: Vec<Option<SqliteType>>,
     pub(super) rows_estimate: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
     connection
         .progress_handler(STEPS_PER_LOOK, Some(move || listener.is_closed()))
         .map_err(|error| errors::open(&path, error))?;
-    let Plan { sql, kinds, rows_estimate } = plan(&connection)?;
+    let ReadPlan { sql, kinds, rows_estimate } = plan(&connection)?;
     let failed = |error| errors::statement(&path, &sql, error);
 
     let mut statement = connection.prepare(&sql).map_err(failed)?;
@@ -134,7 +134,10 @@ fn read(job: Job, schema_to: oneshot::Sender<Described>, pieces: &mpsc::Sender<P
         .enumerate()
         .map(|(index, column)| {
             let known = kinds.get(index).copied().flatten();
-            ColumnBuilder::new(column.name(), known.or_else(|| column.decl_type().and_then(Kind::declared)))
+            ColumnBuilder::new(
+                column.name(),
+                known.or_else(|| column.decl_type().and_then(SqliteType::declared)),
+            )
         })
         .collect();
     let names: Vec<_> = statement.column_names().map(str::to_owned).collect();

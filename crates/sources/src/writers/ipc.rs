@@ -13,29 +13,29 @@ use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use super::BatchWriter;
 use super::output::Output;
-use super::stand_in::{StandIn, decoded, find};
+use super::type_mapping::{TypeMapping, decoded, find};
 use crate::Result;
 
 /// Decides which types a file replaces: it allows one dictionary per column, and
 /// each batch of a result may have its own.
-pub(super) fn check_file(schema: &SchemaRef) -> StandIn {
-    StandIn::new(schema, &|t| if matches!(t, DataType::Dictionary(..)) { decoded(t) } else { None })
+pub(super) fn check_file(schema: &SchemaRef) -> TypeMapping {
+    TypeMapping::new(schema, &|t| if matches!(t, DataType::Dictionary(..)) { decoded(t) } else { None })
 }
 
 pub(super) struct File {
     writer: FileWriter<Output>,
-    stand_in: StandIn,
+    type_mapping: TypeMapping,
 }
 
 impl File {
-    pub(super) fn new(output: Output, stand_in: StandIn) -> Result<Self> {
-        Ok(Self { writer: FileWriter::try_new(output, stand_in.schema())?, stand_in })
+    pub(super) fn new(output: Output, type_mapping: TypeMapping) -> Result<Self> {
+        Ok(Self { writer: FileWriter::try_new(output, type_mapping.schema())?, type_mapping })
     }
 }
 
 impl BatchWriter for File {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        Ok(self.writer.write(&tidied(&self.stand_in.apply(batch)?)?)?)
+        Ok(self.writer.write(&tidied(&self.type_mapping.apply(batch)?)?)?)
     }
 
     fn output(&mut self) -> &mut Output {

@@ -10,12 +10,12 @@ use arrow_json::writer::{LineDelimited, Writer};
 use arrow_schema::{DECIMAL256_MAX_PRECISION, DataType, Fields, SchemaRef};
 
 use super::lines::{LineFormat, Pieces};
-use super::stand_in::{StandIn, decoded, find};
+use super::type_mapping::{TypeMapping, decoded, find};
 use super::{check_fields, refused, unfit};
 use crate::Result;
 
 /// Refuses types that JSON can't hold, and decides which types replace others.
-pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
+pub(super) fn check(schema: &SchemaRef) -> Result<TypeMapping> {
     for field in schema.fields() {
         let hint = "write it as arrow, or choose one of its fields in the query";
         if let Some(wrong) = find(field.data_type(), &|t| matches!(t, DataType::Union(..))) {
@@ -23,7 +23,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
         }
     }
     check_fields("JSON", schema)?;
-    Ok(StandIn::new(schema, &|t| match t {
+    Ok(TypeMapping::new(schema, &|t| match t {
         // The encoder writes a null in a dictionary as a value.
         DataType::Dictionary(..) | DataType::RunEndEncoded(..) => decoded(t),
         // The encoder writes a zero of these as `00`.
@@ -58,17 +58,17 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
 }
 
 pub(super) struct Json {
-    stand_in: StandIn,
+    type_mapping: TypeMapping,
     /// Columns with floats. The encoder writes `null` for values that JSON does not have.
     floats: Vec<usize>,
 }
 
 impl Json {
-    pub(super) fn new(stand_in: StandIn) -> Self {
-        let fields = stand_in.schema().fields().iter().enumerate();
+    pub(super) fn new(type_mapping: TypeMapping) -> Self {
+        let fields = type_mapping.schema().fields().iter().enumerate();
         let has_floats = |t: &DataType| find(t, &|t| t.is_floating()).is_some();
         let floats = fields.filter(|(_, field)| has_floats(field.data_type())).map(|(at, _)| at).collect();
-        Self { stand_in, floats }
+        Self { type_mapping, floats }
     }
 }
 
@@ -97,7 +97,7 @@ impl LineFormat for Json {
     }
 
     fn encode(&self, batch: &RecordBatch, lines: &mut Pieces) -> Result<()> {
-        let batch = self.stand_in.apply(batch)?;
+        let batch = self.type_mapping.apply(batch)?;
         for (column, &at) in self.floats.iter().map(|at| (batch.column(*at), at)) {
             if let Some(row) = (0..batch.num_rows()).find(|&row| !is_finite(column, row)) {
                 let hint = "write it as csv, parquet or arrow, or cast it to text in the query";

@@ -18,6 +18,7 @@
 //!
 //! The variants of [`Format`] document what each format does to the types.
 
+mod atomic_file;
 mod background;
 mod csv;
 mod ipc;
@@ -26,10 +27,9 @@ mod lines;
 mod open_decimal;
 mod output;
 mod parquet;
-mod stand_in;
 mod table;
 mod text;
-mod whole;
+mod type_mapping;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -179,7 +179,7 @@ pub fn create(
     schema: SchemaRef,
     options: WriteOptions,
 ) -> Result<Box<dyn Destination>> {
-    let plan = Plan::new(format, &schema)?;
+    let plan = WritePlan::new(format, &schema)?;
     let output = Output::open(target)?;
     let failures = output.failures();
     let is_file = output.is_file();
@@ -220,16 +220,16 @@ enum Writer {
 }
 
 /// A format that has accepted a schema, before anything is opened.
-enum Plan {
-    ArrowFile(stand_in::StandIn),
+enum WritePlan {
+    ArrowFile(type_mapping::TypeMapping),
     ArrowStream,
-    Parquet(stand_in::StandIn),
+    Parquet(type_mapping::TypeMapping),
     Csv,
-    Json(stand_in::StandIn),
+    Json(type_mapping::TypeMapping),
     Table,
 }
 
-impl Plan {
+impl WritePlan {
     fn new(format: Format, schema: &SchemaRef) -> Result<Self> {
         if format != Format::Table {
             check_names(schema)?;
@@ -249,11 +249,13 @@ impl Plan {
 
     fn start(self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
         Ok(Writer::Batches(match self {
-            Self::ArrowFile(stand_in) => Box::new(ipc::File::new(output, stand_in)?),
+            Self::ArrowFile(type_mapping) => Box::new(ipc::File::new(output, type_mapping)?),
             Self::ArrowStream => Box::new(ipc::Stream::new(output, schema)?),
-            Self::Parquet(stand_in) => Box::new(parquet::Parquet::new(output, stand_in, options)?),
+            Self::Parquet(type_mapping) => Box::new(parquet::Parquet::new(output, type_mapping, options)?),
             Self::Csv => return Ok(Writer::Lines(Arc::new(csv::Csv::new(schema)), output)),
-            Self::Json(stand_in) => return Ok(Writer::Lines(Arc::new(json::Json::new(stand_in)), output)),
+            Self::Json(type_mapping) => {
+                return Ok(Writer::Lines(Arc::new(json::Json::new(type_mapping)), output));
+            }
             Self::Table => Box::new(table::Table::new(output, schema, options)),
         }))
     }
@@ -267,7 +269,7 @@ fn check_fields(format: &str, schema: &SchemaRef) -> Result<()> {
     };
     let has_repeated = |t: &DataType| matches!(t, DataType::Struct(fields) if repeated(fields).is_some());
     for field in schema.fields() {
-        if let Some(DataType::Struct(fields)) = stand_in::find(field.data_type(), &has_repeated) {
+        if let Some(DataType::Struct(fields)) = type_mapping::find(field.data_type(), &has_repeated) {
             return Err(SourceError::Unsupported(format!(
                 "{format} can't hold two fields of the same name, and column `{}` has two named `{}`; rename one",
                 field.name(),

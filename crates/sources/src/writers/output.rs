@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Target;
-use super::whole::WholeFile;
+use super::atomic_file::AtomicFile;
 use crate::{Result, SourceError};
 
 /// Bytes that are buffered before a system call.
@@ -25,7 +25,7 @@ pub(super) struct Output {
 
 enum Sink {
     /// A new file.
-    Whole(WholeFile),
+    Whole(AtomicFile),
     /// A pipe or a device that is opened at the first write.
     Unopened(PathBuf),
     /// Written directly.
@@ -133,7 +133,7 @@ fn open_file(path: &Path) -> io::Result<Sink> {
     match existing {
         Some(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Some(metadata) if !metadata.is_file() => Ok(Sink::Unopened(path)),
-        existing => Ok(Sink::Whole(WholeFile::create(path, existing.as_ref())?)),
+        existing => Ok(Sink::Whole(AtomicFile::create(path, existing.as_ref())?)),
     }
 }
 

@@ -7,7 +7,7 @@ use parquet::basic::{Compression as Codec, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::output::Output;
-use super::stand_in::{StandIn, decoded, find, interval_type};
+use super::type_mapping::{TypeMapping, decoded, find, interval_type};
 use super::{BatchWriter, Compression, WriteOptions, check_fields, refused};
 use crate::{Result, SourceError};
 
@@ -18,7 +18,7 @@ const PAGE_BYTES_MIN: usize = 16 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Refuses types that Parquet can't hold, and decides which types replace others.
-pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
+pub(super) fn check(schema: &SchemaRef) -> Result<TypeMapping> {
     if schema.fields().is_empty() {
         let reason = "Parquet can't hold rows without columns; write them as arrow or json";
         return Err(SourceError::Unsupported(reason.into()));
@@ -34,7 +34,7 @@ pub(super) fn check(schema: &SchemaRef) -> Result<StandIn> {
         }
     }
     check_fields("Parquet", schema)?;
-    Ok(StandIn::new(schema, &|t| match t {
+    Ok(TypeMapping::new(schema, &|t| match t {
         DataType::Dictionary(_, values) if !is_bytes(values) => decoded(t),
         DataType::RunEndEncoded(..) => decoded(t),
         DataType::Interval(IntervalUnit::MonthDayNano) => Some(interval_type()),
@@ -64,7 +64,7 @@ fn is_bytes(data_type: &DataType) -> bool {
 
 pub(super) struct Parquet {
     writer: ArrowWriter<Output>,
-    stand_in: StandIn,
+    type_mapping: TypeMapping,
     /// A row group is written once it holds this many bytes, and at least `encoded_bytes_min`.
     flush_bytes: usize,
     /// Minimum bytes of encoded rows in a row group. What columns hold before their first row may exceed the
@@ -74,8 +74,8 @@ pub(super) struct Parquet {
 }
 
 impl Parquet {
-    pub(super) fn new(output: Output, stand_in: StandIn, options: &WriteOptions) -> Result<Self> {
-        let columns = stand_in.schema().flattened_fields().len();
+    pub(super) fn new(output: Output, type_mapping: TypeMapping, options: &WriteOptions) -> Result<Self> {
+        let columns = type_mapping.schema().flattened_fields().len();
         // Half is for the encoded pages that wait for their row group to end, the
         // rest for open pages and dictionaries and for closing them.
         let flush_bytes = options.memory_bytes / 2;
@@ -94,14 +94,14 @@ impl Parquet {
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_created_by(concat!("lightship ", env!("CARGO_PKG_VERSION")).into())
             .build();
-        let writer = ArrowWriter::try_new(output, stand_in.schema().clone(), Some(properties))?;
-        Ok(Self { writer, stand_in, flush_bytes, encoded_bytes_min: flush_bytes / 2 })
+        let writer = ArrowWriter::try_new(output, type_mapping.schema().clone(), Some(properties))?;
+        Ok(Self { writer, type_mapping, flush_bytes, encoded_bytes_min: flush_bytes / 2 })
     }
 }
 
 impl BatchWriter for Parquet {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let batch = self.stand_in.apply(batch)?;
+        let batch = self.type_mapping.apply(batch)?;
         // In slices, so that one large batch does not exceed the budget before it is checked.
         let slice_bytes = (self.flush_bytes / 4).max(1);
         let slices = batch_bytes(&batch).div_ceil(slice_bytes).max(1);

@@ -40,7 +40,7 @@ enum Asked {
 
 /// What a column holds.
 #[derive(Clone, Copy)]
-enum Answer {
+enum SurveyAnswer {
     /// One of this many codes; lower ones are more frequent.
     Code(usize),
     /// One of this many codes, written as text.
@@ -49,11 +49,11 @@ enum Answer {
     Amount,
 }
 
-use Answer::{Amount, Code, Text};
 use Asked::{Adults, BornAbroad, Carers, Everyone, Married, Moved, Veterans, Workers};
+use SurveyAnswer::{Amount, Code, Text};
 
 #[rustfmt::skip]
-const QUESTIONS: &[(Asked, &[(&str, Answer)])] = &[
+const QUESTIONS: &[(Asked, &[(&str, SurveyAnswer)])] = &[
     (Everyone, &[
         ("SEX", Code(2)), ("CIT", Code(5)), ("RAC1P", Code(9)), ("RAC2P", Code(68)), ("RAC3P", Code(100)),
         ("HISP", Code(24)), ("RELP", Code(18)), ("QTRBIR", Code(4)), ("DEAR", Code(2)), ("DEYE", Code(2)),
@@ -208,7 +208,14 @@ fn batch(persons: &[Person], rng: &mut Rng) -> RecordBatch {
 
 /// Adds a column of answers in the narrowest type that holds its codes. It is NULL for
 /// persons who are not asked.
-fn answer(columns: &mut Columns, name: &str, kind: Answer, persons: &[Person], asked: Asked, rng: &mut Rng) {
+fn answer(
+    columns: &mut Columns,
+    name: &str,
+    kind: SurveyAnswer,
+    persons: &[Person],
+    asked: Asked,
+    rng: &mut Rng,
+) {
     // The lower of two draws: small codes are common, as they are in the survey.
     let mut code = |of: usize| 1 + rng.below(of).min(rng.below(of));
     let to = persons.iter().map(|p| p.is(asked));

@@ -1,16 +1,15 @@
-//! How many bytes the way to the consumer takes.
+//! Estimates the rate of the link to the consumer.
 
 use std::time::Duration;
 
 use super::Fading;
 
-/// Half of what was seen is forgotten after so much time on the wire, or after
-/// [`ROUND_TRIPS`] if that is longer: short enough to follow a link that changes,
-/// long enough for the waves of TCP's window to even out.
+/// The half-life of measurements, in busy time; [`ROUND_TRIPS`] if that is longer. Short enough to follow a
+/// link that changes, long enough to average over the oscillation of TCP's window.
 const HALF_LIFE: Duration = Duration::from_millis(50);
 const ROUND_TRIPS: u32 = 8;
 
-/// Bursts after a pause are faster than the link by up to this.
+/// Bursts after a pause are faster than the link by up to this factor.
 const BURST: f64 = 2.0;
 
 /// What a socket carried within an interval.
@@ -18,9 +17,9 @@ const BURST: f64 = 2.0;
 pub(crate) struct Carried {
     /// Bytes that arrived at the peer.
     pub(crate) bytes: u64,
-    /// How long some were on their way.
+    /// The time during which bytes were in flight.
     pub(crate) busy: Duration,
-    /// Whether there was always more to send. If not, the link may take more than was seen.
+    /// Whether there was always more to send. If not, the link may be faster than measured.
     pub(crate) saturated: bool,
 }
 
@@ -28,21 +27,21 @@ pub(crate) struct Carried {
 #[derive(Debug, Clone)]
 pub(crate) struct Bandwidth {
     rate: Fading,
-    /// Whether the rate is that of a link with always more to send.
+    /// Whether the rate was measured while the link was saturated.
     saturated: bool,
-    /// Whether the link was so at last.
+    /// Whether the link was saturated in the last interval.
     saturated_now: bool,
 }
 
 impl Bandwidth {
-    /// Of a link about which nothing but its round trip is known.
+    /// A link of which only the round-trip time is known.
     pub(crate) fn new(rtt: Duration) -> Self {
         let half_life = HALF_LIFE.max(rtt * ROUND_TRIPS);
         Self { rate: Fading::new(half_life.as_nanos() as f64), saturated: false, saturated_now: false }
     }
 
-    /// Before anything was carried: TCP sends `window_bytes` a round trip, whatever
-    /// the link could take; where that is next to none, no more than `bytes_per_ns_max` is expected.
+    /// Sets the expected rate before the first measurement: TCP sends `window_bytes` in each round trip. The rate
+    /// is at most `bytes_per_ns_max`, because the round trip may be very short.
     pub(crate) fn expect(&mut self, window_bytes: u64, rtt: Duration, bytes_per_ns_max: f64) {
         let rtt_ns = rtt.as_nanos() as f64;
         if self.rate.rate().is_none() && rtt_ns > 0.0 {
@@ -50,16 +49,16 @@ impl Bandwidth {
         }
     }
 
-    /// Learns from an interval.
+    /// Adds the measurement of an interval.
     pub(crate) fn observe(&mut self, carried: Carried) {
         let busy_ns = carried.busy.as_nanos() as f64;
         if busy_ns == 0.0 {
             return;
         }
         let seen = carried.bytes as f64 / busy_ns;
-        // What was slow for want of bytes says nothing of the link (so does BBR: N. Cardwell
+        // If too few bytes were sent, a low rate says nothing about the link (as in BBR: N. Cardwell
         // et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14-5, 2016, section
-        // "application-limited"). A burst is faster than a link that was seen at work.
+        // "application-limited"). A burst is faster than the rate of a saturated link.
         let bursts = if self.saturated { BURST } else { 1.0 };
         let more = self.rate.rate().is_none_or(|rate| seen > rate * bursts);
         self.saturated_now = carried.saturated;
@@ -69,12 +68,12 @@ impl Bandwidth {
         }
     }
 
-    /// Whether the link is what is waited for.
+    /// Whether the link is the bottleneck.
     pub(crate) fn is_saturated(&self) -> bool {
         self.saturated_now
     }
 
-    /// Bytes a nanosecond; `None` while nothing is known.
+    /// The rate in bytes per nanosecond; `None` while unknown.
     pub(crate) fn bytes_per_ns(&self) -> Option<f64> {
         self.rate.rate().filter(|&rate| rate > 0.0)
     }
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_window_is_all_that_is_known_at_first() {
+    fn the_first_estimate_comes_from_the_first_window() {
         let rtt = Duration::from_millis(100);
         let mut bandwidth = Bandwidth::new(rtt);
         assert_eq!(bandwidth.bytes_per_ns(), None);
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_falls_and_rises_is_followed() {
+    fn the_estimate_follows_a_link_that_slows_and_recovers() {
         let mut bandwidth = Bandwidth::new(Duration::from_millis(1));
         for (mbits, seconds) in [(1000, 2), (100, 1), (1000, 1)] {
             for _ in 0..seconds * 20 {
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_without_work_is_not_slow() {
+    fn an_idle_link_does_not_lower_the_estimate() {
         let mut bandwidth = Bandwidth::new(Duration::from_millis(1));
         bandwidth.observe(carried(12_500_000, 100, true));
         for _ in 0..100 {
@@ -126,7 +125,7 @@ mod tests {
             bandwidth.observe(carried(0, 0, true));
         }
         assert!((mbit(&bandwidth) - 1000.0).abs() < 1.0);
-        // More than was thought is more, whether or not it was all.
+        // A higher rate counts even if the link was not saturated.
         bandwidth.observe(carried(125_000_000, 100, false));
         assert!(mbit(&bandwidth) > 2000.0);
     }

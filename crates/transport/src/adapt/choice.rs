@@ -1,9 +1,8 @@
-//! The codec whose slowest stage is least.
+//! Chooses the codec whose slowest stage is fastest.
 //!
-//! A transfer is a pipeline, and runs at the pace of its slowest stage. A codec
-//! moves time from the wire to the processors of both ends, and pays as long as the
-//! wire is what all wait for. All times here are nanoseconds a byte of Arrow data,
-//! so that they can be compared.
+//! A transfer is a pipeline, and runs at the pace of its slowest stage. A codec moves time from the link to the
+//! processors of both ends, which pays as long as the link is the bottleneck. All times here are in nanoseconds
+//! per byte of Arrow data, so that they can be compared.
 
 use std::time::Duration;
 
@@ -12,118 +11,118 @@ use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 
 use super::Fading;
 
-/// What is chosen from, in the order of what encoding costs. LZ4 and Zstandard on
-/// the plain layout are worse than the light layout in both respects.
+/// The candidates, in order of the cost of encoding. LZ4 and Zstandard on the plain layout are worse than the
+/// light layout in both time and size.
 const CANDIDATES: [Codec; 4] = [Codec::None, Codec::Light, Codec::LightLz4, Codec::LightZstd];
-/// In use as long as nothing is known of a link: next to no cost, and less to send.
+/// The codec while nothing is known of the link: it costs little and reduces the size.
 const UNTRIED: Codec = Codec::Light;
 
-/// Smaller messages are no sample, and a result that ends with one no transfer to optimise.
+/// Smaller messages are not used for trials.
 pub(crate) const SAMPLE_BYTES_MIN: u64 = 64 << 10;
-/// Messages that fit the first window of TCP (RFC 6928: 10 segments) take one trip,
-/// whatever their codec.
+/// Messages that fit TCP's first window (RFC 6928: 10 segments) take one round trip with any codec.
 const TRIP_BYTES: u64 = 14 << 10;
-/// Trials may take this part of the transfer's time,
+/// The share of the transfer's time that trials may take.
 const TRIALS_SHARE: f64 = 0.01;
-/// or this one while the link is what all wait for, and a candidate was never tried.
+/// The same, while the link is the bottleneck and a candidate was never tried.
 const UNTRIED_SHARE: f64 = 0.1;
-/// Before the first message has left, those that compress are tried only where that is no more
-/// than this part of the time that the message will take.
+/// Before the first message is sent, compressing candidates are tried only if that takes at most this share of
+/// the message's estimated time.
 const FIRST_TRIALS_SHARE: f64 = 0.05;
-/// What is tried of a message.
+/// The size of the part of a message that is used for a trial.
 pub(crate) const TRIAL_BYTES: u64 = 512 << 10;
-/// What a byte is thought to cost in a trial of all candidates.
+/// The estimated cost of a trial of all candidates.
 const TRIAL_NS_PER_BYTE: f64 = 12.0;
-/// Batches between trials, unless the rows change their nature.
+/// Batches between trials, unless the data changes.
 const TRIAL_BATCHES: u32 = 64;
-/// A ratio that has moved by this factor is another nature.
+/// If the ratio changes by this factor, the data has changed.
 const DRIFT: f64 = 1.25;
 
-/// Half of a cost is forgotten after so many bytes.
+/// The half-life of measured costs, in bytes.
 const HALF_LIFE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
-/// Half of a pace is.
+/// The half-life of a measured pace, in bytes.
 const PACE_HALF_LIFE_BYTES: f64 = 4.0 * HALF_LIFE_BYTES;
 
-/// Codecs this close to the best are as good, and the one that costs least is taken.
+/// Codecs within this factor of the best count as equal, and the cheapest of them is taken.
 const AS_GOOD: f64 = 1.01;
-/// A change must promise at least this,
+/// A change of codec must promise at least this speed-up,
 const FASTER: f64 = 1.05;
-/// or, where it is no slower, this much less of the processors,
+/// or, if it is not slower, reduce processor time to this share,
 const CHEAPER: f64 = 0.8;
-/// so many batches in a row; one that promises more than `MUCH_FASTER` is made at once.
+/// for this many batches in a row. A change that promises more than `MUCH_FASTER` is made at once.
 const BATCHES_IN_A_ROW: u32 = 4;
 const MUCH_FASTER: f64 = 1.3;
 
-/// Under a codec for so many bytes, or for so long, before it has shown its pace.
+/// A codec must be in use for this many bytes, or for this time, before its pace counts as measured.
 const SETTLED_BYTES: u64 = 32 << 20;
 const SETTLED: Duration = Duration::from_millis(100);
-/// What takes longer than the stages explain is the link's where that is what all wait for; else, where it
-/// is this much longer than the others explain, the processors'. By up to this factor.
+/// If a batch takes longer than its stages explain, the link causes it if it is the bottleneck. Otherwise the
+/// processors cause it, if the time exceeds the other stages by the factor `EXPLAINED`. The factor attributed
+/// to either is at most `CONTENTION_MAX`.
 const EXPLAINED: f64 = 1.1;
 const CONTENTION_MAX: f64 = 4.0;
-/// A link that is not what is waited for may be as much faster than it was seen to be.
+/// A link that is not the bottleneck may be faster than measured by this factor.
 const UNSEEN: f64 = 3.0;
-/// Where the pace of the codec in use is another by this factor, what was shown of other codecs no longer
-/// holds.
+/// If the pace of the current codec changes by this factor, measured paces of other codecs are discarded.
 const SHOWN_AS: f64 = 1.5;
-/// It holds for so many bytes of the result.
+/// A measured pace is valid for this many bytes of the result.
 const SHOWN_BYTES: u64 = 512 << 20;
-/// Bytes before another codec is taken on a promise alone, after one did not hold: twice as many each time.
+/// After a codec did not keep its predicted pace, this many bytes pass before another one is taken on a
+/// prediction alone. The number doubles each time.
 const DISTRUST_BYTES: u64 = 64 << 20;
 
-/// What is known of a codec on the rows at hand.
+/// What is known of a codec for the current data.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    /// Nanoseconds of one encoder.
+struct CodecMeasurements {
+    /// The time of one encoder.
     encode: Fading,
-    /// Nanoseconds of one decoder, at the consumer.
+    /// The time of one decoder, at the consumer.
     decode: Fading,
     /// The same on this host, in trials.
     decode_here: Option<f64>,
-    /// Bytes sent.
+    /// Bytes sent per byte.
     ratio: Fading,
-    /// What came of it when it was last in use.
+    /// Its measured pace when it was last in use.
     shown: Option<Shown>,
 }
 
-/// A pace that was measured from end to end. The stages do not know all: that both ends share a host, say,
-/// or a processor with others.
+/// A pace that was measured from end to end. The stages do not cover everything: for instance, both ends may
+/// share a host, or a processor with other programs.
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     took: f64,
-    /// Bytes of the result by then.
+    /// Bytes of the result at that time.
     at_bytes: u64,
-    /// Whether the link was what all waited for.
+    /// Whether the link was the bottleneck.
     saturated: bool,
 }
 
 /// A codec tried on some rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial {
-    /// Which.
+    /// The codec.
     pub(crate) codec: Codec,
     /// Bytes of the rows.
     pub(crate) bytes: u64,
     /// Bytes of their message.
     pub(crate) sent_bytes: u64,
-    /// Rows to message.
+    /// The time of encoding.
     pub(crate) encode: Duration,
-    /// Message to rows.
+    /// The time of decoding.
     pub(crate) decode: Duration,
-    /// All of it, what is done only once included.
+    /// The time of the whole trial, including work that is done only once.
     pub(crate) took: Duration,
 }
 
-/// The stages' times under a codec.
+/// The times of the stages with a codec.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     codec: Codec,
     stages: [f64; Stage::ALL.len()],
-    /// Of the processors of both ends.
+    /// Processor time of both ends.
     cpu: f64,
-    /// Of the whole.
+    /// The time of the whole transfer.
     time: f64,
-    /// Whether that was measured, and not only promised by the stages.
+    /// Whether `time` was measured, and not only predicted from the stages.
     shown: bool,
 }
 
@@ -134,61 +133,67 @@ impl Pace {
     }
 }
 
-/// Chooses the codec of a result, and chooses again as it goes.
+/// Chooses the codec of a result, and revises the choice during the result.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    /// Encoders that run at once.
+    /// The number of concurrent encoders.
     encoders: f64,
-    /// Decoders of the consumer that run at once.
+    /// The number of concurrent decoders at the consumer.
     decoders: f64,
     codec: Option<Codec>,
-    known: [Known; CANDIDATES.len()],
+    known: [CodecMeasurements; CANDIDATES.len()],
     produce: Fading,
     consume: Fading,
     progress: Progress,
     /// Bytes of the result so far.
     bytes: u64,
-    /// How much longer the stages of the processors take together than each of them would alone: both ends
-    /// may be on one host, which may have other things to do.
+    /// The factor by which the processors' stages take longer together than alone: both ends may be on one host,
+    /// and other programs may use it.
     contention: f64,
-    /// How much longer the link takes than its rate says.
+    /// The factor by which the link takes longer than its rate predicts.
     congestion: f64,
-    /// Whether the link was what all waited for in the last batch.
+    /// Whether the link was the bottleneck in the last batch.
     saturated: bool,
-    /// What a byte took under the codec before.
+    /// The time per byte with the previous codec.
     before: Option<f64>,
-    /// What a byte took when the codec in use had settled.
+    /// The time per byte when the current codec had settled.
     anchor: Option<f64>,
-    /// Whether it was taken on a promise alone.
+    /// Whether the current codec was taken on a prediction alone.
     on_promise: bool,
-    /// Not before then is another codec taken on a promise alone,
+    /// The position in the result from which another codec may be taken on a prediction alone,
     trust_from: u64,
-    /// and so much later after the next one that does not hold.
+    /// and the delay after the next failed prediction.
     distrust_bytes: u64,
-    /// What a byte took under the codec in use,
+    /// The time per byte with the current codec,
     took: Fading,
-    /// in so much time,
+    /// the total time with it,
     settling: Duration,
-    /// for so many bytes.
+    /// and the total bytes with it.
     settling_bytes: u64,
     /// Messages since the codec was taken.
     messages: u32,
-    /// When the last batch began, after so many bytes; nothing before the first one under a codec, in
-    /// which the one before still shows.
+    /// When the last batch began, and the bytes of the result at that time. `None` before the first batch with a
+    /// codec, which is still affected by the previous one.
     since: Option<(Duration, u64)>,
-    /// The codec that looks better than the one in use, and for how many batches.
+    /// A codec that looks better than the current one, and for how many batches it has.
     rival: Option<(Codec, u32)>,
     trials_ns: f64,
     batches_since_trial: u32,
-    /// Of the codec in use, when candidates were last tried.
+    /// The ratio of the current codec when candidates were last tried.
     ratio_at_trial: Option<f64>,
 }
 
 impl Choice {
-    /// For a producer that encodes so many messages at once.
+    /// For a producer with this many concurrent encoders.
     pub(crate) fn new(encoders: usize) -> Self {
         let fading = Fading::new(HALF_LIFE_BYTES);
-        let known = Known { encode: fading, decode: fading, decode_here: None, ratio: fading, shown: None };
+        let known = CodecMeasurements {
+            encode: fading,
+            decode: fading,
+            decode_here: None,
+            ratio: fading,
+            shown: None,
+        };
         Self {
             encoders: encoders.max(1) as f64,
             decoders: 1.0,
@@ -223,16 +228,16 @@ impl Choice {
         self.codec.unwrap_or_default()
     }
 
-    /// So many bytes of rows were waited for.
+    /// Counts rows from the source, and the time spent waiting for them.
     pub(crate) fn produced(&mut self, bytes: u64, waited: Duration) {
         self.produce.add(ns(waited), bytes as f64);
     }
 
-    /// A message was encoded.
+    /// Counts an encoded message.
     pub(crate) fn encoded(&mut self, codec: Codec, bytes: u64, sent_bytes: u64, took: Duration) {
         self.bytes += bytes;
         self.messages = self.messages.saturating_add(1);
-        // The first message of an encoder is also the one in which it looks for the columns' encodings.
+        // In its first message, an encoder also chooses the columns' encodings.
         let searched = f64::from(self.messages) <= self.encoders;
         if let Some(known) = self.known_mut(codec) {
             known.ratio.add(sent_bytes as f64, bytes as f64);
@@ -242,7 +247,7 @@ impl Choice {
         }
     }
 
-    /// What the consumer has measured since the beginning.
+    /// Takes what the consumer has measured since the start of the result.
     pub(crate) fn progress(&mut self, progress: &Progress) {
         let fresh = |now: Work, before: Work| {
             let bytes = now.bytes.saturating_sub(before.bytes) as f64;
@@ -265,8 +270,8 @@ impl Choice {
         }
     }
 
-    /// A batch ended, so long after the query, while the link carried `bandwidth` bytes a nanosecond, and
-    /// was what all waited for if `saturated`.
+    /// Counts the end of a batch, `elapsed` after the query. `bandwidth` is the rate of the link in bytes per
+    /// nanosecond; `saturated` is whether it was the bottleneck.
     pub(crate) fn passed(&mut self, elapsed: Duration, bandwidth: Option<f64>, saturated: bool) {
         let Some((since, before_bytes)) = self.since else { return };
         let took = elapsed.saturating_sub(since);
@@ -286,7 +291,7 @@ impl Choice {
         let of = |stage: Stage| stages[place(stage)];
         let (processors, ends) =
             (of(Stage::Encode).max(of(Stage::Decode)), of(Stage::Produce).max(of(Stage::Consume)));
-        // What nothing else explains is the link, whatever its socket held at the moment.
+        // If nothing else explains the time, the link is the bottleneck, even if its socket was empty.
         let saturated = saturated || took > (processors * CONTENTION_MAX).max(ends * EXPLAINED);
         let longer = |stage: f64| (took / stage.max(f64::MIN_POSITIVE)).clamp(1.0, CONTENTION_MAX);
         (self.contention, self.congestion) = match saturated {
@@ -303,7 +308,7 @@ impl Choice {
 
     /// Whether candidates should be tried on the next message, of `bytes`.
     ///
-    /// `elapsed` is the time since the query, `bandwidth` the link's in bytes a nanosecond.
+    /// `elapsed` is the time since the query, `bandwidth` the rate of the link in bytes per nanosecond.
     pub(crate) fn trial_due(&self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> bool {
         if bandwidth.is_none() || bytes < SAMPLE_BYTES_MIN {
             return false;
@@ -319,7 +324,7 @@ impl Choice {
             && affordable >= bytes.min(TRIAL_BYTES) as f64
     }
 
-    /// Whether there is a candidate of which nothing is known, and that may be worth a trial.
+    /// Whether a candidate was never tried and may be worth a trial.
     fn has_untried(&self, bandwidth: Option<f64>) -> bool {
         let is_known = |codec: &Codec| self.stages(*codec, bandwidth).is_some();
         let known = CANDIDATES.into_iter().take_while(is_known).last();
@@ -330,8 +335,8 @@ impl Choice {
         })
     }
 
-    /// The next candidate to try, after `trials` on the same rows: one that costs more
-    /// is not tried when its encoding already bounds the one before.
+    /// The next candidate to try, after `trials` on the same rows. It is not tried if encoding is already the
+    /// bottleneck of the candidate before it.
     pub(crate) fn next_trial(&self, trials: &[Trial], bandwidth: Option<f64>) -> Option<Codec> {
         let next = *CANDIDATES.get(trials.len())?;
         let wire = |trial: &Trial| bandwidth.map_or(0.0, |rate| trial.sent_bytes as f64 / rate);
@@ -339,7 +344,7 @@ impl Choice {
             .last()
             .is_none_or(|last| last.codec == Codec::None || ns(last.encode) / self.encoders < wire(last));
         let in_use = self.codec.is_some_and(|codec| codec >= next);
-        // What is known of a link so early is its least rate; a fast one is seen to be so soon.
+        // So early, only a lower bound of the rate is known; a fast link is soon recognised.
         let too_early = self.codec.is_none()
             && next > Codec::Light
             && trials
@@ -350,11 +355,11 @@ impl Choice {
 
     /// Learns from trials of several candidates on the same rows.
     pub(crate) fn tried(&mut self, trials: &[Trial]) {
-        // Their own time, not that of a socket that was served meanwhile.
+        // Count only the trials' own time, not that of frames that were sent meanwhile.
         self.trials_ns += trials.iter().map(|trial| ns(trial.took)).sum::<f64>();
         self.batches_since_trial = 0;
-        // A slice differs from a whole message, and a processor at rest from one at work: what is in
-        // use shows by how much.
+        // A slice differs from a whole message, and an idle processor from a busy one. The codec in use shows by
+        // how much.
         let (mut ratio_by, mut encode_by) = (1.0, 1.0);
         let baseline = trials.iter().find(|trial| Some(trial.codec) == self.codec);
         if let Some((trial, known)) = baseline.and_then(|trial| Some((trial, self.known(trial.codec)?)))
@@ -376,7 +381,7 @@ impl Choice {
             let by = if trial.codec == Codec::None { 1.0 } else { ratio_by };
             let ratio = trial.sent_bytes as f64 / bytes * by;
             let encode = ns(trial.encode) / bytes * encode_by;
-            // A trial is short: what was known before counts as much.
+            // A trial is short: give earlier measurements the same weight.
             let encode = known.encode.rate().map_or(encode, |before| (before + encode) / 2.0);
             known.ratio.set(ratio, bytes);
             known.encode.set(encode, bytes);
@@ -385,8 +390,8 @@ impl Choice {
         self.ratio_at_trial = self.known(codec).and_then(|known| known.ratio.rate()).or(Some(1.0));
     }
 
-    /// At the start of a batch whose first message has so many `bytes`, so long after the query: the
-    /// codec to change to, or to begin with.
+    /// Decides at the start of a batch, `elapsed` after the query, whose first message has `bytes`. Returns the
+    /// codec to begin with or to change to.
     pub(crate) fn decide(&mut self, elapsed: Duration, bandwidth: Option<f64>, bytes: u64) -> Option<Retune> {
         self.batches_since_trial += 1;
         let retune = self.better(bandwidth, bytes);
@@ -414,7 +419,7 @@ impl Choice {
             return None;
         }
         let best = self.best(bandwidth)?;
-        // The one in use is known after its first message.
+        // The pace of the current codec is known after its first message.
         let now = self.pace(current, bandwidth)?;
         let gain = now.time / best.time.max(f64::MIN_POSITIVE);
         let cheaper = gain * AS_GOOD >= 1.0 && best.cpu < now.cpu * CHEAPER;
@@ -437,12 +442,12 @@ impl Choice {
         Some(Retune { codec: best.codec, slowest: Some(now.slowest().0) })
     }
 
-    /// Whether what was there before the codec in use, and buffers that fill, no longer show.
+    /// Whether the effects of the previous codec and of filling buffers are over.
     fn is_begun(&self) -> bool {
         self.settling_bytes * 4 >= SETTLED_BYTES || self.settling * 4 >= SETTLED
     }
 
-    /// Whether the codec in use has shown what it can do, or soon that it can't hold what it promised.
+    /// Whether the pace of the current codec is known, or is already clearly below the prediction.
     fn is_settled(&self) -> bool {
         let well_below = self.on_promise
             && self.settling_bytes >= SETTLED_BYTES / 2
@@ -450,7 +455,7 @@ impl Choice {
         self.settling_bytes >= SETTLED_BYTES || self.settling >= SETTLED || well_below
     }
 
-    /// The candidate that takes least; of those as good, the one of least work.
+    /// The fastest candidate; among nearly equal ones, the one with the least processor time.
     fn best(&self, bandwidth: Option<f64>) -> Option<Pace> {
         let trusted =
             |pace: &Pace| pace.shown || self.bytes >= self.trust_from || Some(pace.codec) == self.codec;
@@ -459,8 +464,8 @@ impl Choice {
         paces().filter(|pace| pace.time <= least * AS_GOOD).min_by(|a, b| a.cpu.total_cmp(&b.cpu))
     }
 
-    /// The pace under a codec: what it has shown, or else what its stages promise; `None` while it was
-    /// neither used nor tried.
+    /// The pace with a codec: measured, or else predicted from its stages; `None` if it was neither used nor
+    /// tried.
     fn pace(&self, codec: Codec, bandwidth: Option<f64>) -> Option<Pace> {
         let known = self.known(codec)?;
         let mut stages = self.stages(codec, bandwidth)?;
@@ -474,7 +479,7 @@ impl Choice {
         }
         let time = match shown {
             Some(Shown { saturated: false, took, .. }) => took,
-            // What the link takes for it now.
+            // The time that the link would take now.
             Some(_) => stages[place(Stage::Send)],
             None => stages.into_iter().fold(0.0, f64::max),
         };
@@ -482,7 +487,7 @@ impl Choice {
         Some(Pace { codec, stages, cpu, time, shown: shown.is_some() })
     }
 
-    /// The stages under a codec, as if each end had its processors for itself.
+    /// The stages with a codec, if each end had its processors for itself.
     fn stages(&self, codec: Codec, bandwidth: Option<f64>) -> Option<[f64; Stage::ALL.len()]> {
         let known = self.known(codec)?;
         let (encode, decode, ratio) = (known.encode.rate()?, self.decode(known), known.ratio.rate()?);
@@ -501,34 +506,34 @@ impl Choice {
         }))
     }
 
-    fn decode(&self, known: &Known) -> f64 {
+    fn decode(&self, known: &CodecMeasurements) -> f64 {
         let here = || Some(known.decode_here? * self.consumer_slowness());
         known.decode.rate().or_else(here).unwrap_or(0.0)
     }
 
-    /// By how much the consumer decodes slower than this host.
+    /// The factor by which the consumer decodes more slowly than this host.
     fn consumer_slowness(&self) -> f64 {
-        let both = |known: &Known| Some((known.decode.rate()?, known.decode_here?));
+        let both = |known: &CodecMeasurements| Some((known.decode.rate()?, known.decode_here?));
         let pairs = || self.known.iter().filter_map(both);
         let (there, here) = pairs().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
         if here > 0.0 { there / here } else { 1.0 }
     }
 
-    fn known(&self, codec: Codec) -> Option<&Known> {
+    fn known(&self, codec: Codec) -> Option<&CodecMeasurements> {
         CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &self.known[place])
     }
 
-    fn known_mut(&mut self, codec: Codec) -> Option<&mut Known> {
+    fn known_mut(&mut self, codec: Codec) -> Option<&mut CodecMeasurements> {
         CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &mut self.known[place])
     }
 }
 
-/// Of a stage in an array of all.
+/// The index of a stage in an array of all stages.
 fn place(stage: Stage) -> usize {
     stage as usize - Stage::ALL[0] as usize
 }
 
-/// Whether two rates are of the same world.
+/// Whether two paces differ by less than [`SHOWN_AS`].
 fn alike(a: f64, b: f64) -> bool {
     a < b * SHOWN_AS && b < a * SHOWN_AS
 }

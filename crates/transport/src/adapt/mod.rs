@@ -1,8 +1,7 @@
-//! Which codec a transfer should use, from what was measured: pure, and given the time.
+//! Chooses the codec of a transfer from measurements. Does no I/O and reads no clock.
 //!
-//! [`Bandwidth`] makes a rate of what the socket reports; [`Choice`] compares the
-//! stages of a transfer under each codec and takes the one whose slowest stage is
-//! least.
+//! [`Bandwidth`] computes a rate from what the socket reports. [`Choice`] compares the stages of a transfer with
+//! each codec, and takes the codec whose slowest stage is fastest.
 
 mod bandwidth;
 mod choice;
@@ -12,8 +11,8 @@ mod tests;
 pub(crate) use bandwidth::{Bandwidth, Carried};
 pub(crate) use choice::{Choice, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 
-/// A rate whose past fades: amounts over weights, of which half is forgotten with
-/// every `half_life` of weight that is added.
+/// A rate with exponential decay: the sum of amounts divided by the sum of weights. Each time that `half_life`
+/// of weight is added, earlier values lose half of their influence.
 #[derive(Debug, Clone, Copy)]
 struct Fading {
     half_life: f64,
@@ -32,7 +31,7 @@ impl Fading {
         self.weight = self.weight * kept + weight;
     }
 
-    /// Forgets all but this.
+    /// Replaces all earlier values.
     fn set(&mut self, rate: f64, weight: f64) {
         (self.amount, self.weight) = (rate * weight, weight);
     }

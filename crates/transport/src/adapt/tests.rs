@@ -1,5 +1,4 @@
-//! Whole transfers under virtual time: what the choice costs against the best codec
-//! known beforehand.
+//! Simulates whole transfers under virtual time, and compares them with the best fixed codec.
 
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use super::*;
 const MESSAGE_BYTES: u64 = 1 << 20;
 const CODECS: [Codec; 4] = [Codec::None, Codec::Light, Codec::LightLz4, Codec::LightZstd];
 const PROCESSORS: f64 = 2.0;
-/// Bytes a nanosecond.
+/// In bytes per nanosecond.
 const MBIT: f64 = 1.25e-4;
 
-/// True costs: nanoseconds a byte, and bytes sent a byte.
+/// True costs in nanoseconds per byte; ratios in bytes sent per byte.
 #[derive(Clone, Copy)]
 struct World {
     produce: f64,
@@ -23,12 +22,12 @@ struct World {
     decode: [f64; 4],
     ratio: [f64; 4],
     rtt: Duration,
-    /// Every measure is off by up to this part.
+    /// The relative error of measurements.
     noise: f64,
     batches: usize,
-    /// Whether both ends have the same processors.
+    /// Whether both ends share their processors.
     one_host: bool,
-    /// Whether the socket looks empty at every look, as it does while TCP's window opens.
+    /// Whether the socket is always reported as empty, as it is while TCP's window opens.
     looks_empty: bool,
 }
 
@@ -46,7 +45,7 @@ const TABLE: World = World {
     looks_empty: false,
 };
 
-/// Random bytes: nothing shrinks.
+/// Random bytes: no codec makes them smaller.
 const NOISE: World = World { ratio: [1.0, 1.0, 1.0, 1.0], ..TABLE };
 
 struct Outcome {
@@ -73,7 +72,7 @@ impl World {
         MESSAGE_BYTES as f64 * self.stages(codec, bandwidth).into_iter().fold(shared, f64::max)
     }
 
-    /// Seconds with a codec fixed.
+    /// Seconds with a fixed codec.
     fn fixed(&self, codec: usize, link: impl Fn(usize) -> f64) -> f64 {
         (0..self.batches).map(|batch| self.batch_ns(codec, link(batch))).sum::<f64>() / 1e9
     }
@@ -82,11 +81,11 @@ impl World {
         (0..CODECS.len()).map(|codec| self.fixed(codec, link)).fold(f64::INFINITY, f64::min)
     }
 
-    /// With the codec chosen on the way.
+    /// Runs a transfer whose codec is chosen during the transfer.
     fn run(&self, link: impl Fn(usize) -> f64) -> Outcome {
         let mut random = 1u64;
         let mut noisy = |value: f64| {
-            // Marsaglia's xorshift: the same numbers each time.
+            // Marsaglia's xorshift: deterministic.
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
@@ -112,7 +111,7 @@ impl World {
                     let encode = noisy(self.encode[place] * part);
                     let decode = noisy(self.decode[place] * part);
                     took += encode + decode;
-                    // What is rare in one message is missing in another.
+                    // A slice compresses less well than a whole message.
                     let by = if place == 0 { 1.0 } else { 1.1 };
                     trials.push(Trial {
                         codec,
@@ -147,13 +146,12 @@ impl World {
     }
 }
 
-/// What a transfer may take: 5% more than with the best codec, and 15 ms to find out
-/// which it is.
+/// The time that a transfer may take: 5% more than with the best codec, and 15 ms to find that codec.
 fn allowed(best: f64) -> f64 {
     1.05 * best + 0.015
 }
 
-/// The codec in use at the end, and that the transfer took no longer than is allowed.
+/// Checks the codec at the end of a transfer, and its time.
 fn check(name: &str, world: World, mbits: f64, expected: Codec) {
     let link = |_| mbits * MBIT;
     let (outcome, best) = (world.run(link), world.best(link));
@@ -173,7 +171,7 @@ fn check(name: &str, world: World, mbits: f64, expected: Codec) {
 fn each_link_gets_its_codec() {
     let slow_producer = World { produce: 20.0, ..TABLE };
     let slow_consumer = World { consume: 50.0, ..TABLE };
-    // Neither encoding nor decoding alone is slower than the link; both together are.
+    // Neither encoding nor decoding alone is slower than the link, but both together are.
     let one_host =
         World { one_host: true, encode: [0.05, 1.3, 2.0, 4.0], decode: [0.02, 0.8, 1.0, 1.4], ..TABLE };
     let empty = World { looks_empty: true, ..TABLE };
@@ -199,7 +197,7 @@ fn each_link_gets_its_codec() {
 }
 
 #[test]
-fn measures_that_scatter_change_nothing() {
+fn noisy_measurements_change_nothing() {
     for mbits in [40_000.0, 10_000.0, 1000.0, 100.0, 10.0] {
         let link = |_| mbits * MBIT;
         let world = World { noise: 0.3, ..TABLE };
@@ -215,7 +213,7 @@ fn measures_that_scatter_change_nothing() {
 }
 
 #[test]
-fn a_link_that_falls_to_a_tenth_and_rises_again() {
+fn the_codec_follows_a_link_that_slows_to_a_tenth_and_recovers() {
     let link = |batch| if (2000..3000).contains(&batch) { 1000.0 * MBIT } else { 10_000.0 * MBIT };
     let world = World { batches: 5000, ..TABLE };
     let outcome = world.run(link);
@@ -223,7 +221,7 @@ fn a_link_that_falls_to_a_tenth_and_rises_again() {
     assert_eq!(outcome.used.last(), Some(&Codec::Light), "{:?}", outcome.used);
     assert!(outcome.changes.contains(&Some(Stage::Send)));
     assert!(outcome.used.len() <= 8, "{:?}", outcome.used);
-    // Each part at its best, and a little for finding out.
+    // The best codec for each part, and a little time to find it.
     let ideal: f64 = (0..world.batches)
         .map(|batch| (0..4).map(|codec| world.batch_ns(codec, link(batch))).fold(f64::INFINITY, f64::min))
         .sum();
@@ -234,19 +232,19 @@ fn a_link_that_falls_to_a_tenth_and_rises_again() {
 fn trials_cost_little() {
     for mbits in [10_000.0, 1000.0, 10.0] {
         let link = |_| mbits * MBIT;
-        // Rows that change their nature all the time ask for many.
+        // Data that changes all the time causes many trials.
         let outcome = World { noise: 0.5, ..TABLE }.run(link);
         assert!(outcome.seconds <= 1.08 * TABLE.best(link), "{mbits}: {}", outcome.seconds);
     }
     let mut choice = Choice::new(2);
     assert!(!choice.trial_due(Duration::from_secs(9), None, MESSAGE_BYTES));
     assert!(!choice.trial_due(Duration::from_secs(9), Some(1.0), SAMPLE_BYTES_MIN - 1));
-    // What fits a packet or two is not worth a thought.
+    // A few packets need no codec.
     assert_eq!(choice.decide(Duration::ZERO, Some(1e-4), 100).map(|retune| retune.codec), Some(Codec::None));
 }
 
 #[test]
-fn without_any_measure_it_is_the_light_one() {
+fn without_measurements_the_light_codec_is_used() {
     let mut choice = Choice::new(2);
     assert_eq!(
         choice.decide(Duration::ZERO, None, MESSAGE_BYTES).map(|retune| retune.codec),

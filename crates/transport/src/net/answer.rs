@@ -1,4 +1,4 @@
-//! The answer to one query: rows to messages, and messages to the socket as credit allows.
+//! Answers one query: turns rows into messages, and sends them as credit allows.
 
 use std::io;
 use std::task::Poll;
@@ -11,38 +11,34 @@ use futures::StreamExt;
 use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
 use lightship_wire::{Codec, Encoder, WireError, decode, rows_bytes};
 
-use super::conversation::{Link, Stop, attended, cancelled, flush, stalled_result};
 use super::encoding::{Encoded, Encoders, Encoding, Step};
-use super::frames::FrameWriter;
 use super::jobs::{Job, PROCESSORS};
-use super::meter::Meter;
 use super::produce::{Packed, Packer, nanoseconds, wire_failure};
-use super::striping::{Place, Room, Striping};
+use super::stream::{Stop, Stream};
+use super::striping::{ReservedConnection, StripeTarget, Striping};
 use super::{Rows, lock};
 use crate::Result;
 use crate::adapt::{Choice, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 use crate::proto::Server as Proto;
 
-/// Frames that together are smaller than this wait for the next ones, or for the end of what is at hand.
+/// Frames are sent once they have this size together, or when no more rows are ready.
 const FLUSH_BYTES: usize = 256 << 10;
-/// A message smaller than this is encoded before another thread would have taken it up.
+/// A smaller message is encoded in place: passing it to another thread would take longer.
 const BESIDE_BYTES_MIN: u64 = 64 << 10;
 
-/// The way of a result's rows to the socket.
+/// Sends the rows of one result.
 pub(super) struct Answering<'a> {
-    link: &'a Link,
-    writer: &'a mut FrameWriter,
-    meter: &'a mut Meter,
+    stream: &'a Stream,
     packer: Packer,
     encoding: Encoding,
     codec: Codec,
-    /// Where the plan leaves the codec to us.
+    /// Chooses the codec, if the plan leaves it to the producer.
     choice: Option<Choice>,
-    /// Encoders of codecs that were tried: what they found in the columns is found once.
+    /// Encoders of codecs that were tried. They remember what they learnt of the columns.
     trials: Vec<(Codec, Encoder)>,
-    /// Where other connections may bring the messages.
+    /// Distributes messages, if other connections may join the result.
     striping: Option<Striping>,
-    /// No message is cut to more, whatever the consumer asks for.
+    /// The server's limit for the size of messages, whatever the consumer requests.
     message_bytes_max: u32,
     began: Instant,
     stats: Stats,
@@ -50,23 +46,19 @@ pub(super) struct Answering<'a> {
 
 impl<'a> Answering<'a> {
     pub(super) fn new(
-        link: &'a Link,
-        writer: &'a mut FrameWriter,
-        meter: &'a mut Meter,
+        stream: &'a Stream,
         plan: Plan,
         message_bytes_max: u32,
         schema: SchemaRef,
         striping: Option<Striping>,
     ) -> Self {
         let choice = plan.codec.is_none().then(|| Choice::new(*PROCESSORS));
-        // What this connection has taken can't go by another one.
+        // Keep the kernel's buffer short: bytes in it can't go over another connection.
         if choice.is_some() || striping.is_some() {
-            meter.attend();
+            lock(&stream.link.meter).attend();
         }
         Self {
-            link,
-            writer,
-            meter,
+            stream,
             packer: Packer::new(plan, schema),
             encoding: Encoding::new(Encoders::default()),
             codec: plan.codec.unwrap_or_default(),
@@ -79,14 +71,14 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// With encoders that others use, too.
+    /// Uses encoders that are shared with other results.
     pub(super) fn encoded_by(mut self, encoders: Encoders) -> Self {
         self.encoding = Encoding::new(encoders);
         self
     }
 
-    /// Sends all rows, and says that these were all.
-    pub(super) async fn run(mut self, mut rows: Rows) -> Result<(), Stop> {
+    /// Sends all rows and the end of the result.
+    pub(super) async fn run(mut self, mut rows: Rows) -> Result<Stats, Stop> {
         let mut waited = Duration::ZERO;
         loop {
             let began = Instant::now();
@@ -95,7 +87,7 @@ impl<'a> Answering<'a> {
             let item = match polled {
                 Poll::Ready(item) => item,
                 Poll::Pending => {
-                    // Nothing at hand: what there is goes out rather than wait for more.
+                    // No rows are ready: send what there is instead of waiting for more.
                     self.send_packed().await?;
                     self.flush().await?;
                     self.wait_for(&mut rows, &mut waited).await?
@@ -120,11 +112,10 @@ impl<'a> Answering<'a> {
         self.stats.produce_ns += nanoseconds(waited);
         self.send_packed().await?;
         self.drain().await?;
-        lock(&self.link.shared).proto.finish(&self.stats);
-        Ok(())
+        Ok(self.stats)
     }
 
-    /// The next rows. Meanwhile messages go out as they are ready.
+    /// Waits for the next rows. Meanwhile sends messages as they are ready.
     async fn wait_for(
         &mut self,
         rows: &mut Rows,
@@ -144,7 +135,7 @@ impl<'a> Answering<'a> {
                     self.take(step).await?;
                     self.flush().await?;
                 }
-                () = self.link.wake.notified() => {
+                () = self.stream.state.wake.notified() => {
                     *waited += began.elapsed();
                     self.flush().await?;
                 }
@@ -152,7 +143,7 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// Packs all that was pushed, and sends it but for what is being encoded.
+    /// Packs everything that was pushed, and sends it, except messages that are still being encoded.
     async fn send_packed(&mut self) -> Result<(), Stop> {
         while !self.packer.is_empty() {
             if self.packer.is_between_batches() {
@@ -161,14 +152,16 @@ impl<'a> Answering<'a> {
             }
             match self.packer.next()? {
                 Packed::Empty => break,
-                Packed::BatchFull if self.encoding.is_empty() => lock(&self.link.shared).proto.end_batch(),
+                Packed::BatchFull if self.encoding.is_empty() => {
+                    self.stream.proto().end_batch(self.stream.id)
+                }
                 Packed::BatchFull => self.encoding.end_batch(),
                 Packed::Rows { rows, bytes }
                     if self.codec == Codec::None
                         || (self.encoding.is_empty() && bytes < BESIDE_BYTES_MIN) =>
                 {
                     self.drain().await?;
-                    self.credit(Proto::has_credit).await?;
+                    self.credit(|proto, id| proto.has_credit(id)).await?;
                     let encoded = self.encoding.here(self.codec, &rows, bytes);
                     self.send(encoded).await?;
                 }
@@ -186,7 +179,7 @@ impl<'a> Answering<'a> {
         Ok(())
     }
 
-    /// Sends all that is being encoded.
+    /// Waits for all messages that are being encoded, and sends them.
     async fn drain(&mut self) -> Result<(), Stop> {
         while !self.encoding.is_empty() {
             self.send_next().await?;
@@ -199,9 +192,9 @@ impl<'a> Answering<'a> {
         let step = match polled {
             Poll::Ready(step) => step,
             Poll::Pending => {
-                // The link need not wait with us.
+                // Send what is ready before waiting for the encoder.
                 self.flush().await?;
-                attended(self.encoding.next(), self.link, self.writer).await?
+                self.stream.attended(self.encoding.next()).await?
             }
         };
         self.take(step).await
@@ -210,11 +203,11 @@ impl<'a> Answering<'a> {
     async fn take(&mut self, step: io::Result<Step>) -> Result<(), Stop> {
         match step.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))? {
             Step::Message(encoded) => self.send(encoded).await?,
-            Step::BatchEnd => lock(&self.link.shared).proto.end_batch(),
-            Step::Retune(retune) => lock(&self.link.shared).proto.retune(&retune),
+            Step::BatchEnd => self.stream.proto().end_batch(self.stream.id),
+            Step::Retune(retune) => self.stream.proto().retune(self.stream.id, &retune),
             Step::Resize(sizes) => {
-                self.credit(Proto::may_resize).await?;
-                lock(&self.link.shared).proto.resize(&sizes);
+                self.credit(|proto, id| proto.may_resize(id)).await?;
+                self.stream.proto().resize(self.stream.id, &sizes);
             }
         }
         Ok(())
@@ -226,24 +219,25 @@ impl<'a> Answering<'a> {
         if let Some(choice) = &mut self.choice {
             choice.encoded(encoded.codec, encoded.bytes, message.payload_bytes().into(), encoded.took);
         }
-        self.credit(|proto| proto.has_credit_for(&message)).await?;
-        let place = self.place().await?;
+        self.credit(|proto, id| proto.has_credit_for(id, &message)).await?;
+        let reserved = self.reserve().await?;
         let due = {
-            let mut shared = lock(&self.link.shared);
-            let dealt = place.is_some();
-            let full = match place {
-                None => shared.proto.message(message),
-                Some(place) => {
-                    let full = shared.proto.deal(place.connection, &message);
-                    place.deal(message);
+            let id = self.stream.id;
+            let mut proto = self.stream.proto();
+            let is_distributed = reserved.is_some();
+            let full = match reserved {
+                None => proto.message(id, message),
+                Some(reserved) => {
+                    let full = proto.deal(id, reserved.connection, &message);
+                    reserved.deal(message);
                     full
                 }
             };
             if full {
-                shared.proto.end_batch();
+                proto.end_batch(id);
             }
-            // The consumer needs to know where its rows come.
-            dealt || shared.proto.queued_bytes() >= FLUSH_BYTES
+            // The consumer needs the placeholder before it can use the payload.
+            is_distributed || proto.queued_bytes(id) >= FLUSH_BYTES
         };
         if due {
             self.flush().await?;
@@ -251,97 +245,95 @@ impl<'a> Answering<'a> {
         Ok(())
     }
 
-    /// Whether there is a reason to stop.
+    /// Fails if the client has cancelled the result or a joined connection was lost.
     fn check(&mut self) -> Result<(), Stop> {
-        if lock(&self.link.shared).cancelled {
-            return Err(cancelled(self.link));
-        }
+        self.stream.check()?;
         if let Some(striping) = &mut self.striping {
             striping.look()?;
         }
         Ok(())
     }
 
-    /// A joined connection with room for a message; waits for one. Nothing where none has joined.
-    async fn place(&mut self) -> Result<Option<Place>, Stop> {
+    /// Waits for a joined connection with room for a message. `None` if none has joined.
+    async fn reserve(&mut self) -> Result<Option<ReservedConnection>, Stop> {
         loop {
             self.check()?;
             match self.striping.as_mut().map(Striping::room).transpose()? {
-                None | Some(Room::Alone) => {
-                    lock(&self.link.shared).proto.taken();
+                None | Some(StripeTarget::Alone) => {
+                    self.stream.proto().taken(self.stream.id);
                     return Ok(None);
                 }
-                Some(Room::At(place)) => {
-                    lock(&self.link.shared).proto.taken();
-                    return Ok(Some(place));
+                Some(StripeTarget::At(reserved)) => {
+                    self.stream.proto().taken(self.stream.id);
+                    return Ok(Some(reserved));
                 }
-                Some(Room::Full) => {}
+                Some(StripeTarget::Full) => {}
             }
             self.flush().await?;
             let waiting = Instant::now();
-            wait_for_consumer(self.link, waiting).await?;
+            self.stream.wait_for_consumer(waiting).await?;
             self.stats.send_ns += nanoseconds(waiting.elapsed());
         }
     }
 
-    /// Waits until a message may be sent.
-    async fn credit(&mut self, enough: impl Fn(&Proto) -> bool) -> Result<(), Stop> {
+    /// Waits until `enough` holds: usually, until the credit suffices for a message.
+    async fn credit(&mut self, enough: impl Fn(&Proto, u32) -> bool) -> Result<(), Stop> {
         loop {
             self.check()?;
             {
-                let mut shared = lock(&self.link.shared);
-                if enough(&shared.proto) {
-                    shared.proto.taken();
+                let (mut proto, id) = (self.stream.proto(), self.stream.id);
+                if enough(&proto, id) {
+                    proto.taken(id);
                     return Ok(());
                 }
             }
             self.flush().await?;
             let waiting = Instant::now();
-            wait_for_consumer(self.link, waiting).await?;
+            self.stream.wait_for_consumer(waiting).await?;
             self.stats.wait_ns += nanoseconds(waiting.elapsed());
         }
     }
 
     async fn flush(&mut self) -> Result<()> {
-        let bytes = lock(&self.link.shared).proto.queued_bytes();
         let sending = Instant::now();
-        flush(self.link, self.writer).await?;
-        if bytes > 0 {
-            let took = sending.elapsed();
-            self.stats.send_ns += nanoseconds(took);
-            self.meter.wrote(bytes as u64, took);
+        if self.stream.flush().await? {
+            self.stats.send_ns += nanoseconds(sending.elapsed());
         }
         Ok(())
     }
 
-    /// Between batches: follows the consumer's wish for other sizes.
+    /// Between batches: applies the sizes that the consumer has requested.
     fn resize(&mut self) {
-        let Some(mut sizes) = lock(&self.link.shared).resize.take() else { return };
+        let Some(mut sizes) = self.stream.state.mail().resize.take() else { return };
         sizes.message_bytes = sizes.message_bytes.min(self.message_bytes_max);
         tracing::debug!(?sizes, "sizes changed");
         self.packer.resize(&sizes);
-        // In its place behind what is being encoded.
+        // Takes effect after the messages that are being encoded.
         self.encoding.resize(sizes);
     }
 
-    /// Between batches: looks whether another codec would be faster now.
+    /// Between batches: checks whether another codec would be faster now.
     async fn choose(&mut self) -> Result<(), Stop> {
         let Some(mut choice) = self.choice.take() else { return Ok(()) };
         if let Some((rows, bytes)) = self.packer.message()? {
-            if let Some(progress) = lock(&self.link.shared).progress.take() {
+            if let Some(progress) = self.stream.state.mail().progress.take() {
                 choice.progress(&progress);
             }
             let now = Instant::now();
             let striped = self.striping.as_ref().and_then(Striping::bytes_per_ns);
-            let bandwidth = striped.or_else(|| self.meter.bytes_per_ns(now));
-            choice.passed(now - self.began, bandwidth, self.meter.is_saturated());
+            let (measured, is_saturated) = {
+                let mut meter = lock(&self.stream.link.meter);
+                (striped.or_else(|| meter.bytes_per_ns(now)), meter.is_saturated())
+            };
+            let bandwidth = measured;
+            choice.passed(now - self.began, bandwidth, is_saturated);
             if choice.trial_due(now - self.began, bandwidth, bytes) {
                 self.try_codecs(&mut choice, &rows, bytes, bandwidth).await?;
             }
             if let Some(retune) = choice.decide(self.began.elapsed(), bandwidth, bytes) {
                 tracing::debug!(codec = %retune.codec, slowest = ?retune.slowest, ?bandwidth, "codec chosen");
                 self.codec = retune.codec;
-                // In its place behind what is being encoded.
+                // Takes effect after the messages that are being encoded.
                 self.encoding.retune(retune);
             }
         }
@@ -349,7 +341,7 @@ impl<'a> Answering<'a> {
         Ok(())
     }
 
-    /// Tries candidates on the rows, while what was encoded before goes out.
+    /// Tries candidate codecs on the rows. Meanwhile sends messages that were encoded before.
     async fn try_codecs(
         &mut self,
         choice: &mut Choice,
@@ -362,7 +354,7 @@ impl<'a> Answering<'a> {
         while let Some(codec) = choice.next_trial(&trials, bandwidth) {
             let rows = part.clone();
             let encoder = self.trials.iter().position(|(tried, _)| *tried == codec);
-            let encoder = encoder.map(|place| self.trials.swap_remove(place).1);
+            let encoder = encoder.map(|index| self.trials.swap_remove(index).1);
             let mut job = Job::start(move || trial(encoder, codec, &rows));
             let tried = loop {
                 self.check()?;
@@ -373,7 +365,7 @@ impl<'a> Answering<'a> {
                         self.take(step).await?;
                         self.flush().await?;
                     }
-                    () = self.link.wake.notified() => self.flush().await?,
+                    () = self.stream.state.wake.notified() => self.flush().await?,
                 }
             };
             let tried = tried.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
@@ -386,24 +378,14 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// Waits until the consumer, or a connection that has joined, gives cause to look again.
-async fn wait_for_consumer(link: &Link, now: Instant) -> Result<(), Stop> {
-    lock(&link.shared).proto.waits(now);
-    tokio::select! {
-        () = link.wake.notified() => Ok(()),
-        stop = stalled_result(link) => Err(stop),
-    }
-}
-
-/// How many of a message's rows, that take so many bytes, are tried: one at least, or there is nothing to
-/// measure.
+/// How many rows of a message to use for a trial: at least one, if there are any.
 fn trial_rows(rows: usize, bytes: u64) -> usize {
     let part = rows as u64 * TRIAL_BYTES / bytes.max(TRIAL_BYTES);
     (part as usize).max(1).min(rows)
 }
 
-/// Encodes rows and decodes them again. An encoder looks for the columns' encodings
-/// in its first message, which is no part of the measure.
+/// Measures encoding and decoding of rows. A new encoder first encodes them once without being measured,
+/// because it chooses the columns' encodings in its first message.
 fn trial(encoder: Option<Encoder>, codec: Codec, rows: &RecordBatch) -> Result<(Encoder, Trial), WireError> {
     let began = Instant::now();
     let mut encoder = match encoder {
@@ -438,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_message_is_tried_but_no_part_of_a_row() {
+    fn a_trial_uses_part_of_a_message_but_whole_rows() {
         for (rows, bytes, tried) in [
             (1000, 1000, 1000),
             (1000, 2 * TRIAL_BYTES, 500),

@@ -1,7 +1,6 @@
-//! The side that asks: a connection, and the task that reads and writes for it.
+//! The client: connections, and the results that arrive over them.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -12,47 +11,44 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
-use lightship_wire::control::{Plan, Query};
+use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
-use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting};
+use lightship_wire::rows_bytes;
+use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
-use lightship_wire::{Codec, rows_bytes};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::client_task::{Arriving, ClientLink, ClientState, Decoded, Event, decode, run};
 use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
-use super::jobs::{Job, PROCESSORS};
-use super::joined::{Admission, Arrivals};
+use super::jobs::PROCESSORS;
+use super::joined::JoinPermit;
 use super::produce::nanoseconds;
 use super::server::check_token;
-use super::shm::Ledger;
-use super::{Carrier, Endpoint, lock, meet};
-use crate::proto::{Awaited, Client, ClientEvent, Message, QUEUE_TIMEOUT_MAX, Totals};
+use super::{Carrier, Endpoint, lock, rendezvous};
+use crate::proto::{Client, ClientEvent, QUEUE_TIMEOUT_MAX, Totals};
 use crate::{Result, TransportError};
 
-/// A message smaller than this is decoded before another thread would have taken it up.
-const BESIDE_BYTES_MIN: u32 = 64 << 10;
-
-/// How a client behaves.
+/// Settings of a client.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// Bearer token; empty for none.
     pub token: String,
     /// How long the host may take to accept a connection.
     pub connect_timeout: Duration,
-    /// How long what listens there may take to say hello, after TLS where that is used. A busy host may need some
-    /// seconds. A client that is told that it waits in line for a place waits for as long as it is told, and this.
+    /// How long the server may take to send its hello, after the TLS handshake if there is one. A busy host may
+    /// need some seconds. A client in the server's queue waits for this time in addition to the queue's timeout.
     pub welcome_timeout: Duration,
-    /// A quiet server is pinged after this long, and given up after three times this.
+    /// A quiet server is pinged after this time, and given up after three times this.
     pub ping_interval: Duration,
-    /// Whether rows of a server on this host may come through shared memory. They then lie
-    /// there until they are dropped; what is held beyond the window comes by the socket.
+    /// Whether rows of a server on this host may come through shared memory. They stay there until
+    /// they are dropped. Rows for which there is no room come over the socket.
     pub shared_memory: bool,
-    /// Whether to introduce oneself as a node of the server's cluster, by whose token. A node has no
-    /// shared memory with another one.
+    /// Whether to connect as a node of the server's cluster, with the cluster's token. Nodes do not use
+    /// shared memory with each other.
     pub peer: bool,
 }
 
@@ -69,134 +65,83 @@ impl Default for ClientConfig {
     }
 }
 
-/// A server that does not come to its own meeting holds up connecting for no longer than this
-/// part of the time for a welcome.
-const MEETING_PART: u32 = 4;
+/// Connecting waits for the rendezvous for at most this fraction of the welcome timeout.
+const RENDEZVOUS_PART: u32 = 4;
 
-/// What the application and the connection's task share. The queue needs no
-/// limit of its own: the window bounds what a server may send.
-pub(super) struct Shared {
-    client: Client,
-    pub(super) events: VecDeque<Event>,
-    /// Where other connections may join the result.
-    pub(super) arrivals: Option<Arrivals>,
-    /// Set once, when the task ends.
-    ended: Option<TransportError>,
-}
+/// The task of a connection. It is aborted when the last [`Connection`] that shares it is dropped.
+struct Driver(JoinHandle<()>);
 
-/// What waits for the application.
-pub(super) enum Event {
-    /// What the protocol says.
-    Told(ClientEvent),
-    /// Rows.
-    Rows(Decoded),
-    /// Rows that another thread is decoding.
-    Decoding(Job<Decoded>),
-    /// Rows that come by a joined connection.
-    Awaited(Awaited),
-    /// Rows were to come by a joined connection, which was lost.
-    Lost(TransportError),
-}
-
-/// A message's rows, and what they took.
-pub(super) struct Decoded {
-    codec: Codec,
-    rows: Result<RecordBatch>,
-    took: Duration,
-}
-
-pub(super) struct Link {
-    pub(super) shared: Mutex<Shared>,
-    /// Something to send.
-    outgoing: Notify,
-    /// Something for the application.
-    pub(super) incoming: Notify,
-    /// What of the server's shared memory is in use.
-    ledger: Option<Arc<Ledger>>,
-}
-
-impl Link {
-    /// The application has taken a batch. What it has dropped goes back first, so that the
-    /// producer has room for what the credit lets it send.
-    fn consumed(&self, credit: u32, progress: &Progress) {
-        let mut shared = lock(&self.shared);
-        self.release(&mut shared.client);
-        shared.client.consumed(credit, progress);
-        drop(shared);
-        self.outgoing.notify_one();
-    }
-
-    fn release(&self, client: &mut Client) {
-        let Some(ledger) = &self.ledger else { return };
-        loop {
-            match ledger.take_returned() {
-                loans if loans.is_empty() => return,
-                loans => client.release(&loans),
-            }
-        }
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
-/// An open connection to a server: one query at a time.
+/// An open connection to a server, with one result at a time. [`Connection::share`] allows several.
 ///
-/// Dropping it cancels what runs and closes the socket.
+/// Dropping it cancels its result, and closes the socket unless another `Connection` shares it.
 pub struct Connection {
-    pub(super) link: Arc<Link>,
-    task: JoinHandle<()>,
+    pub(super) link: Arc<ClientLink>,
+    driver: Arc<Driver>,
     same_host: bool,
-    /// From our hello to the server's.
+    /// The time from the client's hello to the server's.
     rtt: Duration,
-    /// What was measured of the running result.
+    /// The stream of the current result; 0 before the first one.
+    pub(super) stream: u32,
+    incoming: Arc<Notify>,
+    /// What was measured of the current result.
     progress: Progress,
-    /// Bytes of the rows that the application is busy with, and since when.
+    /// The size of the rows that the application is processing, and since when.
     handed: Option<(u64, Instant)>,
     carrier: Carrier,
     /// The TCP socket, as long as the task has it.
     pub(super) tcp: Weak<OwnedFd>,
-    /// Where others would join a result, if any can, by which ticket, and the tasks of those that have.
+    /// Where connections that join a result connect to; `None` if none can join. The stripe offer is in
+    /// `admission`, the tasks of joined connections are in `joined`.
     pub(super) endpoint: Option<Endpoint>,
     pub(super) config: ClientConfig,
-    pub(super) admission: Option<Admission>,
+    pub(super) admission: Option<JoinPermit>,
     pub(super) joined: JoinSet<()>,
 }
 
-/// What comes in for a query.
+/// A part of a query's result.
 #[derive(Debug)]
 pub enum Incoming {
     /// Rows, in order.
     Rows(RecordBatch),
-    /// All rows have come; this is what they came to.
+    /// The end of the result, with its totals.
     Finished(Box<Totals>),
 }
 
 impl Connection {
-    /// Connects, and is welcomed.
+    /// Connects, and waits for the server's welcome.
     ///
     /// # Errors
-    /// When the server can't be reached, does not speak the protocol, or refuses the token.
+    /// If the server can't be reached, does not speak the protocol, or refuses the token.
     pub async fn connect(endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
         check_token(&config.token)?;
         let socket = endpoint.connect(config).await?;
         let target = endpoint.to_string();
         let connection = Self::greet(socket, config.token.clone(), Some(endpoint), &target, config).await?;
-        let meeting = lock(&connection.link.shared).client.meeting().cloned();
-        let Some(meeting) = meeting else { return Ok(connection) };
-        // A server behind a forwarded port, or in another network namespace, is not there.
-        match timeout(config.welcome_timeout / MEETING_PART, Self::meet(&meeting, endpoint, config)).await {
+        let rendezvous = lock(&connection.link.shared).client.meeting().cloned();
+        let Some(rendezvous) = rendezvous else { return Ok(connection) };
+        // It fails if the server is behind a forwarded port or in another network namespace.
+        let limit = config.welcome_timeout / RENDEZVOUS_PART;
+        match timeout(limit, Self::meet(&rendezvous, endpoint, config)).await {
             Ok(Ok(met)) => Ok(met),
             missed => {
-                tracing::debug!(why = ?missed.map(drop), "no meeting; the connection stays with TCP");
+                tracing::debug!(why = ?missed.map(drop), "the rendezvous failed; the connection stays with TCP");
                 Ok(connection)
             }
         }
     }
 
-    /// As [`Connection::connect`], over a pipe that is open already, to a server's
-    /// [`Intake`](super::Intake). No others can join its results, and no memory is shared. `target` names the
-    /// server in errors.
+    /// As [`Connection::connect`], over a pipe that is already open, to a server's
+    /// [`Intake`](super::Intake). Other connections can't join its results, and it uses no shared memory.
+    /// `target` names the server in errors.
     ///
     /// # Errors
-    /// When the server does not speak the protocol, refuses the token, or says nothing in time.
+    /// If the server does not speak the protocol, refuses the token, or does not answer in time.
     pub async fn over(
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         target: &str,
@@ -206,7 +151,7 @@ impl Connection {
         Self::greet(Socket::pipe(stream), config.token.clone(), None, target, config).await
     }
 
-    /// Says hello on a socket, and waits for the answer.
+    /// Sends the hello on a socket, and waits for the welcome.
     async fn greet(
         socket: Socket,
         token: String,
@@ -222,7 +167,7 @@ impl Connection {
         let capabilities = match (carrier, &ledger) {
             (Carrier::Tcp | Carrier::Circuit, _) if config.peer => CAPABILITY_CLUSTER | CAPABILITY_RESIZE,
             (Carrier::Tcp, _) if same_host && config.shared_memory => {
-                CAPABILITY_JOIN | CAPABILITY_RESIZE | CAPABILITY_MEETING
+                CAPABILITY_JOIN | CAPABILITY_RESIZE | CAPABILITY_RENDEZVOUS
             }
             (Carrier::Tcp, _) => CAPABILITY_JOIN | CAPABILITY_RESIZE,
             (Carrier::Circuit, _) => CAPABILITY_RESIZE,
@@ -230,13 +175,10 @@ impl Connection {
             (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
-        let shared = Shared { client, events: VecDeque::new(), arrivals: None, ended: None };
-        let link = Arc::new(Link {
-            shared: Mutex::new(shared),
-            outgoing: Notify::new(),
-            incoming: Notify::new(),
-            ledger,
-        });
+        let arriving = Arriving::default();
+        let incoming = arriving.incoming.clone();
+        let shared = ClientState { client, arriving: HashMap::from([(0, arriving)]), ended: None };
+        let link = Arc::new(ClientLink { shared: Mutex::new(shared), outgoing: Notify::new(), ledger });
         let watched = tcp.as_ref().map_or_else(Weak::new, Arc::downgrade);
         let task = tokio::spawn(run(
             link.clone(),
@@ -244,18 +186,19 @@ impl Connection {
             FrameWriter::new(write, None),
             tcp,
         ));
-        let (progress, handed) = (Progress::default(), None);
         let mut connection = Self {
             link,
-            task,
+            driver: Arc::new(Driver(task)),
             same_host,
             rtt: Duration::ZERO,
-            progress,
-            handed,
+            stream: 0,
+            incoming,
+            progress: Progress::default(),
+            handed: None,
             carrier,
             tcp: watched,
             endpoint: endpoint.cloned(),
-            // Those that join don't meet elsewhere.
+            // Connections that join a result use no rendezvous.
             config: ClientConfig { shared_memory: false, ..config.clone() },
             admission: None,
             joined: JoinSet::new(),
@@ -268,84 +211,107 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Waits for the server's hello, and in line for a place. Answers the time to its first answer.
+    /// Waits for the server's hello, if need be in its queue. Returns the time to its first answer.
     async fn welcome(&mut self, target: &str, limit: Duration) -> Result<Duration> {
         let greeted = Instant::now();
         let (mut rtt, mut after, mut awaited) = (None, limit, "no welcome");
         loop {
-            // The limit counts from the hello, or from what the server said last.
-            let Ok(told) = timeout(after, self.told()).await else {
+            // The limit counts from the client's hello, or from the server's last frame.
+            let Ok(event) = timeout(after, self.told()).await else {
                 return Err(TransportError::Unwelcome { target: target.to_owned(), awaited, after });
             };
             let rtt = *rtt.get_or_insert_with(|| greeted.elapsed());
-            match told? {
+            match event? {
                 ClientEvent::Ready => return Ok(rtt),
                 ClientEvent::Queued(queued) => {
                     tracing::info!(
                         ahead = queued.ahead,
                         wait_ms = queued.wait_ms,
-                        "waiting in line for a place"
+                        "waiting in the server's queue"
                     );
                     after = limit + Duration::from_millis(queued.wait_ms.into()).min(QUEUE_TIMEOUT_MAX);
-                    awaited = "all its connections are taken, and neither a place nor a refusal came";
+                    awaited =
+                        "all its connections are taken, and it neither accepted nor refused this client";
                 }
                 other => return Err(TransportError::Protocol(format!("{other:?} instead of a hello"))),
             }
         }
     }
 
-    /// Goes to a meeting, and makes sure that it is the same server.
-    async fn meet(meeting: &Meeting, endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
-        let socket = Socket::unix(meet::go(meeting).await?, config.shared_memory);
+    /// Connects to a rendezvous, and verifies that it is the same server.
+    async fn meet(found: &Rendezvous, endpoint: &Endpoint, config: &ClientConfig) -> Result<Self> {
+        let socket = Socket::unix(rendezvous::go(found).await?, config.shared_memory);
         let target = endpoint.to_string();
-        let token = meeting.client_token.clone();
+        let token = found.client_token.clone();
         let connection = Self::greet(socket, token, Some(endpoint), &target, config).await?;
-        if lock(&connection.link.shared).client.server().token == meeting.server_token {
+        if lock(&connection.link.shared).client.server().token == found.server_token {
             Ok(connection)
         } else {
-            Err(TransportError::Protocol("another server came to the meeting".into()))
+            Err(TransportError::Protocol("another server answered at the rendezvous".into()))
         }
     }
 
-    /// Whether it could be asked: it has not ended, as far as is known.
-    pub fn is_open(&self) -> bool {
-        lock(&self.link.shared).ended.is_none() && !self.task.is_finished()
+    /// The same connection, for another concurrent result.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self {
+            link: self.link.clone(),
+            driver: self.driver.clone(),
+            same_host: self.same_host,
+            rtt: self.rtt,
+            stream: 0,
+            incoming: Arc::default(),
+            progress: Progress::default(),
+            handed: None,
+            carrier: self.carrier,
+            tcp: self.tcp.clone(),
+            endpoint: self.endpoint.clone(),
+            config: self.config.clone(),
+            admission: None,
+            joined: JoinSet::new(),
+        }
     }
 
-    /// What carries the rows.
+    /// Whether the connection is open, as far as is known.
+    pub fn is_open(&self) -> bool {
+        let shared = lock(&self.link.shared);
+        shared.ended.is_none() && shared.client.has_streams_left() && !self.driver.0.is_finished()
+    }
+
+    /// The medium that carries the rows.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 
-    /// Whether the server is on this host: compressing for it can't pay.
+    /// Whether the server is on this host. Then compression is not worth its time.
     pub fn same_host(&self) -> bool {
         self.same_host
     }
 
-    /// The round trip, as the hellos showed it: whatever stands between the two ends is in it, and that
-    /// the server was busy.
+    /// The time between the two hellos. It includes proxies on the way and the time that the server was busy.
     pub fn rtt(&self) -> Duration {
         self.rtt
     }
 
-    /// Whether sizes can change while a result is on its way.
+    /// Whether sizes can change during a result.
     pub fn can_resize(&self) -> bool {
         lock(&self.link.shared).client.server().capabilities & CAPABILITY_RESIZE != 0
     }
 
-    /// The sizes of the running result; nothing while others were asked for and not begun.
+    /// The sizes of the current result; `None` while a request for other sizes is pending.
     pub fn sizes(&self) -> Option<Sizes> {
-        lock(&self.link.shared).client.sizes()
+        lock(&self.link.shared).client.sizes(self.stream)
     }
 
-    /// Asks for other sizes of what is still to come of the running result, and answers whether that was
-    /// possible: by TCP, of a server that knows of it, and not before an earlier request was met.
+    /// Requests other sizes for the rest of the current result. Returns whether that was possible: it takes TCP,
+    /// a server that supports it, and no pending request.
     pub fn resize(&mut self, sizes: Sizes) -> bool {
         let mut shared = lock(&self.link.shared);
-        let before = shared.client.sizes().map_or(0, |sizes| sizes.memory_bytes());
-        let asked = shared.client.resize(sizes);
-        if let Some(arrivals) = shared.arrivals.as_mut().filter(|_| asked) {
-            // What flies under the old sizes comes as well.
+        let before = shared.client.sizes(self.stream).map_or(0, |sizes| sizes.memory_bytes());
+        let asked = shared.client.resize(self.stream, sizes);
+        let arrivals = shared.arriving.get_mut(&self.stream).and_then(|arriving| arriving.arrivals.as_mut());
+        if let Some(arrivals) = arrivals.filter(|_| asked) {
+            // What was sent with the old sizes still arrives.
             arrivals.allow(before + sizes.memory_bytes());
         }
         drop(shared);
@@ -353,33 +319,31 @@ impl Connection {
         asked
     }
 
-    /// The plan as the server understands it: one that can't choose the codec uses LZ4, one that
-    /// lets no connection join (an older one, or by a Unix socket) sends all over this one.
-    ///
-    /// # Errors
-    /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
-    pub fn settle(&self, plan: Plan) -> Result<Plan> {
+    /// Adapts the plan to this connection. If no other connection can join a result (as on a Unix socket), all
+    /// rows come over this one.
+    pub fn settle(&self, plan: Plan) -> Plan {
         lock(&self.link.shared).client.settle(plan)
     }
 
-    /// What was measured here of the result: decoding, and the application's own time.
+    /// What the client measured of the result: the time of decoding and of the application.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Asks, after the plan was settled. What is left of an earlier result is discarded first. Of the
-    /// connections that may join the result, so many do at once; the others as [`Connection::widen`] says.
+    /// Sends a query, after [`Connection::settle`]. An earlier result is cancelled first. Up to `joining`
+    /// connections join the result at once; [`Connection::widen`] adds more.
     ///
     /// # Errors
-    /// [`TransportError::Failed`] when the server refuses the query, and whatever ends a connection.
+    /// [`TransportError::Failed`] if the server refuses the query, and any error that ends the connection.
     pub async fn query(&mut self, query: &Query, joining: u32) -> Result<(SchemaRef, Option<u64>)> {
         self.ask(&query.plan, joining, |client| client.query(query)).await
     }
 
-    /// As [`Connection::query`], of a node of the same cluster.
+    /// As [`Connection::query`], but sends a task to a node of the same cluster.
     ///
     /// # Errors
-    /// As of a query, and [`TransportError::Config`] where the server takes this side for no node.
+    /// As [`Connection::query`], and [`TransportError::Config`] if the server did not welcome this client as a
+    /// node.
     pub async fn task(&mut self, task: &Task) -> Result<SchemaRef> {
         Ok(self.ask(&task.plan, 0, |client| client.task(task)).await?.0)
     }
@@ -388,29 +352,31 @@ impl Connection {
         &mut self,
         plan: &Plan,
         joining: u32,
-        ask: impl FnOnce(&mut Client) -> Result<()>,
+        ask: impl FnOnce(&mut Client) -> Result<u32>,
     ) -> Result<(SchemaRef, Option<u64>)> {
-        self.discard().await?;
+        self.cancel();
         (self.progress, self.handed) =
             (Progress { decoders: *PROCESSORS as u32, ..Progress::default() }, None);
         {
             let mut shared = lock(&self.link.shared);
             if let Some(ledger) = &self.link.ledger {
-                ledger.set_segment_bytes_max(plan.memory_bytes());
+                ledger.allow_segment_bytes(plan.memory_bytes());
             }
             self.link.release(&mut shared.client);
-            ask(&mut shared.client)?;
+            self.stream = ask(&mut shared.client)?;
+            let incoming = self.incoming.clone();
+            shared.arriving.insert(self.stream, Arriving { incoming, ..Arriving::default() });
         }
         self.link.outgoing.notify_one();
         loop {
             match self.told().await? {
-                ClientEvent::Ticket(ticket) => {
-                    self.admit(ticket, plan);
+                ClientEvent::StripeOffer(offer) => {
+                    self.admit(offer, plan);
                     self.widen(joining);
                 }
                 ClientEvent::Accepted { schema, rows_estimate } => return Ok((schema, rows_estimate)),
                 ClientEvent::Failed(failure) => {
-                    self.narrow();
+                    self.forget();
                     return Err(failure.into());
                 }
                 other => return Err(TransportError::Protocol(format!("{other:?} instead of a schema"))),
@@ -418,41 +384,45 @@ impl Connection {
         }
     }
 
-    /// Has this connection join the result of another one.
-    pub(super) fn join(&self, join: &Join, message_bytes_max: u32) -> Result<()> {
-        lock(&self.link.shared).client.join(join, message_bytes_max)?;
+    /// Joins a result with this connection.
+    pub(super) fn join(&mut self, join: &Join, message_bytes_max: u32) -> Result<()> {
+        let mut shared = lock(&self.link.shared);
+        self.stream = shared.client.join(join, message_bytes_max)?;
+        let incoming = self.incoming.clone();
+        shared.arriving.insert(self.stream, Arriving { incoming, ..Arriving::default() });
+        drop(shared);
         self.link.outgoing.notify_one();
         Ok(())
     }
 
-    /// The next rows, or the end. After the end, or an error, only another query makes sense.
+    /// The next rows, or the end of the result. Call it no more after the end or an error.
     ///
     /// Cancel-safe.
     ///
     /// # Errors
-    /// [`TransportError::Failed`] when the server fails halfway, and whatever ends a connection.
+    /// [`TransportError::Failed`] if the query fails, and any error that ends the connection.
     pub async fn next(&mut self) -> Result<Incoming> {
         if let Some((bytes, since)) = self.handed.take() {
             self.progress.consumed.add(bytes, nanoseconds(since.elapsed()));
         }
         loop {
-            let told = match self.event().await? {
+            let event = match self.event().await? {
                 Event::Rows(decoded) => return self.take(decoded).map(Incoming::Rows),
                 Event::Lost(error) => {
                     self.cancel();
                     return Err(error);
                 }
-                // `event` waits for what is being decoded, or has not come.
-                Event::Decoding(_) | Event::Awaited(_) => continue,
-                Event::Told(told) => told,
+                // `event` waits until these are decoded or have arrived.
+                Event::Decoding(_) | Event::Message(_) | Event::Pending(_) => continue,
+                Event::Told(event) => event,
             };
-            match told {
+            match event {
                 ClientEvent::Finished(totals) => {
-                    self.narrow();
+                    self.forget();
                     return Ok(Incoming::Finished(Box::new(totals)));
                 }
                 ClientEvent::Failed(failure) => {
-                    self.narrow();
+                    self.forget();
                     return Err(failure.into());
                 }
                 ClientEvent::BatchEnd { credit } => self.consumed(credit),
@@ -462,7 +432,7 @@ impl Connection {
     }
 
     fn take(&mut self, decoded: Decoded) -> Result<RecordBatch> {
-        // A peer whose messages can't be read is of no more use.
+        // If a message can't be decoded, the connection is unusable.
         let batch = decoded.rows.inspect_err(|_| self.abandon())?;
         let bytes = rows_bytes(&batch);
         self.progress.decoded[decoded.codec as usize].add(bytes, nanoseconds(decoded.took));
@@ -471,191 +441,93 @@ impl Connection {
     }
 
     fn consumed(&mut self, credit: u32) {
-        self.link.consumed(credit, &self.progress);
+        self.link.consumed(self.stream, credit, &self.progress);
     }
 
+    /// Ends the connection for all that share it.
     fn abandon(&mut self) {
-        self.task.abort();
-        self.narrow();
-        let mut shared = lock(&self.link.shared);
-        shared.events.clear();
-        shared.ended = Some(TransportError::Closed { during: Some("earlier") });
+        self.driver.0.abort();
+        self.forget();
+        lock(&self.link.shared).end(Some(TransportError::Closed { during: Some("earlier") }));
     }
 
-    /// Stops the running query; its rows still on the way are discarded by the next one.
+    /// Drops the state of the result, which has ended.
+    fn forget(&mut self) {
+        self.narrow();
+        lock(&self.link.shared).arriving.remove(&self.stream);
+    }
+
+    /// Cancels the current query. What still arrives of it is dropped.
     pub fn cancel(&mut self) {
         self.narrow();
         let mut shared = lock(&self.link.shared);
-        shared.client.cancel();
-        shared.events.retain(|event| matches!(event, Event::Told(_)));
-        self.link.outgoing.notify_one();
-    }
-
-    async fn discard(&mut self) -> Result<()> {
-        self.cancel();
-        loop {
-            {
-                let mut shared = lock(&self.link.shared);
-                if shared.client.is_idle() {
-                    shared.events.clear();
-                    return Ok(());
-                }
-            }
-            // Whatever still comes of it, from the schema to the end, is nobody's any more.
-            if let Event::Told(ClientEvent::BatchEnd { credit }) = self.event().await? {
-                self.consumed(credit);
-            }
+        if shared.arriving.remove(&self.stream).is_some() {
+            shared.client.cancel(self.stream);
+            drop(shared);
+            self.link.outgoing.notify_one();
         }
     }
 
-    /// What comes next, where it can be no rows.
+    /// The next event, at a time when rows are not allowed.
     pub(super) async fn told(&mut self) -> Result<ClientEvent> {
         match self.event().await? {
-            Event::Told(told) => Ok(told),
+            Event::Told(event) => Ok(event),
             _ => Err(TransportError::Protocol("rows instead of an answer".into())),
         }
     }
 
-    /// What comes next; rows, once they are decoded. Cancel-safe.
+    /// The next event. Rows are returned once they are decoded. Cancel-safe.
     async fn event(&mut self) -> Result<Event> {
         loop {
             let next = poll_fn(|context| {
                 let mut shared = lock(&self.link.shared);
-                let Some(front) = shared.events.front_mut() else { return Poll::Ready(None) };
+                let Some(arriving) = shared.arriving.get_mut(&self.stream) else { return Poll::Ready(None) };
+                let Some(front) = arriving.events.front_mut() else { return Poll::Ready(None) };
                 let decoded = match front {
-                    Event::Awaited(_) => return Poll::Ready(None),
+                    Event::Pending(_) => return Poll::Ready(None),
                     Event::Decoding(job) => Some(ready!(Pin::new(job).poll(context))),
                     _ => None,
                 };
-                let event = shared.events.pop_front();
+                let event = arriving.events.pop_front();
                 Poll::Ready(match decoded {
                     Some(decoded) => Some(decoded.map(Event::Rows)),
                     None => event.map(Ok),
                 })
             });
-            if let Some(event) = next.await {
-                return event.map_err(|error| {
+            match next.await {
+                Some(Ok(Event::Message(message))) => return Ok(Event::Rows(decode(message))),
+                Some(Ok(event)) => return Ok(event),
+                Some(Err(error)) => {
                     self.abandon();
-                    error.into()
-                });
+                    return Err(error.into());
+                }
+                None => {}
             }
             {
                 let mut shared = lock(&self.link.shared);
-                // Of a result that is complete, the rest may still come by joined connections.
-                if shared.events.is_empty()
-                    && let Some(error) = shared.ended.take()
-                {
-                    shared.ended = Some(TransportError::Closed { during: Some("earlier") });
+                let arriving = shared.arriving.get(&self.stream);
+                let is_empty = arriving.is_none_or(|arriving| arriving.events.is_empty());
+                let is_known = arriving.is_some();
+                // If the result is complete here, the rest may still come over joined connections.
+                if is_empty && let Some(error) = shared.ended.take() {
+                    shared.ended = Some(error.again());
                     return Err(error);
                 }
+                if !is_known {
+                    return Err(Failure::new(
+                        ErrorCode::Cancelled,
+                        "no query is running, or it was cancelled",
+                    )
+                    .into());
+                }
             }
-            self.link.incoming.notified().await;
+            self.incoming.notified().await;
         }
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Both halves of the socket, and the socket itself, are closed with it.
-async fn run(link: Arc<Link>, reader: FrameReader, writer: FrameWriter, _tcp: Option<Arc<OwnedFd>>) {
-    let ended = tokio::select! {
-        error = receive(&link, reader) => error,
-        error = send_while_heard(&link, writer) => error,
-        error = keep_time(&link) => error,
-    };
-    let mut shared = lock(&link.shared);
-    if !shared.client.is_idle() {
-        shared.forsake();
-    }
-    shared.ended = ended.err();
-    drop(shared);
-    link.incoming.notify_one();
-}
-
-async fn receive(link: &Link, mut reader: FrameReader) -> Result<()> {
-    loop {
-        let limit = |kind| lock(&link.shared).client.payload_bytes_max(kind);
-        let alive = || lock(&link.shared).client.received(Instant::now());
-        let Some((header, payload)) = reader.next(limit, alive).await? else {
-            let idle = lock(&link.shared).client.is_idle();
-            return Err(TransportError::Closed {
-                during: (!idle).then_some("before the result was complete"),
-            });
-        };
-        let told = {
-            let mut shared = lock(&link.shared);
-            let event = match shared.client.handle(Instant::now(), &header, payload)? {
-                Some(ClientEvent::Message(message)) => Some(unpack(message)?),
-                Some(ClientEvent::Dealt(awaited)) => Some(shared.place(awaited)?),
-                Some(failed @ ClientEvent::Failed(_)) => {
-                    shared.forsake();
-                    Some(Event::Told(failed))
-                }
-                other => other.map(Event::Told),
-            };
-            let told = event.is_some();
-            shared.events.extend(event);
-            if shared.client.wants_transmit() {
-                link.outgoing.notify_one();
-            }
-            told
-        };
-        if told {
-            link.incoming.notify_one();
-            // Where both share a thread, the application takes its rows now, while they are in the
-            // cache, and gives credit before the window is used up.
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-/// Decodes what is cheap to decode; anything else begins on another thread, as the
-/// credit for it allows: what has not been decoded is bounded as what has.
-pub(super) fn unpack(message: Message) -> Result<Event> {
-    let codec = message.codec();
-    let began = Instant::now();
-    if codec == Codec::None || message.body_bytes() < BESIDE_BYTES_MIN {
-        let rows = Ok(message.decode()?);
-        return Ok(Event::Rows(Decoded { codec, rows, took: began.elapsed() }));
-    }
-    Ok(Event::Decoding(Job::start(move || {
-        let began = Instant::now();
-        let rows = message.decode();
-        Decoded { codec, rows, took: began.elapsed() }
-    })))
-}
-
-/// Sends, until the peer no longer takes it. What it sent before it closed can still be read, be it
-/// the end of a result: the reader says how the connection ended.
-async fn send_while_heard(link: &Link, writer: FrameWriter) -> Result<()> {
-    let Err(error) = send(link, writer).await;
-    tracing::debug!(%error, "the server listens no more");
-    std::future::pending().await
-}
-
-async fn send(link: &Link, mut writer: FrameWriter) -> Result<Infallible> {
-    loop {
-        let frames: Vec<_> = {
-            let mut shared = lock(&link.shared);
-            std::iter::from_fn(|| shared.client.poll_transmit()).collect()
-        };
-        if frames.is_empty() {
-            link.outgoing.notified().await;
-        } else {
-            writer.write(&frames, || ()).await?;
-        }
-    }
-}
-
-async fn keep_time(link: &Link) -> Result<()> {
-    loop {
-        let deadline = lock(&link.shared).client.deadline();
-        tokio::time::sleep_until(deadline.into()).await;
-        lock(&link.shared).client.wake(Instant::now())?;
-        link.outgoing.notify_one();
+        self.cancel();
     }
 }

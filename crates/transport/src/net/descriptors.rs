@@ -1,29 +1,28 @@
-//! How many files and sockets a process may have open.
+//! The limit of open files and sockets of the process.
 
 use std::io;
 
-/// Raises the limit of open files and sockets of this process as far as it may by itself, and answers how many
-/// that are.
+/// Raises the limit of open files and sockets of this process to its hard limit, and returns it.
 ///
-/// Systems begin processes with a low one (often 1024) for the sake of programs that wait with `select`, and
-/// leave it to those that serve many to raise it.
+/// Systems start processes with a low limit (often 1024), because programs that use `select` can't handle
+/// more. Programs that need more raise it themselves.
 ///
 /// # Errors
-/// When the system refuses.
+/// If the system refuses.
 pub fn raise_descriptors() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the system writes one `rlimit`, to one that is ours.
+    // SAFETY: the system writes one `rlimit`, into a local variable.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
     if limit.rlim_cur < limit.rlim_max {
         limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the system reads one `rlimit`, of ours.
+        // SAFETY: the system reads one `rlimit`, from a local variable.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    // Where the types are not the same width on all systems.
+    // The width of the type differs between systems.
     #[allow(clippy::useless_conversion)]
     Ok(limit.rlim_cur.into())
 }
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_there_may_be() {
+    fn the_limit_is_raised_to_the_hard_limit() {
         let raised = raise_descriptors().unwrap();
         let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();

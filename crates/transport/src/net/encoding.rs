@@ -1,4 +1,4 @@
-//! Messages being encoded beside their connection, several at once, in order.
+//! Encodes several messages at a time on other threads, and returns them in order.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,19 +12,19 @@ use arrow_array::RecordBatch;
 use lightship_wire::tuning::{Retune, Sizes};
 use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
 
-use super::jobs::{Held, Job, PROCESSORS, hold};
+use super::jobs::{EncodingPermit, Job, PROCESSORS, hold};
 use super::lock;
 
-/// A message, and what it took.
+/// An encoded message, and the time that it took.
 pub(super) struct Encoded {
     pub(super) message: Result<EncodedMessage, WireError>,
     pub(super) codec: Codec,
-    /// Of its rows, as a plain message at most.
+    /// The maximum size of its rows in the plain layout.
     pub(super) bytes: u64,
     pub(super) took: Duration,
 }
 
-/// What comes out, in the order in which it went in.
+/// The output of [`Encoding`], in the order of its input.
 pub(super) enum Step {
     Message(Encoded),
     BatchEnd,
@@ -33,23 +33,25 @@ pub(super) enum Step {
 }
 
 enum Pending {
-    Encoding { job: Job<(Encoder, Encoded)>, _room: Room },
+    Encoding { job: Job<(Encoder, Encoded)>, _room: EncodingSlot },
     BatchEnd,
     Retune(Retune),
     Resize(Sizes),
 }
 
-/// A message's share of what may be in the making.
-pub(super) struct Room(#[expect(dead_code, reason = "it is given back when dropped")] Option<Held>);
+/// A message's share of the memory for encoding. `None` for a result's first message, which needs no share.
+pub(super) struct EncodingSlot(
+    #[expect(dead_code, reason = "it is given back when dropped")] Option<EncodingPermit>,
+);
 
-/// So many encoders are kept for the next rows of their kind, and so much memory by all of them: one may hold 200 KB for
-/// each column of text.
+/// Limits for idle encoders: their number, and their memory together. One may hold 200 KB for each column
+/// of text.
 const ENCODERS_KEPT: usize = 4;
 const ENCODERS_BYTES_MAX: usize = 8 << 20;
-/// Memory that an encoder keeps only for larger messages than most.
+/// An encoder with more memory than this, which only large messages need, is shrunk.
 const SCRATCH_BYTES_MAX: usize = 2 << 20;
 
-/// Encoders at rest. They keep what they learnt of the columns, which results of the same rows can share.
+/// Idle encoders. They keep what they learnt of the columns, which results with similar rows can share.
 #[derive(Clone, Default)]
 pub struct Encoders(Arc<Mutex<Vec<Encoder>>>);
 
@@ -70,7 +72,7 @@ impl Encoders {
         }
         let mut idle = lock(&self.0);
         let kept: usize = idle.iter().map(Encoder::memory_bytes).sum();
-        // One always: without it each message would find out again what the columns are like.
+        // Always keep one: without it, each message would have to examine the columns again.
         let has_room = idle.len() < ENCODERS_KEPT && kept + encoder.memory_bytes() <= ENCODERS_BYTES_MAX;
         if idle.is_empty() || has_room {
             idle.push(encoder);
@@ -78,8 +80,8 @@ impl Encoders {
     }
 }
 
-/// The messages of one result that are being encoded: as many are in the making, or made and not
-/// yet taken, as there are processors, and as there is room for in the process; one always.
+/// The messages of one result that are being encoded, or are encoded and not taken yet: at most one for each
+/// processor, within the memory limit of the process. One is always allowed.
 pub(super) struct Encoding {
     steps: VecDeque<Pending>,
     messages: usize,
@@ -95,17 +97,17 @@ impl Encoding {
         self.steps.is_empty()
     }
 
-    /// Room for another message of so many bytes; nothing where others have to be taken first.
-    pub(super) fn room(&self, bytes: u64) -> Option<Room> {
+    /// Room for another message of `bytes`; `None` if others must be taken first.
+    pub(super) fn room(&self, bytes: u64) -> Option<EncodingSlot> {
         match self.messages {
-            // Where others have all the room, each result still goes on: none may wait for another one.
-            0 => Some(Room(hold(bytes))),
+            // A result never waits for another one, even if others have all the room.
+            0 => Some(EncodingSlot(hold(bytes))),
             messages if messages >= *PROCESSORS => None,
-            _ => hold(bytes).map(|held| Room(Some(held))),
+            _ => hold(bytes).map(|held| EncodingSlot(Some(held))),
         }
     }
 
-    /// Encodes at once, on this thread.
+    /// Encodes immediately, on this thread.
     pub(super) fn here(&mut self, codec: Codec, rows: &RecordBatch, bytes: u64) -> Encoded {
         let mut encoder = self.encoders.take();
         let encoded = encode(&mut encoder, codec, rows, bytes);
@@ -113,8 +115,8 @@ impl Encoding {
         encoded
     }
 
-    /// Begins to encode.
-    pub(super) fn start(&mut self, codec: Codec, rows: RecordBatch, bytes: u64, room: Room) {
+    /// Starts to encode on another thread.
+    pub(super) fn start(&mut self, codec: Codec, rows: RecordBatch, bytes: u64, room: EncodingSlot) {
         let mut encoder = self.encoders.take();
         let job = Job::start(move || {
             let encoded = encode(&mut encoder, codec, &rows, bytes);
@@ -124,22 +126,22 @@ impl Encoding {
         self.messages += 1;
     }
 
-    /// The batch ends after what went in so far.
+    /// Ends the batch after the messages added so far.
     pub(super) fn end_batch(&mut self) {
         self.steps.push_back(Pending::BatchEnd);
     }
 
-    /// The codec changes after what went in so far.
+    /// Changes the codec after the messages added so far.
     pub(super) fn retune(&mut self, retune: Retune) {
         self.steps.push_back(Pending::Retune(retune));
     }
 
-    /// Sizes change after what went in so far.
+    /// Changes the sizes after the messages added so far.
     pub(super) fn resize(&mut self, sizes: Sizes) {
         self.steps.push_back(Pending::Resize(sizes));
     }
 
-    /// What comes next; pending while there is nothing. Cancel-safe.
+    /// The next step; pending while there is none. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Step> {
         poll_fn(|context| {
             let step = match self.steps.front_mut() {
@@ -185,9 +187,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_in_the_making_are_bounded_in_bytes() {
+    async fn messages_being_encoded_are_bounded_in_bytes() {
         let mut encoding = Encoding::new(Encoders::default());
-        // Larger than all there may be: it is made, and no other beside it.
+        // Larger than the limit of the process: it is encoded, but no other beside it.
         let huge = HELD_BYTES_MAX + 1;
         let room = encoding.room(huge).unwrap();
         encoding.start(Codec::None, rows(1), huge, room);
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn encoders_at_rest_are_bounded_in_bytes() {
+    fn idle_encoders_are_bounded_in_bytes() {
         let encoders = Encoders::default();
         for _ in 0..2 * ENCODERS_KEPT {
             let mut encoder = Encoder::new(Codec::Zstd);

@@ -1,4 +1,4 @@
-//! Where a server is, and how to reach it.
+//! The address of a server, and how to connect to it.
 
 use std::fmt;
 use std::io;
@@ -17,16 +17,16 @@ use super::shm;
 use super::{ClientConfig, ReadHalf, WriteHalf};
 use crate::{Result, TransportError};
 
-/// What carries the rows of a connection.
+/// The medium that carries the rows of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// TCP, with or without TLS.
     Tcp,
     /// A Unix socket of this host.
     Unix,
-    /// Memory of this host that both ends have mapped.
+    /// Memory of this host that both processes have mapped.
     SharedMemory,
-    /// A pipe of bytes over something else, such as connections of other nodes.
+    /// A pipe of bytes over something else, such as connections between other nodes.
     Circuit,
 }
 
@@ -41,10 +41,10 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// A place to connect to.
+/// An address to connect to.
 #[derive(Clone)]
 pub enum Endpoint {
-    /// TCP, with TLS where a configuration is given.
+    /// TCP, with TLS if a configuration is given.
     Tcp {
         /// Name or address.
         host: String,
@@ -67,16 +67,16 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A socket that has just been connected.
+/// A socket that was just connected.
 pub(super) struct Socket {
     pub(super) read: ReadHalf,
     pub(super) write: WriteHalf,
     pub(super) segments: Segments,
-    /// Whether it is shared memory shows when the server has said so.
+    /// The medium. The server's hello shows whether it is shared memory.
     pub(super) carrier: Carrier,
-    /// The TCP socket itself, to ask the system about. Whoever reads and writes keeps it.
+    /// The TCP socket itself, for its statistics. The task that reads and writes keeps it open.
     pub(super) tcp: Option<Arc<OwnedFd>>,
-    /// Whether the peer is on this host, as far as addresses tell.
+    /// Whether the peer's address is on this host.
     pub(super) same_host: bool,
 }
 
@@ -85,7 +85,7 @@ impl Socket {
         Self { read, write, segments: Segments::None, carrier: Carrier::Tcp, tcp, same_host }
     }
 
-    /// A client's end of what is open already.
+    /// A client's end of a pipe that is already open.
     pub(super) fn pipe(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         let (read, write) = tokio::io::split(stream);
         let (read, write) = (Box::new(read), Box::new(write));
@@ -105,8 +105,8 @@ impl Socket {
     }
 }
 
-/// Whether both ends of a connection are on this host, as far as addresses tell: a
-/// forwarded port looks the same.
+/// Whether both addresses of a connection are on this host. With a forwarded port, the peer may be elsewhere
+/// nevertheless.
 pub(super) fn is_same_host(stream: &TcpStream) -> bool {
     match (stream.local_addr(), stream.peer_addr()) {
         (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
@@ -115,8 +115,8 @@ pub(super) fn is_same_host(stream: &TcpStream) -> bool {
 }
 
 impl Endpoint {
-    /// Connects. The host has [`ClientConfig::connect_timeout`] for it, and what listens there
-    /// [`ClientConfig::welcome_timeout`] for TLS.
+    /// Connects, within [`ClientConfig::connect_timeout`]. The TLS handshake has
+    /// [`ClientConfig::welcome_timeout`] in addition.
     pub(super) async fn connect(&self, config: &ClientConfig) -> Result<Socket> {
         let late = |awaited, after| TransportError::Unwelcome { target: self.to_string(), awaited, after };
         let fail = |source: io::Error| TransportError::Connect { target: self.to_string(), source };
@@ -139,7 +139,7 @@ impl Endpoint {
                     return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket));
                 };
                 let name = ServerName::try_from(host.clone())
-                    .map_err(|e| TransportError::Tls(format!("`{host}` is no server name: {e}")))?;
+                    .map_err(|e| TransportError::Tls(format!("`{host}` is not a valid server name: {e}")))?;
                 let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
                 let stream = timeout(config.welcome_timeout, handshake).await;
                 let stream = stream.map_err(|_| late("no TLS handshake", config.welcome_timeout))?;
@@ -151,7 +151,7 @@ impl Endpoint {
     }
 }
 
-/// What TLS calls a corrupt message is, from a server at the first word, no TLS at all.
+/// Replaces the error of a handshake with a server that does not use TLS.
 fn explain(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => {

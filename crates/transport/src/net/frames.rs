@@ -1,13 +1,14 @@
-//! Frames from and to a socket.
+//! Reads and writes frames on a socket.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex};
 
 use arrow_buffer::Buffer;
 use lightship_wire::WireError;
 use lightship_wire::control::Plan;
-use lightship_wire::frame::{FLAG_PLACED, HEADER_BYTES, Header, Kind, MAGIC};
-use lightship_wire::local::Place;
+use lightship_wire::frame::{FLAG_PLACED, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
+use lightship_wire::shm::SegmentSlot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::shm::{Borrower, Lender, Slots};
@@ -15,62 +16,102 @@ use super::{ReadHalf, WriteHalf, lock};
 use crate::proto::Frame;
 use crate::{Result, TransportError};
 
-/// Read ahead at most this much beyond a frame: small frames come many a read,
-/// and of a large payload no more than this is ever copied.
+/// Reads at most this much beyond a frame. One read can fetch many small frames, and at most this much of a
+/// large payload is copied.
 const AHEAD_BYTES: usize = 8 << 10;
-/// Memory for a payload is taken as its bytes arrive, at most this much ahead of
-/// them, so that a header alone can't make us allocate what it announces.
+/// Memory for a payload is allocated as its bytes arrive, at most this much ahead of them, so that a header
+/// alone can't cause a large allocation.
 const UNPAID_BYTES_MAX: usize = 4 << 20;
 
-/// Memory kept for payloads to come, at most.
+/// The maximum memory kept for later payloads.
 const POOLED_BYTES_MAX: usize = 8 << 20;
-/// Buffers smaller than this are left to the allocator.
+/// Smaller buffers are left to the allocator.
 const POOLED_BYTES_MIN: usize = 64 << 10;
 
-/// What a socket's peer and we have to do with shared memory.
+/// How a connection uses shared memory.
 pub(super) enum Segments {
-    /// Nothing.
+    /// Not at all.
     None,
-    /// We lend: it says what it is done with.
+    /// This side lends slots, and the peer releases them.
     Lent(Arc<Slots>),
-    /// It lends: payloads may lie there.
+    /// The peer lends slots, which may hold payloads.
     Borrowed(Borrower),
 }
 
-/// Reads frames. Each payload lands in one buffer of its own, which comes back
-/// for another frame once nobody holds rows of it any more; or it lies in shared
-/// memory, and the frame reads as if it had come over the socket.
+/// Reads frames. Each payload is read into its own buffer, which is reused when the last reference to its rows
+/// is dropped. If a payload is in shared memory, the frame is returned as if it had come over the socket.
 pub(super) struct FrameReader {
     stream: ReadHalf,
     segments: Segments,
     ahead: Vec<u8>,
     taken: usize,
+    /// The unfinished message of each stream that has sent a part of one.
+    parts: HashMap<u32, (FrameHeader, Vec<u8>)>,
     pool: Arc<Pool>,
 }
 
 impl FrameReader {
     pub(super) fn new(stream: ReadHalf, segments: Segments) -> Self {
-        Self { stream, segments, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0, pool: Arc::default() }
+        let ahead = Vec::with_capacity(AHEAD_BYTES);
+        Self { stream, segments, ahead, taken: 0, parts: HashMap::new(), pool: Arc::default() }
     }
 
-    /// What the frames came by. Only where the peer has nothing to say yet that is no frame.
-    pub(super) fn into_stream(self) -> Result<ReadHalf> {
-        match self.ahead.len() - self.taken {
-            0 => Ok(self.stream),
-            _ => Err(TransportError::Protocol("something was said before it was asked for".into())),
+    /// The next frame, with verified checksums; `None` if the connection ended between two frames. A message
+    /// in parts is returned as one frame. `limit` returns the largest payload allowed for a kind of frame on
+    /// a stream; it must return 0 for messages on a stream that is not open. `alive` is called when bytes of
+    /// a payload arrive.
+    ///
+    /// Not cancel-safe: after a call was dropped, the reader is unusable.
+    pub(super) async fn next(
+        &mut self,
+        limit: impl Fn(FrameKind, u32) -> u32,
+        alive: impl Fn(),
+    ) -> Result<Option<(FrameHeader, Buffer)>> {
+        loop {
+            let Some(header) = self.header().await? else { return Ok(None) };
+            let allowed = limit(header.kind, header.stream);
+            if header.payload_bytes > 0 && allowed == 0 {
+                return Err(TransportError::Protocol(format!(
+                    "an unexpected {:?} frame on stream {}",
+                    header.kind, header.stream
+                )));
+            }
+            if header.payload_bytes > allowed {
+                return Err(WireError::TooLarge {
+                    what: "frame",
+                    bytes: header.payload_bytes.into(),
+                    limit: allowed.into(),
+                }
+                .into());
+            }
+            let begun = match self.parts.remove(&header.stream) {
+                Some((first, begun)) => {
+                    let is_next = header == FrameHeader { part_bytes: header.part_bytes, ..first };
+                    if !is_next
+                        || begun.len() as u64 + u64::from(header.part_bytes) > first.payload_bytes.into()
+                    {
+                        return Err(TransportError::Protocol(format!(
+                            "a {:?} frame of stream {} between the parts of a message",
+                            header.kind, header.stream
+                        )));
+                    }
+                    begun
+                }
+                None => self.pool.take(header.payload_bytes as usize),
+            };
+            let payload = self.payload(begun, &header, &alive).await?;
+            if payload.len() < header.payload_bytes as usize {
+                self.parts.insert(header.stream, (header, payload));
+                continue;
+            }
+            let header = FrameHeader { part_bytes: header.payload_bytes, ..header };
+            header.verify(&payload)?;
+            return self.resolve(header, payload, allowed).map(Some);
         }
     }
 
-    /// The next frame, its checksums verified; `None` at a clean end. `limit`
-    /// says the largest payload allowed for a kind of frame; `alive` is called as
-    /// bytes of one come in.
-    ///
-    /// Not cancel-safe: a reader that was dropped in the middle is of no more use.
-    pub(super) async fn next(
-        &mut self,
-        limit: impl Fn(Kind) -> u32,
-        alive: impl Fn(),
-    ) -> Result<Option<(Header, Buffer)>> {
+    /// The next header; `None` if the connection ended before it.
+    async fn header(&mut self) -> Result<Option<FrameHeader>> {
         while self.ahead.len() - self.taken < HEADER_BYTES {
             if self.taken > 0 {
                 self.ahead.drain(..self.taken);
@@ -83,51 +124,52 @@ impl FrameReader {
         let mut head = [0; HEADER_BYTES];
         head.copy_from_slice(&self.ahead[self.taken..self.taken + HEADER_BYTES]);
         self.taken += HEADER_BYTES;
-        let header = Header::decode(&head)?;
-        let allowed = limit(header.kind);
-        if header.payload_bytes > allowed {
-            return Err(WireError::TooLarge {
-                what: "frame",
-                bytes: header.payload_bytes.into(),
-                limit: allowed.into(),
-            }
-            .into());
-        }
-        let payload = self.payload(header.payload_bytes as usize, alive).await?;
-        header.verify(&payload)?;
+        Ok(Some(FrameHeader::decode(&head)?))
+    }
+
+    /// Finds the payload of a frame if it is in shared memory, and handles releases of slots.
+    fn resolve(
+        &mut self,
+        header: FrameHeader,
+        payload: Vec<u8>,
+        allowed: u32,
+    ) -> Result<(FrameHeader, Buffer)> {
         match (header.kind, &mut self.segments) {
-            (Kind::Message, segments) if header.flags & FLAG_PLACED != 0 => {
+            (FrameKind::Message, segments) if header.flags & FLAG_PLACED != 0 => {
                 let Segments::Borrowed(borrower) = segments else {
-                    return Err(TransportError::Protocol("shared memory where there is none".into()));
+                    return Err(TransportError::Protocol(
+                        "a message in shared memory on a connection without it".into(),
+                    ));
                 };
-                let place = Place::decode(&payload)?;
-                let borrowed = borrower.borrow(header.flags, place, allowed)?;
+                let slot = SegmentSlot::decode(&payload)?;
+                let borrowed = borrower.borrow(header.flags, slot, allowed)?;
                 let payload = if borrower.in_place() {
                     borrowed.into_buffer()
                 } else {
-                    let mut copy = self.pool.take(place.bytes as usize);
+                    let mut copy = self.pool.take(slot.bytes as usize);
                     copy.extend_from_slice(borrowed.as_ref());
                     Pool::lend(&self.pool, copy)
                 };
+                let (payload_bytes, payload_crc) = (slot.bytes, slot.crc);
                 let header =
-                    Header { flags: 0, payload_bytes: place.bytes, payload_crc: place.crc, ..header };
+                    FrameHeader { flags: 0, payload_bytes, part_bytes: payload_bytes, payload_crc, ..header };
                 header.verify(&payload)?;
-                Ok(Some((header, payload)))
+                Ok((header, payload))
             }
-            (Kind::Release, Segments::Lent(slots)) => {
+            (FrameKind::Release, Segments::Lent(slots)) => {
                 slots.take_back(&payload)?;
-                Ok(Some((header, Buffer::default())))
+                Ok((header, Buffer::default()))
             }
-            (Kind::Release, _) => {
-                Err(TransportError::Protocol("places given back that were not lent".into()))
+            (FrameKind::Release, _) => {
+                Err(TransportError::Protocol("a release of slots that were not lent".into()))
             }
-            _ => Ok(Some((header, Pool::lend(&self.pool, payload)))),
+            _ => Ok((header, Pool::lend(&self.pool, payload))),
         }
     }
 
-    /// The peer closed where a header belongs. A few bytes of another protocol,
-    /// such as an alert of TLS, are named as such.
-    fn ended(&self) -> Result<Option<(Header, Buffer)>> {
+    /// The peer closed before a complete header. A few bytes of another protocol, such as a TLS alert, get
+    /// their own error.
+    fn ended(&self) -> Result<Option<FrameHeader>> {
         let begun = self.ahead.len().min(MAGIC.len());
         if begun == 0 {
             return Ok(None);
@@ -140,10 +182,19 @@ impl FrameReader {
         Err(TransportError::Closed { during: Some("in the middle of a frame") })
     }
 
-    async fn payload(&mut self, bytes: usize, alive: impl Fn()) -> Result<Vec<u8>> {
-        let mut payload = self.pool.take(bytes);
-        payload.reserve_exact(bytes.min(UNPAID_BYTES_MAX));
-        let ahead = bytes.min(self.ahead.len() - self.taken);
+    /// Reads a part of a payload, and appends it to the earlier parts.
+    async fn payload(
+        &mut self,
+        mut payload: Vec<u8>,
+        header: &FrameHeader,
+        alive: impl Fn(),
+    ) -> Result<Vec<u8>> {
+        let bytes = payload.len() + header.part_bytes as usize;
+        if payload.capacity() < bytes {
+            let missing = header.payload_bytes as usize - payload.len();
+            payload.reserve_exact(missing.min(payload.len().max(UNPAID_BYTES_MAX)));
+        }
+        let ahead = (bytes - payload.len()).min(self.ahead.len() - self.taken);
         payload.extend_from_slice(&self.ahead[self.taken..self.taken + ahead]);
         self.taken += ahead;
         while payload.len() < bytes {
@@ -161,15 +212,15 @@ impl FrameReader {
     }
 }
 
-/// Memory of payloads that are done with, kept for the next ones: fresh memory of
-/// this size costs the kernel a page fault for every 4 KB.
+/// Keeps the memory of dropped payloads for the next ones: newly allocated memory of this size costs a page
+/// fault for every 4 KB.
 #[derive(Debug, Default)]
 struct Pool {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Pool {
-    /// A buffer, empty; with memory if there is some to spare.
+    /// An empty buffer, with pooled memory if there is any.
     fn take(&self, bytes: usize) -> Vec<u8> {
         if bytes < POOLED_BYTES_MIN {
             return Vec::new();
@@ -177,7 +228,7 @@ impl Pool {
         lock(&self.free).pop().unwrap_or_default()
     }
 
-    /// The payload as a buffer whose memory comes back when it is dropped.
+    /// The payload as a buffer whose memory returns to the pool when it is dropped.
     fn lend(pool: &Arc<Self>, payload: Vec<u8>) -> Buffer {
         if !(POOLED_BYTES_MIN..=POOLED_BYTES_MAX).contains(&payload.capacity()) {
             return Buffer::from_vec(payload);
@@ -209,7 +260,7 @@ impl Drop for Lent {
     }
 }
 
-/// A vector whose spare capacity is filled, never grown.
+/// Fills the spare capacity of a vector without growing it.
 trait Limited {
     fn limited(self, bytes: usize) -> bytes::buf::Limit<Self>
     where
@@ -223,37 +274,37 @@ impl Limited for &mut Vec<u8> {
     }
 }
 
-/// Writes frames, as many as there are in one call to the system.
+/// Writes frames, many in one system call.
 pub(super) struct FrameWriter {
     stream: WriteHalf,
     lender: Option<Lender>,
+    /// A write was given up, perhaps within a frame: nothing can follow.
+    is_broken: bool,
 }
 
 impl FrameWriter {
-    /// With a lender, payloads go into shared memory where there is room.
+    /// With a lender, payloads go into shared memory if there is room.
     pub(super) fn new(stream: WriteHalf, lender: Option<Lender>) -> Self {
-        Self { stream, lender }
+        Self { stream, lender, is_broken: false }
     }
 
-    /// What the frames went by.
-    pub(super) fn into_stream(self) -> WriteHalf {
-        self.stream
-    }
-
-    /// A result of this plan is next.
+    /// Prepares shared memory for a result with this plan.
     pub(super) fn begin(&mut self, plan: &Plan) {
         if let Some(lender) = &mut self.lender {
             lender.begin(plan);
         }
     }
 
-    /// The peer takes nothing from shared memory.
+    /// Stops using shared memory, which the peer does not support.
     pub(super) fn lend_nothing(&mut self) {
         self.lender = None;
     }
 
-    /// Writes them; `taken` is called as bytes of them go out.
+    /// Writes frames. `taken` is called each time that some bytes were written.
     pub(super) async fn write(&mut self, frames: &[Frame], taken: impl Fn()) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let placed: Vec<Option<Vec<u8>>> =
             frames.iter().map(|frame| self.lender.as_mut()?.place(frame)).collect();
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
@@ -263,7 +314,7 @@ impl FrameWriter {
                 continue;
             }
             slices.push(IoSlice::new(&frame.header));
-            slices.extend(frame.payload.pieces().filter(|piece| !piece.is_empty()).map(IoSlice::new));
+            slices.extend(frame.pieces().map(IoSlice::new));
         }
         let mut rest = slices.as_mut_slice();
         while !rest.is_empty() {
@@ -275,12 +326,14 @@ impl FrameWriter {
                 }
             }
         }
-        self.stream.flush().await
+        self.stream.flush().await?;
+        self.is_broken = false;
+        Ok(())
     }
 
-    /// Says that nothing more will come.
+    /// Closes the writing half.
     pub(super) async fn shutdown(&mut self) {
-        // The peer may be gone already; then there is nothing to say.
+        // Fails if the peer is already gone, which does not matter.
         let _ = self.stream.shutdown().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Where a running server takes connections that are open already.
+//! Passes connections that are already open to a running server.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -6,17 +6,17 @@ use tokio::sync::mpsc;
 use super::listen::Accepted;
 use crate::{Result, TransportError};
 
-/// So many wait to be taken by a server that does not run yet, or is busy accepting.
+/// Connections that may wait for a server that does not run yet or is busy.
 const WAITING_MAX: usize = 64;
 
-/// Hands a server connections that did not come by its listeners: pipes of bytes over something else. It keeps
-/// no server alive.
+/// Passes a server connections that did not come through its listeners: pipes of bytes over something else. It
+/// does not keep the server alive.
 #[derive(Clone)]
 pub struct Intake {
     handed: mpsc::Sender<(Accepted, String)>,
 }
 
-/// The server's end of it.
+/// The server's end of an [`Intake`].
 pub(super) type Taken = mpsc::Receiver<(Accepted, String)>;
 
 impl Intake {
@@ -25,17 +25,17 @@ impl Intake {
         (Self { handed }, taken)
     }
 
-    /// Comes back when the server takes no more.
+    /// Returns when the server accepts no more connections.
     pub async fn closed(&self) {
         self.handed.closed().await;
     }
 
-    /// Has the server treat this as any connection: hello, token, its limits, its shutdown. Whatever the pipe
-    /// goes through has to keep others from reading along: nothing is encrypted here. `peer` is for
-    /// the log. Comes back when the server has been told, not when the connection ends.
+    /// Passes a connection to the server, which treats it like any other: hello, token, limits, shutdown.
+    /// Nothing is encrypted here, so the pipe itself must be secure. `peer` is for the log. Returns when the
+    /// connection is passed on, not when it ends.
     ///
     /// # Errors
-    /// [`TransportError::Closed`] when the server has ended, or was dropped.
+    /// [`TransportError::Closed`] if the server has ended or was dropped.
     pub async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -43,7 +43,7 @@ impl Intake {
     ) -> Result<()> {
         let (read, write) = tokio::io::split(stream);
         let accepted = Accepted::Pipe(Box::new(read), Box::new(write));
-        let ended = |_| TransportError::Closed { during: Some("as the server has ended") };
+        let ended = |_| TransportError::Closed { during: Some("because the server has ended") };
         self.handed.send((accepted, peer)).await.map_err(ended)
     }
 }

@@ -1,9 +1,8 @@
-//! Work that keeps a processor busy (compressing, decompressing) beside the
-//! threads that serve connections.
+//! Runs work that keeps a processor busy (compressing, decompressing) outside the threads that serve
+//! connections.
 //!
-//! As many jobs run at once in the whole process as there are processors; others
-//! wait their turn. A job never waits for anything but its turn, so no order of
-//! jobs can lock up.
+//! The whole process runs at most one job per processor at a time; others wait for their turn. A job waits
+//! for nothing else, so jobs can't deadlock.
 
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -13,32 +12,31 @@ use std::{io, thread};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-/// How many jobs run at once.
+/// The maximum number of concurrent jobs.
 pub(super) static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
 static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*PROCESSORS)));
 
-/// Bytes of rows that are being encoded, or are encoded and not yet sent, of all results of the process; beside one
-/// message of each.
+/// Bytes of rows that are being encoded, or are encoded and not sent yet, in the whole process. One message of
+/// each result does not count.
 pub(super) const HELD_BYTES_MAX: u64 = 256 << 20;
-/// They are counted in these.
+/// The unit in which these bytes are counted.
 const HELD_UNIT_BYTES: u64 = 1 << 10;
 
 static HELD: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new((HELD_BYTES_MAX / HELD_UNIT_BYTES) as usize)));
 
 /// A share of [`HELD_BYTES_MAX`], given back when dropped.
-pub(super) type Held = OwnedSemaphorePermit;
+pub(super) type EncodingPermit = OwnedSemaphorePermit;
 
-/// A share of so many bytes, if there is that much. Nobody waits for it.
-pub(super) fn hold(bytes: u64) -> Option<Held> {
+/// Takes a share of `bytes`, if available. Does not wait.
+pub(super) fn hold(bytes: u64) -> Option<EncodingPermit> {
     let units = u32::try_from(bytes.div_ceil(HELD_UNIT_BYTES)).ok()?;
     HELD.clone().try_acquire_many_owned(units).ok()
 }
 
-/// A job under way. Dropped, it is not begun if its turn has not come; one that
-/// runs ends by itself.
+/// A job. If dropped before its turn, it is never started; a running job runs to its end.
 #[derive(Debug)]
 pub(super) struct Job<T>(JoinHandle<io::Result<T>>);
 
@@ -56,7 +54,7 @@ impl<T: Send + 'static> Job<T> {
     }
 }
 
-/// Its result. Fails only when the work panicked or the runtime is going down.
+/// Yields the job's result. Fails only if the work panics or the runtime shuts down.
 impl<T> Future for Job<T> {
     type Output = io::Result<T>;
 
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_run_at_once_than_there_are_processors() {
+    async fn at_most_one_job_per_processor_runs_at_a_time() {
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
         let jobs: Vec<_> = (0..8 * *PROCESSORS)
             .map(|n| {
@@ -101,7 +99,7 @@ mod tests {
     async fn a_panic_is_an_error() {
         let error = Job::start(|| -> u32 { panic!("no") }).await.unwrap_err();
         assert!(error.to_string().contains("panic"), "{error}");
-        // Its turn has come back.
+        // The permits were given back.
         for _ in 0..2 * *PROCESSORS {
             assert_eq!(Job::start(|| 1).await.unwrap(), 1);
         }

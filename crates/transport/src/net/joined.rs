@@ -1,5 +1,5 @@
-//! A result over several connections, as its consumer sees them: what comes by a
-//! joined one takes the place that the first connection says (decision 0007).
+//! The consumer's side of a result over several connections. Placeholders on the first connection define the
+//! order of the messages that come over the joined ones (decision 0007).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -7,21 +7,24 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use lightship_wire::control::Plan;
-use lightship_wire::join::{Join, Ticket};
+use lightship_wire::join::{Join, StripeOffer};
 use tokio::task::JoinSet;
 
-use super::client::{Event, Link, Shared, unpack};
+use super::client_task::{Arriving, ClientLink, Event, unpack};
 use super::{ClientConfig, Connection, Endpoint, lock};
-use crate::proto::{Awaited, ClientEvent};
+use crate::proto::{ClientEvent, PendingMessage};
 use crate::{Result, TransportError};
 
-/// What has come by the joined connections of a result, before its place was known.
+/// No message is shorter: each has a head.
+const MESSAGE_BYTES_MIN: usize = 20;
+
+/// Payloads that have arrived over the joined connections of a result before their placeholders.
 pub(super) struct Arrivals {
     secret: [u8; 16],
-    /// By number, from 1.
+    /// By number of the connection, from 1.
     connections: Vec<Arrived>,
     bytes: u64,
-    /// An honest producer never has more on its way.
+    /// The window: a correct producer never has more outstanding.
     bytes_max: u64,
 }
 
@@ -32,12 +35,12 @@ struct Arrived {
 }
 
 impl Arrivals {
-    pub(super) fn new(ticket: &Ticket, bytes_max: u64) -> Self {
-        let connections = (0..ticket.connections).map(|_| Arrived::default()).collect();
-        Self { secret: ticket.secret, connections, bytes: 0, bytes_max }
+    pub(super) fn new(offer: &StripeOffer, bytes_max: u64) -> Self {
+        let connections = (0..offer.connections).map(|_| Arrived::default()).collect();
+        Self { secret: offer.secret, connections, bytes: 0, bytes_max }
     }
 
-    /// The window has changed, and may have grown.
+    /// Raises the limit to `bytes`, if that is more.
     pub(super) fn allow(&mut self, bytes: u64) {
         self.bytes_max = self.bytes_max.max(bytes);
     }
@@ -47,9 +50,12 @@ impl Arrivals {
     }
 
     fn hold(&mut self, connection: u32, payload: Buffer) -> Result<()> {
+        if payload.len() < MESSAGE_BYTES_MIN {
+            return Err(TransportError::Protocol(format!("a message of {} bytes", payload.len())));
+        }
         self.bytes += payload.len() as u64;
         if self.bytes > self.bytes_max {
-            return Err(TransportError::Protocol("payloads beyond the window".into()));
+            return Err(TransportError::Protocol("payloads that exceed the window".into()));
         }
         if let Some(arrived) = self.of(connection) {
             arrived.payloads.push_back(payload);
@@ -64,58 +70,65 @@ impl Arrivals {
     }
 }
 
-/// What lets connections join the running result.
-pub(super) struct Admission {
-    ticket: Ticket,
+/// Allows connections to join the current result.
+pub(super) struct JoinPermit {
+    offer: StripeOffer,
     message_bytes_max: u32,
-    /// How many have been let in.
+    /// The number of connections used so far.
     used: u32,
 }
 
 impl Connection {
-    /// Other connections may join the running result.
-    pub(super) fn admit(&mut self, ticket: Ticket, plan: &Plan) {
-        lock(&self.link.shared).arrivals = Some(Arrivals::new(&ticket, plan.memory_bytes()));
-        self.admission = Some(Admission { ticket, message_bytes_max: plan.message_bytes_max, used: 0 });
+    /// Stores the stripe offer of the current result.
+    pub(super) fn admit(&mut self, offer: StripeOffer, plan: &Plan) {
+        if let Some(arriving) = lock(&self.link.shared).arriving.get_mut(&self.stream) {
+            arriving.arrivals = Some(Arrivals::new(&offer, plan.memory_bytes()));
+        }
+        self.admission = Some(JoinPermit { offer, message_bytes_max: plan.message_bytes_max, used: 0 });
     }
 
-    /// Has other connections join the running result, until there are so many beside this one, or as many as
-    /// may join. Those that can't be made are done without. Once one has joined, rows come by them alone.
+    /// Stripes the current result over this many connections, or as many as the server offers. Messages then come
+    /// over streams that join the result: the first over this connection, each other one over a new connection. If
+    /// a connection can't be opened, the result goes on without it.
     pub fn widen(&mut self, connections: u32) {
-        let Some(Admission { ticket, message_bytes_max, used }) = &mut self.admission else { return };
+        let own = self.share();
+        let Some(JoinPermit { offer, message_bytes_max, used }) = &mut self.admission else { return };
         let Some(endpoint) = &self.endpoint else { return };
-        let wanted = connections.min(ticket.connections);
+        let wanted = connections.min(offer.connections);
         for connection in *used + 1..=wanted {
-            let join = Join { secret: ticket.secret, connection };
+            let join = Join { secret: offer.secret, connection };
             let (link, endpoint, config) = (self.link.clone(), endpoint.clone(), self.config.clone());
-            self.joined.spawn(carry(link, endpoint, config, join, *message_bytes_max));
+            let over = (connection == 1).then(|| own.share());
+            self.joined.spawn(carry(link, self.stream, over, endpoint, config, join, *message_bytes_max));
         }
         *used = wanted.max(*used);
     }
 
-    /// Nothing more is wanted of the connections that have joined.
+    /// Closes the connections that have joined the result.
     pub(super) fn narrow(&mut self) {
         self.joined = JoinSet::new();
         self.admission = None;
-        lock(&self.link.shared).arrivals = None;
+        if let Some(arriving) = lock(&self.link.shared).arriving.get_mut(&self.stream) {
+            arriving.arrivals = None;
+        }
     }
 }
 
-impl Shared {
-    /// The place of a message is known. Answers what stands there for the application.
-    pub(super) fn place(&mut self, awaited: Awaited) -> Result<Event> {
-        let connection = awaited.connection();
-        let Some(arrivals) = &mut self.arrivals else { return Ok(Event::Awaited(awaited)) };
+impl Arriving {
+    /// Handles a placeholder. Returns the event for the application: rows if their payload has arrived.
+    pub(super) fn place(&mut self, pending: PendingMessage) -> Result<Event> {
+        let connection = pending.connection();
+        let Some(arrivals) = &mut self.arrivals else { return Ok(Event::Pending(pending)) };
         if let Some(payload) = arrivals.take(connection) {
-            return unpack(awaited.arrive(payload)?);
+            return Ok(unpack(pending.arrive(payload)?));
         }
         match arrivals.of(connection).and_then(|arrived| arrived.ended.take()) {
             Some(error) => Ok(lost(connection, error)),
-            None => Ok(Event::Awaited(awaited)),
+            None => Ok(Event::Pending(pending)),
         }
     }
 
-    /// A payload has come by a joined connection, unless its result is over.
+    /// Handles a payload from a joined connection. Ignores it if its result has ended.
     fn arrived(&mut self, join: &Join, payload: Buffer) -> Result<()> {
         let Some(arrivals) = self.arrivals.as_mut().filter(|arrivals| arrivals.secret == join.secret) else {
             return Ok(());
@@ -123,16 +136,16 @@ impl Shared {
         match self.events.iter_mut().find(|event| event.awaits(join.connection)) {
             None => arrivals.hold(join.connection, payload),
             Some(place) => {
-                if let Event::Awaited(awaited) = place {
-                    *place = unpack(awaited.clone().arrive(payload)?)?;
+                if let Event::Pending(pending) = place {
+                    *place = unpack(pending.clone().arrive(payload)?);
                 }
                 Ok(())
             }
         }
     }
 
-    /// A joined connection has ended. This is a fault only where messages are missing: those that
-    /// have a place already, or will get one.
+    /// Handles the end of a joined connection. It is an error only if a message is missing: one whose
+    /// placeholder has arrived, or arrives later.
     fn left(&mut self, join: &Join, error: TransportError) {
         let Some(arrivals) = self.arrivals.as_mut().filter(|arrivals| arrivals.secret == join.secret) else {
             return;
@@ -150,10 +163,10 @@ impl Shared {
         }
     }
 
-    /// The result has failed: what has not come by joined connections is not waited for.
+    /// The result has failed: drops everything from the first message that has not arrived.
     pub(super) fn forsake(&mut self) {
         self.arrivals = None;
-        if let Some(first) = self.events.iter().position(|event| matches!(event, Event::Awaited(_))) {
+        if let Some(first) = self.events.iter().position(|event| matches!(event, Event::Pending(_))) {
             self.events.truncate(first);
         }
     }
@@ -161,7 +174,7 @@ impl Shared {
 
 impl Event {
     fn awaits(&self, connection: u32) -> bool {
-        matches!(self, Self::Awaited(awaited) if awaited.connection() == connection)
+        matches!(self, Self::Pending(pending) if pending.connection() == connection)
     }
 }
 
@@ -169,36 +182,52 @@ fn lost(connection: u32, error: TransportError) -> Event {
     Event::Lost(TransportError::Lost { connection, source: Box::new(error) })
 }
 
-/// What a joined connection is for: it brings payloads of another's result until either ends.
+/// The task of a joined connection: passes its payloads to the result until either ends.
 async fn carry(
-    link: Arc<Link>,
+    link: Arc<ClientLink>,
+    stream: u32,
+    over: Option<Connection>,
     endpoint: Endpoint,
     config: ClientConfig,
     join: Join,
     message_bytes_max: u32,
 ) {
-    let Err(error) = bring(&link, &endpoint, &config, &join, message_bytes_max).await;
+    let connected = async {
+        match over {
+            Some(connection) => Ok(connection),
+            None => Connection::connect(&endpoint, &config).await,
+        }
+    };
+    let brought = async { bring(&link, stream, connected.await?, &join, message_bytes_max).await };
+    let Err(error) = brought.await;
     tracing::debug!(connection = join.connection, %error, "a joined connection ended");
-    lock(&link.shared).left(&join, error);
-    link.incoming.notify_one();
+    if let Some(arriving) = lock(&link.shared).arriving.get_mut(&stream) {
+        arriving.left(&join, error);
+        arriving.incoming.notify_one();
+    }
 }
 
 async fn bring(
-    link: &Link,
-    endpoint: &Endpoint,
-    config: &ClientConfig,
+    link: &ClientLink,
+    stream: u32,
+    mut connection: Connection,
     join: &Join,
     message_bytes_max: u32,
 ) -> Result<Infallible> {
-    let mut connection = Connection::connect(endpoint, config).await?;
     connection.join(join, message_bytes_max)?;
     loop {
         match connection.told().await? {
-            ClientEvent::Payload(payload) => lock(&link.shared).arrived(join, payload)?,
+            ClientEvent::Payload(payload) => {
+                if let Some(arriving) = lock(&link.shared).arriving.get_mut(&stream) {
+                    arriving.arrived(join, payload)?;
+                    arriving.incoming.notify_one();
+                }
+            }
+            // All its messages have arrived.
+            ClientEvent::Finished(_) => return std::future::pending().await,
             ClientEvent::Failed(failure) => return Err(failure.into()),
             other => return Err(TransportError::Protocol(format!("{other:?} on a joined connection"))),
         }
-        link.incoming.notify_one();
     }
 }
 
@@ -207,15 +236,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_held_than_the_window_lets_out() {
-        let ticket = Ticket { secret: [7; 16], connections: 2 };
-        let mut arrivals = Arrivals::new(&ticket, 100);
+    fn early_payloads_may_not_exceed_the_window() {
+        let offer = StripeOffer { secret: [7; 16], connections: 2 };
+        let mut arrivals = Arrivals::new(&offer, 100);
         let payload = |bytes: usize| Buffer::from(vec![0u8; bytes]);
         arrivals.hold(1, payload(60)).unwrap();
         arrivals.hold(2, payload(40)).unwrap();
         assert_eq!(arrivals.take(1).map(|payload| payload.len()), Some(60));
         arrivals.hold(2, payload(60)).unwrap();
-        let refused = arrivals.hold(1, payload(1)).unwrap_err();
+        let refused = arrivals.hold(1, payload(20)).unwrap_err();
         assert!(matches!(refused, TransportError::Protocol(_)), "{refused}");
         assert!(arrivals.take(0).is_none() && arrivals.take(3).is_none());
     }

@@ -1,4 +1,4 @@
-//! Where a server waits for clients.
+//! Addresses that a server listens on.
 
 use std::fmt;
 use std::fs::Permissions;
@@ -14,9 +14,9 @@ use super::{ReadHalf, WriteHalf};
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// TCP; port 0 takes a free one.
+    /// TCP; port 0 picks a free port.
     Tcp(SocketAddr),
-    /// A Unix socket, open to this user alone.
+    /// A Unix socket that only this user can open.
     Unix(PathBuf),
 }
 
@@ -39,14 +39,14 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Connections that the system takes for us before we accept them; it may take fewer (net.core.somaxconn).
+/// Connections that the system holds until they are accepted. It may hold fewer (net.core.somaxconn).
 const BACKLOG: u32 = 4096;
 
-/// An address that is bound and does not take connections yet. Of two processes that bind one TCP port, the first to
-/// listen gets it.
+/// An address that is bound and does not accept connections yet. If two processes bind one TCP port, the
+/// first to listen gets it.
 pub(super) enum Reserved {
     Tcp(TcpSocket),
-    /// It takes connections: a socket that takes none looks as if its server were gone, and is removed by the next one.
+    /// It accepts connections: otherwise another server would take it for the socket of a dead one, and remove it.
     Unix(UnixListener, SocketFile),
 }
 
@@ -67,7 +67,7 @@ impl Drop for SocketFile {
 pub(super) enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// Open already, over whatever it may be.
+    /// A pipe that was already open.
     Pipe(ReadHalf, WriteHalf),
 }
 
@@ -76,7 +76,7 @@ impl Reserved {
         match listen {
             Listen::Tcp(address) => {
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                // Connections of an earlier server that are still being closed are not in the way.
+                // Allows binding while connections of an earlier server are still being closed.
                 socket.set_reuseaddr(true)?;
                 socket.bind(*address)?;
                 Ok(Self::Tcp(socket))
@@ -90,7 +90,7 @@ impl Reserved {
         }
     }
 
-    /// The address in use: with the port that was taken.
+    /// The address in use, with the port that was chosen.
     pub(super) fn local(&self) -> io::Result<Listen> {
         Ok(match self {
             Self::Tcp(socket) => Listen::Tcp(socket.local_addr()?),
@@ -98,7 +98,7 @@ impl Reserved {
         })
     }
 
-    /// Takes connections from now on.
+    /// Starts to listen.
     pub(super) fn listen(self) -> io::Result<Listener> {
         Ok(match self {
             Self::Tcp(socket) => Listener::Tcp(socket.listen(BACKLOG)?),
@@ -131,7 +131,7 @@ impl Listener {
     }
 }
 
-/// A socket that a killed server left behind is in the way of the next one.
+/// Removes the socket of a server that was killed.
 async fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket

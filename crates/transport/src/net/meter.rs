@@ -1,4 +1,4 @@
-//! How fast a producer's socket carries bytes to the consumer.
+//! Measures the rate at which a producer's socket carries bytes to the consumer.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -7,26 +7,25 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::tcp_info::TcpInfo;
-use super::trunk;
 use crate::adapt::{Bandwidth, Carried};
 
-/// The kernel takes no more than this beyond what TCP's window lets out: what is
-/// not yet sent can't be encoded anew, and says nothing of the link.
+/// The kernel buffers at most this much beyond TCP's window: unsent bytes can't be encoded again with
+/// another codec, and say nothing about the link.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
-/// The kernel counts the time in which bytes are on their way in ticks of up to 10 ms. The first measure is
-/// a rough one, and soon there,
+/// The busy time of the first interval. The kernel counts busy time in ticks of up to 10 ms, so the first
+/// measurement is early but rough.
 const FIRST_INTERVAL_BUSY: Duration = Duration::from_millis(20);
-/// the others are better.
+/// The busy time of later intervals, whose measurements are more precise.
 const INTERVAL_BUSY: Duration = Duration::from_millis(40);
-/// An interval with less on its way ends after this.
+/// An interval with less busy time ends after this.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// No link to another host is thought to be faster than this (1 Gbit/s) before it has shown it.
+/// Until a link to another host has been measured, it is assumed to be no faster than this (1 Gbit/s).
 const UNSEEN_BYTES_PER_NS: f64 = 0.125;
 
 /// Watches one connection.
 pub(super) struct Meter {
-    /// Where the system tells what arrived; else what it took is counted.
+    /// The socket, if the system reports what arrived. Otherwise, what the system took is counted.
     socket: Option<OwnedFd>,
     bandwidth: Bandwidth,
     written_bytes: u64,
@@ -35,25 +34,25 @@ pub(super) struct Meter {
     interval_busy: Duration,
 }
 
-/// What had happened up to some moment.
+/// The state at some moment.
 #[derive(Clone, Copy)]
 struct Seen {
     at: Instant,
-    /// By the system's account, where it has one.
+    /// The system's statistics, if available.
     tcp: Option<TcpInfo>,
     written_bytes: u64,
     writing: Duration,
 }
 
 impl Meter {
-    /// Of a TCP connection.
+    /// A meter for a TCP connection.
     pub(super) fn tcp(stream: &TcpStream) -> Self {
         let within_host = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
         let most = if within_host { f64::INFINITY } else { UNSEEN_BYTES_PER_NS };
         Self::new(stream.as_fd().try_clone_to_owned().ok(), most)
     }
 
-    /// Of any other.
+    /// A meter for any other connection.
     pub(super) fn other() -> Self {
         Self::new(None, f64::INFINITY)
     }
@@ -77,35 +76,28 @@ impl Meter {
         }
     }
 
-    /// Keeps little in the kernel from now on, so that measures come early and a change of codec bites
-    /// at once.
+    /// Limits what the kernel buffers from now on, so that measurements are early and a change of codec takes
+    /// effect at once.
     pub(super) fn attend(&self) {
         if let Some(socket) = &self.socket
             && let Err(error) = SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
         {
-            tracing::debug!(%error, "the socket buffers as much as it likes");
+            tracing::debug!(%error, "cannot limit what the socket buffers");
         }
     }
 
-    /// The connection is a trunk from now on, and nobody's to measure.
-    pub(super) fn prepare_trunk(self) {
-        if let Some(socket) = &self.socket {
-            trunk::prepare(&SockRef::from(socket));
-        }
-    }
-
-    /// So much was handed to the socket, which took so long.
+    /// Counts a write to the socket.
     pub(super) fn wrote(&mut self, bytes: u64, took: Duration) {
         self.written_bytes += bytes;
         self.writing += took;
     }
 
-    /// Whether the link is what is waited for.
+    /// Whether the link is the bottleneck.
     pub(super) fn is_saturated(&self) -> bool {
         self.bandwidth.is_saturated()
     }
 
-    /// The link's rate in bytes a nanosecond; `None` while nothing is known.
+    /// The link's rate in bytes per nanosecond; `None` while unknown.
     pub(super) fn bytes_per_ns(&mut self, now: Instant) -> Option<f64> {
         let tcp = self.socket.as_ref().and_then(|socket| TcpInfo::of(socket.as_fd()));
         let seen = Seen { at: now, tcp, written_bytes: self.written_bytes, writing: self.writing };
@@ -137,13 +129,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_arrives_is_counted() {
+    async fn bytes_that_arrive_are_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut server, _) = listener.accept().await.unwrap();
         let mut meter = Meter::tcp(&server);
         meter.attend();
-        // The first window is known before anything was sent.
+        // The first window is known before anything is sent.
         let first = meter.bytes_per_ns(Instant::now()).unwrap();
         assert!(first > 0.0);
         let bytes = 64 << 20;
@@ -162,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_systems_help_writing_is_timed() {
+    fn without_statistics_of_the_system_writes_are_timed() {
         let mut meter = Meter::other();
         let began = meter.before.at;
         assert_eq!(meter.bytes_per_ns(began), None);

@@ -1,10 +1,11 @@
 //! Sockets around the state machines of [`crate::proto`].
 
+mod admission;
 mod answer;
 mod client;
+mod client_task;
 mod conversation;
 mod descriptors;
-mod door;
 mod encoding;
 mod endpoint;
 mod frames;
@@ -12,15 +13,16 @@ mod intake;
 mod jobs;
 mod joined;
 mod listen;
-mod meet;
 mod meter;
 mod produce;
+mod queries;
+mod rendezvous;
 mod server;
 mod shm;
+mod stream;
 mod striping;
 mod tcp_info;
 pub mod tls;
-mod trunk;
 
 pub use client::{ClientConfig, Connection, Incoming};
 pub use descriptors::raise_descriptors;
@@ -30,7 +32,6 @@ pub use intake::Intake;
 pub use listen::Listen;
 pub use server::{Reserved, Server, ServerConfig};
 pub use tcp_info::SegmentsSeen;
-pub use trunk::Trunk;
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,69 +43,63 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Query};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Bytes that come.
+/// The reading half of a socket or pipe.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
-/// Where bytes go.
+/// The writing half of a socket or pipe.
 pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Rows of a query as a service makes them.
+/// The rows of a query, as a service produces them.
 pub type Rows = Pin<Box<dyn Stream<Item = Result<RecordBatch, Failure>> + Send>>;
 
-/// What a service answers to a query.
+/// A service's answer to a query.
 pub struct Answer {
     /// Columns of every batch.
     pub schema: SchemaRef,
-    /// How many rows are expected, where known.
+    /// The expected number of rows, if known.
     pub rows_estimate: Option<u64>,
-    /// Shared by answers whose rows are of the same kind.
+    /// Encoders, shared by answers with similar rows.
     pub encoders: Encoders,
-    /// The rows. Dropped when the client cancels or goes away.
+    /// The rows. Dropped when the client cancels or disconnects.
     pub rows: Rows,
 }
 
 impl Answer {
-    /// An answer whose rows are like no other's.
+    /// An answer that shares no encoders.
     pub fn new(schema: SchemaRef, rows_estimate: Option<u64>, rows: Rows) -> Self {
         Self { schema, rows_estimate, encoders: Encoders::default(), rows }
     }
 }
 
-/// Who answers queries.
+/// Answers the queries of a server.
 pub trait Service: Send + Sync + 'static {
-    /// Plans a query. Called once for each query of each connection; many run at once.
+    /// Plans a query. Called once for each query, many at a time.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The failure to send to the client.
     fn query<'a>(
         &'a self,
         query: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Does what another node of the cluster asks for. Called only for those that have shown its token.
+    /// Runs a task for another node of the cluster. Called only for nodes that have shown the cluster's token.
     ///
     /// # Errors
-    /// What the node is told; always, where a service does not say otherwise.
+    /// The failure to send to the node. The default implementation always fails.
     fn task<'a>(
         &'a self,
         _task: &'a Task,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this node does no tasks of others")) })
+        Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster")) })
     }
 
-    /// Carries connections of another node of the cluster, which has shown its token, until the trunk ends; each of them is to
-    /// come in by `intake`.
-    fn carry<'a>(&'a self, _trunk: Trunk, _intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(async {})
-    }
-
-    /// What else a server does, from its beginning: connections that come by other ways it may have from `intake`. When it
-    /// shuts down it waits for this as it does for its connections, and then drops it.
+    /// Runs beside the server, from its start. It can pass connections to the server through `intake`. At
+    /// shutdown, the server waits for it as for its connections, and then drops it.
     fn beside<'a>(&'a self, _intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {})
     }
 }
 
-/// Locks what one task's own futures share; a panic elsewhere does not spoil it.
+/// Locks a mutex. A panic of another holder is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A service's batches as the rows of messages: gathered when small, cut when large.
+//! Turns a service's batches into the rows of messages: gathers small batches and cuts large ones.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use lightship_wire::{Cutter, WireError, message_bytes};
 
 use crate::proto::batch_messages_max;
 
-/// Rows on their way into messages, and the batch that is open.
+/// Packs rows into messages, and counts the open batch.
 pub(super) struct Packer {
     plan: Plan,
     cutter: Cutter,
     schema: SchemaRef,
-    /// Batches too small for a message of their own, while the next one is at hand.
+    /// Batches that are too small for a message, while more are ready.
     small: Vec<RecordBatch>,
     small_bytes: u64,
     /// A batch being cut, and the first row not yet sent.
@@ -26,18 +26,18 @@ pub(super) struct Packer {
     batch_messages: u32,
 }
 
-/// What a [`Packer`] made.
+/// The next step of a [`Packer`].
 pub(super) enum Packed {
     /// Send these rows as a message.
     Rows {
         /// The rows.
         rows: RecordBatch,
-        /// What they take as a plain message, at most.
+        /// The maximum size of their message in the plain layout.
         bytes: u64,
     },
-    /// The open batch is full: end it, then ask again.
+    /// The open batch is full: end it, then call again.
     BatchFull,
-    /// All that was pushed has been packed.
+    /// Everything that was pushed has been packed.
     Empty,
 }
 
@@ -56,7 +56,7 @@ impl Packer {
         }
     }
 
-    /// Takes a batch. Returns whether there is enough for a message.
+    /// Adds a batch. Returns whether there are enough rows for a message.
     pub(super) fn push(&mut self, batch: RecordBatch) -> bool {
         if batch.num_rows() > 0 {
             self.small_bytes += message_bytes(&batch, 0, batch.num_rows());
@@ -74,14 +74,14 @@ impl Packer {
         self.batch_messages == 0
     }
 
-    /// What follows has these sizes. Between batches.
+    /// Changes the sizes. Only between batches.
     pub(super) fn resize(&mut self, sizes: &Sizes) {
         debug_assert!(self.is_between_batches());
         (self.plan.batch_bytes, self.plan.message_bytes) = (sizes.batch_bytes, sizes.message_bytes);
         self.cutter = Cutter::new(sizes.message_bytes, self.plan.message_bytes_max);
     }
 
-    /// The rows of the next message.
+    /// Takes the rows of the next message.
     pub(super) fn next(&mut self) -> Result<Packed, Failure> {
         let Some((rows, bytes)) = self.message()? else { return Ok(Packed::Empty) };
         let full = rows.num_rows() == 0
@@ -103,8 +103,8 @@ impl Packer {
         Ok(Packed::Rows { rows, bytes })
     }
 
-    /// The rows of the next message, which stay where they are, and what they take as a plain one at most.
-    /// No rows where the batch has as many as it may.
+    /// The rows of the next message, without taking them, and the maximum size of their message in the plain
+    /// layout. There are no rows in it if the open batch has the maximum number of rows.
     pub(super) fn message(&mut self) -> Result<Option<(RecordBatch, u64)>, Failure> {
         if self.cutting.is_none() {
             let small = std::mem::take(&mut self.small);

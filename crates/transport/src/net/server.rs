@@ -1,4 +1,4 @@
-//! The side that answers: its listeners, and a task for each connection.
+//! The server: its listeners, and a task for each connection.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Service;
+use super::admission::{Admission, Unauthenticated};
 use super::conversation::Handler;
-use super::door::{Door, Stranger};
 use super::intake::{Intake, Taken};
 use super::listen::{self, Accepted, Listen, Listener};
-use super::striping::Tickets;
+use super::striping::StripeOffers;
 use crate::{Result, TransportError};
 
-/// Longest token: a hello has to have room for it, and for the name of the program.
+/// The longest token. A hello must have room for it and for the name of the program.
 const TOKEN_BYTES_MAX: usize = 4 << 10;
 const _: () = assert!(TOKEN_BYTES_MAX < HELLO_BYTES_MAX as usize / 2 + 1);
 
-/// A hello has no room for longer tokens.
+/// Fails if the token does not fit in a hello.
 pub(super) fn check_token(token: &str) -> Result<()> {
     if token.len() <= TOKEN_BYTES_MAX {
         return Ok(());
@@ -28,46 +28,46 @@ pub(super) fn check_token(token: &str) -> Result<()> {
     Err(TransportError::Token { bytes: token.len(), bytes_max: TOKEN_BYTES_MAX })
 }
 
-/// Files and sockets that are none of a connection: listeners, tables, what queries put on disk.
+/// Files and sockets that belong to no connection: listeners, tables, files that queries spill to.
 const DESCRIPTORS_OWN: u64 = 128;
 
-/// How a server behaves.
+/// Settings of a server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Certificate and key; none means plain TCP. Unix sockets never use TLS.
+    /// Certificate and key; `None` means plain TCP. Unix sockets never use TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Bearer tokens that are let in; none lets everybody in.
+    /// Accepted bearer tokens. If empty, every client is accepted.
     pub tokens: Vec<String>,
-    /// The token by which nodes of the same cluster are let in, besides clients; empty lets in every
-    /// node. None: this is no node of a cluster.
+    /// The token of other nodes of the cluster. If it is empty, every node is accepted. `None` if this node is
+    /// not in a cluster.
     pub peer_token: Option<String>,
     /// Allows listening beyond this host without TLS and tokens.
     pub insecure: bool,
-    /// Connections of clients at once; one more waits in line. Each may hold a
-    /// message, a batch of the engine and the engine's own state; one from this
-    /// host also its window in shared memory, of at most 32 MiB.
+    /// The maximum number of concurrent client connections; more wait in the queue. Each may hold a message, a
+    /// batch of the engine and the engine's own state; one from this host also its window in shared memory, of at
+    /// most 32 MiB.
     pub connections_max: usize,
-    /// Clients that wait in line for a connection; one more is refused. Each holds a socket and some KiB.
+    /// The maximum number of clients in the queue; more are refused. Each holds a socket and some KiB.
     pub queue_max: usize,
-    /// How long a client waits in line before it is refused; an hour at most.
+    /// How long a client waits in the queue before it is refused; at most an hour.
     pub queue_timeout: Duration,
-    /// Connections at once that have not shown a token yet; any more wait in the system's queue. Each holds a socket and
-    /// some ten KiB. While all are taken each may be kept for 2 seconds.
+    /// The maximum number of concurrent unauthenticated connections; more wait in the system's backlog. Each
+    /// holds a socket and some ten KiB. While all slots are taken, each may stay for 2 seconds.
     pub strangers_max: usize,
-    /// Connections of nodes of the same cluster at once, beside those.
+    /// The maximum number of concurrent connections of other nodes of the cluster. They do not count as clients.
     pub peer_connections_max: usize,
-    /// Largest message that a client can ask for; single rows may be larger.
+    /// The largest message that a client can request; single rows may be larger.
     pub message_bytes_max: u32,
-    /// TLS and hello together may take this long.
+    /// The time allowed for the TLS handshake and the hello together.
     pub handshake_timeout: Duration,
-    /// A quiet client is pinged after this long, and given up after three times this. For a node of the
-    /// cluster it is as long as that node itself waits for others, if that is less.
+    /// A quiet client is pinged after this time, and given up after three times this. For another node of the
+    /// cluster, that node's own interval applies if it is shorter.
     pub ping_interval: Duration,
-    /// How long a client may take nothing of a result while rows wait for it; then the query ends. Without it a client
-    /// that only answers pings keeps its query, and what that holds, for ever. Nodes of the cluster may: they wait for
-    /// clients of their own.
+    /// How long a client may take nothing of a result while rows wait for it; then the query fails. Without a
+    /// limit, a client that only answers pings keeps its query and the query's resources for ever. It does
+    /// not apply to nodes of the cluster, which may wait for their own clients.
     pub stall_timeout: Option<Duration>,
-    /// How long running queries may go on after a shutdown was asked for.
+    /// How long running queries may go on after a shutdown was requested.
     pub shutdown_grace: Duration,
 }
 
@@ -93,21 +93,21 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Files and sockets that a process with such a server may come to have open: a socket and a segment of
-    /// shared memory for each client, a socket from each node and another one to it, one for each that waits or is a
-    /// stranger, and some for the process itself.
+    /// The maximum number of open files and sockets of a process with this server: a socket and a segment of
+    /// shared memory for each client, two sockets for each other node, one for each client in the queue and
+    /// each unauthenticated connection, and some for the process itself.
     pub fn descriptors_max(&self) -> u64 {
         let connections = (self.connections_max as u64).saturating_add(self.peer_places() as u64);
         let others = (self.queue_max as u64).saturating_add(self.strangers_max as u64);
         connections.saturating_mul(2).saturating_add(others).saturating_add(DESCRIPTORS_OWN)
     }
 
-    /// Connections of other nodes at once.
+    /// The maximum number of concurrent connections of other nodes.
     pub(super) fn peer_places(&self) -> usize {
         if self.peer_token.is_some() { self.peer_connections_max } else { 0 }
     }
 
-    /// Connections at once, of whatever kind.
+    /// The maximum number of concurrent connections of all kinds.
     fn tasks_max(&self) -> usize {
         [self.connections_max, self.queue_max, self.strangers_max, self.peer_places()]
             .into_iter()
@@ -115,25 +115,25 @@ impl ServerConfig {
     }
 }
 
-/// Addresses that a server has, and does not listen on yet: who connects is refused, and not left waiting.
+/// Addresses that a server has bound and does not listen on yet. TCP connections to them are refused.
 pub struct Reserved {
     addresses: Vec<listen::Reserved>,
     config: Arc<ServerConfig>,
 }
 
 impl Reserved {
-    /// The addresses, with the ports that were taken.
+    /// The addresses, with the ports that were chosen.
     ///
     /// # Errors
-    /// When the system can't say.
+    /// If the system does not report an address.
     pub fn local(&self) -> Result<Vec<Listen>> {
         Ok(self.addresses.iter().map(listen::Reserved::local).collect::<Result<_, _>>()?)
     }
 
-    /// Listens.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// [`TransportError::Listen`] when another process was quicker.
+    /// [`TransportError::Listen`] if another process listens on an address already.
     pub fn listen(self) -> Result<Server> {
         let mut listeners = Vec::new();
         for reserved in self.addresses {
@@ -146,7 +146,7 @@ impl Reserved {
     }
 }
 
-/// A server that listens and has not yet begun to answer.
+/// A server that listens and does not answer yet.
 pub struct Server {
     listeners: Vec<Listener>,
     intake: Intake,
@@ -155,7 +155,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Binds the addresses and starts to listen.
     ///
     /// # Errors
     /// As [`Server::reserve`] and [`Reserved::listen`].
@@ -163,18 +163,18 @@ impl Server {
         Self::reserve(listen, config).await?.listen()
     }
 
-    /// Takes addresses, and does not listen on them yet. A Unix socket takes connections nevertheless; they wait.
+    /// Binds addresses without listening. A Unix socket accepts connections nevertheless; they wait.
     ///
     /// # Errors
-    /// [`TransportError::Config`] for an address beyond this host without both
-    /// TLS and a token, unless that was allowed; [`TransportError::Token`] for one that is too long;
-    /// [`TransportError::Listen`] when the address can't be had.
+    /// [`TransportError::Config`] for an address beyond this host without both TLS and a token, unless
+    /// [`ServerConfig::insecure`]; [`TransportError::Token`] for a token that is too long;
+    /// [`TransportError::Listen`] if an address can't be bound.
     pub async fn reserve(listen: &[Listen], config: ServerConfig) -> Result<Reserved> {
         config.tokens.iter().chain(&config.peer_token).try_for_each(|token| check_token(token))?;
         let safe = config.tls.is_some() && !config.tokens.is_empty();
         if let Some(open) = listen.iter().find(|l| !l.is_local() && !safe && !config.insecure) {
             return Err(TransportError::Config(format!(
-                "{open} can be reached from other hosts, which takes TLS and a token"
+                "{open} can be reached from other hosts, which requires TLS and a token"
             )));
         }
         let mut addresses = Vec::new();
@@ -188,51 +188,50 @@ impl Server {
     /// The addresses in use.
     ///
     /// # Errors
-    /// When the system can't say.
+    /// If the system does not report an address.
     pub fn local(&self) -> Result<Vec<Listen>> {
         Ok(self.listeners.iter().map(Listener::local).collect::<Result<_, _>>()?)
     }
 
-    /// To hand it connections that are open already.
+    /// Passes connections that are already open to this server.
     pub fn intake(&self) -> Intake {
         self.intake.clone()
     }
 
-    /// Answers until `shutdown` becomes true; then running queries may finish
-    /// within the grace period, and all connections are closed.
+    /// Serves connections until `shutdown` becomes true. Running queries may then finish within the grace
+    /// period, and all connections are closed.
     ///
     /// # Errors
-    /// When a listener fails for good.
+    /// If a listener fails permanently.
     pub async fn run(mut self, service: Arc<dyn Service>, mut shutdown: watch::Receiver<bool>) -> Result<()> {
-        let tickets = Arc::<Tickets>::default();
-        let door = Arc::new(Door::new(self.config.clone()));
+        let tickets = Arc::<StripeOffers>::default();
+        let door = Arc::new(Admission::new(self.config.clone()));
         let tasks_max = self.config.tasks_max();
         let mut tasks = JoinSet::new();
         let mut beside = JoinSet::new();
         let (of_service, intake) = (service.clone(), self.intake.clone());
         beside.spawn(async move { of_service.beside(intake).await });
         loop {
-            // Those that have ended count no more.
+            // Remove tasks that have ended.
             while tasks.try_join_next().is_some() {}
             tokio::select! {
                 accepted = accept(&self.listeners, &mut self.taken, &door) => match accepted {
-                    // Only connections that come by others can be so many.
+                    // Only connections from the intake can exceed the limit.
                     Ok(_) if tasks.len() >= tasks_max => {}
-                    Ok((stream, peer, stranger)) => {
+                    Ok((stream, peer, unauthenticated)) => {
                         let (config, service) = (self.config.clone(), service.clone());
-                        let (tickets, intake) = (tickets.clone(), self.intake.clone());
-                        let (door, shutdown) = (door.clone(), shutdown.clone());
+                        let (tickets, door, shutdown) = (tickets.clone(), door.clone(), shutdown.clone());
                         tasks.spawn(async move {
                             let place = Mutex::default();
-                            let handler = Handler { config, service, tickets, door, place, shutdown, intake };
-                            match handler.serve(stream, stranger).await {
+                            let handler = Handler { config, service, tickets, door, place, shutdown };
+                            match Arc::new(handler).serve(stream, unauthenticated).await {
                                 Ok(()) => tracing::debug!(peer, "connection closed"),
                                 Err(error) => tracing::info!(peer, %error, "connection ended"),
                             }
                         });
                     }
                     Err(error) => {
-                        // Out of descriptors, or a client that left again: others can still be served.
+                        // Out of descriptors, or the client has disconnected. Keep serving others.
                         tracing::warn!(%error, "accept failed");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
@@ -257,20 +256,20 @@ impl Server {
     }
 }
 
-/// The next connection, by whatever way.
+/// The next connection, from a listener or the intake.
 async fn accept(
     listeners: &[Listener],
     taken: &mut Taken,
-    door: &Door,
-) -> std::io::Result<(Accepted, String, Stranger)> {
+    door: &Admission,
+) -> std::io::Result<(Accepted, String, Unauthenticated)> {
     let listening = async {
         if listeners.is_empty() {
             return std::future::pending().await;
         }
-        let stranger = door.stranger().await;
+        let unauthenticated = door.stranger().await;
         let listening = listeners.iter().map(|listener| Box::pin(listener.accept()));
         let (stream, peer) = futures::future::select_all(listening).await.0?;
-        Ok((stream, peer, stranger.begins_now()))
+        Ok((stream, peer, unauthenticated.begins_now()))
     };
     tokio::select! {
         Some((pipe, peer)) = taken.recv() => Ok((pipe, peer, door.stranger_of_ours())),
@@ -278,8 +277,8 @@ async fn accept(
     }
 }
 
-/// Comes back when it is time to stop.
+/// Returns when the server must shut down.
 pub(super) async fn down(shutdown: &mut watch::Receiver<bool>) {
-    // A sender that is gone will never ask for more: that is a shutdown too.
+    // A dropped sender is a shutdown too.
     let _ = shutdown.wait_for(|&down| down).await;
 }

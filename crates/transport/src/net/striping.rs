@@ -1,5 +1,5 @@
-//! A result over several connections, as its producer sees them: they join by
-//! ticket, and each message goes to one that has room (decision 0007).
+//! The producer's side of a result over several connections. Connections join by a stripe offer, and each
+//! message goes to one that has room (decision 0007).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,28 +7,26 @@ use std::time::{Duration, Instant};
 
 use lightship_wire::EncodedMessage;
 use lightship_wire::control::{ErrorCode, Failure};
-use lightship_wire::join::{JOINED_MAX, Join, Ticket};
+use lightship_wire::join::{JOINED_MAX, Join, StripeOffer};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
-use super::conversation::{Link, Stop, attended, flush};
-use super::frames::FrameWriter;
 use super::lock;
-use super::meet::random_bits;
-use super::meter::Meter;
+use super::rendezvous::random_bits;
+use super::stream::{Stop, Stream};
 use crate::TransportError;
 
-/// Messages that wait for a connection, besides the one that it is sending: enough that it need
-/// not wait for the producer.
+/// Messages that wait for a connection, besides the one that it is sending. With one, the connection
+/// need not wait for the producer.
 const WAITING_MESSAGES_MAX: usize = 1;
 
-/// The results of a server that connections may join, by the secret of their ticket.
+/// The results of a server that connections may join, by the secret of their stripe offer.
 #[derive(Default)]
-pub(super) struct Tickets(Mutex<HashMap<[u8; 16], Open>>);
+pub(super) struct StripeOffers(Mutex<HashMap<[u8; 16], Open>>);
 
 /// A result that can be joined.
 struct Open {
-    /// Which numbers are still to be had.
+    /// Which numbers of connections are free.
     free: Vec<bool>,
     joining: mpsc::Sender<Joined>,
     wake: Arc<Notify>,
@@ -36,72 +34,72 @@ struct Open {
     result: watch::Receiver<()>,
 }
 
-/// Bytes a nanosecond that a connection carries; `None` while that is not known.
+/// The rate of a connection in bytes per nanosecond; `None` while unknown.
 type Rate = Arc<Mutex<Option<f64>>>;
 
-/// A connection that has joined, on the producer's side.
+/// A connection that has joined, as the producer sees it.
 struct Joined {
     connection: u32,
     messages: mpsc::Sender<EncodedMessage>,
     rate: Rate,
-    /// Whether any message was dealt to it.
+    /// Whether any message was distributed to it.
     used: bool,
 }
 
-/// The connections that a result has besides its first, and may get. No other can join once it
-/// is dropped; those that have send what was dealt to them.
+/// The connections that have joined a result. When it is dropped, no more can join; those that have joined
+/// still send what was distributed to them.
 pub(super) struct Striping {
-    tickets: Arc<Tickets>,
+    offers: Arc<StripeOffers>,
     secret: [u8; 16],
     joining: mpsc::Receiver<Joined>,
     joined: Vec<Joined>,
-    /// Whose turn it is.
+    /// The index in `joined` of the connection whose turn it is.
     next: usize,
     _result: watch::Sender<()>,
 }
 
 /// Where a message can go.
-pub(super) enum Room {
+pub(super) enum StripeTarget {
     /// No connection has joined.
     Alone,
-    /// To a joined one.
-    At(Place),
-    /// Nowhere yet.
+    /// A joined connection has room.
+    At(ReservedConnection),
+    /// No joined connection has room.
     Full,
 }
 
 /// A joined connection with room for a message.
-pub(super) struct Place {
+pub(super) struct ReservedConnection {
     pub(super) connection: u32,
     messages: mpsc::OwnedPermit<EncodedMessage>,
 }
 
-impl Place {
+impl ReservedConnection {
     pub(super) fn deal(self, message: EncodedMessage) {
         self.messages.send(message);
     }
 }
 
-impl Tickets {
-    /// Lets at most so many connections join a result. `wake` is called when its producer should
-    /// look again. Nothing where the system has no randomness to give.
+impl StripeOffers {
+    /// Offers that at most `connections` join a result. `wake` wakes its producer when one joins, leaves or
+    /// has room. `None` if the system provides no random bits.
     pub(super) fn issue(
         self: &Arc<Self>,
         connections: u32,
         wake: &Arc<Notify>,
-    ) -> Option<(Ticket, Striping)> {
+    ) -> Option<(StripeOffer, Striping)> {
         let connections = connections.min(JOINED_MAX);
-        let ticket = Ticket { secret: random_bits()?, connections };
+        let offer = StripeOffer { secret: random_bits()?, connections };
         let (sender, joining) = mpsc::channel(connections as usize);
         let (ends, result) = watch::channel(());
         let free = vec![true; connections as usize];
         let open = Open { free, joining: sender, wake: Arc::clone(wake), result };
-        lock(&self.0).insert(ticket.secret, open);
-        let (tickets, secret) = (Arc::clone(self), ticket.secret);
-        Some((ticket, Striping { tickets, secret, joining, joined: Vec::new(), next: 0, _result: ends }))
+        lock(&self.0).insert(offer.secret, open);
+        let (offers, secret) = (Arc::clone(self), offer.secret);
+        Some((offer, Striping { offers, secret, joining, joined: Vec::new(), next: 0, _result: ends }))
     }
 
-    /// A connection joins, if it may.
+    /// Lets a connection join. `None` if the offer is unknown or the number is taken.
     fn join(&self, join: &Join) -> Option<Mailbox> {
         let mut open = lock(&self.0);
         let open = open.get_mut(&join.secret)?;
@@ -113,7 +111,7 @@ impl Tickets {
         let (connection, rate) = (join.connection, Rate::default());
         let (wake, result) = (Arc::clone(&open.wake), open.result.clone());
         let mailbox = Mailbox { messages, rate: Arc::clone(&rate), wake, result };
-        // There is room for as many as there are numbers.
+        // The channel has room for every number.
         open.joining.try_send(Joined { connection, messages: sender, rate, used: false }).ok()?;
         open.wake.notify_one();
         Some(mailbox)
@@ -121,10 +119,10 @@ impl Tickets {
 }
 
 impl Striping {
-    /// Looks who has come and who has gone.
+    /// Updates the list of joined connections.
     ///
     /// # Errors
-    /// [`ErrorCode::Lost`] when one has gone to which messages were dealt: they may not have arrived.
+    /// [`ErrorCode::Lost`] if a connection that has had messages is gone: they may not have arrived.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         while let Ok(joined) = self.joining.try_recv() {
             tracing::debug!(connection = joined.connection, "a connection joined the result");
@@ -138,14 +136,14 @@ impl Striping {
         Ok(())
     }
 
-    /// Where the next message can go; the connections take turns, but for those without room.
+    /// Where the next message can go. Connections with room take turns.
     ///
     /// # Errors
     /// As [`Striping::look`].
-    pub(super) fn room(&mut self) -> Result<Room, Failure> {
+    pub(super) fn room(&mut self) -> Result<StripeTarget, Failure> {
         self.look()?;
         if self.joined.is_empty() {
-            return Ok(Room::Alone);
+            return Ok(StripeTarget::Alone);
         }
         let count = self.joined.len();
         for place in (0..count).map(|step| (self.next + step) % count) {
@@ -153,14 +151,13 @@ impl Striping {
             if let Ok(messages) = joined.messages.clone().try_reserve_owned() {
                 joined.used = true;
                 self.next = place + 1;
-                return Ok(Room::At(Place { connection: joined.connection, messages }));
+                return Ok(StripeTarget::At(ReservedConnection { connection: joined.connection, messages }));
             }
         }
-        Ok(Room::Full)
+        Ok(StripeTarget::Full)
     }
 
-    /// What the joined connections carry together, in bytes a nanosecond; `None` while no message
-    /// has gone by one.
+    /// The total rate of the joined connections in bytes per nanosecond; `None` before the first message.
     pub(super) fn bytes_per_ns(&self) -> Option<f64> {
         self.joined.iter().filter_map(|joined| *lock(&joined.rate)).reduce(|a, b| a + b)
     }
@@ -168,11 +165,11 @@ impl Striping {
 
 impl Drop for Striping {
     fn drop(&mut self) {
-        lock(&self.tickets.0).remove(&self.secret);
+        lock(&self.offers.0).remove(&self.secret);
     }
 }
 
-/// Where a joined connection gets its messages.
+/// The queue from which a joined connection takes its messages.
 struct Mailbox {
     messages: mpsc::Receiver<EncodedMessage>,
     rate: Rate,
@@ -181,16 +178,16 @@ struct Mailbox {
 }
 
 impl Mailbox {
-    /// The next message; `None` when no more will come. Cancel-safe.
+    /// The next message; `None` after the last one. Cancel-safe.
     async fn next(&mut self) -> Option<EncodedMessage> {
         let message = self.messages.recv().await;
         self.wake.notify_one();
         message
     }
 
-    /// Comes back when the result has ended, and `limit` has passed since.
+    /// Returns when `limit` has passed since the end of the result.
     async fn outstayed(&mut self, limit: Option<Duration>) -> Duration {
-        // Nothing is ever sent.
+        // The sender sends nothing; it is dropped at the end of the result.
         while self.result.changed().await.is_ok() {}
         let Some(limit) = limit else { return std::future::pending().await };
         sleep(limit).await;
@@ -200,45 +197,38 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        // Before the producer looks.
+        // Close before waking the producer, which looks for closed queues.
         self.messages.close();
         self.wake.notify_one();
     }
 }
 
-/// What a connection does that joins a result: it sends what is dealt to it. It is the client that
-/// closes it: who closes while something is on its way to him can lose what is on its way from him. Once the result has
-/// ended, what was dealt to it has `stall_timeout` to leave, message by message.
+/// Serves a stream that joins a result: sends the messages distributed to it. The client closes the connection:
+/// a side that closes a socket while data is arriving can lose data that it has sent. After the end of the
+/// result, each remaining message has `stall_timeout` to be sent.
 pub(super) async fn carry(
-    tickets: &Tickets,
+    offers: &StripeOffers,
     join: &Join,
-    link: &Link,
-    writer: &mut FrameWriter,
-    meter: &mut Meter,
+    stream: &Stream,
     stall_timeout: Option<Duration>,
 ) -> Result<(), Stop> {
-    // What lies in the kernel is no room: the connection that carries most shall get most.
-    meter.attend();
-    let Some(mut mailbox) = tickets.join(join) else {
-        let message = "the ticket is not known, no longer good, or used";
+    // Keep the kernel's buffer short, so that the fastest connection takes the most messages.
+    lock(&stream.link.meter).attend();
+    let Some(mut mailbox) = offers.join(join) else {
+        let message = "the stripe offer is unknown, expired or already used";
         return Err(Failure::new(ErrorCode::Forbidden, message).into());
     };
-    while let Some(message) = attended(mailbox.next(), link, writer).await? {
-        let bytes = {
-            let mut shared = lock(&link.shared);
-            shared.proto.bring(message);
-            shared.proto.queued_bytes()
-        };
-        let sending = Instant::now();
+    while let Some(message) = stream.attended(mailbox.next()).await? {
+        stream.proto().bring(stream.id, message);
+        // Beside other results, the client is watched as for those.
+        let limit = stall_timeout.filter(|_| stream.proto().only_joins());
         tokio::select! {
             biased;
-            sent = flush(link, writer) => sent?,
-            after = mailbox.outstayed(stall_timeout) => return Err(TransportError::Stalled { after }.into()),
+            sent = stream.flush() => { sent?; }
+            after = mailbox.outstayed(limit) => return Err(TransportError::Stalled { after }.into()),
         }
-        let now = Instant::now();
-        meter.wrote(bytes as u64, now - sending);
-        *lock(&mailbox.rate) = meter.bytes_per_ns(now);
+        *lock(&mailbox.rate) = lock(&stream.link.meter).bytes_per_ns(Instant::now());
     }
-    lock(&link.shared).proto.leave();
+    stream.proto().leave(stream.id);
     Ok(())
 }

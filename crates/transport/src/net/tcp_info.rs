@@ -1,4 +1,4 @@
-//! What the system knows of a TCP connection.
+//! The system's statistics of a TCP connection.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Connection;
 
 /// `struct tcp_info` of Linux (include/uapi/linux/tcp.h), as far as it is used here.
-/// libc's ends before what was added with Linux 4.9.
+/// The struct in libc lacks the fields added in Linux 4.9.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TcpInfo {
@@ -34,12 +34,12 @@ pub(super) struct TcpInfo {
     delivered: [u32; 2],
     sent_bytes: [u64; 2],
     seen: [u32; 2],
-    /// Of those received. Since Linux 5.4; 0 before.
+    /// Segments received out of order. Since Linux 5.4; 0 before.
     pub(super) out_of_order_segments: u32,
     send_window: u32,
 }
 
-/// What all systems that are asked have to say.
+/// The part of the struct that the system must fill.
 const NEEDED_BYTES: usize = std::mem::offset_of!(TcpInfo, limited_us);
 
 const _: () = assert!(std::mem::offset_of!(TcpInfo, rtt_us) == 68);
@@ -50,17 +50,17 @@ const _: () = assert!(std::mem::offset_of!(TcpInfo, unsent_bytes) == 144);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, busy_us) == 168);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, out_of_order_segments) == 224);
 
-/// TCP segments that have come over a connection.
+/// TCP segments received on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentsSeen {
     /// All of them.
     pub received: u32,
-    /// Those that came before one that was sent earlier: it was lost, or overtaken.
+    /// Segments that arrived before one that was sent earlier, which was lost or overtaken.
     pub out_of_order: u32,
 }
 
 impl Connection {
-    /// The segments of this connection so far, where it is TCP and the system tells.
+    /// The segments of this connection so far; `None` if it is not TCP or the system does not report them.
     pub fn segments(&self) -> Option<SegmentsSeen> {
         let info = TcpInfo::of(self.tcp.upgrade()?.as_fd())?;
         Some(SegmentsSeen { received: info.received_segments, out_of_order: info.out_of_order_segments })
@@ -68,24 +68,24 @@ impl Connection {
 }
 
 impl TcpInfo {
-    /// The round trip, smoothed.
+    /// The smoothed round-trip time.
     pub(super) fn rtt(&self) -> Duration {
         Duration::from_micros(self.rtt_us.into())
     }
 
-    /// Of so many bytes at the rate at which the last ones arrived. Bursts are faster than the link, as
-    /// ticks miss them: the slower account of both is the better one.
+    /// The time for `bytes` at the rate at which the last ones were delivered. After a burst, `busy_us` is too
+    /// short, because it is counted in ticks; use the longer of both times.
     pub(super) fn delivery_time(&self, bytes: u64) -> Duration {
         Duration::try_from_secs_f64(bytes as f64 / self.delivery_rate as f64).unwrap_or_default()
     }
 
-    /// What the system knows of a connection; nothing from a system that does not say all of it.
+    /// The statistics of a connection; `None` if the system does not report all of them.
     #[cfg(target_os = "linux")]
     pub(super) fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let mut info = Self::default();
         let mut bytes = size_of::<Self>() as libc::socklen_t;
-        // SAFETY: `info` is plain integers, for which all bytes are valid, and has as many bytes as
-        // the call is told; it writes no more than that. The descriptor is open while it is borrowed.
+        // SAFETY: `info` has only integers, for which all bytes are valid. The call writes at most `bytes`
+        // bytes, which is its size. The descriptor is open while it is borrowed.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -98,7 +98,7 @@ impl TcpInfo {
         (result == 0 && bytes as usize >= NEEDED_BYTES).then_some(info)
     }
 
-    /// Other systems are not asked.
+    /// Not supported on other systems.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn of(_: BorrowedFd<'_>) -> Option<Self> {
         None

@@ -17,7 +17,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let certificates: Vec<_> =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|e| fail(path, e))?;
     if certificates.is_empty() {
-        return Err(fail(path, "no certificate in it"));
+        return Err(fail(path, "contains no certificate"));
     }
     Ok(certificates)
 }
@@ -26,10 +26,10 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// A server that shows the chain in one PEM file, with the key in another.
+/// The configuration of a server, with a certificate chain from one PEM file and the key from another.
 ///
 /// # Errors
-/// When a file can't be read or the key does not belong to the certificate.
+/// If a file can't be read or the key does not match the certificate.
 pub fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     let chain = certificates(certificate)?;
     let private = PrivateKeyDer::from_pem_file(key).map_err(|e| fail(key, e))?;
@@ -42,15 +42,15 @@ pub fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// A client that trusts these authorities.
+/// The configuration of a client that trusts these certificate authorities.
 ///
 /// # Errors
-/// When there are none.
+/// If there are none.
 pub fn client(roots: impl IntoIterator<Item = CertificateDer<'static>>) -> Result<Arc<ClientConfig>> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots);
     if store.is_empty() {
-        return Err(TransportError::Tls("no authority to trust".into()));
+        return Err(TransportError::Tls("no certificate authority to trust".into()));
     }
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -60,10 +60,10 @@ pub fn client(roots: impl IntoIterator<Item = CertificateDer<'static>>) -> Resul
     Ok(Arc::new(config))
 }
 
-/// A client that trusts the authorities in a PEM file.
+/// The configuration of a client that trusts the certificate authorities in a PEM file.
 ///
 /// # Errors
-/// When the file can't be read.
+/// If the file can't be read.
 pub fn client_with_authority(path: &Path) -> Result<Arc<ClientConfig>> {
     client(certificates(path)?)
 }

@@ -1,105 +1,50 @@
-//! The side that asks.
+//! The client's state machine.
 
+mod receiving;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
-use lightship_wire::control::{
-    Accepted, BatchEnd, CAPABILITY_QUEUE, Failure, Hello, Plan, Query, Queued, Stats, encode_credit,
-};
-use lightship_wire::frame::{FLAG_DEALT, FLAG_LAST, FLAG_REPLY, HEADER_BYTES, Header, Kind};
-use lightship_wire::join::{CAPABILITY_JOIN, Dealt, Join, Ticket};
-use lightship_wire::local::{CAPABILITY_MEETING, Loan, Meeting, encode_release};
-use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, CAPABILITY_RESIZE, Progress, Retune, Sizes, Stage};
-use lightship_wire::{Codec, WireError, peek};
+use lightship_wire::control::{Accepted, Failure, Hello, Plan, Query, Queued, Stats, encode_credit};
+use lightship_wire::frame::{FLAG_LAST, FLAG_PLACEHOLDER, FLAG_REPLY, FrameHeader, FrameKind};
+use lightship_wire::join::{CAPABILITY_JOIN, Join, Placeholder, StripeOffer};
+use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, Loan, Rendezvous, encode_release};
+use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Sizes};
+use lightship_wire::{WireError, peek};
 
+pub use self::receiving::{CodecTotals, Resized, Retuned, Totals};
+use self::receiving::{Receiving, sizes_of};
+use super::STREAMS_MAX;
 use super::liveness::Liveness;
-use super::message::{Awaited, Message};
+use super::message::{Message, PendingMessage};
 use super::outbox::{Frame, Inbox, Outbox};
-use super::{RETUNES_MAX, batch_messages_max};
 use crate::{Result, TransportError};
 
-/// What a result came to, as the consumer counted it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Rows.
-    pub rows: u64,
-    /// Messages.
-    pub messages: u64,
-    /// Of them, those that came by joined connections.
-    pub messages_joined: u64,
-    /// Batches.
-    pub batches: u64,
-    /// Bytes of messages on the wire, headers included.
-    pub bytes_wire: u64,
-    /// Where the producer's time went.
-    pub producer: Stats,
-    /// What travelled in each codec, by [`Codec`]'s number.
-    pub codecs: [CodecTotals; Codec::ALL.len()],
-    /// How the codec changed, where the producer chose it: the first [`RETUNES_MAX`] times.
-    pub retunes: Vec<Retuned>,
-    /// How the sizes changed: the first [`RETUNES_MAX`] times.
-    pub resizes: Vec<Resized>,
-}
-
-/// What travelled in one codec.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CodecTotals {
-    /// Messages.
-    pub messages: u64,
-    /// Bytes of their bodies once decoded.
-    pub bytes_body: u64,
-    /// Their bytes on the wire, headers included.
-    pub bytes_wire: u64,
-}
-
-/// A change of the codec in mid-result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retuned {
-    /// The first message of the new codec, from 0.
-    pub message: u64,
-    /// The old codec.
-    pub from: Codec,
-    /// The new codec.
-    pub to: Codec,
-    /// The slowest stage under the old one.
-    pub slowest: Option<Stage>,
-}
-
-/// A change of the sizes in mid-result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resized {
-    /// The first message of the new sizes, from 0.
-    pub message: u64,
-    /// The old ones.
-    pub from: Sizes,
-    /// The new ones.
-    pub to: Sizes,
-}
-
-/// Something the application wants to know.
+/// An event for the application. It concerns a stream or, on stream 0, the connection.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// The server has no place now: it will be ready, or refuse, once this client has waited in line.
+    /// All slots of the server are taken: this client waits in the queue.
     Queued(Queued),
-    /// The server takes queries now.
+    /// The server accepts queries.
     Ready,
     /// The query was accepted.
     Accepted {
         /// Columns of the result.
         schema: SchemaRef,
-        /// How many rows are expected, where known.
+        /// The expected number of rows, if known.
         rows_estimate: Option<u64>,
     },
-    /// Other connections may join the result of the query that was asked.
-    Ticket(Ticket),
-    /// Rows, to be decoded.
+    /// Other connections may join the result of the query.
+    StripeOffer(StripeOffer),
+    /// Rows to decode.
     Message(Message),
-    /// Rows that come by a joined connection.
-    Dealt(Awaited),
-    /// On a connection that has joined a result: the payload of a message of it.
+    /// Rows whose payload comes over a joined connection.
+    Placeholder(PendingMessage),
+    /// The payload of a message, on a stream that has joined its result.
     Payload(Buffer),
     /// A batch is complete: once the application has taken its rows, it calls
     /// [`Client::consumed`] with the credit that the batch took.
@@ -107,26 +52,32 @@ pub enum ClientEvent {
         /// One, or the whole window for a message larger than a batch.
         credit: u32,
     },
-    /// The result is complete, and is what the producer said it would be.
+    /// The result is complete and its counts match the producer's; or a stream that has joined a result has ended.
     Finished(Totals),
-    /// The query has failed, or was cancelled; the connection lives on.
+    /// The query has failed. The connection can still be used.
     Failed(Failure),
+}
+
+/// The phase of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Hello sent, none received.
+    Greeting,
+    /// Hello received; it announced a rendezvous.
+    Welcomed,
+    /// Queries may be sent.
+    Ready,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Hello sent, none received.
-    Greeting,
-    /// Hello received, which announced a meeting.
-    Welcomed,
-    Idle,
     /// Query sent, no answer yet.
     Asked {
         plan: Plan,
         /// Connections that may join.
         joined: u32,
     },
-    /// Joined the result of another connection.
+    /// Joined a result.
     Joined {
         message_bytes_max: u32,
     },
@@ -134,331 +85,342 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Receiving {
-    plan: Plan,
-    /// Connections that may have joined.
-    joined: u32,
-    schema: SchemaRef,
-    /// Of the messages to come, as far as it is known.
-    codec: Option<Codec>,
-    totals: Totals,
-    batch_messages: u32,
-    batch_bytes: u64,
-    /// Batches the producer may still finish. Below nothing while more is on its way than the window
-    /// lets out by now.
-    credit: i64,
-    /// What was asked for and not yet answered.
-    asked: Option<Sizes>,
-    /// A message larger than a batch has the whole window.
-    oversize_out: bool,
+struct Stream {
+    state: State,
+    /// The application has cancelled it: what still arrives is dropped, and causes no events.
+    is_cancelled: bool,
 }
 
 /// The consumer's end of a connection.
 #[derive(Debug)]
 pub struct Client {
-    state: State,
+    phase: Phase,
+    /// The server has said so, which extends the time for its hello, and does not say it again.
+    is_queued: bool,
     capabilities: u64,
     server: Hello,
-    meeting: Option<Meeting>,
-    stream: u32,
-    cancelled: bool,
+    rendezvous: Option<Rendezvous>,
+    last_stream: u32,
+    streams: HashMap<u32, Stream>,
     outbox: Outbox,
     inbox: Inbox,
     liveness: Liveness,
 }
 
 impl Client {
-    /// A connection that has just been made, by a client of these capabilities besides choosing the
-    /// codec with the server. A quiet server is pinged every `ping_interval`.
+    /// A connection that was just opened, by a client with these capabilities. A quiet server is pinged
+    /// every `ping_interval`.
     pub fn new(now: Instant, token: String, capabilities: u64, ping_interval: Duration) -> Self {
         let mut outbox = Outbox::default();
-        let capabilities = capabilities | CAPABILITY_ADAPTIVE | CAPABILITY_QUEUE;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
             capabilities,
             ping_interval_ms: u32::try_from(ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
-        outbox.push(Kind::Hello, 0, 0, hello.encode());
+        outbox.push(FrameKind::Hello, 0, 0, hello.encode());
         Self {
-            state: State::Greeting,
+            phase: Phase::Greeting,
+            is_queued: false,
             capabilities,
             server: Hello::default(),
-            meeting: None,
-            stream: 0,
-            cancelled: false,
+            rendezvous: None,
+            last_stream: 0,
+            streams: HashMap::new(),
             outbox,
             inbox: Inbox::default(),
             liveness: Liveness::new(now, ping_interval),
         }
     }
 
-    /// Bytes came from the server, be they a whole frame or not.
+    /// Notes that bytes arrived from the server.
     pub fn received(&mut self, now: Instant) {
         self.liveness.received(now);
     }
 
-    /// The plan as this server understands it: one that can't choose the codec uses LZ4, one whose
-    /// results no other connection can join (as on Unix sockets) sends them over this one.
-    ///
-    /// # Errors
-    /// [`TransportError::Config`] when the plan asks for a codec that the server does not know.
-    pub fn settle(&self, mut plan: Plan) -> Result<Plan> {
-        if self.server.capabilities & CAPABILITY_JOIN == 0 {
-            plan.streams = 1;
-        }
-        if self.server.capabilities & CAPABILITY_ADAPTIVE != 0 {
-            return Ok(plan);
-        }
-        match plan.codec {
-            None => Ok(Plan { codec: Some(Codec::Lz4), ..plan }),
-            Some(codec @ (Codec::Light | Codec::LightLz4 | Codec::LightZstd)) => {
-                Err(TransportError::Config(format!(
-                    "the server is of an older version and does not know the codec {codec}; it knows none, lz4, zstd"
-                )))
-            }
-            Some(_) => Ok(plan),
-        }
+    /// Adapts the plan to this connection. If no other connection can join a result (as on Unix sockets),
+    /// the result uses this connection alone.
+    pub fn settle(&self, plan: Plan) -> Plan {
+        let can_join = self.server.capabilities & CAPABILITY_JOIN != 0;
+        Plan { streams: if can_join { plan.streams } else { 1 }, ..plan }
     }
 
-    /// Asks; the plan is settled first. Only when no result is on its way.
+    /// Sends a query, after [`Client::settle`]. Returns the stream of its result.
     ///
     /// # Errors
-    /// [`TransportError::Protocol`] when one is, and what [`Client::settle`] says.
-    pub fn query(&mut self, query: &Query) -> Result<()> {
-        let query = Query { plan: self.settle(query.plan)?, sql: query.sql.clone() };
-        self.ask(Kind::Query, query.plan, query.encode())
+    /// [`TransportError::Wire`] if the query is too large, [`TransportError::Config`] if too many results are
+    /// open.
+    pub fn query(&mut self, query: &Query) -> Result<u32> {
+        let query = Query { plan: self.settle(query.plan), sql: query.sql.clone() };
+        self.ask(FrameKind::Query, query.plan, query.encode())
     }
 
-    /// Asks a node of the cluster for what only nodes ask each other. Only when no result is on its way.
+    /// Sends a task to another node of the cluster. Returns the stream of its result.
     ///
     /// # Errors
-    /// [`TransportError::Protocol`] when one is, [`TransportError::Config`] when the server does not take
-    /// this side for a node of its cluster.
-    pub fn task(&mut self, task: &Task) -> Result<()> {
+    /// As [`Client::query`], and [`TransportError::Config`] if the server did not welcome this client as a
+    /// node of its cluster.
+    pub fn task(&mut self, task: &Task) -> Result<u32> {
         if self.server.capabilities & CAPABILITY_CLUSTER == 0 {
-            return Err(TransportError::Config("the server is no node of this cluster".into()));
+            return Err(TransportError::Config("the server is not a node of this cluster".into()));
         }
-        self.ask(Kind::Task, task.plan, task.encode())
+        self.ask(FrameKind::Task, task.plan, task.encode())
     }
 
-    fn ask(&mut self, kind: Kind, plan: Plan, payload: Vec<u8>) -> Result<()> {
-        if !matches!(self.state, State::Idle) {
-            return Err(TransportError::Protocol(
-                "a query while another is running on this connection".into(),
-            ));
-        }
-        // What the server would refuse ends a query, not the connection.
+    fn ask(&mut self, kind: FrameKind, plan: Plan, payload: Vec<u8>) -> Result<u32> {
+        // If the server received it, it would end the whole connection.
         let limit = kind.payload_bytes_max(0);
         if payload.len() > limit as usize {
             let (bytes, limit) = (payload.len() as u64, limit.into());
             return Err(WireError::TooLarge { what: "query", bytes, limit }.into());
         }
-        self.stream += 1;
-        self.cancelled = false;
-        self.inbox.open(self.stream);
-        self.outbox.push(kind, 0, self.stream, payload);
-        self.state = State::Asked { plan, joined: 0 };
-        Ok(())
+        self.open(kind, State::Asked { plan, joined: 0 }, payload)
     }
 
-    /// Joins a result of another connection, whose messages have at most so many bytes. This one
-    /// brings [`ClientEvent::Payload`]s of it from then on.
+    /// Joins a result whose messages have at most `message_bytes_max` bytes. The returned stream then
+    /// yields [`ClientEvent::Payload`]s.
     ///
     /// # Errors
-    /// [`TransportError::Protocol`] when a result is on its way here.
-    pub fn join(&mut self, join: &Join, message_bytes_max: u32) -> Result<()> {
-        if !matches!(self.state, State::Idle) {
-            return Err(TransportError::Protocol("a connection that has another result joins one".into()));
-        }
-        self.stream += 1;
-        self.inbox.open(self.stream);
-        self.outbox.push(Kind::Join, 0, self.stream, join.encode());
-        self.state = State::Joined { message_bytes_max };
-        Ok(())
+    /// [`TransportError::Config`] if too many results are open.
+    pub fn join(&mut self, join: &Join, message_bytes_max: u32) -> Result<u32> {
+        self.open(FrameKind::Join, State::Joined { message_bytes_max }, join.encode())
     }
 
-    /// The application has taken a batch that took so much credit; the producer may use it again.
-    /// A producer that chooses the codec is told what was measured.
-    pub fn consumed(&mut self, credit: u32, progress: &Progress) {
-        if let State::Receiving(receiving) = &mut self.state {
-            receiving.credit += i64::from(credit);
-            receiving.oversize_out &= receiving.credit < i64::from(receiving.plan.window_batches);
-            if receiving.plan.codec.is_none() {
-                self.outbox.push(Kind::Progress, 0, self.stream, progress.encode());
-            }
-            self.outbox.push(Kind::Credit, 0, self.stream, encode_credit(credit));
+    fn open(&mut self, kind: FrameKind, state: State, payload: Vec<u8>) -> Result<u32> {
+        if self.phase != Phase::Ready {
+            return Err(TransportError::Protocol("a query before the server's hello".into()));
+        }
+        let open = self.streams.len();
+        let Some(stream) = self.last_stream.checked_add(1).filter(|_| open < STREAMS_MAX) else {
+            return Err(TransportError::Config(format!(
+                "this connection already carries {open} results, the maximum"
+            )));
+        };
+        self.last_stream = stream;
+        self.inbox.open(stream);
+        self.outbox.push(kind, 0, stream, payload);
+        self.streams.insert(stream, Stream { state, is_cancelled: false });
+        Ok(stream)
+    }
+
+    fn receiving(&mut self, stream: u32) -> Option<&mut Receiving> {
+        match self.streams.get_mut(&stream) {
+            Some(Stream { state: State::Receiving(receiving), is_cancelled: false }) => Some(receiving),
+            _ => None,
         }
     }
 
-    /// Asks for other sizes. Answers whether that was possible: the server must know of it, a result be
-    /// on its way, and what was asked for before be answered.
-    pub fn resize(&mut self, sizes: Sizes) -> bool {
-        let able = self.server.capabilities & CAPABILITY_RESIZE != 0 && !self.cancelled;
-        let State::Receiving(receiving) = &mut self.state else { return false };
-        if !able || receiving.asked.is_some() {
+    /// Gives back the credit of a batch that the application has consumed. A producer that chooses the codec
+    /// also gets `progress`.
+    pub fn consumed(&mut self, stream: u32, credit: u32, progress: &Progress) {
+        let Some(receiving) = self.receiving(stream) else { return };
+        receiving.consumed(credit);
+        if receiving.plan.codec.is_none() {
+            self.outbox.push(FrameKind::Progress, 0, stream, progress.encode());
+        }
+        self.outbox.push(FrameKind::Credit, 0, stream, encode_credit(credit));
+    }
+
+    /// Requests other sizes. Returns whether that was possible: the server must support it, the result must be
+    /// open, and an earlier request must have been answered.
+    pub fn resize(&mut self, stream: u32, sizes: Sizes) -> bool {
+        let is_known = self.server.capabilities & CAPABILITY_RESIZE != 0;
+        let Some(receiving) =
+            self.receiving(stream).filter(|receiving| is_known && receiving.asked.is_none())
+        else {
             return false;
-        }
+        };
         receiving.asked = Some(sizes);
-        self.outbox.push(Kind::Resize, 0, self.stream, sizes.encode());
+        self.outbox.push(FrameKind::Resize, 0, stream, sizes.encode());
         true
     }
 
-    /// The sizes there are; nothing while no result is on its way, or others were asked for.
-    pub fn sizes(&self) -> Option<Sizes> {
-        match &self.state {
+    /// The current sizes of a result; `None` if it is not open or a request for other sizes is pending.
+    pub fn sizes(&self, stream: u32) -> Option<Sizes> {
+        match &self.streams.get(&stream)?.state {
             State::Receiving(receiving) if receiving.asked.is_none() => Some(sizes_of(&receiving.plan)),
             _ => None,
         }
     }
 
-    /// The application wants no more of this result. The stream ends with [`ClientEvent::Failed`]
-    /// or, if it was too late, with [`ClientEvent::Finished`].
-    pub fn cancel(&mut self) {
-        if !self.cancelled && matches!(self.state, State::Asked { .. } | State::Receiving(_)) {
-            self.cancelled = true;
-            self.outbox.push(Kind::Cancel, 0, self.stream, Vec::new());
-        }
+    /// Cancels a result. It causes no more events.
+    pub fn cancel(&mut self, stream: u32) {
+        let Some(found) = self.streams.get_mut(&stream).filter(|stream| !stream.is_cancelled) else { return };
+        found.is_cancelled = true;
+        self.outbox.push(FrameKind::Cancel, 0, stream, Vec::new());
     }
 
-    /// The consumer is done with these places in shared memory.
+    /// Gives back slots of shared memory.
     pub fn release(&mut self, loans: &[Loan]) {
-        self.outbox.push(Kind::Release, 0, 0, encode_release(loans));
+        self.outbox.push(FrameKind::Release, 0, 0, encode_release(loans));
     }
 
-    /// How the server has introduced itself; of its capabilities, those that we have too.
+    /// The server's hello, with the capabilities that both sides have.
     pub fn server(&self) -> &Hello {
         &self.server
     }
 
-    /// Where the server would meet us, if on one host.
-    pub fn meeting(&self) -> Option<&Meeting> {
-        self.meeting.as_ref()
+    /// The rendezvous that the server announced, if both are on one host.
+    pub fn meeting(&self) -> Option<&Rendezvous> {
+        self.rendezvous.as_ref()
     }
 
-    /// Whether no result is on its way.
+    /// Whether the stream has not ended.
+    pub fn is_open(&self, stream: u32) -> bool {
+        stream == 0 || self.streams.contains_key(&stream)
+    }
+
+    /// Whether a query can still get a stream: numbers are not used again.
+    pub fn has_streams_left(&self) -> bool {
+        self.last_stream < u32::MAX
+    }
+
+    /// Whether the application waits for no result.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
+        self.phase == Phase::Ready && self.streams.values().all(|stream| stream.is_cancelled)
     }
 
-    /// The largest payload to accept for a frame of this kind now.
-    pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
-        let plan = match &self.state {
-            State::Receiving(receiving) => receiving.plan.message_bytes_max,
-            State::Joined { message_bytes_max } => *message_bytes_max,
+    /// The largest payload to accept now for a frame of this kind on this stream.
+    pub fn payload_bytes_max(&self, kind: FrameKind, stream: u32) -> u32 {
+        let message_bytes_max = match self.streams.get(&stream).map(|stream| &stream.state) {
+            Some(State::Receiving(receiving)) => receiving.plan.message_bytes_max,
+            Some(State::Joined { message_bytes_max }) => *message_bytes_max,
             _ => 0,
         };
-        kind.payload_bytes_max(plan)
+        kind.payload_bytes_max(message_bytes_max)
     }
 
-    /// Takes a frame from the server, its checksums already verified.
+    /// Handles a frame from the server, whose checksums the caller has verified. Returns the event for the
+    /// application, and its stream.
     ///
     /// # Errors
-    /// When it does not belong here, or can't be read. The connection is then of no more use.
-    pub fn handle(&mut self, now: Instant, header: &Header, payload: Buffer) -> Result<Option<ClientEvent>> {
+    /// If the frame is not allowed now or is malformed. The connection must then be closed.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        payload: Buffer,
+    ) -> Result<Option<(u32, ClientEvent)>> {
         self.liveness.received(now);
         self.inbox.accept(header)?;
-        match (header.kind, &mut self.state) {
-            (Kind::Ping, _) => {
+        let event = match header.stream {
+            0 => self.handle_connection(header, &payload)?,
+            stream => self.handle_stream(stream, header, payload)?,
+        };
+        Ok(event.map(|event| (header.stream, event)))
+    }
+
+    fn handle_connection(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<Option<ClientEvent>> {
+        match (header.kind, self.phase) {
+            (FrameKind::Ping, _) => {
                 if header.flags & FLAG_REPLY == 0 {
                     self.outbox.pong();
                 }
                 Ok(None)
             }
-            (Kind::Error, state) => {
-                let failure = Failure::decode(&payload)?;
-                if header.stream == 0 {
-                    return Err(failure.into());
-                }
-                if !matches!(state, State::Asked { .. } | State::Receiving(_) | State::Joined { .. }) {
-                    return Err(TransportError::Protocol("an error for a result that had ended".into()));
-                }
-                self.close_stream();
-                Ok(Some(ClientEvent::Failed(failure)))
+            (FrameKind::Error, _) => Err(Failure::decode(payload)?.into()),
+            (FrameKind::Queued, Phase::Greeting) if !self.is_queued => {
+                self.is_queued = true;
+                Ok(Some(ClientEvent::Queued(Queued::decode(payload)?)))
             }
-            (Kind::Queued, State::Greeting) => Ok(Some(ClientEvent::Queued(Queued::decode(&payload)?))),
-            (Kind::Hello, state @ State::Greeting) => {
-                self.server = Hello::decode(&payload)?;
+            (FrameKind::Hello, Phase::Greeting) => {
+                self.server = Hello::decode(payload)?;
                 self.server.capabilities &= self.capabilities;
-                if self.server.capabilities & CAPABILITY_MEETING != 0 {
-                    *state = State::Welcomed;
+                if self.server.capabilities & CAPABILITY_RENDEZVOUS != 0 {
+                    self.phase = Phase::Welcomed;
                     return Ok(None);
                 }
-                *state = State::Idle;
+                self.phase = Phase::Ready;
                 Ok(Some(ClientEvent::Ready))
             }
-            (Kind::Meeting, state @ State::Welcomed) => {
-                self.meeting = Some(Meeting::decode(&payload)?);
-                *state = State::Idle;
+            (FrameKind::Rendezvous, Phase::Welcomed) => {
+                self.rendezvous = Some(Rendezvous::decode(payload)?);
+                self.phase = Phase::Ready;
                 Ok(Some(ClientEvent::Ready))
             }
-            (Kind::Ticket, State::Asked { plan, joined: joined @ 0 }) if plan.streams > 1 => {
-                let ticket = Ticket::decode(&payload)?;
-                if ticket.connections > plan.streams {
-                    return Err(TransportError::Protocol("a ticket for more than was asked for".into()));
-                }
-                *joined = ticket.connections;
-                Ok((!self.cancelled).then_some(ClientEvent::Ticket(ticket)))
-            }
-            (Kind::Schema, state @ State::Asked { .. }) => {
-                let State::Asked { plan, joined } = *state else { return Ok(None) };
-                let accepted = Accepted::decode(&payload)?;
-                let schema: SchemaRef = Arc::new(accepted.schema);
-                *state = State::Receiving(Box::new(Receiving {
-                    plan,
-                    joined,
-                    schema: schema.clone(),
-                    codec: plan.codec,
-                    totals: Totals::default(),
-                    batch_messages: 0,
-                    batch_bytes: 0,
-                    credit: plan.window_batches.into(),
-                    asked: None,
-                    oversize_out: false,
-                }));
-                Ok(Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate }))
-            }
-            (Kind::Message, State::Joined { .. }) if header.flags & FLAG_DEALT == 0 => {
-                Ok(Some(ClientEvent::Payload(payload)))
-            }
-            (Kind::Message, State::Receiving(receiving)) if header.flags & FLAG_DEALT != 0 => {
-                let awaited = receiving.dealt(Dealt::decode(&payload)?)?;
-                Ok((!self.cancelled).then_some(ClientEvent::Dealt(awaited)))
-            }
-            (Kind::Message, State::Receiving(receiving)) => {
-                let (head, bytes) = (peek(&payload)?, payload.len() as u64);
-                let message = receiving.message(head.rows, head.body_bytes, bytes, payload)?;
-                Ok((!self.cancelled).then_some(ClientEvent::Message(message)))
-            }
-            (Kind::Retune, State::Receiving(receiving)) => {
-                receiving.retune(&Retune::decode(&payload)?)?;
-                Ok(None)
-            }
-            (Kind::Resize, State::Receiving(receiving)) => {
-                receiving.resize(&Sizes::decode(&payload)?)?;
-                Ok(None)
-            }
-            (Kind::Stats, State::Receiving(receiving)) => {
-                receiving.totals.producer = Stats::decode(&payload)?;
-                Ok(None)
-            }
-            (Kind::BatchEnd, State::Receiving(receiving)) => {
-                let last = header.flags & FLAG_LAST != 0;
-                let credit = receiving.batch_end(&payload, last)?;
-                if !last {
-                    return Ok(Some(ClientEvent::BatchEnd { credit }));
-                }
-                let totals = std::mem::take(&mut receiving.totals);
-                self.close_stream();
-                Ok(Some(ClientEvent::Finished(totals)))
-            }
-            (kind, _) => Err(TransportError::Protocol(format!("an unexpected {kind:?} frame"))),
+            (kind, _) => Err(unexpected(kind)),
         }
     }
 
-    fn close_stream(&mut self) {
-        self.state = State::Idle;
-        self.outbox.forget(self.stream);
+    fn handle_stream(
+        &mut self,
+        stream: u32,
+        header: &FrameHeader,
+        payload: Buffer,
+    ) -> Result<Option<ClientEvent>> {
+        let Some(Stream { state, is_cancelled }) = self.streams.get_mut(&stream) else {
+            return Err(unexpected(header.kind));
+        };
+        let is_cancelled = *is_cancelled;
+        let event = match (header.kind, state) {
+            (FrameKind::Error, _) => {
+                let failure = Failure::decode(&payload)?;
+                self.close(stream);
+                Some(ClientEvent::Failed(failure))
+            }
+            (FrameKind::StripeOffer, State::Asked { plan, joined: joined @ 0 }) if plan.streams > 1 => {
+                let offer = StripeOffer::decode(&payload)?;
+                if offer.connections > plan.streams {
+                    return Err(TransportError::Protocol(
+                        "a stripe offer for more connections than requested".into(),
+                    ));
+                }
+                *joined = offer.connections;
+                Some(ClientEvent::StripeOffer(offer))
+            }
+            (FrameKind::Schema, state @ State::Asked { .. }) => {
+                let State::Asked { plan, joined } = *state else { return Ok(None) };
+                let accepted = Accepted::decode(&payload)?;
+                let schema: SchemaRef = Arc::new(accepted.schema);
+                *state = State::Receiving(Box::new(Receiving::new(plan, joined, schema.clone())));
+                Some(ClientEvent::Accepted { schema, rows_estimate: accepted.rows_estimate })
+            }
+            (FrameKind::Message, State::Joined { .. }) if header.flags & FLAG_PLACEHOLDER == 0 => {
+                Some(ClientEvent::Payload(payload))
+            }
+            (FrameKind::BatchEnd, State::Joined { .. }) if header.flags & FLAG_LAST != 0 => {
+                self.close(stream);
+                Some(ClientEvent::Finished(Totals::default()))
+            }
+            (FrameKind::Message, State::Receiving(receiving)) if header.flags & FLAG_PLACEHOLDER != 0 => {
+                Some(ClientEvent::Placeholder(receiving.dealt(Placeholder::decode(&payload)?)?))
+            }
+            (FrameKind::Message, State::Receiving(receiving)) => {
+                let (head, bytes) = (peek(&payload)?, payload.len() as u64);
+                Some(ClientEvent::Message(receiving.message(head.rows, head.body_bytes, bytes, payload)?))
+            }
+            (FrameKind::Retune, State::Receiving(receiving)) => {
+                receiving.retune(&Retune::decode(&payload)?)?;
+                None
+            }
+            (FrameKind::Resize, State::Receiving(receiving)) => {
+                receiving.resize(&Sizes::decode(&payload)?)?;
+                None
+            }
+            (FrameKind::Stats, State::Receiving(receiving)) => {
+                receiving.totals.producer = Stats::decode(&payload)?;
+                None
+            }
+            (FrameKind::BatchEnd, State::Receiving(receiving)) => {
+                let is_last = header.flags & FLAG_LAST != 0;
+                let credit = receiving.batch_end(&payload, is_last)?;
+                if is_last {
+                    let totals = std::mem::take(&mut receiving.totals);
+                    self.close(stream);
+                    Some(ClientEvent::Finished(totals))
+                } else {
+                    Some(ClientEvent::BatchEnd { credit })
+                }
+            }
+            (kind, _) => return Err(unexpected(kind)),
+        };
+        Ok(event.filter(|_| !is_cancelled))
+    }
+
+    fn close(&mut self, stream: u32) {
+        self.streams.remove(&stream);
+        self.inbox.close(stream);
+        self.outbox.close(stream);
     }
 
     /// The next frame to send.
@@ -471,150 +433,28 @@ impl Client {
         !self.outbox.is_empty()
     }
 
-    /// When [`Client::wake`] wants to be called.
+    /// The next time at which to call [`Client::wake`].
     pub fn deadline(&self) -> Instant {
         self.liveness.deadline()
     }
 
-    /// Does what time asks for.
+    /// Sends a ping if one is due.
     ///
     /// # Errors
-    /// [`TransportError::Silent`] when the server must be given up.
+    /// [`TransportError::Silent`] if the server has been silent for too long.
     pub fn wake(&mut self, now: Instant) -> Result<()> {
-        if let State::Greeting = self.state {
-            // How long a welcome may take is not judged here, and a server that has not said hello answers no pings.
+        if self.phase == Phase::Greeting {
+            // The caller limits the time for the welcome. A server answers no pings before its hello.
             self.liveness.received(now);
             return Ok(());
         }
         if self.liveness.wake(now)? {
-            self.outbox.push(Kind::Ping, 0, 0, Vec::new());
+            self.outbox.push(FrameKind::Ping, 0, 0, Vec::new());
         }
         Ok(())
     }
 }
 
-fn sizes_of(plan: &Plan) -> Sizes {
-    Sizes {
-        batch_bytes: plan.batch_bytes,
-        message_bytes: plan.message_bytes,
-        window_batches: plan.window_batches,
-    }
-}
-
-impl Receiving {
-    fn retune(&mut self, retune: &Retune) -> Result<()> {
-        if self.plan.codec.is_some() || self.batch_messages > 0 {
-            return Err(TransportError::Protocol("a change of the codec where none may be".into()));
-        }
-        if let Some(from) = self.codec.replace(retune.codec)
-            && self.totals.retunes.len() < RETUNES_MAX
-        {
-            let (message, to, slowest) = (self.totals.messages, retune.codec, retune.slowest);
-            self.totals.retunes.push(Retuned { message, from, to, slowest });
-        }
-        Ok(())
-    }
-
-    fn resize(&mut self, to: &Sizes) -> Result<()> {
-        let asked = self.asked.take().is_some_and(|asked| to.are_within(&asked));
-        if !asked || self.batch_messages > 0 || self.oversize_out {
-            return Err(TransportError::Protocol("sizes that were not asked for, or out of place".into()));
-        }
-        let from = sizes_of(&self.plan);
-        self.credit += i64::from(to.window_batches) - i64::from(from.window_batches);
-        (self.plan.batch_bytes, self.plan.message_bytes, self.plan.window_batches) =
-            (to.batch_bytes, to.message_bytes, to.window_batches);
-        if self.totals.resizes.len() < RETUNES_MAX {
-            self.totals.resizes.push(Resized { message: self.totals.messages, from, to: *to });
-        }
-        Ok(())
-    }
-
-    fn dealt(&mut self, dealt: Dealt) -> Result<Awaited> {
-        if dealt.connection > self.joined {
-            return Err(TransportError::Protocol(format!(
-                "a message on connection {}, where {} may have joined",
-                dealt.connection, self.joined
-            )));
-        }
-        // As it will be refused when it comes.
-        if dealt.bytes.max(dealt.body_bytes) > self.plan.message_bytes_max {
-            return Err(WireError::TooLarge {
-                what: "dealt message",
-                bytes: dealt.bytes.max(dealt.body_bytes).into(),
-                limit: self.plan.message_bytes_max.into(),
-            }
-            .into());
-        }
-        let message = self.message(dealt.rows, dealt.body_bytes, dealt.bytes.into(), Buffer::default())?;
-        self.totals.messages_joined += 1;
-        Ok(Awaited { dealt, message })
-    }
-
-    /// Counts a message whose payload is so large.
-    fn message(&mut self, rows: u32, body_bytes: u32, bytes: u64, payload: Buffer) -> Result<Message> {
-        if self.credit <= 0 {
-            return Err(TransportError::Protocol("a message without credit".into()));
-        }
-        let Some(codec) = self.codec else {
-            return Err(TransportError::Protocol("a message before its codec was chosen".into()));
-        };
-        self.batch_messages += 1;
-        let messages_max = batch_messages_max(self.plan.batch_bytes);
-        if self.batch_messages > messages_max {
-            return Err(TransportError::Protocol(format!("a batch of more than {messages_max} messages")));
-        }
-        self.totals.messages += 1;
-        let bytes_wire = HEADER_BYTES as u64 + bytes;
-        self.totals.bytes_wire += bytes_wire;
-        let of_codec = &mut self.totals.codecs[codec as usize];
-        of_codec.messages += 1;
-        of_codec.bytes_body += u64::from(body_bytes);
-        of_codec.bytes_wire += bytes_wire;
-        // A batch is bounded by what the consumer stated; one message alone may be larger.
-        self.batch_bytes += u64::from(body_bytes).max(bytes);
-        if self.batch_messages > 1 && self.batch_bytes > u64::from(self.plan.batch_bytes) {
-            return Err(TransportError::Protocol(format!(
-                "a batch of more than {} bytes",
-                self.plan.batch_bytes
-            )));
-        }
-        if self.batch_bytes > self.plan.batch_bytes.into() && self.credit < self.plan.window_batches.into() {
-            return Err(TransportError::Protocol(
-                "a message larger than a batch beside other batches".into(),
-            ));
-        }
-        self.totals.rows += u64::from(rows);
-        Ok(Message {
-            codec,
-            payload,
-            schema: self.schema.clone(),
-            body_bytes,
-            body_bytes_max: self.plan.message_bytes_max,
-        })
-    }
-
-    fn batch_end(&mut self, payload: &[u8], last: bool) -> Result<u32> {
-        let end = BatchEnd::decode(payload)?;
-        if (end.rows, end.messages) != (self.totals.rows, self.totals.messages) {
-            return Err(TransportError::Protocol(format!(
-                "the producer sent {} rows in {} messages, {} in {} arrived",
-                end.rows, end.messages, self.totals.rows, self.totals.messages
-            )));
-        }
-        let mut taken = 0;
-        if self.batch_messages > 0 {
-            // That there is so much was seen at its first message.
-            let oversize = self.batch_bytes > self.plan.batch_bytes.into();
-            self.oversize_out |= oversize;
-            taken = if oversize { self.plan.window_batches } else { 1 };
-            self.credit -= i64::from(taken);
-            self.totals.batches += 1;
-        } else if !last {
-            // Giving credit back for nothing would widen the window.
-            return Err(TransportError::Protocol("the end of a batch without messages".into()));
-        }
-        (self.batch_messages, self.batch_bytes) = (0, 0);
-        Ok(taken)
-    }
+fn unexpected(kind: FrameKind) -> TransportError {
+    TransportError::Protocol(format!("an unexpected {kind:?} frame"))
 }

@@ -1,13 +1,13 @@
-//! Whether the peer is still there.
+//! Detects a peer that is gone.
 
 use std::time::{Duration, Instant};
 
 use crate::{Result, TransportError};
 
-/// How many intervals of silence make a peer dead.
+/// A peer that is silent for this many intervals is given up.
 const SILENT_INTERVALS: u32 = 3;
 
-/// Pings a peer that is quiet and gives it up when it stays silent.
+/// Pings a quiet peer, and gives it up if it stays silent.
 #[derive(Debug, Clone)]
 pub struct Liveness {
     interval: Duration,
@@ -16,23 +16,23 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Watches from `now`; a ping goes out after each `interval` without a frame
-    /// from the peer, and three such intervals are the end.
+    /// Starts at `now`. A ping is due after each `interval` without data from the peer; after three
+    /// such intervals the peer is given up.
     pub fn new(now: Instant, interval: Duration) -> Self {
         Self { interval, last_received: now, last_pinged: now }
     }
 
-    /// Watches by another interval from now on.
+    /// Changes the interval.
     pub(super) fn set_interval(&mut self, interval: Duration) {
         self.interval = interval;
     }
 
-    /// Something came from the peer.
+    /// Notes that data arrived from the peer.
     pub fn received(&mut self, now: Instant) {
         self.last_received = now;
     }
 
-    /// When [`Liveness::wake`] wants to be called.
+    /// The next time at which to call [`Liveness::wake`].
     pub fn deadline(&self) -> Instant {
         self.last_received.max(self.last_pinged) + self.interval
     }
@@ -40,10 +40,10 @@ impl Liveness {
     /// Whether a ping is due.
     ///
     /// # Errors
-    /// [`TransportError::Silent`] when the peer has been silent for too long.
+    /// [`TransportError::Silent`] if the peer has been silent for too long.
     pub fn wake(&mut self, now: Instant) -> Result<bool> {
         if now >= self.deadline() + self.interval {
-            // It was us who slept: what the peer sent meanwhile has not been read yet.
+            // This process stood still: what the peer sent meanwhile has not been read yet.
             self.last_pinged = now;
             return Ok(true);
         }

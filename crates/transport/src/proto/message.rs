@@ -1,14 +1,14 @@
-//! A message that has come, not yet decoded, or that will.
+//! A message that is not decoded yet, or whose payload has not arrived.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
-use lightship_wire::join::Dealt;
+use lightship_wire::join::Placeholder;
 use lightship_wire::{Codec, decode, peek};
 
 use crate::{Result, TransportError};
 
-/// A run of rows as it came: for whoever has a thread to spare to decode it.
+/// A run of rows that is not decoded yet. Any thread can decode it.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub(super) codec: Codec,
@@ -19,48 +19,48 @@ pub struct Message {
 }
 
 impl Message {
-    /// How the producer encoded it, by what it said.
+    /// The codec that the producer announced.
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// Bytes that its rows take, by its own account.
+    /// The size of its rows, as its head states.
     pub fn body_bytes(&self) -> u32 {
         self.body_bytes
     }
 
-    /// Its rows.
+    /// Decodes the rows.
     ///
     /// # Errors
-    /// When it is no message of the result's columns.
+    /// If it is not a valid message with the result's columns.
     pub fn decode(self) -> Result<RecordBatch> {
         Ok(decode(&self.schema, self.payload, self.body_bytes_max)?)
     }
 }
 
-/// A message of which all is known but its payload, which comes by a joined connection.
+/// A message whose placeholder has arrived. Its payload comes over a joined connection.
 #[derive(Debug, Clone)]
-pub struct Awaited {
-    pub(super) dealt: Dealt,
+pub struct PendingMessage {
+    pub(super) dealt: Placeholder,
     pub(super) message: Message,
 }
 
-impl Awaited {
-    /// Number of the connection, from 1: the payload is the next one there.
+impl PendingMessage {
+    /// The number of the connection, from 1. The payload is the next one on it.
     pub fn connection(&self) -> u32 {
         self.dealt.connection
     }
 
-    /// The message with its payload.
+    /// Completes the message with its payload.
     ///
     /// # Errors
-    /// When it is not the payload that was announced.
+    /// If the payload does not match the placeholder.
     pub fn arrive(self, payload: Buffer) -> Result<Message> {
         let found = peek(&payload)?;
-        let Dealt { connection, bytes, rows, body_bytes } = self.dealt;
+        let Placeholder { connection, bytes, rows, body_bytes } = self.dealt;
         if (payload.len() as u64, found.rows, found.body_bytes) != (bytes.into(), rows, body_bytes) {
             return Err(TransportError::Protocol(format!(
-                "connection {connection} brought another message than was dealt to it"
+                "the payload on connection {connection} does not match its placeholder"
             )));
         }
         Ok(Message { payload, ..self.message })

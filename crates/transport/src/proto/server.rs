@@ -1,440 +1,470 @@
-//! The side that answers.
+//! The server's state machine.
 
+mod sending;
+
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use lightship_wire::EncodedMessage;
 use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
 use lightship_wire::control::{
-    Accepted, BatchEnd, CAPABILITY_QUEUE, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats,
-    decode_credit,
+    Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats, decode_credit,
 };
-use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, Header, Kind};
-use lightship_wire::join::{Dealt, Join, Ticket};
-use lightship_wire::local::{CAPABILITY_MEETING, Meeting};
-use lightship_wire::tuning::{CAPABILITY_ADAPTIVE, CAPABILITY_RESIZE, Progress, Retune, Sizes};
+use lightship_wire::frame::{FLAG_LAST, FLAG_REPLY, FrameHeader, FrameKind};
+use lightship_wire::join::{CAPABILITY_JOIN, Join, Placeholder, StripeOffer};
+use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous};
+use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Sizes};
 
+use self::sending::Sending;
 use super::liveness::Liveness;
 use super::outbox::{Frame, Inbox, Outbox};
 use super::stall::Stall;
-use super::{WINDOW_BATCHES_MAX, batch_messages_max};
+use super::{STREAMS_MAX, WINDOW_BATCHES_MAX};
 use crate::{Result, TransportError};
 
-/// A node that would have another one pinged more often is not obeyed.
+/// The shortest ping interval that another node can request.
 const PEER_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Something the service has to act on.
+/// An event that the service has to act on. It concerns a stream or, on stream 0, the connection.
 #[derive(Debug)]
 pub enum ServerEvent {
     /// A client introduces itself: answer with [`Server::welcome`] or [`Server::refuse`].
     Hello(Hello),
     /// A query: answer with [`Server::accept`] or [`Server::fail`].
     Query(Query),
-    /// A task of another node of the cluster: to be answered as a query.
+    /// A task from another node of the cluster: answer it like a query.
     Task(Task),
-    /// The client wants no more of the result: stop, and [`Server::fail`] it.
+    /// The client cancels the result: stop, and [`Server::fail`] it.
     Cancel,
-    /// What the client has measured so far, where the codec is the server's to choose.
+    /// What the client has measured so far. Sent only if the server chooses the codec.
     Progress(Progress),
-    /// The client asks for other sizes: answer with [`Server::resize`] between two batches.
+    /// The client requests other sizes: answer with [`Server::resize`] between two batches.
     Resize(Sizes),
-    /// This connection would join a result: [`Server::bring`] its messages and [`Server::leave`] it,
-    /// or [`Server::fail`].
+    /// The client wants this stream to join a result: send messages with [`Server::bring`] and end with
+    /// [`Server::leave`], or [`Server::fail`].
     Join(Join),
+}
+
+/// The phase of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Greeting,
+    /// The client's hello has arrived and is not answered yet.
+    Introduced,
+    Welcome,
 }
 
 #[derive(Debug)]
 enum State {
-    Greeting,
-    /// The client has introduced itself and waits for an answer.
-    Introduced,
-    Idle,
     Asked(Plan),
     Sending(Sending),
-    /// Asks to join a result of another connection, or brings its messages.
+    /// Requests to join a result, or carries its messages.
     Joining,
 }
 
 #[derive(Debug)]
-struct Sending {
-    /// Below nothing while more is on its way than the window lets out by now.
-    credit: i64,
-    window_batches: u32,
-    batch_bytes: u32,
-    /// The codec is left to this side.
-    adaptive: bool,
-    /// The open batch is one message larger than a batch may be.
-    oversize: bool,
-    /// Such a batch has the whole window, and is not home yet.
-    oversize_out: bool,
-    end: BatchEnd,
-    batch_messages: u32,
+struct Stream {
+    state: State,
+    /// The client has requested other sizes and was not answered yet.
+    wished: bool,
+    /// How long rows have waited for the client.
+    stall: Stall,
 }
 
 /// The producer's end of a connection.
 #[derive(Debug)]
 pub struct Server {
-    state: State,
-    stream: u32,
+    phase: Phase,
+    last_stream: u32,
+    streams: HashMap<u32, Stream>,
     outbox: Outbox,
     inbox: Inbox,
     liveness: Liveness,
     ping_interval: Duration,
-    /// After how long the client pings a quiet server.
+    /// The client's own ping interval.
     client_interval: Duration,
-    /// What the client can do; once it is welcome, of that what we offer.
+    /// The client's capabilities; after the welcome, those that both sides have.
     capabilities: u64,
-    /// The client has asked for other sizes and was not answered.
-    wished: bool,
-    /// How long the client may take nothing of a result.
+    /// How long a result may wait for the client.
     stall_timeout: Option<Duration>,
-    /// Whether it takes what the open result has for it.
-    stall: Stall,
 }
 
 impl Server {
-    /// A connection that has just come in. A quiet client is pinged every `ping_interval`; another node, as often
-    /// as it pings itself, where that is more often. A client that takes nothing of a result for `stall_timeout` is to
-    /// be told so, see [`Server::stalled`]; another node never is, for it may wait for a client of its own.
+    /// A connection that was just accepted. A quiet client is pinged every `ping_interval`; another node
+    /// at its own ping interval, if that is shorter. [`Server::stalled`] reports a client that takes nothing
+    /// of a result for `stall_timeout`. It never reports another node, which may wait for its own client.
     pub fn new(now: Instant, ping_interval: Duration, stall_timeout: Option<Duration>) -> Self {
         Self {
-            state: State::Greeting,
-            stream: 0,
+            phase: Phase::Greeting,
+            last_stream: 0,
+            streams: HashMap::new(),
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             liveness: Liveness::new(now, ping_interval),
             ping_interval,
             client_interval: ping_interval,
             capabilities: 0,
-            wished: false,
             stall_timeout,
-            stall: Stall::new(None),
         }
     }
 
-    /// Bytes came from the client, be they a whole frame or not.
+    /// Notes that bytes arrived from the client.
     pub fn received(&mut self, now: Instant) {
         self.liveness.received(now);
     }
 
-    /// The client waits in line for its welcome. Answers whether it can be told.
-    pub fn queued(&mut self, queued: &Queued) -> bool {
-        let can_be_told = self.capabilities & CAPABILITY_QUEUE != 0;
-        if can_be_told {
-            self.outbox.push(Kind::Queued, 0, 0, queued.encode());
-        }
-        can_be_told
+    /// Tells the client that it waits in the queue.
+    pub fn queued(&mut self, queued: &Queued) {
+        self.outbox.push(FrameKind::Queued, 0, 0, queued.encode());
     }
 
-    /// The client may ask now, or come to the meeting if there is one. `token` is empty but in an
-    /// answer to a client that has come.
-    pub fn welcome(&mut self, token: String, capabilities: u64, meeting: Option<&Meeting>) {
-        let capabilities = CAPABILITY_ADAPTIVE | capabilities | meeting.map_or(0, |_| CAPABILITY_MEETING);
+    /// Welcomes the client: it may now send queries, or connect to the rendezvous if there is one. `token`
+    /// is empty except for a client that has come to the rendezvous.
+    pub fn welcome(&mut self, token: String, capabilities: u64, rendezvous: Option<&Rendezvous>) {
+        let capabilities = capabilities | rendezvous.map_or(0, |_| CAPABILITY_RENDEZVOUS);
         self.capabilities &= capabilities;
         if self.capabilities & CAPABILITY_CLUSTER != 0 {
-            // Nodes lose each other at the same time: none does work for one that has given it up.
+            // Both nodes give up at the same time, so that neither works for one that has given it up.
             let interval = self.client_interval.max(PEER_INTERVAL_MIN).min(self.ping_interval);
             self.liveness.set_interval(interval);
+            self.stall_timeout = None;
         }
+        self.outbox.keeps_whole = self.capabilities & CAPABILITY_SEGMENTS != 0;
         let hello = Hello {
             agent: concat!("lightship/", env!("CARGO_PKG_VERSION")).into(),
             token,
             capabilities,
             ping_interval_ms: u32::try_from(self.ping_interval.as_millis()).unwrap_or(u32::MAX),
         };
-        if self.capabilities & CAPABILITY_CLUSTER != 0 {
-            self.stall_timeout = None;
+        self.outbox.push(FrameKind::Hello, 0, 0, hello.encode());
+        if let Some(rendezvous) = rendezvous {
+            self.outbox.push(FrameKind::Rendezvous, 0, 0, rendezvous.encode());
         }
-        self.outbox.push(Kind::Hello, 0, 0, hello.encode());
-        if let Some(meeting) = meeting {
-            self.outbox.push(Kind::Meeting, 0, 0, meeting.encode());
-        }
-        self.state = State::Idle;
+        self.phase = Phase::Welcome;
     }
 
-    /// The whole connection has failed; it is closed after this.
+    /// Fails the whole connection. The caller closes it after sending this.
     pub fn refuse(&mut self, failure: &Failure) {
-        self.outbox.push(Kind::Error, 0, 0, failure.encode());
+        self.outbox.push(FrameKind::Error, 0, 0, failure.encode());
     }
 
-    /// The query has an answer of these columns.
+    /// Accepts the query, with the columns of its result.
     ///
     /// # Errors
-    /// When the schema can't be written.
-    pub fn accept(&mut self, accepted: &Accepted) -> Result<()> {
-        let State::Asked(plan) = &self.state else { return Ok(()) };
-        let (window_batches, batch_bytes) = (plan.window_batches, plan.batch_bytes);
-        self.stall = Stall::new(self.stall_timeout);
-        let adaptive = plan.codec.is_none();
-        self.outbox.push(Kind::Schema, 0, self.stream, accepted.encode()?);
-        self.state = State::Sending(Sending {
-            credit: window_batches.into(),
-            window_batches,
-            batch_bytes,
-            adaptive,
-            oversize: false,
-            oversize_out: false,
-            end: BatchEnd::default(),
-            batch_messages: 0,
-        });
+    /// If the schema can't be encoded.
+    pub fn accept(&mut self, stream: u32, accepted: &Accepted) -> Result<()> {
+        let Some(Stream { state, stall, .. }) = self.streams.get_mut(&stream) else { return Ok(()) };
+        let State::Asked(plan) = state else { return Ok(()) };
+        self.outbox.push(FrameKind::Schema, 0, stream, accepted.encode()?);
+        *stall = Stall::new(self.stall_timeout);
+        *state = State::Sending(Sending::new(plan));
         Ok(())
     }
 
-    /// Lets other connections join the result. Only where its plan asks for that, and before it is accepted.
-    pub fn ticket(&mut self, ticket: &Ticket) {
-        debug_assert!(matches!(&self.state, State::Asked(plan) if plan.streams > 1));
-        self.outbox.push(Kind::Ticket, 0, self.stream, ticket.encode());
+    /// Offers that other connections join the result. Call it before [`Server::accept`], and only if the plan
+    /// asks for it.
+    pub fn ticket(&mut self, stream: u32, offer: &StripeOffer) {
+        self.outbox.push(FrameKind::StripeOffer, 0, stream, offer.encode());
     }
 
-    /// How long the client may take nothing of what is sent; nothing where it may do so for ever. A connection that
-    /// has joined a result may: the one that asked knows how far the client has come.
+    /// As [`Server::stall_timeout`], but also for a connection that only joins results.
+    pub fn stall_timeout_any(&self) -> Option<Duration> {
+        self.stall_timeout
+    }
+
+    /// Whether all open streams join results of other connections.
+    pub fn only_joins(&self) -> bool {
+        let joins = |stream: &Stream| matches!(stream.state, State::Joining);
+        !self.streams.is_empty() && self.streams.values().all(joins)
+    }
+
+    /// How long the client may read nothing; `None` for no limit. There is no limit for a connection
+    /// that only joins results: the connection that asked knows how far the client is.
     pub fn stall_timeout(&self) -> Option<Duration> {
-        self.stall_timeout.filter(|_| !matches!(self.state, State::Joining))
+        self.stall_timeout.filter(|_| !self.only_joins())
     }
 
-    /// Rows wait for the client, for credit or for room.
-    pub fn waits(&mut self, now: Instant) {
-        self.stall.waits(now);
+    /// Notes that rows of a result wait for credit or room.
+    pub fn waits(&mut self, stream: u32, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.stall.waits(now);
+        }
     }
 
-    /// The client took rows: there is room again. That credit came is known without this.
-    pub fn taken(&mut self) {
-        self.stall.taken();
+    /// Notes that the client took rows, so that there is room again. Credit needs no call.
+    pub fn taken(&mut self, stream: u32) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.stall.taken();
+        }
     }
 
-    /// When [`Server::stalled`] may have something to say.
-    pub fn stall_deadline(&self) -> Option<Instant> {
-        self.stall.deadline()
+    /// The next time at which to call [`Server::stalled`].
+    pub fn stall_deadline(&self, stream: u32) -> Option<Instant> {
+        self.streams.get(&stream)?.stall.deadline()
     }
 
-    /// For how long the client has taken nothing of what waits for it, where that is too long: [`Server::fail`] it.
-    pub fn stalled(&mut self, now: Instant) -> Option<Duration> {
-        self.stall.is_over(now)
+    /// How long the client has taken no rows, if that is too long. The caller then calls [`Server::fail`].
+    pub fn stalled(&mut self, stream: u32, now: Instant) -> Option<Duration> {
+        self.streams.get_mut(&stream)?.stall.is_over(now)
+    }
+
+    fn sending(&self, stream: u32) -> Option<&Sending> {
+        match &self.streams.get(&stream)?.state {
+            State::Sending(sending) => Some(sending),
+            _ => None,
+        }
+    }
+
+    fn sending_mut(&mut self, stream: u32) -> Option<&mut Sending> {
+        match &mut self.streams.get_mut(&stream)?.state {
+            State::Sending(sending) => Some(sending),
+            _ => None,
+        }
     }
 
     /// Whether a message may be sent now.
-    pub fn has_credit(&self) -> bool {
-        matches!(&self.state, State::Sending(sending) if sending.credit > 0)
+    pub fn has_credit(&self, stream: u32) -> bool {
+        self.sending(stream).is_some_and(Sending::has_credit)
     }
 
-    /// Whether this message may be sent now: one larger than a batch takes the
-    /// whole window, so that the consumer never holds two of them.
-    pub fn has_credit_for(&self, message: &EncodedMessage) -> bool {
-        match &self.state {
-            State::Sending(sending) if sending.is_oversize(message) => {
-                sending.credit == i64::from(sending.window_batches)
-            }
-            State::Sending(sending) => sending.credit > 0,
-            _ => false,
-        }
+    /// Whether this message may be sent now. A message larger than a batch takes the whole window, so that
+    /// the consumer never holds two of them.
+    pub fn has_credit_for(&self, stream: u32, message: &EncodedMessage) -> bool {
+        self.sending(stream).is_some_and(|sending| sending.has_credit_for(message))
     }
 
-    /// Sends rows; needs credit. Returns whether the batch must end, having as many messages as one may.
-    pub fn message(&mut self, message: EncodedMessage) -> bool {
-        let State::Sending(sending) = &mut self.state else { return false };
-        let full = sending.count(&message);
-        self.outbox.message(self.stream, message);
-        full
+    /// Sends rows; needs credit. Returns whether the batch has the maximum number of messages and must end.
+    pub fn message(&mut self, stream: u32, message: EncodedMessage) -> bool {
+        let Some(sending) = self.sending_mut(stream) else { return false };
+        let is_full = sending.count(&message);
+        self.outbox.message(stream, message);
+        is_full
     }
 
-    /// As [`Server::message`], but the rows go by a joined connection: see [`Server::bring`].
-    pub fn deal(&mut self, connection: u32, message: &EncodedMessage) -> bool {
-        let State::Sending(sending) = &mut self.state else { return false };
-        let full = sending.count(message);
+    /// As [`Server::message`], but the rows go over a joined connection: see [`Server::bring`].
+    pub fn deal(&mut self, stream: u32, connection: u32, message: &EncodedMessage) -> bool {
+        let Some(sending) = self.sending_mut(stream) else { return false };
+        let is_full = sending.count(message);
         let (bytes, rows, body_bytes) = (message.payload_bytes(), message.rows(), message.body_bytes());
-        self.outbox.dealt(self.stream, &Dealt { connection, bytes, rows, body_bytes });
-        full
+        self.outbox.dealt(stream, &Placeholder { connection, bytes, rows, body_bytes });
+        is_full
     }
 
-    /// On a connection that has joined a result: a message of it.
-    pub fn bring(&mut self, message: EncodedMessage) {
-        if let State::Joining = self.state {
-            self.outbox.message(self.stream, message);
+    /// Sends a message on a stream that has joined its result.
+    pub fn bring(&mut self, stream: u32, message: EncodedMessage) {
+        if let Some(Stream { state: State::Joining, .. }) = self.streams.get(&stream) {
+            self.outbox.message(stream, message);
         }
     }
 
-    /// On a connection that has joined a result: it has brought all it should.
-    pub fn leave(&mut self) {
-        if let State::Joining = self.state {
-            self.close_stream();
+    /// Ends a stream that has joined a result.
+    pub fn leave(&mut self, stream: u32) {
+        if let Some(Stream { state: State::Joining, .. }) = self.streams.get(&stream) {
+            self.outbox.push(FrameKind::BatchEnd, FLAG_LAST, stream, BatchEnd::default().encode());
+            self.close(stream);
         }
     }
 
-    /// Says how the messages that follow are encoded. Only where the plan leaves that to
-    /// this side, and between batches.
-    pub fn retune(&mut self, retune: &Retune) {
-        if let State::Sending(sending) = &self.state
-            && sending.adaptive
+    /// Announces the codec of the messages that follow. Only between batches, and only if the plan leaves
+    /// the codec to the server.
+    pub fn retune(&mut self, stream: u32, retune: &Retune) {
+        if let Some(sending) = self.sending(stream)
+            && sending.is_adaptive()
         {
-            debug_assert!(sending.batch_messages == 0, "a retune within a batch");
-            self.outbox.push(Kind::Retune, 0, self.stream, retune.encode());
+            debug_assert!(sending.is_between_batches(), "a retune within a batch");
+            self.outbox.push(FrameKind::Retune, 0, stream, retune.encode());
         }
     }
 
-    /// Whether sizes may change now: not while a message larger than a batch is with the consumer, for there
-    /// is no room beside it.
-    pub fn may_resize(&self) -> bool {
-        matches!(&self.state, State::Sending(sending) if !sending.oversize_out)
+    /// Whether sizes may change now. They may not while a message larger than a batch is outstanding,
+    /// because it takes the whole window.
+    pub fn may_resize(&self, stream: u32) -> bool {
+        self.sending(stream).is_some_and(Sending::may_resize)
     }
 
-    /// Says that what follows has these sizes. Only where the client has asked for them or more, between
-    /// batches, and when they may change.
-    pub fn resize(&mut self, sizes: &Sizes) {
-        self.wished = false;
-        if let State::Sending(sending) = &mut self.state {
-            debug_assert!(sending.batch_messages == 0 && !sending.oversize_out, "a resize out of place");
-            sending.credit += i64::from(sizes.window_batches) - i64::from(sending.window_batches);
-            sending.window_batches = sizes.window_batches;
-            sending.batch_bytes = sizes.batch_bytes;
-            self.outbox.push(Kind::Resize, 0, self.stream, sizes.encode());
+    /// Announces the sizes of what follows. Only between batches, if [`Server::may_resize`], and not more
+    /// than the client requested.
+    pub fn resize(&mut self, stream: u32, sizes: &Sizes) {
+        let Some(found) = self.streams.get_mut(&stream) else { return };
+        found.wished = false;
+        if let State::Sending(sending) = &mut found.state {
+            sending.resize(sizes);
+            self.outbox.push(FrameKind::Resize, 0, stream, sizes.encode());
         }
     }
 
-    /// Ends the batch, if it has messages, at the cost of one credit.
-    pub fn end_batch(&mut self) {
-        if let State::Sending(sending) = &mut self.state
-            && sending.batch_messages > 0
-        {
-            let taken = if sending.oversize { sending.window_batches } else { 1 };
-            sending.credit -= i64::from(taken);
-            sending.oversize_out |= std::mem::take(&mut sending.oversize);
-            sending.batch_messages = 0;
-            self.outbox.push(Kind::BatchEnd, 0, self.stream, sending.end.encode());
+    /// Ends the batch if it has messages. This takes one credit.
+    pub fn end_batch(&mut self, stream: u32) {
+        if let Some(end) = self.sending_mut(stream).and_then(Sending::end_batch) {
+            self.outbox.push(FrameKind::BatchEnd, 0, stream, end.encode());
         }
     }
 
-    /// Ends the result, and with it the batch that is open.
-    pub fn finish(&mut self, stats: &Stats) {
-        if let State::Sending(sending) = &self.state {
-            self.outbox.push(Kind::Stats, 0, self.stream, stats.encode());
-            self.outbox.push(Kind::BatchEnd, FLAG_LAST, self.stream, sending.end.encode());
-            self.close_stream();
-        }
+    /// Ends the result and its open batch.
+    pub fn finish(&mut self, stream: u32, stats: &Stats) {
+        let Some(end) = self.sending(stream).map(Sending::end) else { return };
+        self.outbox.push(FrameKind::Stats, 0, stream, stats.encode());
+        self.outbox.push(FrameKind::BatchEnd, FLAG_LAST, stream, end.encode());
+        self.close(stream);
     }
 
     /// Ends the stream with an error.
-    pub fn fail(&mut self, failure: &Failure) {
-        if matches!(self.state, State::Asked(_) | State::Sending(_) | State::Joining) {
-            self.outbox.push(Kind::Error, 0, self.stream, failure.encode());
-            self.close_stream();
+    pub fn fail(&mut self, stream: u32, failure: &Failure) {
+        if self.streams.contains_key(&stream) {
+            self.outbox.push(FrameKind::Error, 0, stream, failure.encode());
+            self.close(stream);
         }
     }
 
-    fn close_stream(&mut self) {
-        self.outbox.forget(self.stream);
-        self.state = State::Idle;
+    fn close(&mut self, stream: u32) {
+        self.streams.remove(&stream);
+        self.inbox.close(stream);
+        self.outbox.close(stream);
     }
 
-    /// Whether no query is being answered.
+    /// Whether no stream is open.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle | State::Greeting | State::Introduced)
+        self.streams.is_empty()
     }
 
-    /// Whether the client has introduced itself and was welcomed.
+    /// Whether the client was welcomed.
     pub fn is_welcome(&self) -> bool {
-        !matches!(self.state, State::Greeting | State::Introduced)
+        self.phase == Phase::Welcome
     }
 
-    /// Whether the client is welcome as a node of the cluster.
-    fn is_peer(&self) -> bool {
+    /// Whether the client was welcomed as a node of the cluster.
+    pub fn is_peer(&self) -> bool {
         self.is_welcome() && self.capabilities & CAPABILITY_CLUSTER != 0
     }
 
-    /// The largest payload to accept for a frame of this kind: clients send no rows.
-    pub fn payload_bytes_max(&self, kind: Kind) -> u32 {
+    /// The largest payload to accept for a frame of this kind. Clients send no rows.
+    pub fn payload_bytes_max(&self, kind: FrameKind) -> u32 {
         match kind {
-            Kind::Message | Kind::Schema => 0,
-            // A stranger has nothing else to say.
-            kind if !self.is_welcome() && kind != Kind::Hello => 0,
-            Kind::Task if !self.is_peer() => 0,
+            FrameKind::Message | FrameKind::Schema => 0,
+            // Before the welcome, only a hello has a payload.
+            kind if !self.is_welcome() && kind != FrameKind::Hello => 0,
+            FrameKind::Task if !self.is_peer() => 0,
             kind => kind.payload_bytes_max(0),
         }
     }
 
-    /// Takes a frame from the client, its checksums already verified.
+    /// Handles a frame from the client, whose checksums the caller has verified. Returns what the service
+    /// has to act on, and its stream.
     ///
     /// # Errors
-    /// When it does not belong here, or can't be read. The connection is then of no more use.
-    pub fn handle(&mut self, now: Instant, header: &Header, payload: &[u8]) -> Result<Option<ServerEvent>> {
+    /// If the frame is not allowed now or is malformed. The connection must then be closed.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        payload: &[u8],
+    ) -> Result<Option<(u32, ServerEvent)>> {
         self.liveness.received(now);
-        // What is said of a result may cross its end on the way.
-        let late = matches!(header.kind, Kind::Credit | Kind::Progress | Kind::Resize | Kind::Cancel)
-            && header.stream == self.stream
-            && matches!(self.state, State::Idle);
-        if matches!(header.kind, Kind::Query | Kind::Task | Kind::Join) && matches!(self.state, State::Idle) {
-            if header.stream != self.stream.wrapping_add(1) || header.stream == 0 {
-                return Err(TransportError::Protocol(format!("stream {} out of order", header.stream)));
-            }
-            self.stream = header.stream;
-            self.inbox.open(self.stream);
+        let (kind, stream) = (header.kind, header.stream);
+        if self.is_welcome() && matches!(kind, FrameKind::Query | FrameKind::Task | FrameKind::Join) {
+            self.open(stream)?;
         }
-        self.inbox.accept(header)?;
-        if late {
+        // Such a frame may cross the end of its result on the way.
+        let is_about_a_result =
+            matches!(kind, FrameKind::Credit | FrameKind::Progress | FrameKind::Resize | FrameKind::Cancel);
+        let has_ended = (1..=self.last_stream).contains(&stream) && !self.streams.contains_key(&stream);
+        if is_about_a_result && has_ended {
             return Ok(None);
         }
-        match (header.kind, &mut self.state) {
-            (Kind::Ping, _) => {
+        self.inbox.accept(header)?;
+        let event = match stream {
+            0 => self.handle_connection(header, payload)?,
+            stream => self.handle_stream(stream, kind, payload)?,
+        };
+        Ok(event.map(|event| (stream, event)))
+    }
+
+    /// Opens a stream.
+    fn open(&mut self, stream: u32) -> Result<()> {
+        if self.last_stream.checked_add(1) != Some(stream) {
+            return Err(TransportError::Protocol(format!("stream {stream} out of order")));
+        }
+        // Count streams whose last frames are not sent yet: a client that reads nothing must not fill the queue.
+        if self.outbox.streams() >= STREAMS_MAX {
+            return Err(TransportError::Protocol(format!("more than {STREAMS_MAX} results at once")));
+        }
+        self.last_stream = stream;
+        self.inbox.open(stream);
+        self.outbox.open(stream);
+        let stall = Stall::new(None);
+        // `handle_stream` sets the state.
+        self.streams.insert(stream, Stream { state: State::Joining, wished: false, stall });
+        Ok(())
+    }
+
+    fn handle_connection(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<Option<ServerEvent>> {
+        match (header.kind, self.phase) {
+            (FrameKind::Ping, _) => {
                 if header.flags & FLAG_REPLY == 0 {
                     self.outbox.pong();
                 }
                 Ok(None)
             }
-            // Whoever has lent the places has heard of it already.
-            (Kind::Release, _) => Ok(None),
-            (Kind::Hello, state @ State::Greeting) => {
+            // The frame reader has already passed it to the lender.
+            (FrameKind::Release, _) => Ok(None),
+            (FrameKind::Hello, Phase::Greeting) => {
                 let hello = Hello::decode(payload)?;
                 self.capabilities = hello.capabilities;
                 self.client_interval = Duration::from_millis(hello.ping_interval_ms.into());
-                *state = State::Introduced;
+                self.phase = Phase::Introduced;
                 Ok(Some(ServerEvent::Hello(hello)))
             }
-            (Kind::Query, state @ State::Idle) => {
+            (FrameKind::Error, _) => Err(Failure::decode(payload)?.into()),
+            (kind, _) => Err(unexpected(kind)),
+        }
+    }
+
+    fn handle_stream(&mut self, stream: u32, kind: FrameKind, payload: &[u8]) -> Result<Option<ServerEvent>> {
+        let can_resize = self.capabilities & CAPABILITY_RESIZE != 0;
+        let can_join = self.capabilities & CAPABILITY_JOIN != 0;
+        let is_peer = self.is_peer();
+        let Some(Stream { state, wished, stall }) = self.streams.get_mut(&stream) else {
+            return Err(unexpected(kind));
+        };
+        match (kind, state) {
+            (FrameKind::Query, state) => {
                 let mut query = Query::decode(payload)?;
                 query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
+                query.plan.streams = if can_join { query.plan.streams } else { 1 };
                 *state = State::Asked(query.plan);
-                self.wished = false;
                 Ok(Some(ServerEvent::Query(query)))
             }
-            (Kind::Task, state @ State::Idle) if self.capabilities & CAPABILITY_CLUSTER != 0 => {
+            (FrameKind::Task, state) if is_peer => {
                 let mut task = Task::decode(payload)?;
                 task.plan.window_batches = task.plan.window_batches.min(WINDOW_BATCHES_MAX);
+                task.plan.streams = 1;
                 *state = State::Asked(task.plan);
-                self.wished = false;
                 Ok(Some(ServerEvent::Task(task)))
             }
-            (Kind::Join, state @ State::Idle) => {
-                let join = Join::decode(payload)?;
-                self.stall = Stall::new(None);
-                *state = State::Joining;
-                Ok(Some(ServerEvent::Join(join)))
-            }
-            (Kind::Credit, State::Sending(sending)) => {
+            (FrameKind::Join, _) if can_join => Ok(Some(ServerEvent::Join(Join::decode(payload)?))),
+            (FrameKind::Credit, State::Sending(sending)) => {
                 let given = decode_credit(payload)?;
-                let credit = sending.credit + i64::from(given);
-                sending.credit = credit.min(sending.window_batches.into());
+                sending.give(given);
                 if given > 0 {
-                    self.stall.taken();
+                    stall.taken();
                 }
-                sending.oversize_out &= sending.credit < i64::from(sending.window_batches);
                 Ok(None)
             }
-            (Kind::Progress, State::Sending(sending)) if sending.adaptive => {
+            (FrameKind::Progress, State::Sending(sending)) if sending.is_adaptive() => {
                 Ok(Some(ServerEvent::Progress(Progress::decode(payload)?)))
             }
-            (Kind::Resize, State::Asked(_) | State::Sending(_))
-                if self.capabilities & CAPABILITY_RESIZE != 0 && !self.wished =>
-            {
-                self.wished = true;
+            (FrameKind::Resize, State::Asked(_) | State::Sending(_)) if can_resize && !*wished => {
+                *wished = true;
                 let mut sizes = Sizes::decode(payload)?;
                 sizes.window_batches = sizes.window_batches.min(WINDOW_BATCHES_MAX);
                 Ok(Some(ServerEvent::Resize(sizes)))
             }
-            (Kind::Cancel, State::Asked(_) | State::Sending(_)) => Ok(Some(ServerEvent::Cancel)),
-            (Kind::Error, _) => Err(Failure::decode(payload)?.into()),
-            (kind, _) => Err(TransportError::Protocol(format!("an unexpected {kind:?} frame"))),
+            (FrameKind::Cancel, _) => Ok(Some(ServerEvent::Cancel)),
+            (kind, _) => Err(unexpected(kind)),
         }
     }
 
-    /// The failure that a client is told of when its frames made no sense.
+    /// The failure to send to a client that broke the protocol.
     pub fn protocol_failure(error: &TransportError) -> Failure {
         Failure::new(ErrorCode::Protocol, error.to_string())
     }
@@ -444,40 +474,44 @@ impl Server {
         self.outbox.pop()
     }
 
-    /// Bytes of frames that wait to be sent.
-    pub fn queued_bytes(&self) -> usize {
-        self.outbox.bytes()
+    /// Whether frames of a stream wait to be sent. Stream 0 is the connection itself.
+    pub fn has_frames(&self, stream: u32) -> bool {
+        self.outbox.has(stream)
     }
 
-    /// When [`Server::wake`] wants to be called.
+    /// Bytes of a stream's frames that wait to be sent.
+    pub fn queued_bytes(&self, stream: u32) -> usize {
+        self.outbox.bytes(stream)
+    }
+
+    /// Whether several streams are open. Then none of them may occupy the connection for long.
+    pub fn is_shared(&self) -> bool {
+        self.outbox.is_shared()
+    }
+
+    /// Sends messages whole even while several streams are open: the client is on this host, where none waits
+    /// for long.
+    pub fn keep_whole(&mut self) {
+        self.outbox.keeps_whole = true;
+    }
+
+    /// The next time at which to call [`Server::wake`].
     pub fn deadline(&self) -> Instant {
         self.liveness.deadline()
     }
 
-    /// Does what time asks for.
+    /// Sends a ping if one is due.
     ///
     /// # Errors
-    /// [`TransportError::Silent`] when the client must be given up.
+    /// [`TransportError::Silent`] if the client has been silent for too long.
     pub fn wake(&mut self, now: Instant) -> Result<()> {
         if self.liveness.wake(now)? {
-            self.outbox.push(Kind::Ping, 0, 0, Vec::new());
+            self.outbox.push(FrameKind::Ping, 0, 0, Vec::new());
         }
         Ok(())
     }
 }
 
-impl Sending {
-    /// Counts a message that is sent now. Returns whether the batch must end.
-    fn count(&mut self, message: &EncodedMessage) -> bool {
-        debug_assert!(self.credit > 0, "a message without credit");
-        self.oversize = self.is_oversize(message);
-        self.end.rows += u64::from(message.rows());
-        self.end.messages += 1;
-        self.batch_messages += 1;
-        self.batch_messages == batch_messages_max(self.batch_bytes)
-    }
-
-    fn is_oversize(&self, message: &EncodedMessage) -> bool {
-        message.body_bytes().max(message.payload_bytes()) > self.batch_bytes
-    }
+fn unexpected(kind: FrameKind) -> TransportError {
+    TransportError::Protocol(format!("an unexpected {kind:?} frame"))
 }

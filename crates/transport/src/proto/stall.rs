@@ -1,14 +1,15 @@
-//! How long a result may stand still because its consumer takes nothing of it.
+//! Limits how long a result may wait for its consumer.
 
 use std::time::{Duration, Instant};
 
-/// Who looks at the clock this long after it ran out has stood still, and first takes note of what came meanwhile.
+/// If a deadline is noticed this much too late, the process stood still. It then first reads what arrived
+/// meanwhile.
 pub const OVERSLEPT: Duration = Duration::from_secs(1);
 
-/// A clock that runs while something waits for the consumer, and begins again each time it takes something.
+/// A timer that runs while something waits for the consumer. It restarts each time the consumer takes something.
 ///
-/// A consumer that answers pings and takes nothing is alive, but its query holds what queries hold: a place, memory, a
-/// snapshot of a database.
+/// A consumer that answers pings and takes nothing is alive, but its query holds resources: a slot, memory,
+/// a snapshot of a database.
 #[derive(Debug, Clone)]
 pub struct Stall {
     limit: Option<Duration>,
@@ -16,34 +17,34 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Allows a consumer to take nothing for as long as `limit`; for ever without one.
+    /// Allows a consumer to take nothing for `limit`; without a limit, for ever.
     pub fn new(limit: Option<Duration>) -> Self {
         Self { limit, waits_since: None }
     }
 
-    /// Something waits for the consumer, now or still.
+    /// Notes that something waits for the consumer.
     pub fn waits(&mut self, now: Instant) {
         self.waits_since.get_or_insert(now);
     }
 
-    /// The consumer took something.
+    /// Notes that the consumer took something.
     pub fn taken(&mut self) {
         self.waits_since = None;
     }
 
-    /// When the consumer will have taken nothing for too long, should it go on like this.
+    /// When the timer expires; `None` if it does not run.
     pub fn deadline(&self) -> Option<Instant> {
-        // A limit beyond the end of time is none.
+        // A limit that `Instant` can't represent is no limit.
         self.waits_since?.checked_add(self.limit?)
     }
 
-    /// The limit, where the consumer has taken nothing for as long.
+    /// The limit, if the consumer has taken nothing for that long.
     pub fn is_over(&mut self, now: Instant) -> Option<Duration> {
         let (limit, deadline) = (self.limit?, self.deadline()?);
         if now.checked_duration_since(deadline)? <= OVERSLEPT {
             return Some(limit);
         }
-        // What the consumer has taken meanwhile is not known yet.
+        // This process stood still: what the consumer took meanwhile is not known yet.
         self.waits_since = (now + OVERSLEPT).checked_sub(limit);
         None
     }

@@ -1,4 +1,4 @@
-//! Codecs: several messages at once in the making, order kept, changes on the way.
+//! Codecs: concurrent encoding, order of messages, changes during a result.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use arrow_array::{Int64Array, RecordBatch};
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming, ServerConfig};
 use lightship_wire::control::{Accepted, BatchEnd, ErrorCode, Hello, Plan};
-use lightship_wire::frame::{FLAG_LAST, Header, Kind, crc32c};
+use lightship_wire::frame::{FLAG_LAST, FrameHeader, FrameKind};
 use lightship_wire::tuning::Stage;
 use lightship_wire::{Codec, Encoder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,7 +50,7 @@ async fn many_results_at_once() {
 }
 
 #[tokio::test]
-async fn what_there_is_comes_though_more_is_expected() {
+async fn ready_rows_are_sent_while_more_are_expected() {
     let server = Running::start(ServerConfig::default()).await;
     let mut connection = server.connect().await;
     for codec in [Some(Codec::Zstd), Some(Codec::LightLz4), None] {
@@ -182,10 +182,10 @@ async fn scripted(frames: Vec<u8>) -> Endpoint {
         let (mut stream, _): (TcpStream, _) = listener.accept().await.expect("a client");
         let mut hello = [0; 32];
         stream.read_exact(&mut hello).await.expect("a hello");
-        let header = Header::decode(&hello).expect("a header");
+        let header = FrameHeader::decode(&hello).expect("a header");
         let mut query = vec![0; header.payload_bytes as usize + 32];
         let welcome = Hello { ping_interval_ms: 10_000, ..Hello::default() }.encode();
-        stream.write_all(&frame(Kind::Hello, 0, 0, 0, &welcome)).await.expect("sent");
+        stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &welcome)).await.expect("sent");
         stream.read_exact(&mut query).await.expect("a query");
         stream.write_all(&frames).await.expect("sent");
         // Open until the client goes.
@@ -194,14 +194,8 @@ async fn scripted(frames: Vec<u8>) -> Endpoint {
     Endpoint::Tcp { host: "127.0.0.1".into(), port, tls: None }
 }
 
-fn frame(kind: Kind, flags: u16, stream: u32, sequence: u64, payload: &[u8]) -> Vec<u8> {
-    let payload_bytes = payload.len() as u32;
-    let header = Header { kind, flags, stream, payload_bytes, sequence, payload_crc: crc32c(payload) };
-    [&header.encode(), payload].concat()
-}
-
 #[tokio::test]
-async fn a_message_that_cannot_be_decoded_fails_in_its_place() {
+async fn an_undecodable_message_fails_after_the_rows_before_it() {
     let batch = |first: i64| {
         let column = Int64Array::from_iter_values(first..first + 16 * BATCH_ROWS as i64);
         RecordBatch::try_from_iter_with_nullable([("n", Arc::new(column) as _, false)]).expect("a batch")
@@ -215,12 +209,12 @@ async fn a_message_that_cannot_be_decoded_fails_in_its_place() {
     let mut bad = encode(2);
     let middle = bad.len() / 2;
     bad[middle..].fill(0x5a);
-    let mut frames = frame(Kind::Schema, 0, 1, 0, &accepted);
+    let mut frames = frame(FrameKind::Schema, 0, 1, 0, &accepted);
     for (n, message) in [encode(0), encode(1), bad, encode(3)].into_iter().enumerate() {
-        frames.extend(frame(Kind::Message, 0, 1, n as u64 + 1, &message));
+        frames.extend(frame(FrameKind::Message, 0, 1, n as u32 + 1, &message));
     }
     let end = BatchEnd { rows: 64 * BATCH_ROWS, messages: 4 };
-    frames.extend(frame(Kind::BatchEnd, FLAG_LAST, 1, 5, &end.encode()));
+    frames.extend(frame(FrameKind::BatchEnd, FLAG_LAST, 1, 5, &end.encode()));
     let endpoint = scripted(frames).await;
     let mut connection =
         within(Connection::connect(&endpoint, &ClientConfig::default())).await.expect("a connection");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, ServerConfig};
 use lightship_wire::control::{ErrorCode, Hello, Query};
-use lightship_wire::frame::{Header, Kind, crc32c};
+use lightship_wire::frame::FrameKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -13,20 +13,14 @@ use crate::support::*;
 
 const PING: Duration = Duration::from_millis(40);
 
-fn frame(kind: Kind, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let header = Header {
-        kind,
-        flags: 0,
-        stream,
-        payload_bytes: payload.len() as u32,
-        sequence: 0,
-        payload_crc: crc32c(payload),
-    };
-    [&header.encode(), payload].concat()
-}
-
 fn hello() -> Vec<u8> {
-    frame(Kind::Hello, 0, &Hello { agent: "test".into(), ping_interval_ms: 40, ..Hello::default() }.encode())
+    frame(
+        FrameKind::Hello,
+        0,
+        0,
+        0,
+        &Hello { agent: "test".into(), ping_interval_ms: 40, ..Hello::default() }.encode(),
+    )
 }
 
 fn quick() -> ClientConfig {
@@ -55,7 +49,7 @@ async fn a_silent_server_is_given_up() {
     assert!(matches!(error, TransportError::Silent { after } if after >= 3 * PING), "{error}");
     assert!(began.elapsed() < 20 * PING, "{:?}", began.elapsed());
     // And stays given up.
-    assert!(matches!(ask(&mut connection, "1", plan(1)).await, Err(TransportError::Closed { .. })));
+    assert!(matches!(ask(&mut connection, "1", plan(1)).await, Err(TransportError::Silent { .. })));
 }
 
 #[tokio::test]
@@ -67,14 +61,14 @@ async fn a_silent_client_is_given_up() {
     let query = Query { sql: "1 hang".into(), plan: plan(1) }.encode();
     let mut welcome = [0; 32];
     client.read_exact(&mut welcome).await.expect("a welcome");
-    client.write_all(&frame(Kind::Query, 1, &query)).await.expect("sent");
+    client.write_all(&frame(FrameKind::Query, 0, 1, 0, &query)).await.expect("sent");
     // It reads everything, pings too, and never says a word.
     within(client.read_to_end(&mut Vec::new())).await.expect("closed");
     server.dropped(1).await;
 }
 
 #[tokio::test]
-async fn peers_that_are_only_slow_are_kept() {
+async fn slow_peers_are_not_given_up() {
     let server = Running::start(ServerConfig { ping_interval: PING, ..ServerConfig::default() }).await;
     let mut connection = server.try_connect(&quick()).await.expect("a connection");
     ask(&mut connection, "1000 hang", plan(2)).await.expect("an answer");
@@ -90,7 +84,7 @@ async fn peers_that_are_only_slow_are_kept() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_frees_its_query() {
+async fn a_client_that_disconnects_frees_its_query() {
     let server = Running::start(ServerConfig { connections_max: 1, ..ServerConfig::default() }).await;
     for (round, sql) in (1..).zip(["1000000000", "1 hang", "1000000000", "0 hang"]) {
         let connect = async {
@@ -109,7 +103,7 @@ async fn a_client_that_goes_away_frees_its_query() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_is_noticed_at_once() {
+async fn a_server_that_disconnects_is_noticed_at_once() {
     let (endpoint, server) = silent_server().await;
     let mut connection =
         Connection::connect(&endpoint, &ClientConfig::default()).await.expect("a connection");
@@ -119,7 +113,7 @@ async fn a_server_that_goes_away_is_noticed_at_once() {
 }
 
 #[tokio::test]
-async fn a_shutdown_lets_results_end_and_tells_the_idle() {
+async fn a_shutdown_lets_results_end_and_notifies_idle_clients() {
     let server = Running::start(ServerConfig::default()).await;
     let (mut busy, mut idle) = (server.connect().await, server.connect().await);
     ask(&mut busy, "300", plan(2)).await.expect("an answer");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, Listen, Server, ServerConfig};
 use lightship_wire::control::{ErrorCode, Hello, Plan};
-use lightship_wire::frame::{HEADER_BYTES, HELLO_BYTES_MAX, Header, Kind, crc32c};
+use lightship_wire::frame::{FrameHeader, FrameKind, HEADER_BYTES, HELLO_BYTES_MAX};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -125,16 +125,10 @@ async fn socket(server: &Running) -> TcpStream {
     TcpStream::connect((host.as_str(), *port)).await.expect("connected")
 }
 
-fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
-    let (payload_bytes, payload_crc) = (payload.len() as u32, crc32c(payload));
-    let header = Header { kind, flags: 0, stream: 0, payload_bytes, sequence: 0, payload_crc };
-    [&header.encode(), payload].concat()
-}
-
-async fn next_kind(socket: &mut TcpStream) -> Kind {
+async fn next_kind(socket: &mut TcpStream) -> FrameKind {
     let mut header = [0; HEADER_BYTES];
     within(socket.read_exact(&mut header)).await.expect("an answer");
-    let header = Header::decode(&header).expect("a frame");
+    let header = FrameHeader::decode(&header).expect("a frame");
     within(socket.read_exact(&mut vec![0; header.payload_bytes as usize])).await.expect("a payload");
     header.kind
 }
@@ -152,7 +146,7 @@ async fn a_client_that_never_introduces_itself() {
 }
 
 #[tokio::test]
-async fn strangers_take_no_clients_place() {
+async fn unauthenticated_connections_take_no_clients_slot() {
     let config = ServerConfig { connections_max: 1, queue_max: 0, ..ServerConfig::default() };
     let server = Running::start(config).await;
     let mut strangers = Vec::new();
@@ -163,7 +157,7 @@ async fn strangers_take_no_clients_place() {
 }
 
 #[tokio::test]
-async fn a_crowd_of_strangers_lets_clients_through() {
+async fn a_crowd_of_unauthenticated_connections_lets_clients_through() {
     let limit = Duration::from_secs(3600);
     let config = ServerConfig { strangers_max: 3, handshake_timeout: limit, ..ServerConfig::default() };
     let server = Running::start(config).await;
@@ -177,12 +171,15 @@ async fn a_crowd_of_strangers_lets_clients_through() {
     is_closed(strangers.remove(0)).await;
     let mut patient = socket(&server).await;
     whole(&mut server.connect().await, 5, plan(2)).await;
-    patient.write_all(&frame(Kind::Hello, &Hello::default().encode())).await.expect("it is there");
-    assert_eq!(next_kind(&mut patient).await, Kind::Hello);
+    patient
+        .write_all(&frame(FrameKind::Hello, 0, 0, 0, &Hello::default().encode()))
+        .await
+        .expect("it is there");
+    assert_eq!(next_kind(&mut patient).await, FrameKind::Hello);
 }
 
 #[tokio::test]
-async fn a_shutdown_does_not_wait_for_strangers() {
+async fn a_shutdown_does_not_wait_for_unauthenticated_connections() {
     let hour = Duration::from_secs(3600);
     let config = ServerConfig { handshake_timeout: hour, shutdown_grace: hour, ..ServerConfig::default() };
     let server = Running::start(config).await;
@@ -195,14 +192,16 @@ async fn a_shutdown_does_not_wait_for_strangers() {
 }
 
 #[tokio::test]
-async fn strangers_are_given_no_memory() {
+async fn unauthenticated_connections_get_no_memory() {
     let server = Running::start(ServerConfig::default()).await;
     let long = Hello { token: "t".repeat(HELLO_BYTES_MAX as usize), ..Hello::default() }.encode();
-    for (kind, payload) in [(Kind::Query, vec![0; 1 << 20]), (Kind::Ping, vec![0]), (Kind::Hello, long)] {
+    for (kind, payload) in
+        [(FrameKind::Query, vec![0; 1 << 20]), (FrameKind::Ping, vec![0]), (FrameKind::Hello, long)]
+    {
         let mut socket = socket(&server).await;
         // It is refused by its header: nothing of the payload is waited for.
-        socket.write_all(&frame(kind, &payload)[..HEADER_BYTES]).await.expect("sent");
-        assert_eq!(next_kind(&mut socket).await, Kind::Error, "{kind:?}");
+        socket.write_all(&frame(kind, 0, 0, 0, &payload)[..HEADER_BYTES]).await.expect("sent");
+        assert_eq!(next_kind(&mut socket).await, FrameKind::Error, "{kind:?}");
         is_closed(socket).await;
     }
     let tokens = vec!["t".repeat(HELLO_BYTES_MAX as usize)];
@@ -215,7 +214,7 @@ async fn strangers_are_given_no_memory() {
     let error =
         Connection::connect(&server.endpoint, &ClientConfig { token, ..ClientConfig::default() }).await;
     let error = error.map(drop).expect_err("it can't be said").to_string();
-    assert_eq!(error, "a token of 4097 bytes: it has 4096 at most");
+    assert_eq!(error, "the token has 4097 bytes; the maximum is 4096");
 }
 
 #[tokio::test]
@@ -223,9 +222,8 @@ async fn a_client_waits_in_line_for_a_place() {
     let config = ServerConfig { connections_max: 1, queue_max: 1, ..ServerConfig::default() };
     let server = Running::start(config).await;
     let first = server.connect().await;
-    // A client of before can't be told that it waits.
     let mut waiting = socket(&server).await;
-    waiting.write_all(&frame(Kind::Hello, &Hello::default().encode())).await.expect("sent");
+    waiting.write_all(&frame(FrameKind::Hello, 0, 0, 0, &Hello::default().encode())).await.expect("sent");
     let config = ClientConfig::default();
     let full = async {
         loop {
@@ -240,10 +238,10 @@ async fn a_client_waits_in_line_for_a_place() {
     };
     let error = within(full).await;
     assert_eq!(code(&error), Some(ErrorCode::Busy), "{error}");
-    assert!(error.to_string().contains("and the line of 1 clients for them is full"), "{error}");
+    assert!(error.to_string().contains("and the queue of 1 clients is full"), "{error}");
     drop(first);
-    assert_eq!(next_kind(&mut waiting).await, Kind::Hello);
-    // One that is told.
+    assert_eq!(next_kind(&mut waiting).await, FrameKind::Queued);
+    assert_eq!(next_kind(&mut waiting).await, FrameKind::Hello);
     let (next, ()) =
         within(futures::future::join(server.try_connect(&config), async { drop(waiting) })).await;
     whole(&mut next.expect("a connection"), 5, plan(2)).await;
@@ -259,7 +257,7 @@ async fn a_client_that_waits_in_vain_is_refused() {
         panic!("let in")
     };
     assert_eq!(failure.code, ErrorCode::Busy);
-    assert!(failure.message.contains("none was given back within 0.05 seconds"), "{failure}");
+    assert!(failure.message.contains("none became free within 0.05 seconds"), "{failure}");
     assert!(failure.retryable && failure.hint.is_some());
     whole(&mut first, 5, plan(2)).await;
 }

@@ -10,4 +10,3 @@ mod sizes;
 mod stalls;
 mod streams;
 mod support;
-mod trunks;

@@ -34,7 +34,7 @@ async fn rows_an_error_and_a_cancel() {
     assert_eq!((connection.carrier(), connection.same_host()), (Carrier::Circuit, false));
     assert!(connection.can_resize() && connection.segments().is_none());
     // None can join; who asks for it gets all over this one.
-    let wide = connection.settle(Plan { streams: 4, ..plan(3) }).expect("a plan");
+    let wide = connection.settle(Plan { streams: 4, ..plan(3) });
     assert_eq!(wide.streams, 1);
     whole(&mut connection, 500, wide).await;
     ask(&mut connection, "10 fail", plan(2)).await.expect("an answer");

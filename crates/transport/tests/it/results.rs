@@ -116,3 +116,56 @@ async fn many_connections_at_once() {
     });
     futures::future::join_all(clients).await;
 }
+
+#[tokio::test]
+async fn several_results_at_once_over_one_connection() {
+    let server = Running::start(ServerConfig::default()).await;
+    let first = server.connect().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for batches in 1..=40 {
+        let mut connection = first.share();
+        // Windows and sizes of all kinds, so that some results wait while others go on.
+        let plan = Plan { message_bytes: 1 << (10 + batches % 10), ..plan(1 + batches as u32 % 5) };
+        tasks.spawn(async move { whole(&mut connection, batches * 10, plan).await });
+    }
+    // One that nobody reads holds up no other.
+    let mut unread = first.share();
+    ask(&mut unread, "1000000000", plan(2)).await.expect("an answer");
+    while let Some(done) = within(tasks.join_next()).await {
+        done.expect("all rows, in order");
+    }
+    drop(unread);
+    server.dropped(41).await;
+    let mut first = first;
+    whole(&mut first, 5, plan(2)).await;
+}
+
+#[tokio::test]
+async fn a_result_that_fails_or_is_dropped_leaves_the_others() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut first = server.connect().await;
+    let (mut second, mut third) = (first.share(), first.share());
+    ask(&mut first, "30 hang", plan(2)).await.expect("an answer");
+    ask(&mut second, "3 fail", plan(8)).await.expect("an answer");
+    let error = take(&mut second, 0, u64::MAX).await.expect_err("it fails");
+    assert_eq!(code(&error), Some(ErrorCode::Source));
+    ask(&mut third, "1000000000", plan(2)).await.expect("an answer");
+    drop(third);
+    take(&mut first, 0, 30 * BATCH_ROWS).await.expect("rows");
+    whole(&mut second, 5, plan(2)).await;
+}
+
+#[tokio::test]
+async fn each_query_at_once_takes_a_place() {
+    let config = ServerConfig { connections_max: 2, queue_max: 0, ..ServerConfig::default() };
+    let server = Running::start(config).await;
+    let mut first = server.connect().await;
+    let (mut second, mut third) = (first.share(), first.share());
+    ask(&mut first, "3 hang", plan(2)).await.expect("an answer");
+    ask(&mut second, "3 hang", plan(2)).await.expect("the second place");
+    let refused = ask(&mut third, "3", plan(2)).await.expect_err("no third place");
+    assert_eq!(code(&refused), Some(ErrorCode::Busy), "{refused}");
+    // The place of a query that was cancelled is waited for.
+    first.cancel();
+    whole(&mut third, 5, plan(2)).await;
+}

@@ -15,8 +15,8 @@ use lightship_transport::net::{
     Answer, Carrier, ClientConfig, Connection, Endpoint, Incoming, Listen, Server, ServerConfig, Service,
 };
 use lightship_wire::control::{Accepted, Failure, Hello, Plan, Query};
-use lightship_wire::frame::{FLAG_DESCRIPTOR, FLAG_PLACED, Header, Kind, crc32c};
-use lightship_wire::local::{CAPABILITY_MEETING, CAPABILITY_SEGMENTS, Meeting, Place};
+use lightship_wire::frame::{FLAG_DESCRIPTOR, FLAG_PLACED, FrameHeader, FrameKind, crc32c};
+use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous, SegmentSlot};
 use lightship_wire::{Codec, Encoder};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use socket2::{MsgHdr, SockRef};
@@ -165,7 +165,7 @@ async fn a_meeting_that_can_not_be_had_leaves_the_connection_with_tcp() {
         let stranger = tokio::spawn(async move {
             let (mut stream, _) = stranger.accept().await.expect("a client");
             let hello = Hello { capabilities: CAPABILITY_SEGMENTS, ..Hello::default() };
-            stream.write_all(&frame(Kind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
+            stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
             stream
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -173,11 +173,14 @@ async fn a_meeting_that_can_not_be_had_leaves_the_connection_with_tcp() {
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("a client");
             let hello =
-                Hello { capabilities: CAPABILITY_MEETING, ping_interval_ms: 1000, ..Hello::default() };
-            let meeting =
-                Meeting { name: name.into(), client_token: "client".into(), server_token: "server".into() };
-            stream.write_all(&frame(Kind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
-            stream.write_all(&frame(Kind::Meeting, 0, 0, 1, &meeting.encode())).await.expect("sent");
+                Hello { capabilities: CAPABILITY_RENDEZVOUS, ping_interval_ms: 1000, ..Hello::default() };
+            let meeting = Rendezvous {
+                name: name.into(),
+                client_token: "client".into(),
+                server_token: "server".into(),
+            };
+            stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
+            stream.write_all(&frame(FrameKind::Rendezvous, 0, 0, 1, &meeting.encode())).await.expect("sent");
             stream
         });
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port, tls: None };
@@ -191,27 +194,27 @@ async fn a_meeting_that_can_not_be_had_leaves_the_connection_with_tcp() {
 
 /// Who only knows the name of a meeting gets nothing from it, and does not keep the client away.
 #[tokio::test]
-async fn strangers_are_not_met() {
+async fn connections_without_the_token_are_refused_at_a_rendezvous() {
     let server =
         Running::start(ServerConfig { tokens: vec!["secret".into()], ..ServerConfig::default() }).await;
     let Endpoint::Tcp { host, port, .. } = &server.endpoint else { panic!("TCP") };
     let mut client = tokio::net::TcpStream::connect((host.as_str(), *port)).await.expect("connected");
     let hello = Hello {
         token: "secret".into(),
-        capabilities: CAPABILITY_MEETING,
+        capabilities: CAPABILITY_RENDEZVOUS,
         ping_interval_ms: 1000,
         ..Hello::default()
     };
-    client.write_all(&frame(Kind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
-    assert_eq!(read_frame(&mut client).await.0.kind, Kind::Hello);
+    client.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
+    assert_eq!(read_frame(&mut client).await.0.kind, FrameKind::Hello);
     let (header, payload) = read_frame(&mut client).await;
-    assert_eq!(header.kind, Kind::Meeting);
-    let meeting = Meeting::decode(&payload).expect("a meeting");
+    assert_eq!(header.kind, FrameKind::Rendezvous);
+    let meeting = Rendezvous::decode(&payload).expect("a meeting");
 
     let go = async |token: &str| {
         let mut stream = UnixStream::connect(format!("\0{}", meeting.name)).await.expect("connected");
         let hello = Hello { token: token.into(), ..Hello::default() };
-        stream.write_all(&frame(Kind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
+        stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
         stream
     };
     for stranger in ["", "secret", &meeting.server_token] {
@@ -226,33 +229,21 @@ async fn strangers_are_not_met() {
     assert_eq!(within(client.read(&mut [0])).await.expect("closed"), 0);
 }
 
-fn frame(kind: Kind, flags: u16, stream: u32, sequence: u64, payload: &[u8]) -> Vec<u8> {
-    let header = Header {
-        kind,
-        flags,
-        stream,
-        payload_bytes: payload.len() as u32,
-        sequence,
-        payload_crc: crc32c(payload),
-    };
-    [&header.encode(), payload].concat()
-}
-
-async fn read_frame(stream: &mut (impl AsyncReadExt + Unpin)) -> (Header, Vec<u8>) {
+async fn read_frame(stream: &mut (impl AsyncReadExt + Unpin)) -> (FrameHeader, Vec<u8>) {
     let mut header = [0; 32];
     stream.read_exact(&mut header).await.expect("a header");
-    let header = Header::decode(&header).expect("a header");
+    let header = FrameHeader::decode(&header).expect("a header");
     let mut payload = vec![0; header.payload_bytes as usize];
     stream.read_exact(&mut payload).await.expect("a payload");
     (header, payload)
 }
 
 /// A message of 32 KB, and its place at the front of segment 1.
-fn message() -> (Vec<u8>, Place) {
+fn message() -> (Vec<u8>, SegmentSlot) {
     let column = arrow_array::Int64Array::from_iter_values(0..4096);
     let batch = RecordBatch::try_from_iter([("n", std::sync::Arc::new(column) as _)]).expect("rows");
     let bytes = Encoder::new(Codec::None).encode(&batch).expect("a message").to_vec();
-    let place = Place { segment: 1, offset: 0, bytes: bytes.len() as u32, crc: crc32c(&bytes) };
+    let place = SegmentSlot { segment: 1, offset: 0, bytes: bytes.len() as u32, crc: crc32c(&bytes) };
     (bytes, place)
 }
 
@@ -269,21 +260,21 @@ fn segment(bytes: &[u8], seals: SealFlags) -> OwnedFd {
 const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
 /// A server that sends these placed messages, with this descriptor before them; what its client makes of it.
-async fn forged(descriptor: Option<OwnedFd>, places: &[(u16, Place)]) -> Result<u64, TransportError> {
+async fn forged(descriptor: Option<OwnedFd>, places: &[(u16, SegmentSlot)]) -> Result<u64, TransportError> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).expect("a socket");
     let mut words = Vec::new();
     for (n, (flags, place)) in places.iter().enumerate() {
         let payload = place.encode();
-        words.extend(frame(Kind::Message, FLAG_PLACED | flags, 1, 1 + n as u64, &payload));
+        words.extend(frame(FrameKind::Message, FLAG_PLACED | flags, 1, 1 + n as u32, &payload));
     }
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a client");
         let (_, payload) = read_frame(&mut stream).await;
         assert_ne!(Hello::decode(&payload).expect("a hello").capabilities & CAPABILITY_SEGMENTS, 0);
         let hello = Hello { capabilities: CAPABILITY_SEGMENTS, ping_interval_ms: 10_000, ..Hello::default() };
-        stream.write_all(&frame(Kind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
+        stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
         read_frame(&mut stream).await;
         let schema = arrow_schema::Schema::new(vec![arrow_schema::Field::new(
             "n",
@@ -291,7 +282,7 @@ async fn forged(descriptor: Option<OwnedFd>, places: &[(u16, Place)]) -> Result<
             false,
         )]);
         let accepted = Accepted { schema, rows_estimate: None }.encode().expect("a schema");
-        stream.write_all(&frame(Kind::Schema, 0, 1, 0, &accepted)).await.expect("sent");
+        stream.write_all(&frame(FrameKind::Schema, 0, 1, 0, &accepted)).await.expect("sent");
         stream.writable().await.expect("open");
         send_with(&stream, descriptor.as_ref(), &words);
         // Kept open: what ends it is the client.
@@ -342,7 +333,7 @@ fn send_with(stream: &UnixStream, descriptor: Option<&OwnedFd>, words: &[u8]) {
 async fn an_honest_segment_is_read() {
     let (bytes, place) = message();
     let twice = [bytes.as_slice(), &vec![0; (64 << 10) - bytes.len()], &bytes].concat();
-    let places = [(FLAG_DESCRIPTOR, place), (0, Place { offset: 64 << 10, ..place })];
+    let places = [(FLAG_DESCRIPTOR, place), (0, SegmentSlot { offset: 64 << 10, ..place })];
     assert_eq!(forged(Some(segment(&twice, SEALED)), &places).await.expect("rows"), 2 * 4096);
 }
 
@@ -360,25 +351,30 @@ async fn segments_and_places_that_are_not_what_they_should_be() {
         ("a file", file(), one(place), "not sealed"),
         ("a pipe", pipe(), one(place), "not sealed"),
         ("no descriptor", None, one(place), "without descriptor"),
-        ("no segment", None, vec![(0, place)], "not there"),
+        ("no segment", None, vec![(0, place)], "is unknown"),
         (
             "another segment",
             good(),
-            vec![(FLAG_DESCRIPTOR, place), (0, Place { segment: 2, ..place })],
-            "not there",
+            vec![(FLAG_DESCRIPTOR, place), (0, SegmentSlot { segment: 2, ..place })],
+            "is unknown",
         ),
         (
             "beyond",
             good(),
-            one(Place { offset: 96 << 10, bytes: (32 << 10) + 1, ..place }),
+            one(SegmentSlot { offset: 96 << 10, bytes: (32 << 10) + 1, ..place }),
             "of a segment of 131072",
         ),
-        ("far beyond", good(), one(Place { offset: u32::MAX - 63, ..place }), "of a segment of 131072"),
-        ("nothing", good(), one(Place { bytes: 0, ..place }), "0 bytes at 0"),
-        ("not aligned", good(), one(Place { offset: 1, ..place }), "not aligned"),
+        ("far beyond", good(), one(SegmentSlot { offset: u32::MAX - 63, ..place }), "of a segment of 131072"),
+        ("nothing", good(), one(SegmentSlot { bytes: 0, ..place }), "0 bytes at 0"),
+        ("not aligned", good(), one(SegmentSlot { offset: 1, ..place }), "not aligned"),
         ("the same twice", good(), vec![(FLAG_DESCRIPTOR, place), (0, place)], "in use"),
-        ("overlapping", good(), vec![(FLAG_DESCRIPTOR, place), (0, Place { offset: 64, ..place })], "in use"),
-        ("too large", good(), one(Place { bytes: u32::MAX, ..place }), "over the limit"),
+        (
+            "overlapping",
+            good(),
+            vec![(FLAG_DESCRIPTOR, place), (0, SegmentSlot { offset: 64, ..place })],
+            "in use",
+        ),
+        ("too large", good(), one(SegmentSlot { bytes: u32::MAX, ..place }), "over the limit"),
         ("scribbled", Some(segment(&bytes[1..], SEALED)), one(place), "checksum of the payload"),
     ];
     for (name, descriptor, places, word) in cases {

@@ -11,11 +11,11 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
 use lightship_transport::net::{
-    Answer, ClientConfig, Connection, Endpoint, Incoming, Intake, Listen, Server, ServerConfig, Service,
-    Trunk,
+    Answer, ClientConfig, Connection, Endpoint, Incoming, Listen, Server, ServerConfig, Service,
 };
 use lightship_transport::{Result, TransportError};
 use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
+use lightship_wire::frame::{FrameHeader, FrameKind};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -72,14 +72,6 @@ impl Service for Shared {
                 _ => rows.boxed(),
             };
             Ok(Answer::new(schema(), Some(count * BATCH_ROWS), rows))
-        })
-    }
-
-    /// There is room for one.
-    fn carry<'a>(&'a self, trunk: Trunk, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(async move {
-            let one = tokio::io::join(trunk.read, trunk.write);
-            intake.serve(one, "a trunk".into()).await.expect("the server is there");
         })
     }
 }
@@ -200,4 +192,9 @@ pub(crate) fn code(error: &TransportError) -> Option<ErrorCode> {
         TransportError::Failed(failure) => Some(failure.code),
         _ => None,
     }
+}
+
+/// A frame as a peer of any intention sends it.
+pub(crate) fn frame(kind: FrameKind, flags: u16, stream: u32, sequence: u32, payload: &[u8]) -> Vec<u8> {
+    [&FrameHeader::whole(kind, flags, stream, sequence, payload).encode(), payload].concat()
 }

@@ -65,7 +65,7 @@ struct Ran {
 }
 
 fn run(rtt: f64, start: Sizes, bounds: Bounds, bytes: u64, rate: impl Fn(usize, f64) -> f64) -> Ran {
-    let mut flight = Flight::new(bounds, rtt, start).expect("bounds that make sense");
+    let mut flight = WindowController::new(bounds, rtt, start).expect("bounds that make sense");
     let mut wire = Wire::new(rtt, start);
     let (mut ran, mut left) = (Ran { seconds: 0.0, changes: Vec::new(), sizes: start, most_bytes: 0 }, bytes);
     for i in 0.. {
@@ -154,7 +154,7 @@ fn messages_are_small_if_large_ones_would_take_seconds() {
 #[test]
 fn buffered_batches_are_not_taken_for_a_fast_link() {
     let settled = Sizes { message_bytes: MB, window_batches: 8 };
-    let mut flight = Flight::new(BOUNDS, 0.1, settled).expect("bounds that make sense");
+    let mut flight = WindowController::new(BOUNDS, 0.1, settled).expect("bounds that make sense");
     let mut at = 0.0;
     flight.arrived(at, MB, 0.1);
     for _ in 0..100 {
@@ -172,7 +172,7 @@ fn buffered_batches_are_not_taken_for_a_fast_link() {
 
 #[test]
 fn jumping_clocks_and_invalid_numbers_are_handled() {
-    let mut flight = Flight::new(BOUNDS, 0.01, START).expect("bounds that make sense");
+    let mut flight = WindowController::new(BOUNDS, 0.01, START).expect("bounds that make sense");
     for at in [0.0, 5.0, -100.0, -99.0, f64::NAN, 3.0, f64::INFINITY, 4.0, 4.0, 4.0, 4.0, 4.0, 1e300, 1.0] {
         let wanted = flight.arrived(at, u64::MAX / 4, at);
         assert!(wanted.is_none_or(|sizes| sizes.memory_bytes() <= BOUNDS.memory_bytes_max), "{wanted:?}");
@@ -192,9 +192,9 @@ fn jumping_clocks_and_invalid_numbers_are_handled() {
         Bounds { window_batches_max: 0, ..BOUNDS },
         Bounds { memory_bytes_max: 0, ..BOUNDS },
     ] {
-        assert!(Flight::new(bounds, 0.0, START).is_err(), "{bounds:?}");
+        assert!(WindowController::new(bounds, 0.0, START).is_err(), "{bounds:?}");
     }
-    assert!(Flight::new(BOUNDS, f64::NAN, START).is_err());
+    assert!(WindowController::new(BOUNDS, f64::NAN, START).is_err());
 }
 
 proptest! {

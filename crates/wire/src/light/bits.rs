@@ -2,8 +2,7 @@
 //!
 //! Blocks of 1024 go through the FastLanes kernels (A. Afroozeh, P. Boncz, "The
 //! FastLanes Compression Layout", PVLDB 2023), in the smallest lanes that hold
-//! the width; what is left at the end is a plain string of bits, so that a short
-//! run is not padded to a block.
+//! the width. The rest is a plain string of bits, so that a short run is not padded to a block.
 
 use arrow_buffer::{ArrowNativeType, ToByteSlice};
 use fastlanes::BitPacking;
@@ -36,7 +35,7 @@ macro_rules! lane {
 }
 lane!(u8, u16, u32, u64);
 
-/// Bits that a value of at most `max` takes.
+/// Bits that a value of at most `max` needs.
 pub(super) fn width_of(max: u64) -> u32 {
     u64::BITS - max.leading_zeros()
 }
@@ -76,7 +75,7 @@ macro_rules! with_lane {
 }
 pub(super) use with_lane;
 
-/// Packs values; `word` makes of each a word below 2^`width`.
+/// Packs values; `word` converts each to a word below 2^`width`.
 pub(super) fn pack<V: Copy, L: Lane>(values: &[V], width: u32, out: &mut Vec<u8>, word: impl Fn(V) -> u64) {
     debug_assert!(width <= L::BITS);
     out.reserve(packed_bytes(values.len(), width));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_comes_back() {
+    fn every_width_is_unpacked_as_it_was_packed() {
         for width in 0..=64 {
             for count in [0, 1, 7, 8, 1023, 1024, 1025, 3000] {
                 round_trip(count, width);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn widths_are_the_least() {
+    fn widths_are_minimal() {
         for (max, width) in [(0, 0), (1, 1), (2, 2), (255, 8), (256, 9), (u64::MAX, 64)] {
             assert_eq!(width_of(max), width);
         }

@@ -1,51 +1,51 @@
-//! Which scheme a column travels in: found out on a sample of a message, and kept
-//! while it holds, for the next messages and the next results with the same columns.
+//! Chooses the scheme of each column on a sample of a message. The choice is kept for later messages, and later
+//! results with the same columns, while it is good.
 
 use fsst::Compressor;
 
 use super::{Encoded, Scheme};
 use crate::codec::{Compression, Packer};
 
-/// A scheme is chosen anew when a message takes this much more of its plain size
-/// than the one it was chosen for...
+/// A scheme is chosen again when the ratio of a message to its plain size exceeds that of the message for which
+/// it was chosen by this factor ...
 const DRIFT: f64 = 1.25;
 /// ... and this is no drift, however little the first message took.
 const DRIFT_FLOOR: f64 = 0.02;
-/// ... and after so many messages in any case: another may do better by now.
+/// ... and after this many messages in any case, because another may be better by then.
 const KEPT_MESSAGES: u32 = 256;
-/// To find symbols takes milliseconds, whatever they are found in: less text of a column than this, in all
-/// messages so far, does not get smaller by as much as a link sends in that time.
+/// Finding symbols takes milliseconds for any amount of text. For less text of a column than this, in all messages
+/// so far, it saves less than a link sends in that time.
 const SYMBOLS_BYTES_MIN: u64 = 64 << 10;
-/// A message with less text of a column than this does without the symbols: their table alone takes 2 KB.
+/// A message with less text of a column than this uses no symbols, because their table alone takes 2 KB.
 const MESSAGE_SYMBOLS_BYTES_MIN: usize = 8 << 10;
-/// A buffer is compressed on top where that saves at least one part in so many.
+/// A buffer is compressed in addition if that saves at least this fraction of it: one part in this many.
 const COMPRESSION_PAYS: usize = 16;
-/// Below this, compressing is not tried.
+/// Smaller buffers are not compressed.
 const COMPRESSED_BYTES_MIN: usize = 64;
 
-/// Values that can be encoded in several ways; those below NULLs are left out.
+/// Values that can be encoded in several ways, without those of NULL rows.
 pub(super) trait Site {
-    /// Schemes to be tried, that of [`Site::plain`] first.
+    /// The schemes to try, first that of [`Site::plain`].
     fn candidates(&self) -> &'static [Scheme];
-    /// In a scheme that can hold any values.
+    /// The values in a scheme that can represent any values.
     fn plain(&self) -> Encoded;
-    /// Bytes of the values as Arrow has them.
+    /// The size of the values in Arrow's layout.
     fn plain_bytes(&self) -> usize;
-    /// As one value, where all are equal.
+    /// The values as one value, if all are equal.
     fn constant(&self) -> Option<Encoded>;
-    /// `None` where the scheme can't hold the values.
+    /// `None` if the scheme can't represent the values.
     fn encode(&self, scheme: Scheme, symbols: &mut Option<Compressor>) -> Option<Encoded>;
-    /// A run of the values that stands for all of them.
+    /// A run of the values, as a sample.
     fn sample(&self) -> Self;
 }
 
-/// What was chosen for each column of a result, in the order of the walk.
+/// The choice for each column of a result, in the order of the walk.
 #[derive(Default)]
 pub(crate) struct Columns {
     columns: Vec<Column>,
 }
 
-/// A column's scheme, and what it was chosen on.
+/// A column's scheme, and the measurements on which it was chosen.
 #[derive(Default)]
 pub(super) struct Column {
     kept: Option<Kept>,
@@ -72,11 +72,11 @@ impl std::fmt::Debug for Columns {
     }
 }
 
-/// What a table of symbols takes, as `fsst` makes it.
+/// The size of a symbol table of `fsst`.
 const SYMBOLS_BYTES: usize = 200 << 10;
 
 impl Columns {
-    /// Memory that is kept, about.
+    /// The approximate memory that is kept.
     pub(crate) fn memory_bytes(&self) -> usize {
         let symbols = self.columns.iter().filter(|column| column.symbols.is_some()).count();
         self.columns.capacity() * size_of::<Column>() + symbols * SYMBOLS_BYTES
@@ -91,8 +91,8 @@ impl Columns {
 }
 
 impl Column {
-    /// The values in the scheme that was chosen, or one chosen now; and the bits of
-    /// the buffers that are worth compressing.
+    /// The values in the scheme that was chosen before or is chosen now, and the bits of the buffers that are
+    /// worth compressing.
     pub(super) fn encode<S: Site>(
         &mut self,
         site: &S,
@@ -133,7 +133,7 @@ impl Column {
             match site.encode(scheme, &mut self.symbols) {
                 Some(encoded) => break (scheme, compressed, encoded),
                 None if scheme == site.candidates()[0] => break (scheme, compressed, site.plain()),
-                // What the sample had, the whole has not: narrow values, or few distinct ones.
+                // The sample misled: the whole does not have narrow values, or few distinct ones.
                 None => failed.push(scheme),
             }
         };
@@ -143,7 +143,7 @@ impl Column {
     }
 }
 
-/// Tries schemes, and takes the smallest.
+/// Tries schemes, and takes the one with the smallest result.
 fn choose<S: Site>(
     sample: &S,
     symbols: &mut Option<Compressor>,
@@ -157,12 +157,12 @@ fn choose<S: Site>(
         let (bytes, compressed) = cost(&encoded, compression, packer);
         Some((bytes, scheme, compressed))
     });
-    // Of equals the first, which is the cheapest to read.
+    // Of equal ones the first, which is the cheapest to read.
     let best = tried.min_by_key(|&(bytes, ..)| bytes);
     best.map_or((sample.candidates()[0], 0), |(_, scheme, flags)| (scheme, flags))
 }
 
-/// What values take on the wire, and which of their buffers to compress for it.
+/// The size of values on the wire, and which of their buffers to compress.
 fn cost(encoded: &Encoded, compression: Compression, packer: &mut Packer) -> (usize, u32) {
     let mut bytes = encoded.head.len();
     let mut compressed = 0;
@@ -170,7 +170,7 @@ fn cost(encoded: &Encoded, compression: Compression, packer: &mut Packer) -> (us
         let packed = match compression {
             Compression::None => None,
             _ if buffer.len() < COMPRESSED_BYTES_MIN => None,
-            // A buffer that can't be compressed is one that does not shrink.
+            // If compression fails, the buffer is sent uncompressed.
             compression => packer.compress(compression, buffer).ok().flatten().map(|packed| packed.len()),
         };
         bytes += match packed {

@@ -12,14 +12,14 @@ pub(super) struct Codes {
     rows: Vec<u16>,
 }
 
-/// Misses a row, on average, that a table at most half full stays far below.
+/// The maximum average of misses per row. A table that is at most half full stays far below it.
 const MISSES_PER_ROW: usize = 8;
 
-/// More distinct values than a dictionary takes, or hashes too much alike.
+/// There are too many distinct values, or too many collisions of hashes.
 pub(super) struct TooMany;
 
 impl Codes {
-    /// For so many rows; gives up beyond `limit` values.
+    /// For this many rows; gives up beyond `limit` values.
     pub(super) fn new(rows: usize, limit: u16) -> Self {
         let limit = limit.min(u16::try_from(rows).unwrap_or(u16::MAX));
         let slots = (2 * usize::from(limit) + 1).next_power_of_two();
@@ -69,7 +69,7 @@ impl Codes {
 mod tests {
     use super::*;
 
-    /// How many of so many rows get a code.
+    /// How many of the rows get a code.
     fn coded(rows: usize, value: impl Fn(usize) -> u64, hash: impl Fn(u64) -> u64) -> usize {
         let mut codes = Codes::new(rows, 1 << 12);
         let mut distinct = Vec::new();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_values_and_hashes_too_much_alike_are_given_up() {
+    fn too_many_values_or_collisions_are_given_up() {
         assert_eq!(coded(10_000, |row| row as u64, |value| value), 1 << 12);
         // The n-th value would meet n others: 4000 of them 8 million.
         assert!(coded(4000, |row| row as u64, |_| 1) < 300);

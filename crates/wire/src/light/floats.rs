@@ -15,7 +15,7 @@ use super::{Encoded, Scheme};
 use crate::bytes::Put;
 use crate::error::{Result, malformed};
 
-/// What floats can travel as.
+/// The schemes for floats.
 pub(super) const CANDIDATES: &[Scheme] = &[Scheme::Plain, Scheme::Decimal, Scheme::Dictionary];
 
 /// Powers of ten that a double holds exactly.
@@ -23,11 +23,11 @@ const POWERS: [f64; 19] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
 /// Adding and subtracting it rounds what is below 2^51 to an integer.
 const ROUNDER: f64 = (1u64 << 52) as f64 * 1.5;
-/// Integers beyond this are not rounded right.
+/// Larger integers are not rounded correctly.
 const MAGNITUDE_MAX: f64 = (1u64 << 51) as f64;
-/// Values that an exponent is looked for with.
+/// The size of the sample for finding an exponent.
 const TRIED: usize = 256;
-/// One value in so many may be no decimal of the exponent.
+/// One value in this many may be an exception.
 const EXCEPTIONS_SHARE: usize = 16;
 
 /// A float that goes through 64 bits.
@@ -60,7 +60,7 @@ float!(f32, f64);
 #[inline(always)]
 fn integer<F: Float>(value: F, power: f64) -> f64 {
     let scaled = value.double() * power;
-    // Also zero for what is no number.
+    // Also zero for NaN.
     if scaled.abs() < MAGNITUDE_MAX { scaled + ROUNDER - ROUNDER } else { 0.0 }
 }
 
@@ -69,7 +69,7 @@ fn restore<F: Float>(integer: f64, power: f64) -> F {
     F::of_double(integer / power)
 }
 
-/// The values as integers, where nearly all are decimals of few digits.
+/// The values as integers, if nearly all are decimals of few digits.
 pub(super) fn encode<F: Float>(values: &[F]) -> Option<Encoded> {
     let exponent = exponent(values)?;
     let power = POWERS[exponent];
@@ -82,7 +82,7 @@ pub(super) fn encode<F: Float>(values: &[F]) -> Option<Encoded> {
     }
     let (mut places, mut verbatim): (Vec<u32>, Vec<F>) = Default::default();
     if exceptions > 0 {
-        // What stands in their places must not widen the range.
+        // The integers in their places must not widen the range.
         let mut filler = values.iter().zip(&integers).find(|&pair| same(pair)).map_or(0, |(_, &i)| i);
         for (place, (&value, integer)) in values.iter().zip(&mut integers).enumerate() {
             if same((&value, integer)) {
@@ -103,7 +103,7 @@ pub(super) fn encode<F: Float>(values: &[F]) -> Option<Encoded> {
     Some(encoded)
 }
 
-/// The least exponent that does for most values of a sample.
+/// The smallest exponent that fits most values of a sample.
 fn exponent<F: Float>(values: &[F]) -> Option<usize> {
     let step = values.len().div_ceil(TRIED).max(1);
     let sample: Vec<F> = values.iter().copied().step_by(step).collect();

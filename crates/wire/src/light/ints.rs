@@ -10,15 +10,15 @@ use super::{Encoded, Scheme};
 use crate::bytes::Put;
 use crate::error::{Result, malformed};
 
-/// A dictionary has at most so many values.
+/// The maximum number of values in a dictionary.
 pub(super) const DICTIONARY_VALUES_MAX: u16 = 1 << 12;
 
-/// What integers can travel as.
+/// The schemes for integers.
 pub(super) const CANDIDATES: &[Scheme] =
     &[Scheme::Plain, Scheme::Packed, Scheme::Multiples, Scheme::Delta, Scheme::Dictionary];
 
-/// An integer that travels as 64 bits, where it fits them. Those that don't
-/// (decimals of more than 18 digits) travel as they are.
+/// An integer that is encoded as 64 bits, if it fits in them. Others (decimals of more than 18 digits) are sent as
+/// they are.
 pub(super) trait Int: ArrowNativeType + Ord {
     /// The value modulo 2^64.
     fn word(self) -> u64;
@@ -75,7 +75,7 @@ impl Int for i256 {
     }
 }
 
-/// The values as `scheme` has them; `None` where it can't hold them.
+/// Encodes the values with `scheme`; `None` if it can't represent them.
 pub(super) fn encode<N: Int>(values: &[N], scheme: Scheme) -> Option<Encoded> {
     if size_of::<N>() <= size_of::<u64>() {
         return encode_narrow(values, scheme);
@@ -126,7 +126,7 @@ fn encode_narrow<N: Int>(values: &[N], scheme: Scheme) -> Option<Encoded> {
     Some(encoded)
 }
 
-/// What all words are multiples of, if that is more than one: days in milliseconds, whole seconds in microseconds.
+/// The common divisor of all words, if it is more than one: days in milliseconds, whole seconds in microseconds.
 fn divisor(words: impl Iterator<Item = u64>) -> Option<u64> {
     let mut divisor = 0;
     for word in words {
@@ -147,7 +147,7 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Packs values within their range: reference and width to the head, one buffer.
+/// Packs values within their range: reference and width go to the head, the values into one buffer.
 pub(super) fn pack_into<N: Int>(values: &[N], encoded: &mut Encoded) {
     let first = values.first().copied().unwrap_or_default();
     let (min, max) =
@@ -201,7 +201,7 @@ pub(super) fn decode<N: Int>(
     Ok(())
 }
 
-/// Packed words, their bytes checked.
+/// Packed words, after their size was checked.
 pub(super) struct Packed {
     reference: u64,
     width: u32,
@@ -220,7 +220,7 @@ impl Packed {
         Ok(Self { reference, width, count, bytes })
     }
 
-    /// What `value` makes of each word, appended.
+    /// Appends the result of `value` for each word.
     pub(super) fn extend<N>(&self, out: &mut Vec<N>, mut value: impl FnMut(u64) -> N) {
         let reference = self.reference;
         with_lane!(self.width, L => unpack::<L>(&self.bytes, self.count, self.width, |words| {
@@ -228,7 +228,7 @@ impl Packed {
         }));
     }
 
-    /// Codes of a dictionary of so many values.
+    /// Codes of a dictionary with this many values.
     pub(super) fn codes(&self, values: usize) -> Result<Vec<u16>> {
         let mut codes: Vec<u16> = Vec::with_capacity(self.count);
         self.extend(&mut codes, |word| u16::try_from(word).unwrap_or(u16::MAX));

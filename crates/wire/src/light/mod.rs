@@ -1,9 +1,8 @@
-//! The light layout (`docs/format.md`, section 6): each column of each message in
-//! the cheapest of a few encodings, chosen by trying them on a sample.
+//! The light layout (`docs/format.md`, section 6): each column of each message is in the cheapest of a few
+//! encodings, which is found by trying them on a sample.
 //!
-//! [`LightWriter`] takes what the walk over a batch finds, where the plain layout
-//! takes buffers; [`LightReader`] gives the plain layout's buffers back, so that
-//! whatever a peer sends is judged by the same code.
+//! [`LightWriter`] encodes the parts that the walk over a batch finds. [`LightReader`] restores the buffers of the
+//! plain layout, so that the same code verifies both layouts.
 
 /// Calls with the integer that a type's values are; or evaluates the last argument.
 macro_rules! with_int {
@@ -54,11 +53,11 @@ use crate::error::{Result, malformed};
 /// Set in the table of buffers for one that lies in the compressed part.
 pub(crate) const COMPRESSED_FLAG: u32 = 1 << 31;
 
-/// Values of fixed size with as many bytes count as strings, whose lengths take as much memory. Shorter ones travel as they
-/// are.
+/// FixedSizeBinary values of at least this size count as strings, whose lengths take this much memory.
+/// Shorter ones are sent as they are.
 const STRING_BYTES_MIN: i32 = 4;
 
-/// How the values of a column travel. The numbers are the format's.
+/// The encoding of a column's values. The numbers are part of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Scheme {
@@ -66,11 +65,11 @@ pub(crate) enum Scheme {
     Plain = 0,
     /// One value for all rows.
     Constant = 1,
-    /// Integers: what each is above the least, in as few bits as the largest needs.
+    /// Integers: the differences from the least, in as few bits as the largest needs.
     Packed = 2,
     /// Integers: the first, then packed differences.
     Delta = 3,
-    /// The distinct values, and packed codes.
+    /// A dictionary of distinct values, and packed codes.
     Dictionary = 4,
     /// Strings: packed lengths, and the bytes as they are.
     Lengths = 5,
@@ -78,7 +77,7 @@ pub(crate) enum Scheme {
     Fsst = 6,
     /// Floats: packed integers over a power of ten.
     Decimal = 7,
-    /// Integers: as packed ones, divided by what all of them are multiples of.
+    /// Integers: packed, after division by a common divisor.
     Multiples = 8,
 }
 

@@ -1,4 +1,4 @@
-//! Schemes and buffers back into the buffers of the plain layout.
+//! Decodes schemes and buffers to the buffers of the plain layout.
 
 use arrow_array::OffsetSizeTrait;
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer};
@@ -13,8 +13,7 @@ use crate::error::{Result, WireError, malformed};
 
 /// The columns of a message in the light layout.
 ///
-/// Memory for decoded values is taken from what the message said it would need,
-/// which its reader has judged before.
+/// Memory for decoded values is limited to what the message announced, which its reader has checked before.
 pub(crate) struct LightReader<'a> {
     nodes: Reader<'a>,
     slices: Reader<'a>,
@@ -25,7 +24,7 @@ pub(crate) struct LightReader<'a> {
 }
 
 impl<'a> LightReader<'a> {
-    /// `plain_bytes` is what the columns come to in the plain layout.
+    /// `plain_bytes` is the size of the columns in the plain layout.
     pub(crate) fn new(
         nodes: Reader<'a>,
         slices: Reader<'a>,
@@ -44,7 +43,7 @@ impl<'a> LightReader<'a> {
         Ok(())
     }
 
-    /// Fails where fewer bytes than this are left of those announced.
+    /// Fails if fewer bytes than this are left of those announced.
     fn has_room(&self, bytes: usize) -> Result<()> {
         match self.unclaimed_bytes {
             limit if bytes > limit => {
@@ -64,7 +63,7 @@ impl<'a> LightReader<'a> {
         exactly(self.any_buffer()?, bytes)
     }
 
-    /// How many values the next dictionary has.
+    /// The number of values in the next dictionary.
     pub(super) fn dictionary_len(&mut self) -> Result<usize> {
         match self.schemes.u32()? {
             len if len <= DICTIONARY_VALUES_MAX.into() => Ok(len as usize),
@@ -82,7 +81,7 @@ impl<'a> LightReader<'a> {
             Scheme::Plain => self.buffer(bytes_of::<N>(count)?),
             Scheme::Constant => {
                 let bytes = self.schemes.take(size_of::<N>())?;
-                // Copied, and thereby aligned.
+                // The copy is aligned.
                 let value = Buffer::from(bytes).typed_data::<N>()[0];
                 Ok(Buffer::from_vec(vec![value; count]))
             }
@@ -100,7 +99,7 @@ impl<'a> LightReader<'a> {
         Ok(spread::<N>(values, nulls))
     }
 
-    /// Values of a fixed width; `bytes` counts those below NULLs too.
+    /// Values of a fixed width; `bytes` includes the values of NULL rows.
     fn fixed_binary(
         &mut self,
         width: usize,
@@ -218,7 +217,7 @@ impl Source for LightReader<'_> {
     fn views(&mut self, len: usize, nulls: Option<&NullBuffer>) -> Result<(Buffer, Buffer)> {
         self.claim(bytes_of::<u128>(len)?)?;
         let count = valid(len, nulls);
-        // Short values are decoded before the views take them in. The message announced no memory for that.
+        // Short values are decoded before they are copied into views. The message announced no memory for that.
         let inline = count * views::INLINE_BYTES;
         self.unclaimed_bytes = self.unclaimed_bytes.saturating_add(inline);
         let scheme = self.scheme()?;
@@ -271,7 +270,7 @@ fn offsets<O: OffsetSizeTrait>(lengths: &[u32], len: usize, nulls: Option<&NullB
     Ok(Buffer::from_vec(offsets))
 }
 
-/// Values moved to the rows that are not NULL, zeros below the others.
+/// Moves values to the rows that are not NULL; the others are zero.
 fn spread<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> Buffer {
     let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return values };
     let values = values.typed_data::<T>();

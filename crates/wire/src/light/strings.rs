@@ -14,18 +14,18 @@ use super::{Encoded, Scheme};
 use crate::bytes::Put;
 use crate::error::{Result, malformed};
 
-/// What strings can travel as.
+/// The schemes for strings.
 pub(super) const CANDIDATES: &[Scheme] = &[Scheme::Lengths, Scheme::Dictionary, Scheme::Fsst];
 
-/// A code of FSST that says: the next byte is itself.
+/// The escape code of FSST: the next byte stands for itself.
 const ESCAPE: u8 = 255;
 const SYMBOLS_MAX: usize = 255;
 const SYMBOL_BYTES: usize = size_of::<u64>();
-/// Symbols are found in pieces of this size, from all over a message.
+/// Symbols are found in samples of this size from the whole message.
 const TRAINING_PIECE_BYTES: usize = 512;
 const TRAINING_PIECES: usize = 64;
 
-/// Values of a column, those of NULL rows left out.
+/// The values of a column, without those of NULL rows.
 pub(super) struct Strings {
     pub(super) lengths: ScalarBuffer<u32>,
     pub(super) bytes: Buffer,
@@ -41,7 +41,7 @@ impl Strings {
         })
     }
 
-    /// The values as `scheme` has them; `None` where it can't hold them.
+    /// Encodes the values with `scheme`; `None` if it can't represent them.
     pub(super) fn encode(&self, scheme: Scheme, symbols: &mut Option<Compressor>) -> Option<Encoded> {
         let mut encoded = Encoded::new(scheme);
         match scheme {
@@ -95,8 +95,8 @@ impl Strings {
         encoded.head.put_u8(table.len() as u8);
         encoded.head.extend_from_slice(symbols.symbol_lengths());
         table.iter().for_each(|symbol| encoded.head.put_u64(symbol.to_u64()));
-        // Symbols may span rows: lengths say where rows end. Cursors run side by side, each over
-        // a part of its own, and the parts' codes make one string of codes.
+        // Symbols may span rows, because lengths determine where rows end. Several cursors each encode a part,
+        // and the codes of the parts are concatenated.
         const CURSORS: usize = Compressor::DEFAULT_BULK_LANES;
         let part = self.bytes.len().div_ceil(CURSORS).max(1);
         let parts: Vec<&[u8]> = self.bytes.chunks(part).collect();
@@ -106,20 +106,20 @@ impl Strings {
     }
 }
 
-/// Symbols for such bytes.
+/// Finds symbols for bytes like these.
 fn train(bytes: &[u8]) -> Compressor {
     let pieces = bytes.chunks(TRAINING_PIECE_BYTES);
     let step = pieces.len().div_ceil(TRAINING_PIECES).max(1);
     Compressor::train(&pieces.step_by(step).collect())
 }
 
-/// Of all bytes, eight at a time, and the length.
+/// A hash of all bytes, eight at a time, and the length.
 #[inline(always)]
 fn hash(value: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
     let (words, rest) = value.as_chunks::<8>();
     let last = match value.last_chunk::<8>() {
-        // The last bytes as a whole word, some of them for the second time.
+        // The last bytes as a whole word, which may overlap the previous one.
         Some(last) if !rest.is_empty() => u64::from_le_bytes(*last),
         _ => rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     };
@@ -127,7 +127,7 @@ fn hash(value: &[u8]) -> u64 {
     mix(words.iter().fold(value.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word))), last)
 }
 
-/// Decoded strings: a length each, and their bytes one after the other.
+/// Decoded strings: their lengths, and their concatenated bytes.
 pub(super) struct Decoded {
     pub(super) lengths: Vec<u32>,
     pub(super) bytes: Buffer,
@@ -200,7 +200,7 @@ fn fsst(reader: &mut LightReader<'_>, count: usize) -> Result<Decoded> {
     for symbol in &mut table[..symbols] {
         *symbol = Symbol::from_slice(&reader.schemes.u64()?.to_le_bytes());
     }
-    // The library takes this on trust.
+    // The library does not check this.
     if !sizes[..symbols].iter().all(|size| (1..=SYMBOL_BYTES as u8).contains(size)) {
         return Err(malformed("message", "a symbol that is not of 1 to 8 bytes"));
     }
@@ -211,13 +211,13 @@ fn fsst(reader: &mut LightReader<'_>, count: usize) -> Result<Decoded> {
     if !decompress(&codes, &Decompressor::new(&table, &sizes), &sizes, room) {
         return Err(malformed("message", "symbols that do not make the strings announced"));
     }
-    // SAFETY: all of them were written.
+    // SAFETY: all of the bytes were written.
     unsafe { out.set_len(total) };
     Ok(Decoded { lengths, bytes: Buffer::from_vec(out) })
 }
 
-/// Fills `out`; `false` where the codes make more or less. The library panics when
-/// it runs out of room, so it is given no more codes at once than surely fit.
+/// Fills `out`; returns `false` if the codes decode to more or fewer bytes. The library panics if it runs out of
+/// room, so it is given at most as many codes at a time as certainly fit.
 fn decompress(
     codes: &[u8],
     symbols: &Decompressor<'_>,
@@ -227,10 +227,10 @@ fn decompress(
     let mut rest = codes;
     while let Some(&code) = rest.first() {
         let mut count = rest.len().min(out.len() / SYMBOL_BYTES);
-        // An escape stays with its byte: an odd run of them at the end leaves one open.
+        // Keep an escape with its byte: an odd number of escapes at the end leaves one open.
         count -= rest[..count].iter().rev().take_while(|&&code| code == ESCAPE).count() % 2;
         if count == 0 {
-            // The last few: one at a time, judged before.
+            // The last few codes, one at a time, each checked first.
             let size = if code == ESCAPE { 1 } else { usize::from(sizes[usize::from(code)]) };
             count = if code == ESCAPE { 2 } else { 1 };
             if size > out.len() || count > rest.len() {

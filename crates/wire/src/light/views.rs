@@ -1,4 +1,4 @@
-//! Views as strings, and back: a view has room of its own for short values, which would travel as they are.
+//! Converts views to strings and back. Views contain short values, which would otherwise not be encoded.
 
 use arrow_array::types::ByteViewType;
 use arrow_array::{Array, GenericByteViewArray};
@@ -8,14 +8,14 @@ use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use super::strings::Strings;
 use crate::error::{Result, WireError};
 
-/// Bytes of short values at most, which lie in the views themselves.
+/// The maximum bytes of short values, which the views contain.
 pub(super) const INLINE_BYTES: usize = MAX_INLINE_VIEW_LEN as usize;
 
 fn is_long(length: u32) -> bool {
     length > MAX_INLINE_VIEW_LEN
 }
 
-/// The values of the rows that are not NULL one after the other, and the bytes of those too long for a view.
+/// The concatenated values of the rows that are not NULL, and the bytes of those too long for a view.
 pub(super) fn gather<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result<(Strings, usize)> {
     let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
     let valid = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
@@ -44,7 +44,7 @@ pub(super) fn gather<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result
     Ok((Strings { lengths: lengths.into(), bytes: Buffer::from_vec(bytes) }, long as usize))
 }
 
-/// Views of values that lie one after the other.
+/// Views of concatenated values.
 pub(super) fn build(lengths: &[u32], bytes: &[u8]) -> Vec<u128> {
     let mut start = 0;
     let view = |&length: &u32| {

@@ -1,4 +1,4 @@
-//! Columns into schemes and buffers.
+//! Encodes columns as schemes and buffers.
 
 use std::marker::PhantomData;
 
@@ -23,7 +23,7 @@ use crate::layout::padding;
 /// Rows of a sample.
 const SAMPLE_ROWS: usize = 4096;
 
-/// What a walk over a batch comes to in the light layout.
+/// A batch in the light layout.
 pub(crate) struct LightWriter<'a> {
     columns: &'a mut Columns,
     compression: Compression,
@@ -31,9 +31,9 @@ pub(crate) struct LightWriter<'a> {
     next: usize,
     /// Numbers and parameters of the schemes.
     pub(crate) schemes: Vec<u8>,
-    /// Each with whether it is worth compressing.
+    /// Each buffer, and whether it is worth compressing.
     pub(crate) buffers: Vec<(Buffer, bool)>,
-    /// What the buffers of the plain layout would be, padding included.
+    /// The size of the buffers in the plain layout, including padding.
     pub(crate) plain_bytes: usize,
 }
 
@@ -139,12 +139,12 @@ impl Sink for LightWriter<'_> {
     }
 }
 
-/// Bytes of offsets in the plain layout, which has none where there are no rows.
+/// Bytes of offsets in the plain layout, which has no offsets if there are no rows.
 fn offset_bytes<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> usize {
     if offsets.len() == 1 { 0 } else { size_of_val::<[O]>(offsets) }
 }
 
-/// The values that are not below NULLs.
+/// The values of rows that are not NULL.
 fn dense<T: ArrowNativeType>(values: Buffer, nulls: Option<&NullBuffer>) -> ScalarBuffer<T> {
     let values = ScalarBuffer::<T>::from(values);
     let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return values };
@@ -162,7 +162,7 @@ fn dense_of_width(values: Buffer, width: usize, nulls: Option<&NullBuffer>) -> B
     Buffer::from_vec(kept)
 }
 
-/// Where a sample begins, and how many rows it has.
+/// The first row of a sample, and its number of rows.
 fn middle(rows: usize) -> (usize, usize) {
     let sample = rows.min(SAMPLE_ROWS);
     ((rows - sample) / 2, sample)
@@ -254,10 +254,10 @@ impl<F: Float, B: Int> Site for Floats<F, B> {
     }
 }
 
-/// Values that are only bytes to us; those below NULLs among them.
+/// Values of which only the bytes are known, including those of NULL rows.
 struct Opaque {
     values: Buffer,
-    /// What all of them are, where that is known.
+    /// The value of all of them, if it is known.
     constant: Option<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! Bytes that version 1 wrote, and must always read. The files are never
-//! edited; `LIGHTSHIP_GOLDEN=write` makes those that are missing.
+//! Golden files: bytes of version 2, which must always be readable. The files are never edited;
+//! `LIGHTSHIP_GOLDEN=write` writes those that are missing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats, encode_credit,
 };
-use lightship_wire::frame::{Header, Kind, crc32c};
-use lightship_wire::join::{Dealt, Join, Ticket};
-use lightship_wire::local::{Loan, Meeting, Place, encode_release};
+use lightship_wire::frame::{FrameHeader, FrameKind, crc32c};
+use lightship_wire::join::{Join, Placeholder, StripeOffer};
+use lightship_wire::shm::{Loan, Rendezvous, SegmentSlot, encode_release};
 use lightship_wire::tuning::{Progress, Retune, Sizes, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
 
 use crate::CODECS;
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/v1").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/v2").join(name)
 }
 
 fn golden(name: &str) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn check(name: &str, bytes: &[u8]) {
     if !path(name).exists() && writes_missing() {
         std::fs::write(path(name), bytes).unwrap();
     }
-    assert_eq!(bytes, golden(name), "{name} is not written as version 1 writes it");
+    assert_eq!(bytes, golden(name), "{name} is not written as version 2 writes it");
 }
 
 #[test]
@@ -63,11 +63,12 @@ fn control_frames() {
     check("error.bin", &failure.encode());
     let accepted = Accepted { schema: arrays::every_type_schema().as_ref().clone(), rows_estimate: Some(7) };
     check("schema.bin", &accepted.encode().unwrap());
-    let header = Header {
-        kind: Kind::Message,
+    let header = FrameHeader {
+        kind: FrameKind::Message,
         flags: 1,
         stream: 2,
         payload_bytes: 9,
+        part_bytes: 4,
         sequence: 3,
         payload_crc: crc32c(b"123456789"),
     };
@@ -85,23 +86,29 @@ fn frames_about_the_codec() {
 }
 
 #[test]
-fn frames_between_ends_on_one_host() {
-    let meeting = Meeting {
+fn frames_between_client_and_server_on_one_host() {
+    let meeting = Rendezvous {
         name: "lightship-00112233445566778899aabbccddeeff".into(),
         client_token: "client".into(),
         server_token: "server".into(),
     };
-    check("meeting.bin", &meeting.encode());
-    check("place.bin", &Place { segment: 1, offset: 1 << 20, bytes: 77, crc: crc32c(b"123456789") }.encode());
+    check("rendezvous.bin", &meeting.encode());
+    check(
+        "place.bin",
+        &SegmentSlot { segment: 1, offset: 1 << 20, bytes: 77, crc: crc32c(b"123456789") }.encode(),
+    );
     check("release.bin", &encode_release(&[Loan { segment: 1, offset: 0 }, Loan { segment: 2, offset: 64 }]));
 }
 
 #[test]
 fn frames_about_several_connections() {
     let secret = std::array::from_fn(|n| n as u8 * 17);
-    check("ticket.bin", &Ticket { secret, connections: 3 }.encode());
+    check("stripe-offer.bin", &StripeOffer { secret, connections: 3 }.encode());
     check("join.bin", &Join { secret, connection: 2 }.encode());
-    check("dealt.bin", &Dealt { connection: 2, bytes: 77, rows: 33, body_bytes: 1 << 20 }.encode());
+    check(
+        "placeholder.bin",
+        &Placeholder { connection: 2, bytes: 77, rows: 33, body_bytes: 1 << 20 }.encode(),
+    );
     let plan = Plan { streams: 3, ..Plan::default() };
     check("query.streams.bin", &Query { sql: "select 1".into(), plan }.encode());
 }
@@ -125,14 +132,14 @@ fn messages_of_every_type() {
     let batch = read(Codec::None);
     assert_eq!((batch.num_rows(), batch.num_columns()), (33, schema.fields().len()));
     CODECS.into_iter().for_each(|codec| assert_eq!(read(codec), batch));
-    // Compressors may write other bytes in their next version; the rest may not.
+    // A later version of a compressor may write other bytes; the rest may not change.
     check("every-type.schema.bin", &schema::encode(&schema).unwrap());
     for codec in [Codec::None, Codec::Light] {
         check(&message_name(codec), &Encoder::new(codec).encode(&batch).unwrap().to_vec());
     }
 }
 
-/// Texts of which there are enough for symbols.
+/// Enough text for symbols.
 #[test]
 fn a_message_with_symbols() {
     let texts: Vec<String> =

@@ -1,17 +1,17 @@
-//! Bytes that no honest peer sends: an error each time, never a panic, and no
-//! memory for what is only announced.
+//! Malformed bytes from a hostile peer: they cause an error, never a panic, and no memory is allocated for
+//! data that is only announced.
 
 use arrow_array::Array;
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
-use lightship_wire::join::{Dealt, Join, Ticket};
+use lightship_wire::join::{Join, Placeholder, StripeOffer};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
 use lightship_wire::{Codec, Encoder, WireError, decode, schema};
 use proptest::prelude::*;
 
-/// Whatever a decoder accepts must hold together.
+/// Whatever a decoder accepts must be consistent.
 fn attack(schema: &arrow_schema::SchemaRef, bytes: Vec<u8>) {
     if let Ok(batch) = decode(schema, Buffer::from_vec(bytes), 1 << 20) {
         for column in batch.columns() {
@@ -66,9 +66,9 @@ proptest! {
             prop_assert_eq!(Query::decode(&query.encode()).unwrap(), query);
         }
         let _ = Task::decode(&bytes);
-        let _ = Ticket::decode(&bytes);
+        let _ = StripeOffer::decode(&bytes);
         let _ = Join::decode(&bytes);
-        let _ = Dealt::decode(&bytes);
+        let _ = Placeholder::decode(&bytes);
         let _ = Accepted::decode(&bytes);
         let _ = Failure::decode(&bytes);
         let _ = Retune::decode(&bytes);
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn a_bomb_is_refused_before_it_is_unpacked() {
+fn a_decompression_bomb_is_refused_before_it_is_unpacked() {
     let zeros = arrow_array::Int64Array::from(vec![0; 1 << 20]);
     let batch = arrow_array::RecordBatch::try_from_iter([("c", std::sync::Arc::new(zeros) as _)]).unwrap();
     for codec in [Codec::Lz4, Codec::Zstd] {
@@ -108,7 +108,7 @@ fn a_bomb_is_refused_before_it_is_unpacked() {
 }
 
 #[test]
-fn types_nested_without_end_are_refused() {
+fn types_nested_too_deep_are_refused() {
     let mut bytes = vec![0; 4];
     bytes.extend(1u32.to_le_bytes());
     for _ in 0..100_000 {
@@ -119,7 +119,7 @@ fn types_nested_without_end_are_refused() {
 }
 
 #[test]
-fn counts_that_nothing_backs_are_refused() {
+fn counts_beyond_the_payload_are_refused() {
     let mut bytes = vec![0; 4];
     bytes.extend(u32::MAX.to_le_bytes());
     assert!(matches!(schema::decode(&bytes), Err(WireError::Truncated { .. })));

@@ -1,4 +1,4 @@
-//! The light layout: what it makes of columns, and what it refuses.
+//! The light layout: sizes of encoded columns, and malformed messages.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn one(column: ArrayRef) -> RecordBatch {
     RecordBatch::try_from_iter([("c", column)]).unwrap()
 }
 
-/// Bytes of the message of one column, having seen that it comes back.
+/// The size of a message with one column, after a round trip.
 fn sent(column: impl Array + 'static) -> u32 {
     let batch = one(Arc::new(column));
     for codec in [Codec::LightLz4, Codec::LightZstd] {
@@ -44,14 +44,14 @@ fn below(limit: u64) -> impl Iterator<Item = u64> {
     (0..ROWS).map(move |index| noise(index) % limit)
 }
 
-/// About what `bits` a row come to.
+/// About `bits` per row.
 fn bits(bits: usize) -> std::ops::RangeInclusive<u32> {
     let bytes = (ROWS * bits).div_ceil(8) as u32;
     bytes..=bytes + 300
 }
 
 #[test]
-fn columns_take_the_bits_that_they_need() {
+fn columns_take_as_few_bits_as_they_need() {
     let small = Int64Array::from_iter_values(below(1000).map(|n| n as i64 - 500_000));
     assert!(bits(10).contains(&sent(small)));
     let wide = UInt64Array::from_iter_values(below(u64::MAX));
@@ -93,7 +93,7 @@ fn a_sample_that_misleads_costs_no_more_than_the_next_best() {
 }
 
 #[test]
-fn booleans_that_are_all_the_same_stay_so() {
+fn equal_booleans_are_sent_as_a_constant() {
     for rows in 0..100 {
         for value in [true, false] {
             sent(BooleanArray::from(vec![value; rows]));
@@ -104,7 +104,7 @@ fn booleans_that_are_all_the_same_stay_so() {
 }
 
 #[test]
-fn strings_take_their_pattern() {
+fn strings_take_the_size_of_their_pattern() {
     let few = StringArray::from_iter_values(below(4).map(|n| format!("one of the values, {n}")));
     assert!(bits(2).contains(&sent(few)));
     let words = ["slow ", "quick ", "silent ", "packages ", "deposits ", "among "];
@@ -120,7 +120,7 @@ fn strings_take_their_pattern() {
 }
 
 #[test]
-fn other_types_take_no_more_than_these() {
+fn other_types_are_encoded_as_well_as_these() {
     let texts: Vec<_> = below(4).map(|n| format!("one of the values, {n}")).collect();
     assert!(bits(2).contains(&sent(StringViewArray::from_iter_values(&texts))));
     assert!(bits(2).contains(&sent(LargeStringArray::from_iter_values(&texts))));
@@ -162,7 +162,7 @@ fn other_types_take_no_more_than_these() {
 
 /// Symbols cost milliseconds to find, and a table in each message.
 #[test]
-fn only_much_text_is_worth_symbols() {
+fn symbols_are_used_only_for_much_text() {
     let words = ["slow ", "quick ", "silent ", "packages ", "deposits ", "among "];
     let text = |row: usize| {
         (0..6)
@@ -192,7 +192,7 @@ fn only_much_text_is_worth_symbols() {
 }
 
 #[test]
-fn floats_that_are_decimals_take_their_digits() {
+fn decimal_floats_take_the_size_of_their_digits() {
     let cents = |n: u64| n as f64 / 100.0;
     assert!(bits(10).contains(&sent(Float64Array::from_iter_values(below(1000).map(cents)))));
     assert!(bits(10).contains(&sent(Float32Array::from_iter_values(below(1000).map(|n| cents(n) as f32)))));
@@ -209,7 +209,7 @@ fn floats_that_are_decimals_take_their_digits() {
 }
 
 #[test]
-fn what_is_null_takes_a_bit() {
+fn a_null_takes_one_bit() {
     let every = |keep: usize| move |row: usize| row.is_multiple_of(keep);
     let numbers = |present: fn(usize) -> bool| {
         (0..ROWS).map(|row| present(row).then_some((noise(row) % 1000) as i64)).collect::<Int64Array>()
@@ -223,7 +223,7 @@ fn what_is_null_takes_a_bit() {
 }
 
 #[test]
-fn values_at_the_edges_come_back() {
+fn extreme_values_survive_a_round_trip() {
     let wide = [i128::MAX / 2, i128::MIN / 2, 0, 1, -1, i128::from(i64::MIN), i128::from(i64::MAX) + 1];
     sent(Decimal128Array::from_iter_values((0..ROWS).map(|row| wide[row % 7])));
     sent(Decimal128Array::from_iter_values((0..ROWS).map(|row| [i64::MIN, i64::MAX][row % 2].into())));
@@ -257,7 +257,7 @@ fn an_encoding_that_no_longer_fits_is_replaced() {
 }
 
 #[test]
-fn a_message_that_light_does_not_shrink_goes_out_plain() {
+fn a_message_that_light_does_not_shrink_is_sent_plain() {
     let batch = one(Arc::new(UInt64Array::from_iter_values([u64::MAX, 0, 17])));
     let message = Encoder::new(Codec::Light).encode(&batch).unwrap();
     assert_eq!(message.codec(), Codec::None);
@@ -265,7 +265,7 @@ fn a_message_that_light_does_not_shrink_goes_out_plain() {
 }
 
 #[test]
-fn a_constant_is_no_bomb() {
+fn a_constant_can_not_exceed_the_memory_limit() {
     for column in [
         Arc::new(Int64Array::from_value(7, ROWS)) as ArrayRef,
         Arc::new(StringArray::from_iter_values(std::iter::repeat_n("x".repeat(50), ROWS))),

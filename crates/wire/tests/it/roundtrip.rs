@@ -1,4 +1,4 @@
-//! What goes in comes out.
+//! Round trips: decoded rows equal encoded rows.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn every_type_comes_back() {
+fn every_type_survives_a_round_trip() {
     for rows in [0, 1, 7, 8, 9, 1000] {
         let batch = arrays::every_type(rows, 42);
         for codec in CODECS {
@@ -89,7 +89,7 @@ fn every_type_comes_back() {
 }
 
 #[test]
-fn rows_without_columns_come_back() {
+fn rows_without_columns_survive_a_round_trip() {
     let options = RecordBatchOptions::new().with_row_count(Some(12));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
     assert_eq!(travel(&batch, Codec::Zstd).num_rows(), 12);
@@ -130,7 +130,7 @@ fn a_bitmap_is_sent_only_where_there_is_a_null() {
 }
 
 #[test]
-fn plain_rows_are_neither_copied_out_nor_in() {
+fn plain_rows_are_not_copied() {
     let column = Int32Array::from_iter_values(0..1000);
     let batch = one(Arc::new(column.clone()));
     let message = Encoder::new(Codec::None).encode(&batch).unwrap();
@@ -144,7 +144,7 @@ fn plain_rows_are_neither_copied_out_nor_in() {
 }
 
 #[test]
-fn a_payload_at_an_odd_address_is_read_all_the_same() {
+fn a_payload_at_an_unaligned_address_is_read() {
     let batch = arrays::every_type(20, 1);
     let mut bytes = vec![0];
     bytes.extend(Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
@@ -153,7 +153,7 @@ fn a_payload_at_an_odd_address_is_read_all_the_same() {
 }
 
 #[test]
-fn strings_that_are_not_ascii_come_back() {
+fn strings_that_are_not_ascii_survive_a_round_trip() {
     for text in ["zwölf Boxkämpfer", "日本語", "\u{0}", ""] {
         let batch = one(Arc::new(StringArray::from(vec![Some(text), None, Some("a")])));
         assert_eq!(travel(&batch, Codec::None), batch);
@@ -170,7 +170,7 @@ fn a_row_over_the_limit_names_the_size_it_needs() {
 }
 
 #[test]
-fn lists_of_nothing_come_back_or_are_refused() {
+fn lists_of_empty_values_survive_or_are_refused() {
     use arrow_array::{FixedSizeListArray, ListViewArray};
     use arrow_schema::{DataType, Field};
     let field = |data_type| Arc::new(Field::new("item", data_type, true));

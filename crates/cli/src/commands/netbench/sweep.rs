@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lightship_netbench::{
-    CONNECTIONS, Host, MESSAGE_BYTES, NetbenchError, Outcome, Plateau, Row, Sweep, Table, figures,
+    CONNECTIONS, Host, MESSAGE_BYTES, NetbenchError, Plateau, ResultTable, Row, SavedPlateau, Sweep, figures,
     write_whole,
 };
 use lightship_session::Profiles;
 use serde::{Deserialize, Serialize};
 
-use super::values::{Counts, Sizes};
+use super::values::{Counts, SizeList};
 use super::{delay_ms, find, phase_seconds, settings, warn_of_open_files};
 use crate::commands::manual::print;
 use crate::commands::node::toml_error;
@@ -45,7 +45,7 @@ pub(super) struct SweepArgs {
     connections: Option<Counts>,
     /// Message sizes. [default: 256..1MiB]
     #[arg(short, long, value_name = "LIST")]
-    message_bytes: Option<Sizes>,
+    message_bytes: Option<SizeList>,
     /// Length of each of the two phases of a pair, in seconds or with a unit, as 500ms. [default: 1]
     #[arg(short, long)]
     seconds: Option<Typed>,
@@ -142,8 +142,8 @@ impl SweepArgs {
             None => CONNECTIONS.parse::<Counts>().map_err(usual)?.0,
         };
         let message_bytes = match &self.message_bytes {
-            Some(Sizes(sizes)) => sizes.clone(),
-            None => MESSAGE_BYTES.parse::<Sizes>().map_err(usual)?.0,
+            Some(SizeList(sizes)) => sizes.clone(),
+            None => MESSAGE_BYTES.parse::<SizeList>().map_err(usual)?.0,
         };
         let seconds = Typed::read(self.seconds.as_ref(), "seconds", phase_seconds)?;
         let delay = Typed::read(self.delay.as_ref(), "delay", delay_ms)?;
@@ -169,7 +169,7 @@ pub(super) async fn cmd_sweep(args: SweepArgs, json: bool) -> Result<(), CliErro
     let folder = args.output.clone().unwrap_or_else(|| "netbench".into());
     // Open the folder first, so that one that can't be used is an error before anything is measured.
     let profiles = if args.keep { Some(Profiles::of_user()?) } else { None };
-    let mut table = Table::open(folder.join("netbench.csv"))?;
+    let mut table = ResultTable::open(folder.join("netbench.csv"))?;
     let sweep = args.sweep().await?;
     warn_of_open_files(sweep.connections.iter().copied().max().unwrap_or(0), sweep.targets.len());
 
@@ -194,7 +194,7 @@ pub(super) async fn cmd_sweep(args: SweepArgs, json: bool) -> Result<(), CliErro
     let mut kept = Vec::new();
     if let Some(profiles) = profiles {
         for target in &sweep.targets {
-            let found = Outcome::of(&target.host, &sweep.settings, &rows, SystemTime::now());
+            let found = SavedPlateau::of(&target.host, &sweep.settings, &rows, SystemTime::now());
             if let Some(outcome) = found {
                 kept.push(outcome.keep(profiles.folder())?.display().to_string());
             }

@@ -13,7 +13,7 @@ pub(super) struct Counts(pub(super) Vec<u32>);
 
 /// Sizes of messages, as `256..1MiB`, doubling.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sizes(pub(super) Vec<u32>);
+pub(super) struct SizeList(pub(super) Vec<u32>);
 
 impl FromStr for Counts {
     type Err = String;
@@ -24,7 +24,7 @@ impl FromStr for Counts {
     }
 }
 
-impl FromStr for Sizes {
+impl FromStr for SizeList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Counts {
     }
 }
 
-impl<'de> Deserialize<'de> for Sizes {
+impl<'de> Deserialize<'de> for SizeList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         in_file(deserializer)
     }
@@ -80,9 +80,9 @@ mod tests {
         #[derive(Deserialize)]
         struct File {
             counts: Counts,
-            sizes: Sizes,
+            sizes: SizeList,
         }
-        let sizes = Sizes(vec![256, 512, 1024]);
+        let sizes = SizeList(vec![256, 512, 1024]);
         for text in
             ["counts = '2..8'\nsizes = '256..1KiB'", "counts = [2, 4, '8']\nsizes = [256, '512', '1KiB']"]
         {

@@ -19,7 +19,7 @@ pub(super) struct Databases {
 }
 
 /// A table, and how to read it.
-pub(super) struct Table {
+pub(super) struct ResultTable {
     /// The URI of the database, without the parameters that concern only the table.
     pub(super) uri: String,
     pub(super) name: TableName,
@@ -34,11 +34,11 @@ impl Databases {
 
     /// Takes `table=`, `numeric=` and `infinite=` out of a URI. Without `table=`, the table in the
     /// database is called `name`.
-    pub(super) fn table(&self, place: &str, name: &str) -> Result<Table, CliError> {
+    pub(super) fn table(&self, place: &str, name: &str) -> Result<ResultTable, CliError> {
         let mut values = self.values;
         let Some((base, query)) = place.split_once('?') else {
             let options = values.table_options();
-            return Ok(Table { uri: place.to_owned(), name: TableName::parse(name), options });
+            return Ok(ResultTable { uri: place.to_owned(), name: TableName::parse(name), options });
         };
         let mut table = None;
         let mut rest = Vec::new();
@@ -49,7 +49,7 @@ impl Databases {
                 None => rest.push(pair),
             }
         }
-        Ok(Table {
+        Ok(ResultTable {
             uri: if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) },
             name: TableName::parse(table.unwrap_or(name)),
             options: values.table_options(),

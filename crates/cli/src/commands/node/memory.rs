@@ -5,7 +5,7 @@ use crate::size::Size;
 
 /// The shares of a node's memory, in bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shares {
+pub(super) struct MemoryShares {
     pub(super) tables: u64,
     pub(super) queries: u64,
     pub(super) rows: u64,
@@ -17,7 +17,7 @@ const PROGRAM_BYTES: u64 = 64 << 20;
 /// The least memory of a node.
 const MEMORY_BYTES_MIN: u64 = 2 * PROGRAM_BYTES;
 
-impl Shares {
+impl MemoryShares {
     pub(super) fn of(memory: Size, in_memory: bool) -> Result<Self, CliError> {
         if memory.0 < MEMORY_BYTES_MIN {
             return Err(CliError::usage(format!("--memory: {memory} is not enough for a node"))
@@ -37,10 +37,10 @@ mod tests {
     #[test]
     fn shares_are_within_the_memory() {
         const GIB: u64 = 1 << 30;
-        let shares = Shares::of(Size(4 * GIB + PROGRAM_BYTES), false).expect("enough");
-        assert_eq!(shares, Shares { tables: 0, queries: 2 * GIB, rows: GIB, exchange: GIB / 2 });
-        let shares = Shares::of(Size(4 * GIB + PROGRAM_BYTES), true).expect("enough");
-        assert_eq!(shares, Shares { tables: 2 * GIB, queries: GIB, rows: GIB / 2, exchange: GIB / 4 });
-        assert!(Shares::of(Size(MEMORY_BYTES_MIN - 1), false).is_err());
+        let shares = MemoryShares::of(Size(4 * GIB + PROGRAM_BYTES), false).expect("enough");
+        assert_eq!(shares, MemoryShares { tables: 0, queries: 2 * GIB, rows: GIB, exchange: GIB / 2 });
+        let shares = MemoryShares::of(Size(4 * GIB + PROGRAM_BYTES), true).expect("enough");
+        assert_eq!(shares, MemoryShares { tables: 2 * GIB, queries: GIB, rows: GIB / 2, exchange: GIB / 4 });
+        assert!(MemoryShares::of(Size(MEMORY_BYTES_MIN - 1), false).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lightship::ErrorKind;
 use lightship_engine::{ClusterConfig, OverlayConfig};
-use lightship_netbench::{Bounds, Host, Limits, Outcome};
+use lightship_netbench::{Bounds, Host, Limits, SavedPlateau};
 use lightship_session::Profiles;
 use lightship_transport::net::tls;
 
@@ -124,10 +124,10 @@ fn bind(listen: &str) -> Result<TcpListener, CliError> {
 ///
 /// The number of connections is that of the host that needed most for its best throughput.
 fn measured<'a>(join: impl Iterator<Item = &'a str>, folder: &Path) -> Option<(Limits, String)> {
-    let outcomes: Vec<Outcome> = join
+    let outcomes: Vec<SavedPlateau> = join
         // Without the node's port: netbench has a port of its own.
         .filter_map(|name| name.rsplit_once(':')?.0.parse::<Host>().ok())
-        .filter_map(|host| match Outcome::find(folder, &host) {
+        .filter_map(|host| match SavedPlateau::find(folder, &host) {
             Ok(found) => found,
             Err(error) => {
                 crate::say!("{error}");
@@ -157,7 +157,7 @@ mod tests {
             "bytes_per_second": 1e9, "best_bytes_per_second": 1e9,
         });
         kept["settings"] = serde_json::to_value(lightship_netbench::Settings::default()).unwrap();
-        let outcome: Outcome = serde_json::from_value(kept).unwrap();
+        let outcome: SavedPlateau = serde_json::from_value(kept).unwrap();
         outcome.keep(folder).unwrap();
     }
 

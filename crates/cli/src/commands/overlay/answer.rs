@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lightship_overlay::simulate::{Network, NodeReport, Ties};
-use lightship_overlay::{Pool, Split, Through, Traffic};
+use lightship_overlay::{DirectPolicy, DirectUse, Split, Traffic};
 use lightship_plot::{Axis, Bars, BarsPanel};
 use serde::Serialize;
 
-use super::load::{Load, Policy};
-use super::show::Shown;
+use super::load::{Policy, ShuffleInput};
+use super::show::TopologyReport;
 use crate::columns::columns;
 use crate::commands::manual::print;
 use crate::error::CliError;
@@ -36,7 +36,7 @@ pub(super) struct FilesArgs {
 /// Whether the figures come from a simulation or from sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum FigureOrigin {
     Simulated,
     Measured,
 }
@@ -59,9 +59,9 @@ pub(super) struct Parameters {
     pub(super) policy: Policy,
     /// Whether there were direct connections at the start.
     pub(super) warm: bool,
-    pub(super) pool: Pool,
+    pub(super) pool: DirectPolicy,
     pub(super) period_seconds: f64,
-    pub(super) through: Through,
+    pub(super) through: DirectUse,
     pub(super) ties: Ties,
     pub(super) traffic: Traffic,
     /// Messages per queue. Each link has one queue for each class.
@@ -75,10 +75,10 @@ pub(super) struct Parameters {
 
 /// The object of `--json`.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Answer {
-    pub(super) kind: Kind,
+pub(super) struct ShuffleResult {
+    pub(super) kind: FigureOrigin,
     pub(super) seed: u64,
-    pub(super) topology: Shown,
+    pub(super) topology: TopologyReport,
     pub(super) parameters: Parameters,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) split: Option<Split>,
@@ -102,7 +102,7 @@ pub(super) struct Answer {
     pub(super) direct: Vec<(u32, u32)>,
 }
 
-impl Answer {
+impl ShuffleResult {
     /// Prints the answer, and writes the requested files.
     pub(super) fn give(&self, files: &FilesArgs, json: bool) -> Result<(), CliError> {
         if let Some(path) = &files.csv {
@@ -203,8 +203,8 @@ impl Answer {
         );
         let rate = self.messages as f64 * traffic.message_bytes as f64 / self.seconds.max(f64::MIN_POSITIVE);
         let time = match self.kind {
-            Kind::Simulated => " of virtual time",
-            Kind::Measured => "",
+            FigureOrigin::Simulated => " of virtual time",
+            FigureOrigin::Measured => "",
         };
         let refused = self.measured.as_ref().map(|measured| measured.refused).filter(|refused| *refused > 0);
         let refused = refused.map(|refused| format!(", {} refused", grouped(refused))).unwrap_or_default();
@@ -282,13 +282,18 @@ impl Answer {
 }
 
 /// The parameters that a simulation and a run have in common.
-pub(super) fn parameters(load: &Load, period_seconds: f64, queue: usize, window: usize) -> Parameters {
+pub(super) fn parameters(
+    load: &ShuffleInput,
+    period_seconds: f64,
+    queue: usize,
+    window: usize,
+) -> Parameters {
     Parameters {
         policy: load.policy,
         warm: load.last.is_some(),
         pool: load.pool.clone(),
         period_seconds,
-        through: Through::Own,
+        through: DirectUse::Own,
         ties: Ties::ShortestQueue,
         traffic: load.traffic.clone(),
         queue_messages: queue,

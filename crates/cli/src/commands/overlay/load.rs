@@ -2,7 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use lightship_overlay::simulate::Network;
-use lightship_overlay::{Demand, Knowledge, Pool, Reserve, Shape, Split, Through, Traffic};
+use lightship_overlay::{
+    DirectPolicy, DirectUse, Reserve, Shape, Split, Traffic, TrafficKnowledge, TrafficMatrix,
+};
 use serde::Serialize;
 
 use super::shape::{Family, ShapeArgs};
@@ -70,24 +72,24 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// The load of a run.
 #[derive(Debug, Clone)]
-pub(super) struct Load {
+pub(super) struct ShuffleInput {
     pub(super) shape: Shape,
     pub(super) traffic: Traffic,
     pub(super) policy: Policy,
-    pub(super) pool: Pool,
+    pub(super) pool: DirectPolicy,
     /// How the sockets were divided, with `--direct auto`.
     pub(super) split: Option<Split>,
     /// The traffic of an earlier run.
-    pub(super) last: Option<Demand>,
+    pub(super) last: Option<TrafficMatrix>,
 }
 
 impl LoadArgs {
     pub(super) fn load(
         &self,
         shape: &ShapeArgs,
-        through: Through,
+        through: DirectUse,
         network: &Network,
-    ) -> Result<Load, CliError> {
+    ) -> Result<ShuffleInput, CliError> {
         let traffic = Traffic {
             messages_per_node: self.messages_per_node,
             message_bytes: self.message_bytes.0,
@@ -96,9 +98,11 @@ impl LoadArgs {
         let original = shape.topology == Family::Original;
         let policy = self.policy.unwrap_or(if original { Policy::Thesis } else { Policy::Global });
         let pool = match policy {
-            Policy::Thesis => Pool { accepted_max: self.accept, ..Pool::thesis(0) },
-            Policy::Local => Pool { knowledge: Knowledge::Local, ..Pool::new(0, self.accept) },
-            Policy::Global | Policy::Predicted => Pool::new(0, self.accept),
+            Policy::Thesis => DirectPolicy { accepted_max: self.accept, ..DirectPolicy::thesis(0) },
+            Policy::Local => {
+                DirectPolicy { knowledge: TrafficKnowledge::Local, ..DirectPolicy::new(0, self.accept) }
+            }
+            Policy::Global | Policy::Predicted => DirectPolicy::new(0, self.accept),
         };
         let drawn = || {
             traffic.check(shape.nodes)?;
@@ -131,6 +135,6 @@ impl LoadArgs {
                 (split.shape.clone(), split.direct, Some(split))
             }
         };
-        Ok(Load { shape, traffic, policy, pool: Pool { opened_max, ..pool }, split, last })
+        Ok(ShuffleInput { shape, traffic, policy, pool: DirectPolicy { opened_max, ..pool }, split, last })
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use lightship::{ErrorKind, peak_memory_bytes};
 use lightship_overlay::simulate::Network;
-use lightship_overlay::{Routes, Through, Topology};
+use lightship_overlay::{DirectUse, Routes, Topology};
 
-use super::answer::{Answer, FilesArgs, Kind, Measured, parameters};
+use super::answer::{FigureOrigin, FilesArgs, Measured, ShuffleResult, parameters};
 use super::load::LoadArgs;
 use super::shape::ShapeArgs;
-use super::show::Shown;
+use super::show::TopologyReport;
 use super::shuffle::{self, HEADER_BYTES, Shuffle};
 use crate::error::CliError;
 use crate::size::{Seconds, Size, grouped};
@@ -63,7 +63,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
         ))
         .hint("lightship overlay simulate takes up to 4096"));
     }
-    let load = args.load.load(&args.shape, Through::Own, &Network::default())?;
+    let load = args.load.load(&args.shape, DirectUse::Own, &Network::default())?;
     load.traffic.check(nodes)?;
     load.pool.check()?;
     if load.traffic.message_bytes < HEADER_BYTES as u64 {
@@ -77,7 +77,7 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     }
     let (period, limit) = (duration("--period", args.period)?, duration("--timeout", args.timeout)?);
     let routes = Routes::new(Topology::new(load.shape.clone(), nodes)?);
-    let topology = Shown::of(&routes);
+    let topology = TopologyReport::of(&routes);
     let shuffle = Shuffle::new(routes, &load, args.load.queue, args.load.window, period, args.shape.seed);
     let memory_bytes_max = shuffle.memory_bytes_max();
     if memory_bytes_max > args.memory.0 {
@@ -98,8 +98,8 @@ pub(super) async fn cmd_run(args: &RunArgs, json: bool) -> Result<(), CliError> 
     let shuffle::Done { per_node, direct, seconds, pairs, reconnections, refused } = done;
     let forwards: u64 = per_node.iter().map(|node| node.forwarded).sum();
     let messages = shuffle.messages();
-    let answer = Answer {
-        kind: Kind::Measured,
+    let answer = ShuffleResult {
+        kind: FigureOrigin::Measured,
         seed: args.shape.seed,
         topology,
         parameters: parameters(&load, args.period.0, args.load.queue, args.load.window),
@@ -126,7 +126,7 @@ fn duration(name: &str, seconds: Seconds) -> Result<Duration, CliError> {
 }
 
 /// Checks before the run that the process may open enough sockets.
-fn descriptors(topology: &Shown, direct: usize) -> Result<(), CliError> {
+fn descriptors(topology: &TopologyReport, direct: usize) -> Result<(), CliError> {
     let nodes = topology.figures.nodes;
     let sockets = (topology.figures.sockets_mean * nodes as f64) as usize;
     // This process has both ends of each direct connection, and a listener for each node.

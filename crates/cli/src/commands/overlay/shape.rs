@@ -185,7 +185,7 @@ fn binomial_degree(nodes: usize, base: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use lightship_overlay::{Figures, Routes, Topology};
+    use lightship_overlay::{Routes, Topology, TopologyMetrics};
 
     use super::*;
 
@@ -194,7 +194,7 @@ mod tests {
         for nodes in [2, 3, 7, 16, 60, 81] {
             for base in 2..6 {
                 let topology = Topology::new(Shape::Binomial { base }, nodes).unwrap();
-                let figures = Figures::of(&Routes::new(topology));
+                let figures = TopologyMetrics::of(&Routes::new(topology));
                 assert_eq!(binomial_degree(nodes, base), figures.sockets_max, "{nodes} {base}");
             }
         }

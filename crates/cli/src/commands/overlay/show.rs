@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lightship::ErrorKind;
-use lightship_overlay::{Direct, Figures, Least, Routes, Shape, Topology, draw};
+use lightship_overlay::{Direct, LowerBound, Routes, Shape, Topology, TopologyMetrics, draw};
 use serde::Serialize;
 
 use super::shape::ShapeArgs;
@@ -37,7 +37,7 @@ pub(super) struct ShowArgs {
 
 /// The object of `--json`, which is also part of that of `simulate` and `run`.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Shown {
+pub(super) struct TopologyReport {
     name: &'static str,
     /// The requested shape.
     pub(super) shape: Shape,
@@ -48,13 +48,13 @@ pub(super) struct Shown {
     /// With uniform traffic from all to all, over shortest paths.
     forwards_per_message: f64,
     #[serde(flatten)]
-    pub(super) figures: Figures,
+    pub(super) figures: TopologyMetrics,
 }
 
-impl Shown {
+impl TopologyReport {
     pub(super) fn of(routes: &Routes) -> Self {
         let topology = routes.topology();
-        let figures = Figures::of(routes);
+        let figures = TopologyMetrics::of(routes);
         Self {
             name: topology.shape().name(),
             shape: topology.shape().clone(),
@@ -84,7 +84,7 @@ impl Shown {
 
     fn text(&self) -> String {
         let figures = &self.figures;
-        let least = |least: &Least| {
+        let least = |least: &LowerBound| {
             let at_least = if least.exact { "" } else { "at least " };
             format!("{at_least}{}", least.at_least)
         };
@@ -114,7 +114,7 @@ impl Shown {
 
 pub(super) fn cmd_show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let routes = Routes::new(Topology::new(args.shape.shape()?, args.shape.nodes)?);
-    let shown = Shown::of(&routes);
+    let shown = TopologyReport::of(&routes);
     if let Some(path) = &args.output {
         let topology = routes.topology();
         let links: usize = (0..topology.nodes()).map(|node| topology.links(node).len()).sum();

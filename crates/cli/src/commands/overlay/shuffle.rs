@@ -10,13 +10,13 @@ use bytes::Bytes;
 use fastrand::Rng;
 use lightship::ErrorKind;
 use lightship_overlay::simulate::NodeReport;
-use lightship_overlay::{Demand, Direct, Histogram, Knowledge, Pool, Routes, Traffic};
+use lightship_overlay::{Direct, DirectPolicy, Histogram, Routes, Traffic, TrafficKnowledge, TrafficMatrix};
 use lightship_relay::{Config, Inbox, Message, Relay, RelayError};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::load::Load;
+use super::load::ShuffleInput;
 use crate::error::CliError;
 use crate::progress::Count;
 use crate::size::{Seconds, grouped};
@@ -29,7 +29,7 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Shuffle {
     routes: Arc<Routes>,
     traffic: Arc<Traffic>,
-    pool: Pool,
+    pool: DirectPolicy,
     queue_messages: usize,
     window_messages: usize,
     period: Duration,
@@ -88,7 +88,7 @@ impl Arrived {
 impl Shuffle {
     pub(super) fn new(
         routes: Routes,
-        load: &Load,
+        load: &ShuffleInput,
         queue_messages: usize,
         window_messages: usize,
         period: Duration,
@@ -150,7 +150,7 @@ impl Shuffle {
     ///
     /// # Errors
     /// If a node fails, or a message was lost, duplicated or damaged.
-    pub(super) async fn run(&self, load: &Load, quiet: bool) -> Result<Done, CliError> {
+    pub(super) async fn run(&self, load: &ShuffleInput, quiet: bool) -> Result<Done, CliError> {
         let (relays, inboxes) = self.start().await?;
         let relays = Arc::new(relays);
         let mut assignment = Assignment::new(self, load);
@@ -344,9 +344,9 @@ fn read(node: usize, bytes: usize, message: &Message) -> Option<(u64, u64)> {
 /// Assigns direct connections by the traffic, according to the policy.
 struct Assignment {
     routes: Arc<Routes>,
-    pool: Pool,
+    pool: DirectPolicy,
     /// Recent traffic; older traffic counts less.
-    recent: Demand,
+    recent: TrafficMatrix,
     warm: bool,
     /// Connections that were opened before the start.
     first: u64,
@@ -354,12 +354,12 @@ struct Assignment {
 }
 
 impl Assignment {
-    fn new(shuffle: &Shuffle, load: &Load) -> Self {
+    fn new(shuffle: &Shuffle, load: &ShuffleInput) -> Self {
         let nodes = shuffle.routes.topology().nodes();
         Self {
             routes: Arc::clone(&shuffle.routes),
             pool: shuffle.pool.clone(),
-            recent: load.last.clone().unwrap_or_else(|| Demand::new(nodes)),
+            recent: load.last.clone().unwrap_or_else(|| TrafficMatrix::new(nodes)),
             warm: load.last.is_some(),
             first: 0,
             rng: Rng::with_seed(shuffle.seed),
@@ -391,7 +391,7 @@ impl Assignment {
         let now = opened(relays);
         let most = self.pool.opened_max;
         match self.pool.knowledge {
-            Knowledge::Global => {
+            TrafficKnowledge::Global => {
                 let direct = self.pool.assign(&self.routes, &self.recent, &now, &mut self.rng);
                 for (node, relay) in (0..).zip(relays) {
                     let peers = direct.range((node, 0)..=(node, u32::MAX)).map(|(_, to)| *to).collect();
@@ -399,7 +399,7 @@ impl Assignment {
                 }
             }
             // Each node chooses by its own traffic, and accepts peers in the order in which they ask.
-            Knowledge::Local => {
+            TrafficKnowledge::Local => {
                 for (node, relay) in (0..).zip(relays) {
                     let mine: Vec<_> = now.range((node, 0)..=(node, u32::MAX)).map(|(_, to)| *to).collect();
                     let sent = self.recent.of(node as usize);

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
 use lightship_overlay::simulate::{Network, Ties};
-use lightship_overlay::{Routes, Shape, Simulation, Through, Topology};
+use lightship_overlay::{DirectUse, Routes, Shape, Simulation, Topology};
 
-use super::answer::{Answer, FilesArgs, Kind, Parameters, parameters};
+use super::answer::{FigureOrigin, FilesArgs, Parameters, ShuffleResult, parameters};
 use super::load::{LoadArgs, Policy};
 use super::shape::{Family, ShapeArgs};
-use super::show::Shown;
+use super::show::TopologyReport;
 use crate::error::CliError;
 use crate::progress::Count;
 use crate::size::{Rate, Seconds};
@@ -115,8 +115,8 @@ impl Drop for StopOnDrop {
 pub(super) async fn cmd_simulate(args: &SimulateArgs, json: bool) -> Result<(), CliError> {
     let (network, ties) = (args.network(), args.ties());
     let through = match args.through {
-        ThroughArg::Own => Through::Own,
-        ThroughArg::All => Through::All,
+        ThroughArg::Own => DirectUse::Own,
+        ThroughArg::All => DirectUse::All,
     };
     let quiet = args.files.quiet || json;
     let planning = (args.shape.nodes > SLOW_NODES).then(|| Count::spinner("choosing connections", quiet));
@@ -156,8 +156,8 @@ pub(super) async fn cmd_simulate(args: &SimulateArgs, json: bool) -> Result<(), 
         network: Some(network),
         ..parameters(&load, period_seconds, args.load.queue, args.load.window)
     };
-    let answer = Answer {
-        kind: Kind::Simulated,
+    let answer = ShuffleResult {
+        kind: FigureOrigin::Simulated,
         seed: args.shape.seed,
         topology: shown,
         parameters,
@@ -177,6 +177,6 @@ pub(super) async fn cmd_simulate(args: &SimulateArgs, json: bool) -> Result<(), 
 }
 
 /// The topology's figures.
-fn shown(shape: Shape, nodes: usize) -> Result<Shown, CliError> {
-    Ok(Shown::of(&Routes::new(Topology::new(shape, nodes)?)))
+fn shown(shape: Shape, nodes: usize) -> Result<TopologyReport, CliError> {
+    Ok(TopologyReport::of(&Routes::new(Topology::new(shape, nodes)?)))
 }

@@ -8,13 +8,13 @@ use lightship_tuner::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::{Ask, Method};
+use super::args::{Method, PlanRequest};
 use super::settings::{Advice, advise};
 use crate::error::CliError;
 
 /// The object of `--json`, and the source of the text.
 #[derive(Debug, Serialize)]
-pub(super) struct Answer {
+pub(super) struct TuneResult {
     pub(super) query: QueryReport,
     pub(super) link: Link,
     pub(super) limits: Limits,
@@ -34,7 +34,7 @@ pub(super) struct Answer {
     pub(super) messages: bool,
 }
 
-impl Answer {
+impl TuneResult {
     /// The object of `--json`, on one line.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         if self.messages {
@@ -120,7 +120,12 @@ impl IterationReport {
     }
 }
 
-pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> Result<Answer, CliError> {
+pub(super) fn answer(
+    link: &Link,
+    query: &Query,
+    limits: &Limits,
+    ask: &PlanRequest,
+) -> Result<TuneResult, CliError> {
     let walk = |rules: &Rules| match ask.method {
         Method::Descent => descent(&link.model, query, limits, rules),
         _ => newton(&link.model, query, limits, rules),
@@ -165,7 +170,7 @@ pub(super) fn answer(link: &Link, query: &Query, limits: &Limits, ask: &Ask) -> 
             why.bound = Bound::Messages;
         }
     }
-    Ok(Answer {
+    Ok(TuneResult {
         query: QueryReport {
             volume_bytes: query.volume_bytes,
             rows: (query.volume_bytes as f64 / query.row_bytes).round().max(1.0) as u64,

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use lightship_tuner::{Budget, Limits, Link, LinkModel, Plane, Query, Rates, Rules, thesis};
 use serde::Serialize;
 
-use super::measured::{Estimate, Tried};
+use super::measured::{Estimate, MeasuredRange};
 use super::parse::{self, Between};
 use super::settings::Driver;
 use crate::commands::fetch::Auto;
@@ -167,7 +167,7 @@ impl Method {
 
 /// The request, for any link and query.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct PlanRequest {
     pub(super) budget: Budget,
     pub(super) method: Method,
     pub(super) rules: Rules,
@@ -282,7 +282,7 @@ impl TuneArgs {
     }
 
     /// The limits and the request. Those of a measured link, `tried`, apply where no others are given.
-    pub(super) fn ask(&self, tried: Option<Tried>) -> Result<(Limits, Ask), CliError> {
+    pub(super) fn ask(&self, tried: Option<MeasuredRange>) -> Result<(Limits, PlanRequest), CliError> {
         let messages = tried.is_none_or(|tried| tried.messages);
         if !messages && self.message_bytes.is_some() {
             return Err(CliError::usage("--message-bytes: the messages of a database can't be chosen")
@@ -333,7 +333,7 @@ impl TuneArgs {
         };
         let (compared, limits) = (limits(compared.0, compared.1), limits(sizes, batch_max));
         let (rules, trace, drivers) = (self.halt.unwrap_or_default(), self.trace, self.drivers.clone());
-        Ok((limits, Ask { budget, method, rules, trace, drivers, messages, compared }))
+        Ok((limits, PlanRequest { budget, method, rules, trace, drivers, messages, compared }))
     }
 
     /// The possible windows.

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lightship_session::{Fact, Profiles};
+use lightship_session::{Profiles, TransferRecord};
 use lightship_sources::Location;
+use lightship_tuner::median;
 use serde::Serialize;
 
 use crate::commands::manual;
@@ -28,14 +29,14 @@ struct OfLink {
     median_error: Option<f64>,
     /// Bytes of rows per second, the median.
     bytes_per_second: f64,
-    facts: Vec<Fact>,
+    facts: Vec<TransferRecord>,
 }
 
 impl OfLink {
-    fn new(endpoint: String, facts: Vec<Fact>) -> Self {
-        let errors: Vec<f64> = facts.iter().filter_map(Fact::error).map(f64::abs).collect();
+    fn new(endpoint: String, facts: Vec<TransferRecord>) -> Self {
+        let errors: Vec<f64> = facts.iter().filter_map(TransferRecord::error).map(f64::abs).collect();
         let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-        let paces = facts.iter().map(|fact| fact.volume_bytes as f64 / fact.seconds.max(1e-9)).collect();
+        let paces = facts.iter().map(|fact| fact.volume_bytes as f64 / fact.seconds.max(1e-9));
         Self {
             endpoint,
             transfers: facts.len(),
@@ -46,11 +47,6 @@ impl OfLink {
             facts,
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 pub(super) fn print(uri: Option<&str>, json: bool) -> Result<(), CliError> {

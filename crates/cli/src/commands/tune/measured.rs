@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use lightship::node::endpoint;
-use lightship_session::{Client, Known, Memory, Options, Profile, Profiles};
+use lightship_session::{Client, LinkPrior, Memory, Options, Profile, Profiles};
 use lightship_sources::mysql::MySqlSource;
 use lightship_sources::postgres::PostgresSource;
 use lightship_sources::{Cursors, Location};
@@ -35,7 +35,7 @@ pub(super) fn profile(location: &Location) -> Result<Profile, CliError> {
 
 /// The sizes that were measured on a link. The model holds only within them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tried {
+pub(super) struct MeasuredRange {
     pub(super) limits: Limits,
     /// Whether the size of messages can be chosen; not for databases.
     pub(super) messages: bool,
@@ -46,9 +46,9 @@ pub(super) struct Tried {
 pub(super) fn tried(
     location: &Location,
     profile: &Profile,
-    known: Option<Known>,
+    known: Option<LinkPrior>,
     memory: Option<u64>,
-) -> Tried {
+) -> MeasuredRange {
     let most = |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(1.0, f64::max);
     let least =
         |of: fn(&lightship_tuner::Sample) -> f64| profile.samples.iter().map(of).fold(f64::MAX, f64::min);
@@ -65,7 +65,11 @@ pub(super) fn tried(
     let memory = memory.map_or(default.memory, |bytes| Memory(bytes.saturating_mul(2)));
     let fetch = known.filter(|_| matches!(location, Location::Node { .. }));
     let fetch = fetch.map(|known| Options { known, memory, ..default }.sizes());
-    Tried { limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max }, messages, fetch }
+    MeasuredRange {
+        limits: Limits { message_bytes_min, message_bytes_max, batch_bytes_max },
+        messages,
+        fetch,
+    }
 }
 
 /// Asks the source for its estimate of the size of a result.

@@ -2,7 +2,7 @@
 
 use lightship_tuner::{Bound, Explanation, Halt, Plan, Stage, Strategy};
 
-use super::answer::{Answer, HaltReport, IterationReport};
+use super::answer::{HaltReport, IterationReport, TuneResult};
 use super::settings::{Advice, Setting, Unit};
 use crate::columns::columns;
 use crate::size::{Seconds, Size, grouped, three_digits};
@@ -10,7 +10,7 @@ use crate::size::{Seconds, Size, grouped, three_digits};
 /// Sentences are wrapped at this width.
 const WIDTH: usize = 100;
 
-pub(super) fn text(answer: &Answer) -> String {
+pub(super) fn text(answer: &TuneResult) -> String {
     let mut text = String::new();
     heading(&mut text, answer);
     why(&mut text, answer);
@@ -28,7 +28,7 @@ pub(super) fn text(answer: &Answer) -> String {
     text
 }
 
-fn heading(text: &mut String, answer: &Answer) {
+fn heading(text: &mut String, answer: &TuneResult) {
     let (query, plan) = (&answer.query, &answer.plan);
     let messages = match answer.messages {
         true => format!("messages of {}, ", counted(plan.message_bytes, "byte", "bytes")),
@@ -73,7 +73,7 @@ fn heading(text: &mut String, answer: &Answer) {
     );
 }
 
-fn why(text: &mut String, answer: &Answer) {
+fn why(text: &mut String, answer: &TuneResult) {
     let why = &answer.why;
     let waiting = format!("{} waiting for round trips", Seconds(why.waiting_seconds));
     let messages = Seconds(why.messages_seconds);
@@ -111,7 +111,7 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-fn not_larger(answer: &Answer) -> String {
+fn not_larger(answer: &TuneResult) -> String {
     if let Some(reason) = answer.halt.as_ref().and_then(halted) {
         return reason;
     }
@@ -155,7 +155,7 @@ fn halted(halt: &HaltReport) -> Option<String> {
     })
 }
 
-fn not_smaller(answer: &Answer) -> String {
+fn not_smaller(answer: &TuneResult) -> String {
     let Some(half) = &answer.why.half_memory else {
         return "a batch has at least one row".into();
     };
@@ -168,7 +168,7 @@ fn not_smaller(answer: &Answer) -> String {
     }
 }
 
-fn plans(answer: &Answer) -> Vec<Vec<String>> {
+fn plans(answer: &TuneResult) -> Vec<Vec<String>> {
     let heads = ["", "rows per batch", MESSAGE_BYTES, "in flight", "memory", "time", "vs. plan"];
     let row = |name: &str, plan: &Plan, ratio: f64| {
         [
@@ -194,7 +194,7 @@ const MESSAGE_BYTES: &str = "message bytes";
 const DEFAULT: &str = "default (15 rows, 8 KiB)";
 
 /// A heading and rows, without the size of messages if it can't be chosen.
-fn table<const N: usize>(answer: &Answer, heads: [&str; N], rows: Vec<[String; N]>) -> Vec<Vec<String>> {
+fn table<const N: usize>(answer: &TuneResult, heads: [&str; N], rows: Vec<[String; N]>) -> Vec<Vec<String>> {
     let shown = |cell: &(&str, String)| answer.messages || cell.0 != MESSAGE_BYTES;
     let all = std::iter::once(heads.map(str::to_owned)).chain(rows);
     all.map(|row| heads.into_iter().zip(row).filter(shown).map(|(_, cell)| cell).collect()).collect()
@@ -210,7 +210,7 @@ fn name(strategy: Strategy) -> &'static str {
     }
 }
 
-fn steps(answer: &Answer) -> Option<Vec<Vec<String>>> {
+fn steps(answer: &TuneResult) -> Option<Vec<Vec<String>>> {
     let heads = ["k", "batch bytes", "rows", MESSAGE_BYTES, "time", "saved", ""];
     let row = |step: &IterationReport| {
         [

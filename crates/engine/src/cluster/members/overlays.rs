@@ -1,9 +1,9 @@
-//! What nodes tell each other of overlays.
+//! What nodes send each other about overlays.
 
 use std::sync::{MutexGuard, PoisonError};
 
-use super::super::ask::OverlayPart;
-use super::{Condition, Members};
+use super::super::request::OverlayPart;
+use super::{MemberStatus, Members};
 
 /// A node that can be part of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) struct OverlayNode {
     pub(crate) instance: u64,
     pub(crate) address: String,
     pub(crate) connections_max: usize,
-    /// The overlay that it is part of.
+    /// The epoch of the overlay that it is part of.
     pub(crate) epoch: Option<u64>,
 }
 
@@ -46,11 +46,11 @@ impl Members {
         self.overlay().as_ref().is_some_and(|part| part.epoch == Some(epoch))
     }
 
-    /// The nodes that an overlay would connect, by name; nothing where one of them can't be part of any.
+    /// The nodes that an overlay would connect, sorted by name; `None` if one of them can't be part of any.
     pub(crate) fn overlay_nodes(&self) -> Option<Vec<OverlayNode>> {
         let mut nodes = vec![OverlayNode::of(&self.me, self.instance, self.overlay().as_ref()?)];
         for (name, known) in self.known().iter() {
-            if let Condition::Met(description) = &known.condition {
+            if let MemberStatus::Met(description) = &known.condition {
                 nodes.push(OverlayNode::of(name, description.instance, description.overlay.as_ref()?));
             }
         }
@@ -58,19 +58,19 @@ impl Members {
         Some(nodes)
     }
 
-    /// Whether a node that was met has gone without a word, or begun anew.
+    /// Whether a node that was connected was lost, or has restarted.
     pub(crate) fn is_lost(&self, name: &str, instance: u64) -> bool {
         self.known().get(name).is_some_and(|known| match &known.condition {
-            Condition::Met(description) => description.instance != instance,
-            Condition::Lost { .. } => true,
-            Condition::New | Condition::Unmet { .. } | Condition::Stopped { .. } => false,
+            MemberStatus::Met(description) => description.instance != instance,
+            MemberStatus::Lost { .. } => true,
+            MemberStatus::New | MemberStatus::Unmet { .. } | MemberStatus::Stopped { .. } => false,
         })
     }
 
-    /// Whether one of certain other nodes is part of an overlay.
+    /// Whether any other node that `is_of` selects is part of the overlay of this epoch.
     pub(crate) fn has_told(&self, epoch: u64, is_of: impl Fn(&str, u64) -> bool) -> bool {
         self.known().iter().any(|(name, known)| match &known.condition {
-            Condition::Met(description) => {
+            MemberStatus::Met(description) => {
                 let told = description.overlay.as_ref().and_then(|part| part.epoch);
                 told == Some(epoch) && is_of(name, description.instance)
             }

@@ -1,15 +1,15 @@
 //! Which nodes belong to a cluster.
 //!
-//! A node that has joined once belongs to the cluster until someone removes it, running or not: its rows are part of
-//! the tables. Every node keeps the roster, on disk too (`store.rs`), and sends it to the others, who merge it with
-//! their own. Merging is commutative, associative and idempotent, so all nodes that reach each other come to the
-//! same roster in any order of messages.
+//! A node that has joined once belongs to the cluster until it is removed, running or not: its rows are
+//! part of the tables. Every node keeps the roster, also on disk (`store.rs`), and sends it to the others,
+//! which merge it with their own. Merging is commutative, associative and idempotent, so all nodes that
+//! reach each other converge on the same roster, in any order of messages.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::ask::MemberEntry;
+use super::super::request::MemberEntry;
 
 /// Nodes of a roster, removed ones included.
 pub(crate) const NODES_MAX: usize = 1024;
@@ -17,9 +17,9 @@ pub(crate) const NODES_MAX: usize = 1024;
 /// Whether a node belongs to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
-    /// Counts how often the node was taken in. The higher one is the later word.
+    /// How often the node was added. The higher generation is the later one.
     pub(crate) generation: u64,
-    /// It was removed from this generation of it.
+    /// Whether it was removed in this generation.
     pub(crate) removed: bool,
 }
 
@@ -32,10 +32,10 @@ impl Membership {
     }
 }
 
-/// A change of the roster that makes no sense.
+/// An invalid change of the roster.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RosterError {
-    /// No node of this name has ever joined, or it is removed already.
+    /// No node with this name has ever joined, or it is removed already.
     #[error("node {0} is not in the cluster")]
     Unknown(String),
     /// It was never removed.
@@ -52,7 +52,7 @@ pub(crate) enum RosterError {
 pub(crate) struct Roster(BTreeMap<String, Membership>);
 
 impl Roster {
-    /// Takes in a node that has not been known. One that was removed stays removed.
+    /// Adds an unknown node. A removed node stays removed.
     ///
     /// # Errors
     /// [`RosterError::Full`].
@@ -74,7 +74,7 @@ impl Roster {
         }
     }
 
-    /// Takes a removed node in again.
+    /// Adds a removed node again.
     ///
     /// # Errors
     /// [`RosterError::Present`] where it belongs to the cluster already, [`RosterError::Unknown`] where it has
@@ -90,10 +90,10 @@ impl Roster {
         }
     }
 
-    /// Adds what another node's roster knows more, or later.
+    /// Adds the entries of another roster that are new or later.
     ///
     /// # Errors
-    /// [`RosterError::Full`], with part of it added.
+    /// [`RosterError::Full`]; part of the other roster has been added then.
     pub(crate) fn merge(&mut self, other: &Self) -> Result<(), RosterError> {
         other.0.iter().try_for_each(|(name, membership)| self.merge_one(name, *membership))
     }
@@ -133,7 +133,7 @@ impl Roster {
         self.0.len()
     }
 
-    /// As it is sent.
+    /// The roster as it is sent.
     pub(crate) fn to_entries(&self) -> Vec<MemberEntry> {
         let entry = |(name, membership): (&String, &Membership)| MemberEntry {
             name: name.clone(),
@@ -143,8 +143,8 @@ impl Roster {
         self.0.iter().map(entry).collect()
     }
 
-    /// As it was sent by another node. No more than [`NODES_MAX`] and one entries are read, which is more than any
-    /// roster takes.
+    /// The roster as another node sent it. At most [`NODES_MAX`] + 1 entries are read, one more than a
+    /// roster can have.
     pub(crate) fn from_entries(entries: &[MemberEntry]) -> Self {
         let entry = |entry: &MemberEntry| {
             let membership = Membership { generation: entry.generation, removed: entry.removed };
@@ -182,7 +182,7 @@ mod tests {
             prop_assert_eq!(Roster::from_entries(&a.to_entries()), a);
         }
 
-        /// A member is lost by no merge, but by a removal of this very generation or a later one.
+        /// A merge drops a member only if the other roster removed the same generation or a later one.
         #[test]
         fn a_member_stays_until_it_is_removed(a in rosters(), b in rosters()) {
             let all = merged(&a, &b);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_roster_says_so() {
+    fn a_full_roster_refuses_new_nodes() {
         let mut roster = Roster::default();
         (0..NODES_MAX).for_each(|port| roster.admit(&format!("a:{port}")).unwrap());
         assert_eq!(roster.admit("b:1"), Err(RosterError::Full));

@@ -1,4 +1,4 @@
-//! What a node of a cluster keeps on disk: the roster, and the names of the tables in parts that it served.
+//! What a node of a cluster stores on disk: the roster, and the names of the tables that it has a part of.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,37 +10,37 @@ use serde::{Deserialize, Serialize};
 use super::roster::{NODES_MAX, Roster};
 use crate::error::{EngineError, Result};
 
-/// Of the file. Another one is not read.
+/// The version of the file. Files of other versions are refused.
 const VERSION: u32 = 1;
-/// No file of this version is larger.
+/// Larger files are refused.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// What is kept.
+/// The state of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     version: u32,
-    /// Whose state it is.
+    /// The node's name.
     node: String,
     pub(crate) members: Roster,
-    /// Tables of which the node has had a part, and that it has not given up.
+    /// Tables of which the node has had a part that it has not given up.
     pub(crate) parts: BTreeSet<String>,
 }
 
 impl State {
-    /// Of a node that has not been in a cluster.
+    /// The state of a node that has never been in a cluster.
     pub(crate) fn new(node: &str) -> Self {
         Self { version: VERSION, node: node.into(), members: Roster::default(), parts: BTreeSet::new() }
     }
 }
 
-/// The file of a node's state. Without a file nothing is kept.
+/// The file of a node's state. Without a path, nothing is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     path: Option<PathBuf>,
 }
 
 impl Store {
-    /// The file of a node in a folder, which is made when there is something to keep.
+    /// The file of a node in a folder. The folder is created at the first write.
     pub(crate) fn new(folder: Option<&Path>, node: &str) -> Self {
         let letter = |c: char| match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
@@ -50,10 +50,10 @@ impl Store {
         Self { path: folder.map(|folder| folder.join(name)) }
     }
 
-    /// The state of the node; that of one that has not been in a cluster where nothing was kept.
+    /// The stored state of the node, or that of a new node if none was stored.
     ///
     /// # Errors
-    /// When there is a file that can't be read, or is damaged: without it rows could be missed without a word.
+    /// When the file can't be read or is damaged: without it, rows could be missing silently.
     pub(crate) fn read(&self, node: &str) -> Result<State> {
         let Some(path) = &self.path else { return Ok(State::new(node)) };
         let damaged = |why: String| {
@@ -81,10 +81,10 @@ impl Store {
         Ok(state)
     }
 
-    /// Replaces the file, whole or not at all; on disk when it returns.
+    /// Replaces the file atomically, and syncs it to disk.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file can't be written.
     pub(crate) fn write(&self, state: &State) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let write = || -> io::Result<()> {
@@ -99,7 +99,7 @@ impl Store {
         };
         write().map_err(|error| {
             EngineError::File(format!(
-                "{}: the list of the cluster's nodes can't be kept: {error}",
+                "{}: the list of the cluster's nodes can't be written: {error}",
                 path.display()
             ))
         })
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_and_read_again() {
+    fn a_written_state_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(Some(&folder.path().join("not/there")), "[::1]:4270");
         let mut state = store.read("[::1]:4270").unwrap();
@@ -133,7 +133,7 @@ mod tests {
         store.write(&State::new("[::1]:4270")).unwrap();
         assert_eq!(store.read("[::1]:4270").unwrap(), State::new("[::1]:4270"));
         let files = fs::read_dir(store.path.as_ref().unwrap().parent().unwrap()).unwrap();
-        assert_eq!(files.count(), 1, "nothing half written stays");
+        assert_eq!(files.count(), 1, "no partial file is left");
         let other = Store::new(Some(folder.path()), "b:1");
         assert_ne!(other.path, Store::new(Some(folder.path()), "b_3a_1").path);
     }

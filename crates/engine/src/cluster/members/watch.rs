@@ -1,4 +1,4 @@
-//! How a node finds out how the others are: a request that stays open at each.
+//! How a node learns the state of the others: it keeps a request open at each.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,30 +10,33 @@ use prost::Message as _;
 use tokio::sync::{Notify, watch};
 
 use super::super::VERSION;
-use super::super::ask::{Ask, Description, Watch};
 use super::super::peer::Peer;
 use super::super::reply::first_binary;
-use super::{Condition, Members, address};
+use super::super::request::{Description, RequestKind, Watch};
+use super::{MemberStatus, Members, address};
 use crate::error::{EngineError, Result};
 
-/// The first pause before a node that could not be reached is tried again; it doubles.
+/// The first pause before an unreachable node is tried again; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How a node has ended its description.
+/// How a node's answer has ended.
 enum End {
     Stopped,
-    /// It is this node, by another name.
+    /// It is this node, under another name.
     Me,
-    /// It calls itself so.
+    /// The node has this other name.
     Alias(String),
 }
 
 impl Members {
-    /// One description after the other, to the end of them.
+    /// Receives one description after the other until the answer ends.
     async fn watch(self: Arc<Self>, peer: &Arc<Peer>) -> Result<End> {
-        let ask =
-            Ask::Watch(Watch { name: self.me.clone(), instance: self.instance, version: VERSION.into() });
+        let ask = RequestKind::Watch(Watch {
+            name: self.me.clone(),
+            instance: self.instance,
+            version: VERSION.into(),
+        });
         let mut reply = peer.ask(ask, Plan::default(), None).await?;
         while let Some(rows) = reply.next().await? {
             for row in 0..rows.num_rows() {
@@ -46,10 +49,10 @@ impl Members {
                 if description.name != peer.name {
                     return Ok(End::Alias(description.name));
                 }
-                tracing::debug!(node = peer.name, tables = description.tables.len(), "met");
-                // What it knows of others goes before: its rows don't count while theirs may be missing.
+                tracing::debug!(node = peer.name, tables = description.tables.len(), "description received");
+                // The members that it knows come first: its rows must not count while theirs may be missing.
                 self.learn(&peer.name, &description.members).await?;
-                self.set(&peer.name, Condition::Met(description));
+                self.set(&peer.name, MemberStatus::Met(description));
             }
         }
         Ok(End::Stopped)
@@ -58,17 +61,18 @@ impl Members {
     /// Lets a node watch this one.
     ///
     /// # Errors
-    /// When it is of another version, or has the name of another node.
+    /// When it has another version, or the name of another node.
     pub(crate) fn watched(self: &Arc<Self>, by: &Watch) -> Result<Watched, Failure> {
         if by.version != VERSION {
-            let message = format!("node {} speaks `{VERSION}`, node {} `{}`", self.me, by.name, by.version);
+            let message =
+                format!("node {} has version `{VERSION}`, node {} has `{}`", self.me, by.name, by.version);
             return Err(Failure::new(ErrorCode::Peer, message));
         }
         let twice = |name: &str| {
-            Failure::new(ErrorCode::Peer, format!("two nodes are called {name}"))
+            Failure::new(ErrorCode::Peer, format!("two nodes have the name {name}"))
                 .hint("give each the address by which the others reach it (--advertise HOST:PORT)")
         };
-        // A node that finds itself in its list asks itself, once.
+        // A node that finds its own address in --join watches itself once.
         if by.name == self.me && by.instance != self.instance {
             return Err(twice(&self.me));
         }
@@ -76,59 +80,59 @@ impl Members {
             return Err(Failure::new(ErrorCode::ShuttingDown, format!("node {} is leaving", self.me)));
         };
         let other = match self.known().get(&by.name).map(|known| &known.condition) {
-            Some(Condition::Met(description)) => Some(description.instance),
+            Some(MemberStatus::Met(description)) => Some(description.instance),
             _ => None,
         };
         if other.is_some_and(|instance| instance != by.instance) {
-            // Or it has restarted before its end was noticed: then it is let in when it tries again.
+            // Or it has restarted before its end was noticed: then its next attempt succeeds.
             return Err(Failure { retryable: true, ..twice(&by.name) });
         }
-        // It calls itself so: the name is no other name of a node.
+        // This is the node's own name, so it is not an alias.
         self.aliases().remove(&by.name);
-        // Not one that was removed: it reads here that it was.
+        // A removed node is not followed, but it learns of its removal here.
         self.follow(&by.name, false, 1);
-        Ok(Watched { members: self.clone(), by: by.name.clone(), changes, told: None })
+        Ok(Watched { members: self.clone(), by: by.name.clone(), changes, sent: None })
     }
 }
 
-/// Follows one node for as long as it matters.
+/// Follows a node until this node leaves, or the name turns out to be an alias.
 pub(super) async fn follow(members: Weak<Members>, peer: Arc<Peer>, again: Arc<Notify>) {
     let mut pause = PAUSE_MIN;
     loop {
         let Some(strong) = members.upgrade() else { return };
         let ended = strong.watch(&peer).await;
-        peer.forget_connections();
+        peer.forget_connection();
         let Some(members) = members.upgrade() else { return };
         let before = members.known().get(&peer.name).map(|known| known.condition.clone());
-        let was_met = matches!(before, Some(Condition::Met(_)));
+        let was_met = matches!(before, Some(MemberStatus::Met(_)));
         if was_met {
             pause = PAUSE_MIN;
         }
         let name = &peer.name;
         let is_member = members.state().members.is_member(name);
         let condition = match (ended, before) {
-            // A node that belongs to the cluster is missed by its name until it is removed.
+            // A member counts as absent under its name until it is removed.
             (Ok(End::Me), _) if is_member => {
-                Condition::Unmet { why: format!("node {name} now calls itself {}", members.me) }
+                MemberStatus::Unmet { why: format!("node {name} now has the name {}", members.me) }
             }
             (Ok(End::Alias(other)), _) if is_member => {
                 members.follow(&other, false, 0);
-                Condition::Unmet { why: format!("node {name} now calls itself {other}") }
+                MemberStatus::Unmet { why: format!("node {name} now has the name {other}") }
             }
             (Ok(End::Me), _) => return members.forget(name, None),
             (Ok(End::Alias(other)), _) => return members.forget(name, Some(&other)),
-            (Ok(End::Stopped), Some(Condition::Met(had) | Condition::Lost { had, .. })) => {
-                Condition::Stopped { had }
+            (Ok(End::Stopped), Some(MemberStatus::Met(had) | MemberStatus::Lost { had, .. })) => {
+                MemberStatus::Stopped { had }
             }
-            // It has said that it would not be there.
-            (Ok(End::Stopped) | Err(_), Some(Condition::Stopped { had })) => Condition::Stopped { had },
-            (Ok(End::Stopped), _) => Condition::Unmet { why: format!("node {name} has stopped") },
-            (Err(error), Some(Condition::Met(had) | Condition::Lost { had, .. })) => {
-                Condition::Lost { why: error.to_string(), had }
+            // It announced that it would leave.
+            (Ok(End::Stopped) | Err(_), Some(MemberStatus::Stopped { had })) => MemberStatus::Stopped { had },
+            (Ok(End::Stopped), _) => MemberStatus::Unmet { why: format!("node {name} has stopped") },
+            (Err(error), Some(MemberStatus::Met(had) | MemberStatus::Lost { had, .. })) => {
+                MemberStatus::Lost { why: error.to_string(), had }
             }
-            (Err(error), _) => Condition::Unmet { why: error.to_string() },
+            (Err(error), _) => MemberStatus::Unmet { why: error.to_string() },
         };
-        if was_met || matches!(condition, Condition::Unmet { .. }) && pause == PAUSE_MIN {
+        if was_met || matches!(condition, MemberStatus::Unmet { .. }) && pause == PAUSE_MIN {
             tracing::info!(node = peer.name, now = ?condition.why(), "node");
         }
         members.set(&peer.name, condition);
@@ -141,19 +145,19 @@ pub(super) async fn follow(members: Weak<Members>, peer: Arc<Peer>, again: Arc<N
     }
 }
 
-impl Condition {
+impl MemberStatus {
     fn why(&self) -> &str {
         match self {
-            Self::New => "not yet tried",
+            Self::New => "not tried yet",
             Self::Unmet { why } | Self::Lost { why, .. } => why,
-            Self::Met(_) => "met",
+            Self::Met(_) => "joined",
             Self::Stopped { .. } => "stopped",
         }
     }
 }
 
-/// Follows the nodes that a name stands for, as long as this node runs: a name may stand for several addresses, and in
-/// time for others.
+/// Follows the nodes that a name resolves to, as long as this node runs: a name may resolve to several
+/// addresses, and they may change.
 pub(super) async fn resolve(members: Weak<Members>, name: String) {
     let Some((host, port, _)) = address(&name) else { return };
     if host.parse::<std::net::IpAddr>().is_ok() {
@@ -162,7 +166,7 @@ pub(super) async fn resolve(members: Weak<Members>, name: String) {
     loop {
         let found: BTreeSet<String> = match tokio::net::lookup_host((host.as_str(), port)).await {
             Ok(found) => found.map(|address| address.to_string()).collect(),
-            // Following it says why.
+            // The attempt to connect reports the reason.
             Err(_) => BTreeSet::new(),
         };
         let Some(members) = members.upgrade() else { return };
@@ -183,7 +187,7 @@ pub(super) async fn resolve(members: Weak<Members>, name: String) {
     }
 }
 
-/// Whether an address is this host's own: `localhost` is one node, though it stands for two addresses.
+/// Whether an address is a loopback address: `localhost` is one node, although it resolves to two addresses.
 fn is_loopback(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }
@@ -193,22 +197,22 @@ pub(crate) struct Watched {
     members: Arc<Members>,
     by: String,
     changes: watch::Receiver<u64>,
-    /// What was sent to it last.
-    told: Option<Description>,
+    /// The last description that was sent to it.
+    sent: Option<Description>,
 }
 
 impl Watched {
-    /// The next description; none once this node leaves.
+    /// The next description; `None` once this node leaves.
     pub(crate) async fn next(&mut self) -> Option<Description> {
         loop {
-            if self.told.is_some() {
+            if self.sent.is_some() {
                 self.changes.changed().await.ok()?;
             }
             self.changes.borrow_and_update();
             let description = self.members.describe();
-            // What is no news here would be no news there, and there and back again without end.
-            if self.told.as_ref() != Some(&description) {
-                self.told = Some(description.clone());
+            // Without this check, two nodes would send each other unchanged descriptions for ever.
+            if self.sent.as_ref() != Some(&description) {
+                self.sent = Some(description.clone());
                 return Some(description);
             }
         }

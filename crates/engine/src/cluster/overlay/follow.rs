@@ -1,76 +1,84 @@
-//! Overlays come and go with the nodes.
+//! Forms overlays, and replaces them when the nodes change.
 //!
-//! All nodes work out the same from the names that have met: numbers, topology, epoch. Each starts its relay, tries
-//! again while others are not there, and tells in its description that it is; streams go over an overlay that all
-//! of its nodes have told of. When the nodes change, a node opens no streams over it any more, and says so once
-//! none is left here; when all have said so, it ends, and the next one is started. Rows go directly meanwhile.
+//! All nodes compute the same numbers, topology and epoch from the names of the connected nodes. Each
+//! starts its relay, retries while others are not ready, and announces the epoch in its description.
+//! Streams use an overlay once all of its nodes have announced it. When the nodes change, a node opens no
+//! more streams over the overlay, and withdraws the announcement once none of its streams is left. When all
+//! nodes have withdrawn it, the overlay ends and the next one is started. In the meantime, rows go
+//! directly.
 
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lightship_overlay::{Demand, Division, Knowledge, Pool, Routes, Topology, circulant};
-use lightship_relay::{Circuits, Config, Incoming, Relay, RelayError};
+use lightship_overlay::{
+    DirectPolicy, Routes, SocketBudget, Topology, TrafficKnowledge, TrafficMatrix, circulant,
+};
+use lightship_relay::{Circuits, CircuitsConfig, Config, Incoming, Relay, RelayError};
 use lightship_transport::net::Intake;
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 
 use super::super::members::{Members, OverlayNode};
-use super::super::peer::{CIRCUIT_MESSAGE_BYTES, CIRCUITS};
-use super::{Formed, Overlay};
+use super::{Overlay, OverlayInstance};
 
-/// A start that failed is tried again after this long; it doubles.
+/// Bytes of a circuit's message over a relay.
+const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
+/// Limits of circuits. There is one circuit to each node and one from it, which all streams of that
+/// direction share.
+const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 8 << 20, circuits_max: 1024 };
+/// The first pause after a failed start; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// What still goes over an overlay whose nodes have changed has this long to end.
+/// How long the streams of an overlay may continue after its nodes have changed.
 const ENDING_MAX: Duration = Duration::from_secs(300);
-/// A node that leaves forwards for others this long.
+/// How long a leaving node continues to forward for others.
 const LEAVING_MAX: Duration = Duration::from_secs(5);
-/// Direct connections are given to other routes so often.
+/// How often direct connections are reassigned to other routes.
 const PERIOD: Duration = Duration::from_secs(1);
-/// For each pair of sockets of a cluster's topology that is enough, and takes milliseconds.
+/// Candidates in the search for a topology: enough for any cluster, and takes milliseconds.
 const TRIES: usize = 400;
 
-/// The overlay that the nodes as they are now would form.
+/// The overlay that the current nodes would form.
 #[derive(Debug, Clone)]
 struct Target {
     nodes: Vec<OverlayNode>,
     me: u32,
-    division: Division,
+    division: SocketBudget,
     epoch: u64,
 }
 
 impl Target {
-    /// Of nodes in order of their names. Nothing where direct connections fit, or somebody can't be part of one.
+    /// The overlay of these nodes, which are sorted by name; `None` if direct connections suffice.
     fn of(nodes: Vec<OverlayNode>, me: &str) -> Option<Self> {
         let connections_max = nodes.iter().map(|node| node.connections_max).min()?;
-        let division = Division::of(nodes.len(), connections_max)?;
-        let place = nodes.iter().position(|node| node.name == me)?;
+        let division = SocketBudget::of(nodes.len(), connections_max)?;
+        let number = nodes.iter().position(|node| node.name == me)?;
         let mut hash = Fnv::default();
         for node in &nodes {
             hash.write(node.name.as_bytes());
             hash.write(&[0]);
             hash.write(&node.instance.to_le_bytes());
         }
-        Some(Self { me: place as u32, division, epoch: hash.finish(), nodes })
+        Some(Self { me: number as u32, division, epoch: hash.finish(), nodes })
     }
 
-    /// What is not the same in another one, for people.
+    /// A message for users that says which nodes have changed.
     fn changed(&self, now: &[OverlayNode]) -> String {
         let is_in = |node: &OverlayNode, all: &[OverlayNode]| {
             all.iter().any(|other| other.name == node.name && other.instance == node.instance)
         };
-        let gone = self.nodes.iter().filter(|node| !is_in(node, now));
-        let come = now.iter().filter(|node| !is_in(node, &self.nodes));
-        let gone = gone.map(|node| format!("node {} has gone", node.name));
+        let left = self.nodes.iter().filter(|node| !is_in(node, now));
+        let joined = now.iter().filter(|node| !is_in(node, &self.nodes));
+        let left = left.map(|node| format!("node {} has left", node.name));
         let texts: Vec<String> =
-            gone.chain(come.map(|node| format!("node {} has come", node.name))).collect();
+            left.chain(joined.map(|node| format!("node {} has joined", node.name))).collect();
         if texts.is_empty() { "the nodes have changed".into() } else { texts.join(", ") }
     }
 }
 
-/// FNV-1a: the same on all nodes, whatever they were built with.
+/// FNV-1a: the same on all nodes, with any compiler.
 struct Fnv(u64);
 
 impl Default for Fnv {
@@ -91,14 +99,14 @@ impl Hasher for Fnv {
     }
 }
 
-/// Ends a node's part in an overlay, whatever ends who holds this.
-struct Held<'a> {
+/// Ends a node's part in an overlay when dropped.
+struct OverlayGuard<'a> {
     overlay: &'a Overlay,
     members: &'a Members,
-    formed: Arc<Formed>,
+    formed: Arc<OverlayInstance>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for OverlayGuard<'_> {
     fn drop(&mut self) {
         self.overlay.now().take();
         self.formed.cut(None);
@@ -111,10 +119,11 @@ impl Overlay {
         Target::of(members.overlay_nodes()?, &members.me)
     }
 
-    /// Forms overlays, and takes part in them, until this node has left. What others open comes in by `intake`.
+    /// Forms and uses overlays until this node has left. `intake` serves the connections that others open
+    /// over them.
     pub(crate) async fn follow(&self, members: &Members, intake: Intake) {
         let Some(mut changes) = members.subscribe() else { return };
-        let (mut pause, mut told) = (PAUSE_MIN, String::new());
+        let (mut pause, mut warned) = (PAUSE_MIN, String::new());
         loop {
             let Some(target) = Self::target(members) else {
                 match changes.changed().await {
@@ -136,10 +145,10 @@ impl Overlay {
                         return;
                     }
                 }
-                // Others may just be a little later.
-                Err(why) if pause >= PAUSE_MAX && told != why => {
+                // Shorter pauses are no reason to warn: other nodes may just start a little later.
+                Err(why) if pause >= PAUSE_MAX && warned != why => {
                     tracing::warn!(why, "no overlay can be formed: rows go directly");
-                    told = why;
+                    warned = why;
                 }
                 Err(why) => tracing::debug!(why, "no overlay yet"),
             }
@@ -153,8 +162,8 @@ impl Overlay {
         }
     }
 
-    /// Starts this node's part. The others' need not be there when it is.
-    async fn start(&self, target: &Target) -> Result<(Arc<Formed>, Incoming), String> {
+    /// Starts this node's part. The other nodes may start theirs later.
+    async fn start(&self, target: &Target) -> Result<(Arc<OverlayInstance>, Incoming), String> {
         let names: Vec<String> = target.nodes.iter().map(|node| node.name.clone()).collect();
         let (mut addresses, mut hosts) = (Vec::new(), Vec::new());
         for node in &target.nodes {
@@ -190,22 +199,23 @@ impl Overlay {
         };
         let (relay, inbox) = Relay::start(listener, config).await.map_err(by_name)?;
         let (circuits, incoming) = Circuits::start(relay, inbox, CIRCUITS).map_err(by_name)?;
-        let formed = Formed::new(names, target.me, epoch, target.division, routes, circuits);
+        let formed = OverlayInstance::new(names, target.me, epoch, target.division, routes, circuits);
         Ok((Arc::new(formed), incoming))
     }
 
-    /// Takes part until the overlay fails, or has ended as the nodes have changed. Whether this node has left.
+    /// Takes part until the overlay fails, or ends because the nodes have changed. Returns whether this
+    /// node has left.
     async fn take_part(
         &self,
         target: &Target,
-        formed: Arc<Formed>,
+        formed: Arc<OverlayInstance>,
         incoming: Incoming,
         members: &Members,
         changes: &mut watch::Receiver<u64>,
         intake: &Intake,
     ) -> bool {
         *self.now() = Some(formed.clone());
-        let held = Held { overlay: self, members, formed };
+        let held = OverlayGuard { overlay: self, members, formed };
         let formed = &held.formed;
         members.tell_epoch(Some(formed.epoch));
         let left = tokio::select! {
@@ -225,7 +235,7 @@ impl Overlay {
     }
 }
 
-/// Comes back when the nodes would form another overlay than this, or (false) this node leaves.
+/// Waits until the nodes would form another overlay (true), or this node leaves (false).
 async fn differs(target: &Target, members: &Members, changes: &mut watch::Receiver<u64>) -> bool {
     loop {
         changes.borrow_and_update();
@@ -238,24 +248,26 @@ async fn differs(target: &Target, members: &Members, changes: &mut watch::Receiv
     }
 }
 
-/// Has what others open answered, as long as the overlay lives.
-async fn accept(mut incoming: Incoming, formed: &Formed, intake: &Intake) {
+/// Serves the connections that others open, as long as the overlay lives.
+async fn accept(mut incoming: Incoming, formed: &OverlayInstance, intake: &Intake) {
     while let Some((from, circuit)) = incoming.accept().await {
         let from = formed.names.get(from as usize).map_or("another node", String::as_str);
-        // A server that takes in no more is about to end. Others' messages pass until then.
+        // A server that accepts no more connections is stopping. Until then, the messages of others are
+        // still forwarded.
         let _ = intake.serve(circuit, format!("node {from}, over the overlay")).await;
     }
 }
 
-/// Gives direct connections to the routes that waste most, for ever.
-async fn give_direct(formed: &Formed) {
+/// Assigns direct connections to the routes that would waste the most, for ever.
+async fn give_direct(formed: &OverlayInstance) {
     let (division, me) = (formed.division, formed.me);
-    let Some(relay) = formed.circuits.relay().filter(|_| division.opened > 0) else {
+    if division.opened == 0 {
         return std::future::pending().await;
-    };
-    let own = Pool::new(division.opened, Some(division.accepted));
-    let pool = Pool { knowledge: Knowledge::Local, ..own };
-    let mut recent = Demand::new(formed.names.len());
+    }
+    let relay = formed.circuits.relay();
+    let own = DirectPolicy::new(division.opened, Some(division.accepted));
+    let pool = DirectPolicy { knowledge: TrafficKnowledge::Local, ..own };
+    let mut recent = TrafficMatrix::new(formed.names.len());
     let mut rng = Rng::with_seed(formed.epoch ^ u64::from(me));
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -263,7 +275,7 @@ async fn give_direct(formed: &Formed) {
         period.tick().await;
         let sent = relay.take_demand();
         if sent.is_empty() {
-            // Who sends nothing may keep what he has.
+            // A node that sends nothing keeps its direct connections.
             continue;
         }
         sent.into_iter().for_each(|(to, bytes)| recent.add(me as usize, to as usize, bytes as f64));
@@ -273,11 +285,11 @@ async fn give_direct(formed: &Formed) {
     }
 }
 
-/// Opens the overlay when all nodes are there, and comes back when it is no longer needed, after its nodes have
-/// changed; true where this node has left.
+/// Opens the overlay when all nodes have announced it. Returns when its nodes have changed and it is no
+/// longer needed; true if this node has left.
 async fn until_ended(
     target: &Target,
-    formed: &Formed,
+    formed: &OverlayInstance,
     members: &Members,
     changes: &mut watch::Receiver<u64>,
 ) -> bool {
@@ -299,56 +311,56 @@ async fn until_ended(
         }
         if changes.changed().await.is_err() {
             formed.end();
-            // The others end it when they need it no more, and that is its end here.
+            // The others end it when they no longer need it, which ends it here too.
             tokio::time::sleep(LEAVING_MAX).await;
             return true;
         }
     }
     formed.end();
     members.changed();
-    let tell = async {
+    let withdraw = async {
         formed.circuits.idle().await;
         members.tell_epoch(None);
         std::future::pending::<std::convert::Infallible>().await
     };
     let others = others_ended(target, formed, members, changes);
     let ended = tokio::select! {
-        never = tell => match never {},
+        never = withdraw => match never {},
         ended = tokio::time::timeout(ENDING_MAX, others) => ended,
     };
     match ended {
         Ok(Ended::Unused) => false,
         Ok(Ended::Left) => true,
         Ok(Ended::Lost(name)) => {
-            if let (Some(relay), Some(node)) = (formed.circuits.relay(), formed.number(&name)) {
-                relay.give_up(node);
+            if let Some(node) = formed.number(&name) {
+                formed.circuits.relay().give_up(node);
             }
             formed.told().await;
             false
         }
         Err(_) => {
             let why = target.changed(&members.overlay_nodes().unwrap_or_default());
-            tracing::warn!(why, "an overlay was ended before all that went over it");
+            tracing::warn!(why, "an overlay was ended before its streams");
             formed.cut(Some(why));
             false
         }
     }
 }
 
-/// How an overlay's end has come, after its nodes have changed.
+/// Why an overlay ends after its nodes have changed.
 enum Ended {
-    /// Nobody needs it any more.
+    /// No node needs it any more.
     Unused,
     /// This node has left.
     Left,
-    /// A node was lost that may have messages of others, and may never let go of them.
+    /// This node was lost. It may hold messages of others that never arrive.
     Lost(String),
 }
 
 /// Waits until no node needs an overlay any more.
 async fn others_ended(
     target: &Target,
-    formed: &Formed,
+    formed: &OverlayInstance,
     members: &Members,
     changes: &mut watch::Receiver<u64>,
 ) -> Ended {
@@ -385,23 +397,23 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_work_out_the_same_overlay() {
+    fn all_nodes_compute_the_same_overlay() {
         let all = nodes(&[("a:1", 1), ("b:1", 2), ("c:1", 3), ("d:1", 4)], 2);
         let of = |me: &str| Target::of(all.clone(), me).unwrap();
         assert_eq!((of("a:1").me, of("d:1").me), (0, 3));
         assert_eq!(of("a:1").epoch, of("d:1").epoch);
-        let mut anew = all.clone();
-        anew[1].instance = 9;
-        assert_ne!(Target::of(anew.clone(), "a:1").unwrap().epoch, of("a:1").epoch);
-        assert!(of("a:1").changed(&anew).contains("node b:1 has gone, node b:1 has come"));
-        assert!(of("a:1").changed(&all[1..]).contains("node a:1 has gone"));
+        let mut restarted = all.clone();
+        restarted[1].instance = 9;
+        assert_ne!(Target::of(restarted.clone(), "a:1").unwrap().epoch, of("a:1").epoch);
+        assert!(of("a:1").changed(&restarted).contains("node b:1 has left, node b:1 has joined"));
+        assert!(of("a:1").changed(&all[1..]).contains("node a:1 has left"));
     }
 
     #[test]
-    fn where_direct_fits_there_is_none() {
+    fn there_is_no_overlay_if_direct_connections_suffice() {
         let three = nodes(&[("a:1", 1), ("b:1", 2), ("c:1", 3)], 4);
         assert!(Target::of(three, "a:1").is_none());
-        // The smallest limit counts for all.
+        // The smallest limit applies to all.
         let mut four = nodes(&[("a:1", 1), ("b:1", 2), ("c:1", 3), ("d:1", 4)], 64);
         assert!(Target::of(four.clone(), "a:1").is_none());
         four[2].connections_max = 2;

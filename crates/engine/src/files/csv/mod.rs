@@ -18,9 +18,9 @@ use datafusion::arrow::csv::reader::Decoder;
 
 use self::boundaries::{Boundaries, Checked, Unclosed};
 use self::values::Guess;
-use super::by_name::{Batches, Format, Part, Wanted, until_end};
+use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
 use super::columns;
-use super::text::{CHUNK_BYTES, Growth, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
+use super::text::{BatchAction, CHUNK_BYTES, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
 use crate::error::{EngineError, Result};
 
 /// Records of each file from which the types of its columns are inferred.
@@ -36,7 +36,7 @@ pub(super) struct Csv {
 }
 
 /// The first record of a file.
-struct Header {
+struct CsvHeader {
     names: Vec<String>,
     /// Where the second record begins, in bytes.
     end: u64,
@@ -82,7 +82,7 @@ fn csv_failed(path: &Path, error: csv::Error) -> EngineError {
     }
 }
 
-fn header(path: &Path) -> Result<Header> {
+fn header(path: &Path) -> Result<CsvHeader> {
     let start = File::open(path).and_then(|mut file| text_start(&mut file)).map_err(|e| failed(path, &e))?;
     let mut reader = records(path, 0).map_err(|e| failed(path, &e))?;
     let mut record = ByteRecord::new();
@@ -93,7 +93,7 @@ fn header(path: &Path) -> Result<Header> {
         let message = format!("{}, line 1: the header is not UTF-8", path.display());
         EngineError::bad_file(message, UTF8_HINT)
     })?;
-    Ok(Header { names, end })
+    Ok(CsvHeader { names, end })
 }
 
 const UTF8_HINT: &str = "convert the file to UTF-8";
@@ -132,7 +132,7 @@ impl Format for Csv {
         Some(values::common(a, b))
     }
 
-    fn read(&self, part: Part, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
+    fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
         let path = &part.path;
         let header = header(path)?;
         let fields: Vec<Field> =
@@ -155,7 +155,7 @@ impl Format for Csv {
         let end = record_start(end)?.max(start);
         let bytes = text(path, start..end).map_err(|e| failed(path, &e))?;
         let first = FIRST_BATCH_RECORDS.min(batch_rows.max(1));
-        let mut reading = Reading {
+        let mut reading = CsvReader {
             bytes,
             offset: start,
             decoder: None,
@@ -164,14 +164,14 @@ impl Format for Csv {
             schema: Arc::new(schema),
             places,
             wanted: wanted.clone(),
-            part: Part { range: start..end, ..part },
+            part: FilePart { range: start..end, ..part },
         };
         Ok(until_end(move || reading.next()))
     }
 }
 
 /// Reads the records of a part.
-struct Reading {
+struct CsvReader {
     bytes: Text,
     /// Where the next record begins in the file.
     offset: u64,
@@ -184,10 +184,10 @@ struct Reading {
     /// The position of each wanted column in the file.
     places: Vec<Option<usize>>,
     wanted: Wanted,
-    part: Part,
+    part: FilePart,
 }
 
-impl Reading {
+impl CsvReader {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let path = self.part.path.clone();
         let first = self.offset;
@@ -202,14 +202,14 @@ impl Reading {
                 break;
             }
             match growth(self.offset - first, self.decoder_rows - decoder.capacity()) {
-                Growth::GoesOn => {}
-                Growth::Fewer(rows) => {
+                BatchAction::GoesOn => {}
+                BatchAction::Fewer(rows) => {
                     self.bytes = text(&path, first..self.part.range.end).map_err(|e| failed(&path, &e))?;
                     self.offset = first;
                     self.decoder_rows = rows;
                     decoder = self.new_decoder();
                 }
-                Growth::TooLong => return Err(self.too_long(first)),
+                BatchAction::TooLong => return Err(self.too_long(first)),
             }
         }
         let Some(texts) = decoder.flush().map_err(|e| self.misshapen(first, &e))? else { return Ok(None) };

@@ -16,8 +16,8 @@ use datafusion::arrow::json::reader::Decoder;
 use serde_json::Value;
 
 use self::shape::Shapes;
-use super::by_name::{Batches, Format, Part, Wanted, until_end};
-use super::text::{CHUNK_BYTES, Growth, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
+use super::by_name::{Batches, FilePart, Format, Wanted, until_end};
+use super::text::{BatchAction, CHUNK_BYTES, RECORD_BYTES_MAX, batch_rows_for, growth, line_of, text_start};
 use crate::error::{EngineError, Result};
 
 /// Bytes of each file from which its fields are inferred. A field that first appears after them is refused.
@@ -160,20 +160,20 @@ impl Format for Json {
         shape::common(a, b)
     }
 
-    fn read(&self, part: Part, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
+    fn read(&self, part: FilePart, wanted: &Wanted, batch_rows: usize) -> Result<Batches> {
         let path = part.path.clone();
         let range = own_range(&part).map_err(|e| failed(&path, &e))?;
         let bytes = text(&path, range.clone()).map_err(|e| failed(&path, &e))?;
         let batch_rows = batch_rows.max(1);
         let first = FIRST_BATCH_OBJECTS.min(batch_rows);
-        let mut reading = Reading {
+        let mut reading = JsonReader {
             bytes,
             offset: range.start,
             decoder: None,
             decoder_rows: first,
             batch_rows,
             wanted: wanted.clone(),
-            part: Part { range, ..part },
+            part: FilePart { range, ..part },
         };
         Ok(until_end(move || reading.next()))
     }
@@ -187,7 +187,7 @@ fn reason(error: &serde_json::Error) -> String {
 }
 
 /// The bytes of the lines that begin in the part. If objects span lines, the first part has the whole file.
-fn own_range(part: &Part) -> io::Result<Range<u64>> {
+fn own_range(part: &FilePart) -> io::Result<Range<u64>> {
     let mut file = File::open(&part.path)?;
     let text = text_start(&mut file)?;
     if part.range == (0..part.bytes) {
@@ -219,7 +219,7 @@ fn own_range(part: &Part) -> io::Result<Range<u64>> {
 }
 
 /// Reads the objects of a part.
-struct Reading {
+struct JsonReader {
     bytes: Text,
     offset: u64,
     decoder: Option<Decoder>,
@@ -227,10 +227,10 @@ struct Reading {
     decoder_rows: usize,
     batch_rows: usize,
     wanted: Wanted,
-    part: Part,
+    part: FilePart,
 }
 
-impl Reading {
+impl JsonReader {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let first = self.offset;
         let mut decoder = match self.decoder.take() {
@@ -250,15 +250,15 @@ impl Reading {
                 break;
             }
             match growth(self.offset - first, complete) {
-                Growth::GoesOn => {}
-                Growth::Fewer(rows) => {
+                BatchAction::GoesOn => {}
+                BatchAction::Fewer(rows) => {
                     let range = first..self.part.range.end;
                     self.bytes = text(&self.part.path, range).map_err(|e| failed(&self.part.path, &e))?;
                     self.offset = first;
                     self.decoder_rows = rows;
                     decoder = self.new_decoder(rows)?;
                 }
-                Growth::TooLong => return Err(failed(&self.part.path, &too_long())),
+                BatchAction::TooLong => return Err(failed(&self.part.path, &too_long())),
             }
         }
         let Some(rows) = decoder.flush().map_err(|e| self.unfit(first, &e))? else { return Ok(None) };

@@ -41,7 +41,7 @@ pub(super) struct Object {
 
 /// State while walking through a value.
 #[derive(Debug, Default)]
-struct Way {
+struct Context {
     /// Names of the fields around the value.
     path: RefCell<Vec<String>>,
     /// The first problem of the value, and its field.
@@ -50,7 +50,7 @@ struct Way {
     fields: Cell<usize>,
 }
 
-impl Way {
+impl Context {
     fn problem(&self, what: &str) {
         let path = self.path.borrow().join(".");
         self.problem.borrow_mut().get_or_insert_with(|| format!("field `{path}` {what}"));
@@ -61,7 +61,7 @@ impl Way {
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     top: Object,
-    way: Way,
+    way: Context,
 }
 
 impl Shapes {
@@ -85,7 +85,7 @@ impl Object {
     }
 
     /// The position of the field, which is added if it is new. `likely` is tried first.
-    fn field(&mut self, name: &str, likely: usize, way: &Way) -> usize {
+    fn field(&mut self, name: &str, likely: usize, way: &Context) -> usize {
         if self.fields.get(likely).is_some_and(|(known, _)| known == name) {
             return likely;
         }
@@ -114,7 +114,7 @@ impl Shape {
     }
 
     /// Learns from one more value, which is neither a list nor an object.
-    fn add(&mut self, value: Self, way: &Way) {
+    fn add(&mut self, value: Self, way: &Context) {
         let old = std::mem::take(self);
         *self = match (old, value) {
             (Self::Nothing, new) => new,
@@ -144,7 +144,7 @@ impl Shape {
 /// Learns from a value.
 struct Learn<'a> {
     shape: &'a mut Shape,
-    way: &'a Way,
+    way: &'a Context,
 }
 
 impl<'de> DeserializeSeed<'de> for Learn<'_> {
@@ -231,14 +231,14 @@ impl<'de> Visitor<'de> for Learn<'_> {
 /// Learns from the fields of an object.
 struct Fill<'a> {
     object: &'a mut Object,
-    way: &'a Way,
+    way: &'a Context,
 }
 
 /// Looks up the position of a field by its name.
 struct Name<'a> {
     object: &'a mut Object,
     likely: usize,
-    way: &'a Way,
+    way: &'a Context,
 }
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {

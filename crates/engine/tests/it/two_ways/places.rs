@@ -75,12 +75,12 @@ impl Servers {
 }
 
 /// A way to run a query.
-pub(super) struct Way {
+pub(super) struct Method {
     pub(super) name: &'static str,
     pub(super) asked: Arc<dyn Asked>,
 }
 
-impl Way {
+impl Method {
     fn new(name: &'static str, asked: impl Asked + 'static) -> Self {
         Self { name, asked: Arc::new(asked) }
     }
@@ -108,7 +108,7 @@ impl Asked for Engine {
 /// Tables, and the ways to query them. The others are compared with the first way.
 pub(super) struct World {
     pub(super) tables: Vec<Table>,
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<Method>,
     /// The tables' columns, for messages.
     pub(super) about: String,
     nodes: Vec<Node>,
@@ -187,7 +187,7 @@ impl Build {
         any_table(TABLES[place], types, ROWS_MAX, seed_of(self.seed, place as u64))
     }
 
-    async fn database(&mut self, place: Place, servers: &Servers) -> Option<Vec<Way>> {
+    async fn database(&mut self, place: Place, servers: &Servers) -> Option<Vec<Method>> {
         let (database, source) = match place {
             Place::Postgres => {
                 let server = servers.postgres.as_ref().unwrap();
@@ -225,9 +225,9 @@ impl Build {
             self.register(source.clone(), &own, name, [&mut memory, &mut whole, &mut pushed]).await?;
         }
         Some(vec![
-            Way::new("in memory", memory),
-            Way::new("not pushed down", whole),
-            Way::new("pushed down", pushed),
+            Method::new("in memory", memory),
+            Method::new("not pushed down", whole),
+            Method::new("pushed down", pushed),
         ])
     }
 
@@ -254,7 +254,7 @@ impl Build {
         Some(())
     }
 
-    async fn files(&mut self, place: Place) -> Option<Vec<Way>> {
+    async fn files(&mut self, place: Place) -> Option<Vec<Method>> {
         let (extension, types) = match place {
             Place::Parquet => ("parquet", Types::All),
             Place::Arrow => ("arrow", Types::All),
@@ -283,7 +283,7 @@ impl Build {
             }
             memory.register_in_memory(name, &whole).await.unwrap();
         }
-        Some(vec![Way::new("in memory", memory), Way::new("files", files)])
+        Some(vec![Method::new("in memory", memory), Method::new("files", files)])
     }
 
     /// Writes one file, or a folder of three if the path has no extension.
@@ -307,7 +307,7 @@ impl Build {
         cuts.windows(2).map(|cut| rows.slice(cut[0], cut[1] - cut[0])).collect()
     }
 
-    async fn parts(&mut self) -> Vec<Way> {
+    async fn parts(&mut self) -> Vec<Method> {
         let mut alone = engine(2);
         let mut engines = [2; NODES].map(engine);
         for (place, name) in TABLES.into_iter().enumerate() {
@@ -317,7 +317,7 @@ impl Build {
             write(&table.rows, &whole).await;
             alone.register_in_memory(name, &whole).await.unwrap();
         }
-        vec![Way::new("one node", alone), self.cluster(engines, "four nodes").await]
+        vec![Method::new("one node", alone), self.cluster(engines, "four nodes").await]
     }
 
     /// Gives each engine a part of a table's rows. Some engines may not get the table.
@@ -338,7 +338,7 @@ impl Build {
         }
     }
 
-    async fn shared(&mut self) -> Option<Vec<Way>> {
+    async fn shared(&mut self) -> Option<Vec<Method>> {
         let mut alone = engine(2);
         let mut engines = [2; NODES].map(engine);
         let extension = ["parquet", "arrow", "csv", "json"][self.choose(30, 4) as usize];
@@ -355,11 +355,11 @@ impl Build {
                 engine.register_shared_path(name, &path).await.unwrap();
             }
         }
-        Some(vec![Way::new("one node", alone), self.cluster(engines, "four nodes").await])
+        Some(vec![Method::new("one node", alone), self.cluster(engines, "four nodes").await])
     }
 
     /// The first table is in SQLite on the second node, the other one divided among the nodes.
-    async fn cluster_database(&mut self) -> Option<Vec<Way>> {
+    async fn cluster_database(&mut self) -> Option<Vec<Method>> {
         let [mut alone, mut unused] = [2; 2].map(engine);
         let mut engines = [2; NODES].map(engine);
         let path = self.folder.join("database");
@@ -374,28 +374,25 @@ impl Build {
         write(&table.rows, &whole).await;
         alone.register_in_memory(TABLES[1], &whole).await.unwrap();
         Some(vec![
-            Way::new("one node", alone),
+            Method::new("one node", alone),
             self.cluster(engines, "four nodes, one with a database").await,
         ])
     }
 
     /// Starts nodes and waits until they have met. Queries go to one of them.
-    async fn cluster(&mut self, engines: [Engine; NODES], name: &'static str) -> Way {
-        // As between nodes of one host, or of several hosts.
-        let trunk_on_host = self.choose(40, 2) == 0;
+    async fn cluster(&mut self, engines: [Engine; NODES], name: &'static str) -> Method {
         for engine in engines {
             let first: Vec<&Node> = self.nodes.iter().take(1).collect();
-            let config = ClusterConfig { trunk_on_host, ..ClusterConfig::default() };
-            let node = Node::start(engine, &first, config).await;
+            let node = Node::start(engine, &first, ClusterConfig::default()).await;
             self.nodes.push(node);
         }
         for node in &self.nodes {
             met(node, NODES - 1).await;
         }
-        Way::new(name, self.nodes[self.choose(41, NODES as u64) as usize].engine.clone())
+        Method::new(name, self.nodes[self.choose(41, NODES as u64) as usize].engine.clone())
     }
 
-    async fn wire(&mut self) -> Vec<Way> {
+    async fn wire(&mut self) -> Vec<Method> {
         let [mut alone, mut served] = [2; 2].map(engine);
         for (place, name) in TABLES.into_iter().enumerate() {
             let table = self.any_table(place, Types::All);
@@ -410,11 +407,11 @@ impl Build {
             || Endpoint::Tcp { host: node.address.ip().to_string(), port: node.address.port(), tls: None };
         let names =
             ["TCP", "TCP, LZ4", "TCP, Zstandard", "TCP, light", "TCP, light LZ4", "TCP, light Zstandard"];
-        let mut ways = vec![Way::new("in the process", alone)];
+        let mut ways = vec![Method::new("in the process", alone)];
         let shared_memory = Client { endpoint: endpoint(), shared_memory: true, codec: Codec::None };
-        ways.push(Way::new("shared memory", shared_memory));
+        ways.push(Method::new("shared memory", shared_memory));
         for (name, codec) in names.into_iter().zip(Codec::ALL) {
-            ways.push(Way::new(name, Client { endpoint: endpoint(), shared_memory: false, codec }));
+            ways.push(Method::new(name, Client { endpoint: endpoint(), shared_memory: false, codec }));
         }
         self.nodes.push(node);
         ways
@@ -518,7 +515,7 @@ impl Asked for Client {
         // Small sizes, so that a result has many messages and batches.
         let (message_bytes, batch_bytes) = (1 << 10, 4 << 10);
         let plan = Plan { message_bytes, batch_bytes, codec: Some(self.codec), ..Plan::default() };
-        let plan = connection.settle(plan).map_err(failure)?;
+        let plan = connection.settle(plan);
         let query = Query { sql: sql.into(), plan };
         connection.query(&query, plan.streams).await.map_err(failure)?;
         let mut batches = Vec::new();

@@ -1,4 +1,4 @@
-//! The consumer's side: a segment that is only read, and the places in use.
+//! The consumer's side of shared memory: a segment that is only read, and the slots in use.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use arrow_buffer::Buffer;
 use bytes::Bytes;
 use lightship_wire::WireError;
 use lightship_wire::frame::FLAG_DESCRIPTOR;
-use lightship_wire::local::{Loan, Place, RELEASE_LOANS_MAX};
+use lightship_wire::shm::{Loan, RELEASE_LOANS_MAX, SegmentSlot};
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
@@ -32,8 +32,8 @@ struct Segment {
     map: Arc<Mmap>,
 }
 
-/// What is lent to us, and what is to be given back. Rows may be dropped on any
-/// thread, and after the connection has gone.
+/// Slots that are in use, and slots to give back. Rows may be dropped on any thread, and after the connection
+/// has ended.
 #[derive(Default)]
 pub(in crate::net) struct Ledger {
     loans: Mutex<Loans>,
@@ -42,15 +42,15 @@ pub(in crate::net) struct Ledger {
 
 #[derive(Default)]
 struct Loans {
-    /// Where each ends.
+    /// Slots in use, each with the offset of its end.
     lent: BTreeMap<Loan, u64>,
     returned: Vec<Loan>,
 }
 
-/// A payload in the segment. Dropped, it is given back.
+/// A payload in the segment. Its slot is given back when it is dropped.
 pub(in crate::net) struct Borrowed {
     map: Arc<Mmap>,
-    place: Place,
+    place: SegmentSlot,
     ledger: Arc<Ledger>,
 }
 
@@ -63,17 +63,22 @@ impl Borrower {
         Arc::clone(&self.ledger)
     }
 
-    /// Whether rows may lie in the segment. Elsewhere payloads are copied out before they are
-    /// judged: the producer could change them afterwards.
+    /// Whether rows may stay in the segment. Otherwise payloads are copied before they are verified, because the
+    /// producer could change them afterwards.
     pub(in crate::net) fn in_place(&self) -> bool {
         self.in_place
     }
 
-    /// The payload at a place, of `bytes_max` at most.
+    /// The payload in a slot, of at most `bytes_max`.
     ///
     /// # Errors
-    /// When there is no such place, or no such segment.
-    pub(in crate::net) fn borrow(&mut self, flags: u16, place: Place, bytes_max: u32) -> Result<Borrowed> {
+    /// If there is no such slot or segment.
+    pub(in crate::net) fn borrow(
+        &mut self,
+        flags: u16,
+        place: SegmentSlot,
+        bytes_max: u32,
+    ) -> Result<Borrowed> {
         if place.bytes > bytes_max {
             return Err(WireError::TooLarge {
                 what: "message in shared memory",
@@ -84,15 +89,15 @@ impl Borrower {
         }
         if flags & FLAG_DESCRIPTOR != 0 {
             let descriptor =
-                lock(&self.arrived).take().ok_or_else(|| refused("a segment without descriptor"))?;
+                lock(&self.arrived).take().ok_or_else(|| refused("a new segment without descriptor"))?;
             if self.segment.as_ref().is_some_and(|old| old.number >= place.segment) {
-                return Err(refused(format!("segment {} for the second time", place.segment)));
+                return Err(refused(format!("segment {} was already sent", place.segment)));
             }
             let map = map(descriptor, self.ledger.segment_bytes_max.load(Ordering::Relaxed))?;
             self.segment = Some(Segment { number: place.segment, map: Arc::new(map) });
         }
         let Some(segment) = self.segment.as_ref().filter(|segment| segment.number == place.segment) else {
-            return Err(refused(format!("segment {}, which is not there", place.segment)));
+            return Err(refused(format!("segment {} is unknown", place.segment)));
         };
         let end = u64::from(place.offset) + u64::from(place.bytes);
         if place.bytes == 0 || end > segment.map.len() as u64 {
@@ -109,10 +114,10 @@ impl Borrower {
     }
 }
 
-/// A segment that is what it should be, mapped.
+/// Checks a segment and maps it.
 fn map(descriptor: OwnedFd, bytes_max: u64) -> Result<Mmap> {
     let file = File::from(descriptor);
-    // What is no memfd has no seals, or none but the one against sealing.
+    // Files other than memfds have no seals, or only the one that forbids more seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
     if !seals.contains(SEALS_OF_SIZE) || !seals.intersects(SEAL_OF_CONTENT | SealFlags::WRITE) {
         return Err(refused(format!("a segment that is not sealed ({seals:?})")));
@@ -121,9 +126,9 @@ fn map(descriptor: OwnedFd, bytes_max: u64) -> Result<Mmap> {
     if bytes == 0 || bytes > bytes_max {
         return Err(WireError::TooLarge { what: "segment", bytes, limit: bytes_max }.into());
     }
-    // SAFETY: the seals keep the size, so that no access is beyond the end. The contents can be
-    // changed by who mapped them before the seal, the producer: rows lie in the map only where
-    // it is trusted not to (`Borrower::in_place`); elsewhere bytes are copied before they are judged.
+    // SAFETY: the seals keep the size, so that no access is beyond the end. The producer, which mapped the
+    // segment before sealing it, can still change the contents: rows stay in the map only if the producer is
+    // trusted (`Borrower::in_place`); otherwise bytes are copied before they are verified.
     Ok(unsafe { MmapOptions::new().len(bytes as usize).map(&file) }?)
 }
 
@@ -133,13 +138,13 @@ fn refused(what: impl std::fmt::Display) -> TransportError {
 
 impl Ledger {
     /// Refuses segments larger than this from now on.
-    pub(in crate::net) fn set_segment_bytes_max(&self, bytes: u64) {
-        self.segment_bytes_max.store(bytes, Ordering::Relaxed);
+    pub(in crate::net) fn allow_segment_bytes(&self, bytes: u64) {
+        self.segment_bytes_max.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    fn lend(&self, place: &Place, end: u64) -> Result<()> {
+    fn lend(&self, place: &SegmentSlot, end: u64) -> Result<()> {
         let loan = Loan { segment: place.segment, offset: place.offset };
-        // Loans do not overlap: the last one that begins before our end is the only one to look at.
+        // Loans do not overlap, so only the last one that begins before `end` can overlap this one.
         let after = Loan { segment: place.segment, offset: u32::try_from(end).unwrap_or(u32::MAX) };
         let mut loans = lock(&self.loans);
         let before = loans.lent.range(..after).next_back();
@@ -150,7 +155,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What is to be given back, a frame's worth; empty once there is no more.
+    /// Takes slots to give back, at most as many as fit in a frame; empty if there are none.
     pub(in crate::net) fn take_returned(&self) -> Vec<Loan> {
         let returned = &mut lock(&self.loans).returned;
         let rest = returned.split_off(returned.len().min(RELEASE_LOANS_MAX));

@@ -1,4 +1,4 @@
-//! A file descriptor that travels with the bytes of a Unix socket (unix(7), `SCM_RIGHTS`).
+//! Sends and receives a file descriptor with the bytes of a Unix socket (unix(7), `SCM_RIGHTS`).
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -15,26 +15,26 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::net::lock;
 
-/// A descriptor between a socket and who wants to send or take it.
+/// A descriptor that waits to be sent, or that has arrived and was not taken yet.
 pub(super) type Pending = Arc<Mutex<Option<OwnedFd>>>;
 
-/// Most descriptors that the kernel passes at once (unix(7)): room for all, so that none is
-/// received and lost.
+/// The maximum number of descriptors that the kernel passes at once (unix(7)). With room for all, none
+/// can be received and lost.
 const DESCRIPTORS_MAX: usize = 253;
-/// Slices sent together with a descriptor; the rest follows without.
+/// Slices sent together with a descriptor; the rest follows in a later call.
 const SLICES_MAX: usize = 64;
 
 /// Control data of `N` words: aligned for the kernel's headers.
 type Control<const N: usize> = [MaybeUninit<u64>; N];
 
-/// Words of control data that carry so many descriptors.
+/// Words of control data for a number of descriptors.
 const fn control_words(descriptors: usize) -> usize {
-    // SAFETY: a computation.
+    // SAFETY: only computes a number.
     let bytes = unsafe { libc::CMSG_SPACE((descriptors * size_of::<RawFd>()) as c_uint) };
     (bytes as usize).div_ceil(size_of::<u64>())
 }
 
-/// Reads a socket, and keeps the descriptor that comes along until it is taken.
+/// Reads a socket. A descriptor that arrives with the bytes is kept until it is taken.
 pub(super) struct DescriptorReader {
     half: OwnedReadHalf,
     arrived: Pending,
@@ -63,14 +63,14 @@ impl AsyncRead for DescriptorReader {
 fn receive(socket: &UnixStream, buf: &mut ReadBuf<'_>, arrived: &Pending) -> io::Result<()> {
     let mut control: Control<{ control_words(DESCRIPTORS_MAX) }> = [MaybeUninit::uninit(); _];
     let control_bytes = size_of_val(&control);
-    // SAFETY: nothing but the kernel writes there, and it writes only initialised bytes.
+    // SAFETY: only the kernel writes there, and it writes only initialised bytes.
     let mut slices = [MaybeUninitSlice::new(unsafe { buf.unfilled_mut() })];
     // SAFETY: the same memory, as bytes.
     let room = unsafe { std::slice::from_raw_parts_mut(control.as_mut_ptr().cast(), control_bytes) };
     let mut message = MsgHdrMut::new().with_buffers(&mut slices).with_control(room);
     let read = SockRef::from(socket).recvmsg(&mut message, libc::MSG_CMSG_CLOEXEC)?;
     let control_bytes = message.control_len();
-    // SAFETY: so many bytes the kernel has just written at the front.
+    // SAFETY: the kernel has just written this many bytes at the front.
     unsafe { buf.assume_init(read) };
     buf.advance(read);
 
@@ -78,22 +78,22 @@ fn receive(socket: &UnixStream, buf: &mut ReadBuf<'_>, arrived: &Pending) -> io:
     if let Some(descriptor) = came.pop() {
         let mut arrived = lock(arrived);
         if arrived.is_some() || !came.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors that nobody waits for"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected file descriptors"));
         }
         *arrived = Some(descriptor);
     }
     Ok(())
 }
 
-/// The descriptors in control data of which the kernel has written so many bytes.
+/// The descriptors in control data, of which the kernel has written `control_bytes`.
 fn descriptors(control: &[MaybeUninit<u64>], control_bytes: usize) -> Vec<OwnedFd> {
     let mut came = Vec::new();
-    // SAFETY: all zero is a valid header of nothing.
+    // SAFETY: all zeros is a valid, empty header.
     let mut header: msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = control.as_ptr().cast_mut().cast();
     header.msg_controllen = control_bytes;
-    // SAFETY: control data of this length, written by the kernel, as these functions want it. What
-    // they point to lies within it; a descriptor there is new, and nobody else's.
+    // SAFETY: the kernel has written control data of this length in the format that these functions read. Their
+    // pointers stay within it. A descriptor there is new and has no other owner.
     unsafe {
         let mut at: *const cmsghdr = libc::CMSG_FIRSTHDR(&header);
         while let Some(found) = at.as_ref() {
@@ -114,12 +114,12 @@ fn descriptors(control: &[MaybeUninit<u64>], control_bytes: usize) -> Vec<OwnedF
 fn rights(descriptor: RawFd) -> [u64; control_words(1)] {
     let mut control = [0; control_words(1)];
     let header = cmsghdr {
-        // SAFETY: a computation.
+        // SAFETY: only computes a number.
         cmsg_len: unsafe { libc::CMSG_LEN(size_of::<RawFd>() as c_uint) } as _,
         cmsg_level: SOL_SOCKET,
         cmsg_type: SCM_RIGHTS,
     };
-    // SAFETY: there is room for a header and a descriptor behind it, and u64 aligns both.
+    // SAFETY: there is room for a header and a descriptor after it, and `u64` aligns both.
     unsafe {
         let first: *mut cmsghdr = control.as_mut_ptr().cast();
         first.write(header);
@@ -128,7 +128,7 @@ fn rights(descriptor: RawFd) -> [u64; control_words(1)] {
     control
 }
 
-/// Writes a socket, and sends the descriptor that waits along with the next bytes.
+/// Writes a socket. A waiting descriptor is sent with the next bytes.
 pub(super) struct DescriptorWriter {
     half: OwnedWriteHalf,
     leaving: Pending,

@@ -1,29 +1,29 @@
-//! The producer's side: a segment in slots, and which of them are free.
+//! The producer's side of shared memory: a segment divided into slots, and which slots are free.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use lightship_wire::control::Plan;
-use lightship_wire::frame::{FLAG_DESCRIPTOR, FLAG_PLACED, HEADER_BYTES, Header, crc32c};
-use lightship_wire::local::{Loan, Place, decode_release};
+use lightship_wire::frame::{FLAG_DESCRIPTOR, FLAG_PLACED, FrameHeader, HEADER_BYTES};
+use lightship_wire::shm::{Loan, SegmentSlot, decode_release};
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::descriptors::Pending;
 use super::{SEAL_OF_CONTENT, SEALS_OF_SIZE};
 use crate::net::lock;
-use crate::proto::{Frame, Payload};
+use crate::proto::Frame;
 use crate::{Result, TransportError};
 
-/// Smaller payloads go over the socket: a place would not make them cheaper.
+/// Smaller payloads go over the socket, which is as cheap for them.
 const PLACED_BYTES_MIN: u32 = 16 << 10;
-/// A segment is no larger than this, whatever window a client asks for.
+/// The largest segment, whatever window a client requests.
 const SEGMENT_BYTES_MAX: u64 = 32 << 20;
-/// Slots begin at pages, so that no page is touched for two of them.
+/// Slots are aligned to pages, so that no two share a page.
 const PAGE_BYTES: u64 = 4 << 10;
 
-/// Puts payloads into a segment where there is room.
+/// Puts payloads into a segment if there is room.
 pub(in crate::net) struct Lender {
     segment: Option<Segment>,
     slots: Arc<Slots>,
@@ -32,21 +32,21 @@ pub(in crate::net) struct Lender {
 
 struct Segment {
     map: MmapMut,
-    /// Until it has left for the consumer.
+    /// `None` once it was sent to the consumer.
     descriptor: Option<OwnedFd>,
 }
 
-/// Which slots of the segment are free. Shared with the reader, which hears of it.
+/// Which slots of the segment are free. Shared with the frame reader, which receives releases.
 #[derive(Default)]
 pub(in crate::net) struct Slots(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Number of the segment; 0 while there has been none.
+    /// The number of the segment; 0 before the first one.
     segment: u32,
     slot_bytes: u32,
     lent: Vec<bool>,
-    /// The one given back last is taken first: it is still in the cache.
+    /// Free slots. The last one released is used first, because it is still in the cache.
     free: Vec<u32>,
 }
 
@@ -59,8 +59,8 @@ impl Lender {
         Arc::clone(&self.slots)
     }
 
-    /// A result of this plan is next. Its segment holds what its window allows, in slots of a
-    /// message; the one at hand stays as long as the consumer has any of it.
+    /// Prepares a segment for a result with this plan: as large as its window, with slots for one message
+    /// each. The current segment stays as long as the consumer uses any slot of it.
     pub(in crate::net) fn begin(&mut self, plan: &Plan) {
         let slot_bytes = u64::from(plan.message_bytes).next_multiple_of(PAGE_BYTES);
         let window_bytes = u64::from(plan.window_batches) * u64::from(plan.batch_bytes);
@@ -70,7 +70,7 @@ impl Lender {
         if fits || state.free.len() < state.lent.len() {
             return;
         }
-        // Both are at most the largest segment.
+        // Both are at most `SEGMENT_BYTES_MAX`.
         let (slot_bytes, count) = (slot_bytes as u32, count as u32);
         self.segment = None;
         if count > 0 {
@@ -86,21 +86,21 @@ impl Lender {
         state.free = (0..count).rev().collect();
     }
 
-    /// Copies the frame's payload into a free slot. Answers what to send in its stead; `None` where
-    /// the frame is to be sent as it is.
+    /// Copies the frame's payload into a free slot. Returns the bytes to send instead; `None` if the frame must be
+    /// sent as it is.
     pub(in crate::net) fn place(&mut self, frame: &Frame) -> Option<Vec<u8>> {
         let segment = self.segment.as_mut()?;
-        let Payload::Message(message) = &frame.payload else { return None };
+        let message = frame.message()?;
         let bytes = message.payload_bytes();
         if bytes < PLACED_BYTES_MIN {
             return None;
         }
-        let header = Header::decode(&frame.header).ok()?;
+        let header = FrameHeader::decode(&frame.header).ok()?;
         let Loan { segment: number, offset } = self.slots.lend(bytes)?;
         let mut rest = &mut segment.map[offset as usize..][..bytes as usize];
         for piece in message.pieces() {
-            let (place, after) = rest.split_at_mut(piece.len());
-            place.copy_from_slice(piece);
+            let (target, after) = rest.split_at_mut(piece.len());
+            target.copy_from_slice(piece);
             rest = after;
         }
         let mut flags = header.flags | FLAG_PLACED;
@@ -108,12 +108,11 @@ impl Lender {
             *lock(&self.leaving) = Some(descriptor);
             flags |= FLAG_DESCRIPTOR;
         }
-        let place = Place { segment: number, offset, bytes, crc: header.payload_crc }.encode();
-        let header =
-            Header { flags, payload_bytes: place.len() as u32, payload_crc: crc32c(&place), ..header };
-        let mut sent = Vec::with_capacity(HEADER_BYTES + place.len());
+        let slot = SegmentSlot { segment: number, offset, bytes, crc: header.payload_crc }.encode();
+        let header = FrameHeader::whole(header.kind, flags, header.stream, header.sequence, &slot);
+        let mut sent = Vec::with_capacity(HEADER_BYTES + slot.len());
         sent.extend_from_slice(&header.encode());
-        sent.extend_from_slice(&place);
+        sent.extend_from_slice(&slot);
         Some(sent)
     }
 }
@@ -123,8 +122,8 @@ impl Segment {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create("lightship", flags)?);
         file.set_len(bytes as u64)?;
-        // SAFETY: the file was made here and only we write it; its size is sealed below, before
-        // anybody else has it.
+        // SAFETY: the file was created here and only this process writes it. Its size is sealed below, before
+        // another process has it.
         let map = unsafe { MmapOptions::new().len(bytes).map_mut(&file) }?;
         fcntl_add_seals(&file, SEALS_OF_SIZE | SEAL_OF_CONTENT | SealFlags::SEAL)?;
         Ok(Self { map, descriptor: Some(file.into()) })
@@ -142,10 +141,10 @@ impl Slots {
         Some(Loan { segment: state.segment, offset: slot * state.slot_bytes })
     }
 
-    /// The consumer is done with these.
+    /// Takes back slots that the consumer releases.
     ///
     /// # Errors
-    /// [`TransportError::Protocol`] when it never had them.
+    /// [`TransportError::Protocol`] if a slot was not lent.
     pub(in crate::net) fn take_back(&self, payload: &[u8]) -> Result<()> {
         let mut state = lock(&self.0);
         for loan in decode_release(payload)? {
@@ -154,7 +153,7 @@ impl Slots {
             match state.lent.get_mut(slot as usize) {
                 Some(lent @ true) if known => *lent = false,
                 _ => {
-                    return Err(TransportError::Protocol(format!("{loan:?} given back, which was not lent")));
+                    return Err(TransportError::Protocol(format!("{loan:?} was released but not lent")));
                 }
             }
             state.free.push(slot);

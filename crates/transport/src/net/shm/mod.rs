@@ -1,12 +1,11 @@
 //! Payloads in shared memory, between a producer and a consumer on one host.
 //!
-//! The producer makes a segment (a sealed memfd), copies each payload into a free
-//! place of it and sends the place in the payload's stead; the consumer's arrays
-//! lie in the segment and give their place back when they are dropped. A payload
-//! for which there is no place goes over the socket as any other: neither side
-//! ever waits for a place.
+//! The producer creates a segment (a sealed memfd), copies each payload into a free slot of it, and sends the
+//! position of the slot instead of the payload. The consumer's arrays lie in the segment and give back their
+//! slot when they are dropped. If no slot is free, the payload goes over the socket: neither side ever
+//! waits for a slot.
 //!
-//! What is trusted and what is not: `docs/decisions/0006-shared-memory.md`.
+//! `docs/decisions/0006-shared-memory.md` explains which process is trusted.
 
 mod borrow;
 mod descriptors;
@@ -24,12 +23,12 @@ use tokio::net::unix::UCred;
 
 use super::{ReadHalf, WriteHalf};
 
-/// Seals that a consumer needs: memory that neither shrinks under it nor changes its size.
+/// Seals that a consumer requires: the size of the memory can't change.
 const SEALS_OF_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// And nobody but who mapped it before can write it.
+/// Only processes that mapped the memory before this seal can write it.
 const SEAL_OF_CONTENT: SealFlags = SealFlags::FUTURE_WRITE;
 
-/// Whom the kernel can't name in our user namespace has this number, and is nobody in particular.
+/// The kernel shows this id for all users that have no id in this user namespace.
 const UID_OVERFLOW: u32 = 65534;
 
 /// A producer's socket.
@@ -49,16 +48,16 @@ pub(super) fn borrowing(stream: UnixStream) -> (ReadHalf, WriteHalf, Borrower) {
     (Box::new(DescriptorReader::new(read, arrived)), Box::new(write), borrower)
 }
 
-/// Whether a process could change our memory anyway (ptrace(2)): then it is no more dangerous with a map of
-/// its own. It has our user, and it has our namespaces, as nobody's root and nobody's user in a container has.
+/// Whether a process could change our memory anyway (ptrace(2)). Then a writable map makes it no more
+/// dangerous. It must have our user and our namespaces, which a user in a container does not have.
 fn could_write_our_memory(peer: &UCred) -> bool {
-    // SAFETY: it takes nothing and can't fail.
+    // SAFETY: it has no arguments and can't fail.
     let own = unsafe { libc::geteuid() };
     peer.uid() == own && own != UID_OVERFLOW && peer.pid().is_some_and(has_our_namespaces)
 }
 
-/// Whether what users and processes are called means the same to a process as to us. Where the system does not
-/// let us see it, it does not.
+/// Whether a process has the same user and process namespaces as this one. `false` if the system does not show
+/// them.
 fn has_our_namespaces(process: i32) -> bool {
     ["user", "pid"].iter().all(|kind| {
         let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}"));
@@ -71,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_processes_that_are_seen_to_share_our_namespaces_do() {
+    fn only_visible_processes_share_our_namespaces() {
         assert!(has_our_namespaces(std::process::id() as i32));
-        // What a process beyond our namespace of processes is called.
+        // The id of a process outside our process namespace.
         assert!(!has_our_namespaces(0));
         assert!(!has_our_namespaces(-1));
     }

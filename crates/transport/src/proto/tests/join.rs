@@ -1,8 +1,8 @@
 //! A result whose messages come by other connections.
 
 use lightship_wire::EncodedMessage;
-use lightship_wire::frame::FLAG_DEALT;
-use lightship_wire::join::{CAPABILITY_JOIN, Dealt, Join, Ticket};
+use lightship_wire::frame::FLAG_PLACEHOLDER;
+use lightship_wire::join::{CAPABILITY_JOIN, Join, Placeholder, StripeOffer};
 
 use super::*;
 
@@ -30,11 +30,11 @@ impl Pair {
     /// A query that as many connections may join as its plan says.
     fn ticketed(plan: Plan) -> Self {
         let mut pair = Self::joinable();
-        pair.client.query(&Query { sql: "q".into(), plan }).unwrap();
+        pair.stream = pair.client.query(&Query { sql: "q".into(), plan }).unwrap();
         assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Query(q)] if q.plan == plan));
-        let ticket = Ticket { secret: SECRET, connections: plan.streams };
-        pair.server.ticket(&ticket);
-        assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ticket(t)] if *t == ticket));
+        let ticket = StripeOffer { secret: SECRET, connections: plan.streams };
+        pair.server.ticket(pair.stream, &ticket);
+        assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::StripeOffer(t)] if *t == ticket));
         pair.accept();
         pair
     }
@@ -43,7 +43,7 @@ impl Pair {
     fn joined(connection: u32) -> Self {
         let mut pair = Self::joinable();
         let join = Join { secret: SECRET, connection };
-        pair.client.join(&join, Plan::default().message_bytes_max).unwrap();
+        pair.stream = pair.client.join(&join, Plan::default().message_bytes_max).unwrap();
         assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Join(j)] if *j == join));
         pair
     }
@@ -51,41 +51,43 @@ impl Pair {
     /// The payloads that have come.
     fn payloads(&mut self) -> Vec<Buffer> {
         let payload = |event| match event {
-            ClientEvent::Payload(payload) => payload,
+            ClientEvent::Payload(payload) => Some(payload),
+            // There are no more.
+            ClientEvent::Finished(_) => None,
             other => panic!("{other:?}"),
         };
-        self.deliver_to_client().into_iter().map(payload).collect()
+        self.deliver_to_client().into_iter().filter_map(payload).collect()
     }
 }
 
-fn dealt(event: &ClientEvent) -> Option<Awaited> {
+fn dealt(event: &ClientEvent) -> Option<PendingMessage> {
     match event {
-        ClientEvent::Dealt(awaited) => Some(awaited.clone()),
+        ClientEvent::Placeholder(awaited) => Some(awaited.clone()),
         _ => None,
     }
 }
 
 #[test]
-fn the_first_connection_says_the_order() {
+fn the_first_connection_defines_the_order() {
     let mut main = Pair::ticketed(striped(2));
     let mut others = [Pair::joined(1), Pair::joined(2)];
     let mut deal = |main: &mut Pair, connection: u32, count| {
         let message = encoded(count);
-        main.server.deal(connection, &message);
-        others[connection as usize - 1].server.bring(message);
+        main.server.deal(main.stream, connection, &message);
+        others[connection as usize - 1].server.bring(1, message);
     };
     main.send(5);
     deal(&mut main, 2, 6);
     deal(&mut main, 1, 7);
-    main.server.end_batch();
+    main.server.end_batch(main.stream);
     deal(&mut main, 2, 8);
-    main.server.finish(&Stats::default());
+    main.server.finish(main.stream, &Stats::default());
     let events = main.deliver_to_client();
     // What has not come yet is counted already: credit and completeness need not wait for it.
     let Some(ClientEvent::Finished(totals)) = events.last() else { panic!("{events:?}") };
     assert_eq!((totals.rows, totals.messages, totals.messages_joined, totals.batches), (26, 4, 3, 2));
     let mut payloads = others.each_mut().map(|other| {
-        other.server.leave();
+        other.server.leave(other.stream);
         assert!(other.server.is_idle());
         other.payloads().into_iter()
     });
@@ -93,7 +95,7 @@ fn the_first_connection_says_the_order() {
     for event in &events {
         let message = match event {
             ClientEvent::Message(message) => message.clone(),
-            ClientEvent::Dealt(awaited) => {
+            ClientEvent::Placeholder(awaited) => {
                 let payload = payloads[awaited.connection() as usize - 1].next().unwrap();
                 awaited.clone().arrive(payload).unwrap()
             }
@@ -105,22 +107,22 @@ fn the_first_connection_says_the_order() {
 }
 
 #[test]
-fn dealt_messages_take_credit() {
+fn placeholders_take_credit() {
     let mut main = Pair::ticketed(Plan { streams: 2, ..window(1) });
-    main.server.deal(1, &encoded(1));
-    main.server.end_batch();
-    assert!(!main.server.has_credit());
+    main.server.deal(main.stream, 1, &encoded(1));
+    main.server.end_batch(main.stream);
+    assert!(!main.server.has_credit(main.stream));
     assert!(matches!(main.deliver_to_client().last(), Some(ClientEvent::BatchEnd { credit: 1 })));
     // Nor does a consumer take one without credit.
-    let dealt = Dealt { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
-    let error = main.forge(Kind::Message, FLAG_DEALT, 1, 4, dealt.encode()).to_string();
+    let dealt = Placeholder { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
+    let error = main.forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 4, dealt.encode()).to_string();
     assert!(error.contains("without credit"), "{error}");
 }
 
 #[test]
-fn what_was_not_announced_is_refused() {
+fn payloads_that_differ_from_their_placeholder_are_refused() {
     let mut main = Pair::ticketed(striped(2));
-    main.server.deal(1, &encoded(5));
+    main.server.deal(main.stream, 1, &encoded(5));
     let events = main.deliver_to_client();
     let awaited = dealt(&events[0]).unwrap();
     let payload = |count| Buffer::from_vec(encoded(count).to_vec());
@@ -130,69 +132,61 @@ fn what_was_not_announced_is_refused() {
 }
 
 #[test]
-fn messages_are_dealt_to_connections_that_there_are() {
-    let sized = |connection, bytes| Dealt { connection, bytes, rows: 1, body_bytes: 16 }.encode();
+fn placeholders_must_name_an_offered_connection() {
+    let sized = |connection, bytes| Placeholder { connection, bytes, rows: 1, body_bytes: 16 }.encode();
     for (payload, word) in [
-        (sized(3, 40), "connection 3, where 2"),
+        (sized(3, 40), "connection 3, but 2"),
         (sized(1, u32::MAX), "limit"),
         (sized(1, 40)[..15].to_vec(), "cut short"),
     ] {
-        let error = Pair::ticketed(striped(2)).forge(Kind::Message, FLAG_DEALT, 1, 2, payload).to_string();
+        let error =
+            Pair::ticketed(striped(2)).forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 2, payload).to_string();
         assert!(error.contains(word), "{error}");
     }
-    let error = Pair::accepted(window(1)).forge(Kind::Message, FLAG_DEALT, 1, 1, sized(1, 40)).to_string();
-    assert!(error.contains("where 0"), "{error}");
+    let error =
+        Pair::accepted(window(1)).forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 1, sized(1, 40)).to_string();
+    assert!(error.contains("but 0 were offered"), "{error}");
 }
 
 #[test]
-fn tickets_that_nobody_asked_for_are_refused() {
-    let ticket = |connections| Ticket { secret: SECRET, connections }.encode();
+fn stripe_offers_without_a_request_are_refused() {
+    let ticket = |connections| StripeOffer { secret: SECRET, connections }.encode();
     let ask = |streams| {
         let mut pair = Pair::joinable();
-        pair.client.query(&Query { sql: "q".into(), plan: striped(streams) }).unwrap();
+        pair.stream = pair.client.query(&Query { sql: "q".into(), plan: striped(streams) }).unwrap();
         pair
     };
-    ask(1).forge(Kind::Ticket, 0, 1, 0, ticket(1));
-    ask(2).forge(Kind::Ticket, 0, 1, 0, ticket(3));
-    Pair::joinable().forge(Kind::Ticket, 0, 0, 1, ticket(1));
+    ask(1).forge(FrameKind::StripeOffer, 0, 1, 0, ticket(1));
+    ask(2).forge(FrameKind::StripeOffer, 0, 1, 0, ticket(3));
+    Pair::joinable().forge(FrameKind::StripeOffer, 0, 0, 1, ticket(1));
     // Nor a second one, nor one after the schema.
-    Pair::ticketed(striped(2)).forge(Kind::Ticket, 0, 1, 2, ticket(2));
+    Pair::ticketed(striped(2)).forge(FrameKind::StripeOffer, 0, 1, 2, ticket(2));
 }
 
 #[test]
-fn a_cancelled_result_awaits_nothing() {
+fn a_cancelled_result_waits_for_no_payloads() {
     let mut main = Pair::ticketed(striped(2));
-    main.client.cancel();
-    main.server.deal(1, &encoded(5));
+    main.client.cancel(main.stream);
+    main.server.deal(main.stream, 1, &encoded(5));
     assert!(main.deliver_to_client().is_empty());
 }
 
 #[test]
-fn who_joins_does_nothing_else() {
+fn a_joined_stream_carries_only_payloads() {
     let mut joined = Pair::joined(1);
-    assert!(joined.client.query(&Query { sql: "q".into(), plan: window(1) }).is_err());
-    assert!(joined.client.join(&Join { secret: SECRET, connection: 2 }, 1).is_err());
-    let place = Dealt { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
-    joined.forge(Kind::Message, FLAG_DEALT, 1, 0, place.encode());
+    let place = Placeholder { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
+    joined.forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 0, place.encode());
 
     let mut receiving = Pair::ticketed(striped(2));
-    assert!(receiving.client.join(&Join { secret: SECRET, connection: 1 }, 1).is_err());
     let join = Join { secret: SECRET, connection: 1 }.encode();
-    let header = Header {
-        kind: Kind::Join,
-        flags: 0,
-        stream: 1,
-        payload_bytes: join.len() as u32,
-        sequence: 1,
-        payload_crc: crc32c(&join),
-    };
+    let header = FrameHeader::whole(FrameKind::Join, 0, 1, 1, &join);
     assert!(receiving.server.handle(receiving.now, &header, &join).is_err());
 }
 
 #[test]
-fn a_refused_connection_is_told_so() {
+fn a_refused_join_gets_an_error() {
     let mut joined = Pair::joined(1);
-    joined.server.fail(&Failure::new(ErrorCode::Forbidden, "no"));
+    joined.server.fail(joined.stream, &Failure::new(ErrorCode::Forbidden, "no"));
     assert!(
         matches!(joined.deliver_to_client().as_slice(), [ClientEvent::Failed(f)] if f.code == ErrorCode::Forbidden)
     );
@@ -200,9 +194,9 @@ fn a_refused_connection_is_told_so() {
 }
 
 #[test]
-fn a_server_that_knows_of_no_tickets_is_not_asked_for_one() {
+fn a_server_without_the_capability_gets_no_request_for_streams() {
     let mut pair = Pair::greeted();
-    assert_eq!(pair.client.settle(striped(4)).unwrap().streams, 1);
-    pair.client.query(&Query { sql: "q".into(), plan: striped(4) }).unwrap();
+    assert_eq!(pair.client.settle(striped(4)).streams, 1);
+    pair.stream = pair.client.query(&Query { sql: "q".into(), plan: striped(4) }).unwrap();
     assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Query(q)] if q.plan.streams == 1));
 }

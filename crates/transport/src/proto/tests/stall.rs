@@ -1,34 +1,34 @@
-//! Consumers that take nothing of a result.
+//! Consumers that stall.
 
 use super::*;
 
 impl Pair {
     /// Sends all that credit allows, and waits for more credit.
     fn fill_and_wait(&mut self) {
-        while self.server.has_credit() {
+        while self.server.has_credit(self.stream) {
             self.send(1);
-            self.server.end_batch();
+            self.server.end_batch(self.stream);
         }
-        self.server.waits(self.now);
+        self.server.waits(self.stream, self.now);
     }
 }
 
 #[test]
-fn a_consumer_that_answers_pings_and_takes_nothing_is_over_its_time() {
+fn a_consumer_that_only_answers_pings_stalls() {
     let mut pair = Pair::accepted(window(2));
     pair.fill_and_wait();
     let began = pair.now;
-    assert_eq!(pair.server.stall_deadline(), Some(began + STALL));
+    assert_eq!(pair.server.stall_deadline(pair.stream), Some(began + STALL));
     while pair.now < began + STALL {
-        assert_eq!(pair.server.stalled(pair.now), None);
+        assert_eq!(pair.server.stalled(pair.stream, pair.now), None);
         pair.now += INTERVAL;
         pair.server.wake(pair.now).unwrap();
         pair.deliver_to_client();
         pair.deliver_to_server();
-        pair.server.waits(pair.now);
+        pair.server.waits(pair.stream, pair.now);
     }
-    assert_eq!(pair.server.stalled(pair.now), Some(STALL));
-    pair.server.fail(&Failure::new(ErrorCode::Stalled, "too slow"));
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), Some(STALL));
+    pair.server.fail(pair.stream, &Failure::new(ErrorCode::Stalled, "too slow"));
     let told = pair.deliver_to_client();
     assert!(
         matches!(told.as_slice(), [ClientEvent::Failed(failure)] if failure.code == ErrorCode::Stalled && !failure.retryable),
@@ -38,55 +38,55 @@ fn a_consumer_that_answers_pings_and_takes_nothing_is_over_its_time() {
 }
 
 #[test]
-fn a_node_that_stood_still_itself_first_hears_what_came_meanwhile() {
+fn a_suspended_node_first_handles_what_arrived_meanwhile() {
     let mut pair = Pair::accepted(window(2));
     pair.fill_and_wait();
     pair.deliver_to_client();
-    pair.client.consumed(1, &Progress::default());
+    pair.client.consumed(pair.stream, 1, &Progress::default());
     // Suspended, with the credit in the socket's buffer.
     pair.now += 5 * STALL;
-    assert_eq!(pair.server.stalled(pair.now), None);
-    assert_eq!(pair.server.stall_deadline(), Some(pair.now + OVERSLEPT));
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), None);
+    assert_eq!(pair.server.stall_deadline(pair.stream), Some(pair.now + OVERSLEPT));
     pair.deliver_to_server();
-    assert_eq!(pair.server.stall_deadline(), None);
+    assert_eq!(pair.server.stall_deadline(pair.stream), None);
     // Nothing has come of one that takes nothing.
     pair.fill_and_wait();
     pair.now += 5 * STALL;
-    assert_eq!(pair.server.stalled(pair.now), None);
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), None);
     pair.now += OVERSLEPT;
-    assert_eq!(pair.server.stalled(pair.now), Some(STALL));
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), Some(STALL));
 }
 
 #[test]
-fn a_slow_consumer_has_its_time_for_each_batch() {
+fn the_timeout_restarts_with_each_batch() {
     let mut pair = Pair::accepted(window(2));
     for _ in 0..20 {
         pair.fill_and_wait();
         pair.deliver_to_client();
         pair.now += STALL - INTERVAL;
-        assert_eq!(pair.server.stalled(pair.now), None);
-        pair.client.consumed(1, &Progress::default());
+        assert_eq!(pair.server.stalled(pair.stream, pair.now), None);
+        pair.client.consumed(pair.stream, 1, &Progress::default());
         pair.deliver_to_server();
-        assert_eq!(pair.server.stall_deadline(), None);
+        assert_eq!(pair.server.stall_deadline(pair.stream), None);
     }
 }
 
 #[test]
-fn credit_for_nothing_gains_no_time() {
+fn a_credit_of_zero_does_not_restart_the_timeout() {
     let mut pair = Pair::accepted(window(1));
     pair.fill_and_wait();
     pair.deliver_to_client();
     pair.now += STALL;
-    pair.client.consumed(0, &Progress::default());
+    pair.client.consumed(pair.stream, 0, &Progress::default());
     pair.deliver_to_server();
-    assert_eq!(pair.server.stalled(pair.now), Some(STALL));
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), Some(STALL));
 }
 
 #[test]
-fn a_query_that_has_nothing_to_send_is_no_consumers_fault() {
+fn a_query_without_rows_to_send_does_not_stall() {
     let mut pair = Pair::accepted(window(1));
     pair.now += 10 * STALL;
-    assert_eq!(pair.server.stalled(pair.now), None);
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), None);
 }
 
 #[test]
@@ -94,22 +94,22 @@ fn nodes_of_the_cluster_may_wait_for_their_clients() {
     let now = Instant::now();
     let client = Client::new(now, String::new(), CAPABILITY_CLUSTER, INTERVAL);
     let server = Server::new(now, INTERVAL, Some(STALL));
-    let mut pair = Pair { now, client, server };
+    let mut pair = Pair { now, client, server, stream: 1 };
     pair.deliver_to_server();
     assert_eq!(pair.server.stall_timeout(), Some(STALL));
     pair.server.welcome(String::new(), CAPABILITY_CLUSTER, None);
     assert_eq!(pair.server.stall_timeout(), None);
     pair.deliver_to_client();
-    pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
+    pair.stream = pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
     pair.deliver_to_server();
     pair.accept();
     pair.fill_and_wait();
     pair.now += 1000 * STALL;
-    assert_eq!(pair.server.stalled(pair.now), None);
+    assert_eq!(pair.server.stalled(pair.stream, pair.now), None);
 }
 
 #[test]
-fn a_limit_beyond_the_end_of_time_is_none() {
+fn an_unrepresentable_limit_is_no_limit() {
     let mut stall = Stall::new(Some(Duration::MAX));
     stall.waits(Instant::now());
     assert_eq!(stall.deadline(), None);

@@ -23,7 +23,7 @@ const MODE: u32 = 0o666;
 const PREFIX_BYTES_MAX: usize = 240;
 
 /// A file that is being written. If it is dropped before [`Self::commit`], it leaves nothing behind.
-pub(super) struct WholeFile {
+pub(super) struct AtomicFile {
     temporary: Temporary,
     /// Its final path.
     path: PathBuf,
@@ -34,7 +34,7 @@ enum Temporary {
     Named(NamedTempFile),
 }
 
-impl WholeFile {
+impl AtomicFile {
     /// A file for the final path `path`, with the permissions of the file that it replaces.
     pub(super) fn create(path: PathBuf, existing: Option<&Metadata>) -> io::Result<Self> {
         if path.file_name().is_none() {
@@ -88,7 +88,7 @@ impl WholeFile {
     }
 }
 
-impl Write for WholeFile {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file().write(bytes)
     }
@@ -180,7 +180,7 @@ mod tests {
                         true => Temporary::Unnamed(unnamed(folder.path()).unwrap().expect("supported here")),
                         false => Temporary::Named(named(&path).unwrap()),
                     };
-                    let mut file = WholeFile { temporary, path: path.clone() };
+                    let mut file = AtomicFile { temporary, path: path.clone() };
                     file.write_all(b"whole").unwrap();
                     file
                 };

@@ -1,12 +1,12 @@
-//! Where a client that came by TCP from this very host meets its server: on a Unix
-//! socket of a random name, over which memory can be shared.
+//! The rendezvous of a server and a client on the same host: after connecting by TCP, they move to a Unix
+//! socket with a random name, over which memory can be shared.
 //!
-//! Both sides know each other by tokens that were told over the TCP connection, so
-//! the meeting is as good as that; the name alone is nothing to rely on.
+//! Both sides authenticate with tokens that were exchanged over the TCP connection, so the rendezvous is as
+//! secure as that connection. The name is not secret.
 
 use std::time::Duration;
 
-use lightship_wire::local::{MEETING_NAME_PREFIX, Meeting};
+use lightship_wire::shm::{RENDEZVOUS_NAME_PREFIX, Rendezvous};
 use rustls::crypto::ring::default_provider;
 use subtle::ConstantTimeEq;
 use tokio::net::{UnixListener, UnixStream};
@@ -15,23 +15,23 @@ use tokio::time::timeout;
 use super::ServerConfig;
 use super::conversation::Session;
 
-/// A server waits here for one client.
-pub(super) struct MeetingPlace {
+/// A socket on which a server waits for one client.
+pub(super) struct RendezvousSocket {
     listener: UnixListener,
-    pub(super) meeting: Meeting,
+    pub(super) meeting: Rendezvous,
 }
 
-impl MeetingPlace {
-    /// Somewhere new; `None` where the system has no such place.
+impl RendezvousSocket {
+    /// Opens a socket with a new name; `None` if the system does not support it.
     pub(super) fn open() -> Option<Self> {
-        let name = format!("{MEETING_NAME_PREFIX}{}", random()?);
-        let meeting = Meeting { name, client_token: random()?, server_token: random()? };
+        let name = format!("{RENDEZVOUS_NAME_PREFIX}{}", random()?);
+        let meeting = Rendezvous { name, client_token: random()?, server_token: random()? };
         let listener = UnixListener::bind(path(&meeting)).ok()?;
         Some(Self { listener, meeting })
     }
 
-    /// The client, once it has come. Strangers are sent away; one is heard at a time, for no
-    /// longer than `limit`.
+    /// Waits for the client. Connections without its token are closed. Only one connection is served at a time,
+    /// for at most `limit`.
     pub(super) async fn client(&self, limit: Duration, config: &ServerConfig) -> Session {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
@@ -46,18 +46,18 @@ impl MeetingPlace {
                 session.admit(self.meeting.server_token.clone());
                 return session;
             }
-            tracing::info!("a stranger came to a meeting");
+            tracing::info!("refused an unauthenticated connection at a rendezvous");
         }
     }
 }
 
-/// Goes where a server waits.
-pub(super) async fn go(meeting: &Meeting) -> std::io::Result<UnixStream> {
+/// Connects to a rendezvous.
+pub(super) async fn go(meeting: &Rendezvous) -> std::io::Result<UnixStream> {
     UnixStream::connect(path(meeting)).await
 }
 
-/// The abstract namespace of unix(7): nothing is left of a name when its socket is closed.
-fn path(meeting: &Meeting) -> String {
+/// The name in the abstract namespace of unix(7). It disappears when its socket is closed.
+fn path(meeting: &Rendezvous) -> String {
     format!("\0{}", meeting.name)
 }
 
@@ -66,7 +66,7 @@ fn random() -> Option<String> {
     Some(format!("{:032x}", u128::from_le_bytes(random_bits()?)))
 }
 
-/// 128 random bits, if the system gives them.
+/// 128 random bits; `None` if the system provides none.
 pub(super) fn random_bits() -> Option<[u8; 16]> {
     let mut bits = [0; 16];
     default_provider().secure_random.fill(&mut bits).ok()?;

@@ -14,12 +14,12 @@ use super::unfit;
 use crate::Result;
 
 /// Casts batches to the types that a format holds.
-pub(super) struct StandIn {
+pub(super) struct TypeMapping {
     schema: SchemaRef,
     changed: bool,
 }
 
-impl StandIn {
+impl TypeMapping {
     /// Replaces every type, nested ones too, for which `rule` returns another. The
     /// rule is applied to the replacement again.
     pub(super) fn new(schema: &SchemaRef, rule: &dyn Fn(&DataType) -> Option<DataType>) -> Self {

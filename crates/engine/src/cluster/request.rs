@@ -1,25 +1,25 @@
-//! What nodes ask each other for, as bytes of a [`Task`](lightship_wire::cluster::Task): Protocol Buffers,
-//! so that a node of another version is understood far enough to be told so.
+//! Requests between nodes, in the bytes of a [`Task`](lightship_wire::cluster::Task). They are Protocol
+//! Buffers, so that a node can read enough of a request of another version to refuse it by name.
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion_distributed::TaskKey;
 use prost::{Message, Oneof};
 use uuid::Uuid;
 
-/// What a node asks another one for.
+/// A request of a node to another.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5, 6")]
-    pub(crate) ask: Option<Ask>,
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6")]
+    pub(crate) ask: Option<RequestKind>,
 }
 
-/// The things that can be asked for. What the rows of the answer are is said of each.
+/// The kinds of request, each with the rows of its answer.
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Ask {
-    /// [`Description`]s of the node, one now and one at each change, until it leaves.
+pub(crate) enum RequestKind {
+    /// [`Description`]s of the node: one at once, and one at each change until it leaves.
     #[prost(message, tag = "1")]
     Watch(Watch),
-    /// Takes a part of a plan; [`super::metrics::TaskReport`]s once the query has ended.
+    /// Sends a part of a plan. The answer has [`super::metrics::TaskReport`]s once the query has ended.
     #[prost(message, tag = "2")]
     SetPlan(SetPlan),
     /// The query of a part has ended. No rows.
@@ -31,21 +31,21 @@ pub(crate) enum Ask {
     /// Rows of a table's part that the node has.
     #[prost(message, tag = "5")]
     Scan(Scan),
-    /// Removes a node from the cluster, or takes it in again. No rows.
+    /// Removes a node from the cluster, or adds it again. No rows.
     #[prost(message, tag = "6")]
     Change(Change),
 }
 
-/// Who asks for descriptions.
+/// The node that requests descriptions.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Watch {
-    /// The asking node's name, by which it can be reached.
+    /// Its name, which is the address that others reach it at.
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    /// Drawn when its process began.
+    /// A random number, drawn when its process started.
     #[prost(uint64, tag = "2")]
     pub(crate) instance: u64,
-    /// What it must have in common with others: see [`super::VERSION`].
+    /// Must be the same on all nodes: see [`super::VERSION`].
     #[prost(string, tag = "3")]
     pub(crate) version: String,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Description {
     /// The nodes of the cluster as it knows them.
     #[prost(message, repeated, tag = "4")]
     pub(crate) members: Vec<MemberEntry>,
-    /// Its part in overlays, where it has one.
+    /// Set if it can be part of overlays.
     #[prost(message, optional, tag = "5")]
     pub(crate) overlay: Option<OverlayPart>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Description {
 pub(crate) struct MemberEntry {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    /// Counts how often it was taken in.
+    /// How often it was added.
     #[prost(uint64, tag = "2")]
     pub(crate) generation: u64,
     #[prost(bool, tag = "3")]
@@ -85,7 +85,7 @@ pub(crate) struct Change {
     /// HOST:PORT.
     #[prost(string, tag = "1")]
     pub(crate) node: String,
-    /// It is removed; otherwise taken in again.
+    /// Whether it is removed; otherwise it is added again.
     #[prost(bool, tag = "2")]
     pub(crate) remove: bool,
 }
@@ -96,10 +96,10 @@ pub(crate) struct OverlayPart {
     /// HOST:PORT, as others reach it.
     #[prost(string, tag = "1")]
     pub(crate) address: String,
-    /// Connections with rows that it may have.
+    /// The most connections for rows that it may have.
     #[prost(uint64, tag = "2")]
     pub(crate) connections_max: u64,
-    /// The overlay that it is part of, as long as streams may go over that.
+    /// The epoch of the overlay that it is part of, as long as streams may go over it.
     #[prost(fixed64, optional, tag = "3")]
     pub(crate) epoch: Option<u64>,
 }
@@ -109,25 +109,25 @@ pub(crate) struct OverlayPart {
 pub(crate) struct Table {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    /// As `lightship_wire::schema` writes it.
+    /// As `lightship_wire::schema` encodes it.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) schema: Vec<u8>,
     #[prost(uint64, optional, tag = "3")]
     pub(crate) rows: Option<u64>,
     #[prost(uint64, optional, tag = "4")]
     pub(crate) bytes: Option<u64>,
-    /// All nodes that have the table read the same files.
+    /// Whether all nodes that have the table read the same files.
     #[prost(bool, tag = "5")]
     pub(crate) shared: bool,
-    /// Of the names, sizes and times of its files, or of the database's table; 0 where neither is known.
+    /// A hash of the names, sizes and times of its files, or of the database's table; 0 if neither is known.
     #[prost(uint64, tag = "6")]
     pub(crate) fingerprint: u64,
-    /// Its rows are in a database, and the fingerprint is of its table there.
+    /// Whether its rows are in a database; the fingerprint is then that of the database's table.
     #[prost(bool, tag = "7")]
     pub(crate) in_database: bool,
 }
 
-/// Which part of which query.
+/// Identifies a part of a query.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Key {
     #[prost(bytes = "vec", tag = "1")]
@@ -164,7 +164,7 @@ pub(crate) struct SetPlan {
     pub(crate) tasks: u64,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) plan: Vec<u8>,
-    /// The node's address, as the asking node knows it.
+    /// The node's address, as the coordinator knows it.
     #[prost(string, tag = "4")]
     pub(crate) url: String,
     #[prost(uint64, tag = "5")]
@@ -194,13 +194,13 @@ pub(crate) struct Execute {
     pub(crate) head: Option<Head>,
 }
 
-/// What stands between a part and those who read it.
+/// How the rows of a part are distributed to its readers.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum Head {
-    /// Each reader gets all rows; so many partitions.
+    /// Each reader gets all rows. The value is the number of partitions.
     #[prost(uint64, tag = "3")]
     Broadcast(u64),
-    /// Rows are dealt to partitions so.
+    /// Rows are distributed to partitions by this partitioning.
     #[prost(bytes = "vec", tag = "4")]
     Repartition(Vec<u8>),
 }
@@ -210,32 +210,32 @@ pub(crate) enum Head {
 pub(crate) struct Scan {
     #[prost(string, tag = "1")]
     pub(crate) table: String,
-    /// Columns that are read, with types, as `lightship_wire::schema` writes them.
+    /// The columns to read and their types, as `lightship_wire::schema` encodes them.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) schema: Vec<u8>,
-    /// Conditions that all hold.
+    /// Conditions that all must hold.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub(crate) filters: Vec<Vec<u8>>,
     #[prost(uint64, optional, tag = "4")]
     pub(crate) fetch: Option<u64>,
-    /// Where the rows are.
+    /// Which rows, and where they are.
     #[prost(message, optional, tag = "5")]
     pub(crate) shards: Option<Shards>,
-    /// Into how many partitions they are dealt.
+    /// The number of partitions that they are distributed to.
     #[prost(uint64, tag = "6")]
     pub(crate) partitions: u64,
 }
 
-/// Which rows of a table a scan is of.
+/// Which rows of a table a scan reads.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Shards {
-    /// Those that these nodes have as their own; of a shared table, all.
+    /// The nodes whose parts of the table are read; for a shared table, all nodes that can read its files.
     #[prost(string, repeated, tag = "1")]
     pub(crate) nodes: Vec<String>,
-    /// Of a shared table, one of so many parts of its files.
+    /// For a shared table, the share of its files.
     #[prost(message, optional, tag = "2")]
     pub(crate) share: Option<Share>,
-    /// What the planner may expect.
+    /// Estimates for the planner.
     #[prost(uint64, optional, tag = "3")]
     pub(crate) rows: Option<u64>,
     #[prost(uint64, optional, tag = "4")]
@@ -249,15 +249,15 @@ pub(crate) struct Share {
     pub(crate) part: u64,
     #[prost(uint64, tag = "2")]
     pub(crate) of: u64,
-    /// As in [`Table`]: who finds other files must not take part.
+    /// As in [`Table`]: a node that sees different files refuses the scan.
     #[prost(uint64, tag = "3")]
     pub(crate) fingerprint: u64,
-    /// Partitions of each part: all cut the files into `of` x so many pieces, whoever reads them.
+    /// Partitions of each part. Every node cuts the files into `of` times this many pieces.
     #[prost(uint64, tag = "4")]
     pub(crate) partitions: u64,
 }
 
-/// Bytes that are not what they should be.
+/// The error for a request that can't be decoded.
 pub(crate) fn malformed(why: &str) -> DataFusionError {
-    DataFusionError::Execution(format!("what another node asks for can't be read: {why}"))
+    DataFusionError::Execution(format!("malformed request of another node: {why}"))
 }

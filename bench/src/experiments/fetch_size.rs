@@ -9,14 +9,14 @@ use lightship_tuner::{
     mean_relative_error,
 };
 
-use super::servers::Memory;
+use super::servers::MemoryServer;
 use super::under;
 use crate::Result;
 use crate::data;
-use crate::links::Course;
+use crate::links::LinkedHosts;
 use crate::plot::{Axis, Dots, DotsPanel, Lines, LinesPanel, Series};
 use crate::report::{self, Page, Report};
-use crate::results::{Figure, Place, Results, Run, Summary};
+use crate::results::{Case, Figure, Results, Run, Summary};
 use crate::settings::Settings;
 use crate::tables;
 
@@ -95,11 +95,11 @@ fn seconds(sample: &Sample, query: &Query) -> f64 {
 
 /// One round of a query over a link.
 struct Round<'a> {
-    memory: &'a Memory<'a>,
+    memory: &'a MemoryServer<'a>,
     query: Query,
     /// Largest batch of the grid.
     grid_batch_bytes_max: u64,
-    place: &'a Place,
+    place: &'a Case,
     round: u32,
 }
 
@@ -165,7 +165,7 @@ fn partly(seconds: f64, memory_mb: f64) -> Vec<f64> {
 }
 
 /// Measures the query that fits into one batch, with plans by the model of another query.
-fn measure_sixth(settings: &Settings, course: &Course, results: &mut Results) -> Result<()> {
+fn measure_sixth(settings: &Settings, course: &LinkedHosts, results: &mut Results) -> Result<()> {
     let (name, row_bytes, rows) = SIXTH;
     let Ok(Calibration { model, .. }) =
         calibrate(&samples(results, &[course.link.clone(), PLANS_SIXTH.into()]))
@@ -173,10 +173,10 @@ fn measure_sixth(settings: &Settings, course: &Course, results: &mut Results) ->
         eprintln!("{name}: {PLANS_SIXTH} must be measured over {} first", course.link);
         return Ok(());
     };
-    let memory = Memory::start(course, &data::records(row_bytes, rows)?)?;
+    let memory = MemoryServer::start(course, &data::records(row_bytes, rows)?)?;
     let query = Query { volume_bytes: row_bytes * rows, row_bytes: row_bytes as f64 };
     let values = vec![course.link.clone(), name.to_owned()];
-    let place = Place { values, scale: 1.0, note: course.measured.clone() };
+    let place = Case { values, scale: 1.0, note: course.measured.clone() };
     let mut named: Vec<_> = MESSAGE_BYTES.map(|bytes| (format!("{rows} x {bytes}"), (rows, bytes))).into();
     named.extend(plans(&model, &query, &Rules { gain_seconds: Some(0.0), ..Rules::default() })?);
     let mut runs = Vec::new();
@@ -203,15 +203,15 @@ fn measure_sixth(settings: &Settings, course: &Course, results: &mut Results) ->
 
 fn measure(
     settings: &Settings,
-    course: &Course,
+    course: &LinkedHosts,
     name: &str,
     row_bytes: u64,
     results: &mut Results,
 ) -> Result<()> {
     let volume = VOLUME_BYTES * settings.scale_or(1.0);
     let file = data::records(row_bytes, (volume / row_bytes as f64) as u64)?;
-    let memory = Memory::start(course, &file)?;
-    let place = Place {
+    let memory = MemoryServer::start(course, &file)?;
+    let place = Case {
         values: vec![course.link.clone(), name.to_owned()],
         scale: settings.scale_or(1.0),
         note: course.measured.clone(),
@@ -419,7 +419,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let lab = Lab::new()?;
     let mut results = Results::open(&settings.results, NAME, &["link", "query"], FIGURES)?;
     for link in settings.links(&["lan", "wan"]) {
-        let course = Course::open(&lab, &link)?;
+        let course = LinkedHosts::open(&lab, &link)?;
         for (name, row_bytes) in QUERIES.into_iter().filter(|(name, _)| settings.wants(name)) {
             measure(settings, &course, name, row_bytes, &mut results)?;
         }

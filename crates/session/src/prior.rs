@@ -1,8 +1,8 @@
 //! What is known about a link and a query before a transfer, from the link's profile and earlier transfers.
 
-use lightship_tuner::{Link, LinkModel, Plane, Query, Rates, Sizes, WindowCost};
+use lightship_tuner::{Link, LinkModel, Plane, Query, Rates, Sizes, WindowCost, median};
 
-use crate::history::Fact;
+use crate::history::TransferRecord;
 use crate::profile::Profile;
 
 /// Medians use at most this many of the latest matching records.
@@ -14,7 +14,7 @@ const BYTES_MIN: u64 = 8 << 20;
 
 /// What is known about a transfer before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Known {
+pub struct LinkPrior {
     /// The pace: bytes of rows per second that arrived after all stages.
     pub bytes_per_second: Option<f64>,
     /// The round trip.
@@ -23,20 +23,20 @@ pub struct Known {
     pub volume_bytes: Option<u64>,
 }
 
-impl Known {
+impl LinkPrior {
     /// Combines the link's profile and the records of its transfers, oldest first. The pace is the
     /// median of the same query's transfers, or else of other queries' transfers, or else the profile's
     /// rate.
-    pub fn of(profile: Option<&Profile>, facts: &[Fact], sql: &str) -> Self {
-        let query = Fact::fingerprint(sql);
-        let latest = |wanted: &dyn Fn(&Fact) -> bool, of: &dyn Fn(&Fact) -> f64| {
-            median(facts.iter().rev().filter(|fact| wanted(fact)).take(FACTS_MAX).map(of).collect())
+    pub fn of(profile: Option<&Profile>, facts: &[TransferRecord], sql: &str) -> Self {
+        let query = TransferRecord::fingerprint(sql);
+        let latest = |wanted: &dyn Fn(&TransferRecord) -> bool, of: &dyn Fn(&TransferRecord) -> f64| {
+            median(facts.iter().rev().filter(|fact| wanted(fact)).take(FACTS_MAX).map(of))
         };
-        let same = |fact: &Fact| fact.query == query;
+        let same = |fact: &TransferRecord| fact.query == query;
         // Transfers with settings fixed by the user don't show what the link can do.
-        let fair = |fact: &Fact| fact.ours && fact.seconds >= SECONDS_MIN && fact.volume_bytes > 0;
-        let large = |fact: &Fact| fair(fact) && fact.volume_bytes >= BYTES_MIN;
-        let pace = |fact: &Fact| fact.volume_bytes as f64 / fact.seconds;
+        let fair = |fact: &TransferRecord| fact.ours && fact.seconds >= SECONDS_MIN && fact.volume_bytes > 0;
+        let large = |fact: &TransferRecord| fair(fact) && fact.volume_bytes >= BYTES_MIN;
+        let pace = |fact: &TransferRecord| fact.volume_bytes as f64 / fact.seconds;
         let measured = profile.and_then(|profile| profile.bytes_per_second);
         let bytes_per_second =
             latest(&|fact| same(fact) && fair(fact), &pace).or_else(|| latest(&large, &pace));
@@ -62,23 +62,24 @@ impl Known {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fact(sql: &str, volume_bytes: u64, seconds: f64) -> Fact {
-        Fact { query: Fact::fingerprint(sql), volume_bytes, seconds, ours: true, ..Fact::default() }
+    fn fact(sql: &str, volume_bytes: u64, seconds: f64) -> TransferRecord {
+        TransferRecord {
+            query: TransferRecord::fingerprint(sql),
+            volume_bytes,
+            seconds,
+            ours: true,
+            ..TransferRecord::default()
+        }
     }
 
     #[test]
     fn the_same_query_takes_precedence_over_other_queries_and_these_over_the_profile() {
-        let nothing = Known::of(None, &[], "a");
-        assert_eq!(nothing, Known::default());
+        let nothing = LinkPrior::of(None, &[], "a");
+        assert_eq!(nothing, LinkPrior::default());
         assert_eq!(nothing.predict(1 << 30, Sizes { message_bytes: 1, window_batches: 1 }), None);
         let mb = |n: u64| n << 20;
         // The last three don't count: one is too short, one too small, and one has settings fixed by
@@ -89,18 +90,22 @@ mod tests {
             fact("b", mb(20), 1.0),
             fact("b", mb(90), 0.01),
         ];
-        facts.extend([fact("count", 8, 10.0), Fact { ours: false, ..fact("b", mb(9), 100.0) }]);
-        let others = Known::of(None, &facts, "a");
+        facts.extend([fact("count", 8, 10.0), TransferRecord { ours: false, ..fact("b", mb(9), 100.0) }]);
+        let others = LinkPrior::of(None, &facts, "a");
         assert_eq!((others.bytes_per_second, others.volume_bytes), (Some(mb(20) as f64), None));
         facts.push(fact("a", 0, 1.0));
-        assert_eq!(Known::of(None, &facts, "a").bytes_per_second, Some(mb(20) as f64));
+        assert_eq!(LinkPrior::of(None, &facts, "a").bytes_per_second, Some(mb(20) as f64));
         facts.pop();
         facts.push(fact("a", 50, 0.5));
-        let own = Known::of(None, &facts, "a");
+        let own = LinkPrior::of(None, &facts, "a");
         assert_eq!((own.bytes_per_second, own.volume_bytes), (Some(100.0), Some(50)));
         // Values that a damaged file may contain.
         for seconds in [0.0, -1.0, f64::NAN] {
-            assert_eq!(Known::of(None, &[fact("a", 1, seconds)], "a").bytes_per_second, None, "{seconds}");
+            assert_eq!(
+                LinkPrior::of(None, &[fact("a", 1, seconds)], "a").bytes_per_second,
+                None,
+                "{seconds}"
+            );
         }
     }
 
@@ -108,12 +113,12 @@ mod tests {
     fn the_pace_follows_a_changed_link_after_a_few_transfers() {
         let before = std::iter::repeat_n(fact("a", 1000, 1.0), 100);
         let facts: Vec<_> = before.chain(std::iter::repeat_n(fact("a", 10, 1.0), 5)).collect();
-        assert_eq!(Known::of(None, &facts, "a").bytes_per_second, Some(10.0));
+        assert_eq!(LinkPrior::of(None, &facts, "a").bytes_per_second, Some(10.0));
     }
 
     #[test]
     fn the_predicted_time_is_the_volume_at_the_pace_plus_one_round_trip() {
-        let known = Known { bytes_per_second: Some(1e6), rtt_seconds: Some(0.5), ..Known::default() };
+        let known = LinkPrior { bytes_per_second: Some(1e6), rtt_seconds: Some(0.5), ..LinkPrior::default() };
         let sizes = Sizes { message_bytes: 100_000, window_batches: 10 };
         let seconds = known.predict(10_000_000, sizes).expect("a pace");
         assert!((seconds - 10.5).abs() < 1e-6, "{seconds}");

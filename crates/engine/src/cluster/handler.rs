@@ -1,4 +1,4 @@
-//! What this node does for others.
+//! Answers the requests of other nodes.
 
 use std::sync::Arc;
 
@@ -19,46 +19,46 @@ use prost::Message as _;
 use url::Url;
 
 use super::Cluster;
-use super::ask::{Ask, Change, Execute, Head, Key, Request, Scan, SetPlan, Watch, malformed};
 use super::metrics::TaskReport;
 use super::reply::blobs;
+use super::request::{Change, Execute, Head, Key, Request, RequestKind, Scan, SetPlan, Watch, malformed};
 use super::shard::ShardScanExec;
 use crate::error::{EngineError, Result};
 use crate::remote::with_schema;
 use crate::stop::StopFlag;
-use crate::threads::Part;
+use crate::threads::QueryPhase;
 
 tokio::task_local! {
-    /// Of the part of a query whose plan is being taken.
+    /// The stop flag of the part whose plan is being accepted.
     pub(crate) static STOP: StopFlag;
 }
 
-/// Does what another node asks for.
+/// Answers a request of another node.
 ///
 /// # Errors
-/// What the node is told.
+/// The failure that the other node receives.
 pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer, Failure> {
     let request = Request::decode(task.body.as_slice())
         .map_err(|e| Failure::new(ErrorCode::Protocol, malformed(&e.to_string()).to_string()))?;
     let ask = match request.ask {
-        Some(Ask::Watch(watch)) => return watched(cluster, &watch),
-        Some(Ask::Finish(key)) => return finish(cluster, &key).map_err(|error| error.to_failure()),
-        Some(Ask::Change(change)) => {
+        Some(RequestKind::Watch(watch)) => return watched(cluster, &watch),
+        Some(RequestKind::Finish(key)) => return finish(cluster, &key).map_err(|error| error.to_failure()),
+        Some(RequestKind::Change(change)) => {
             return self::change(cluster, &change).await.map_err(|error| error.to_failure());
         }
         Some(ask) => ask,
         None => return Err(Failure::new(ErrorCode::Protocol, "empty request")),
     };
-    // What has to do with plans needs the threads for it.
+    // Requests that decode or run plans use the query threads.
     let here = cluster.clone();
-    let answered = cluster.threads.run(Part::Running, async move {
+    let answered = cluster.threads.run(QueryPhase::Running, async move {
         let worker = here.worker();
         match ask {
-            Ask::SetPlan(set) => set_plan(&here, &worker, set).await,
-            Ask::Execute(execute) => self::execute(&here, &worker, execute).await,
-            Ask::Scan(scan) => self::scan(&here, scan),
-            Ask::Watch(_) | Ask::Finish(_) | Ask::Change(_) => {
-                Err(EngineError::Internal("answered before".into()))
+            RequestKind::SetPlan(set) => set_plan(&here, &worker, set).await,
+            RequestKind::Execute(execute) => self::execute(&here, &worker, execute).await,
+            RequestKind::Scan(scan) => self::scan(&here, scan),
+            RequestKind::Watch(_) | RequestKind::Finish(_) | RequestKind::Change(_) => {
+                Err(EngineError::Internal("the request was answered before".into()))
             }
         }
     });
@@ -93,14 +93,14 @@ async fn set_plan(cluster: &Arc<Cluster>, worker: &Worker, set: SetPlan) -> Resu
         query_start_time_ns: set.query_start_ns as usize,
     };
     let (part, finished) = cluster.queries.begin(key)?;
-    // Ends when it is said, or with this answer.
+    // Ends when the coordinator says so, or when this answer is dropped.
     let until_finished =
         finished.into_stream().filter_map(|_| async { None::<DataFusionResult<CoordinatorToWorkerMsg>> });
     let from_worker = worker.coordinator_channel(headers, request, until_finished.boxed());
     let from_worker = STOP.scope(part.stop.clone(), from_worker).await;
     let from_worker = from_worker.map_err(|error| {
         let error = EngineError::from(error);
-        // Whoever waits for the part's rows is told why there are none.
+        // Readers of the part's rows get this error.
         cluster.queries.end_with(&key, error.to_failure());
         error
     })?;
@@ -160,7 +160,7 @@ async fn execute(cluster: &Cluster, worker: &Worker, execute: Execute) -> Result
     Ok(Answer { encoders: cluster.exchange.encoders(&answer.schema), ..answer })
 }
 
-/// The partitions of a part. It may be asked for before it is set, but not once its query has ended.
+/// The partitions of a part. Waits if the part has not been set yet; fails once its query has ended.
 pub(crate) async fn begin(
     cluster: &Cluster,
     worker: &Worker,
@@ -169,7 +169,17 @@ pub(crate) async fn begin(
     let query = request.task_key.query_id;
     tokio::select! {
         biased;
-        begun = worker.execute_task(request) => Ok(begun?.0),
+        begun = worker.execute_task(request) => match begun {
+            Ok((streams, _)) => Ok(streams),
+            // The library has no type for it.
+            Err(error) if error.to_string().contains("timed-out while waiting for the plan") => {
+                let message = "a node was asked for rows of a query whose plan did not reach it: \
+                               the coordinator is lost, or can't reach the node";
+                let failure = Failure { retryable: true, ..Failure::new(ErrorCode::Peer, message) };
+                Err(EngineError::Remote(failure))
+            }
+            Err(error) => Err(error.into()),
+        },
         why = cluster.queries.ended(&query) => Err(why),
     }
 }
@@ -184,7 +194,7 @@ fn scan(cluster: &Arc<Cluster>, scan: Scan) -> Result<Answer> {
 }
 
 fn rows_of(rows: SendableRecordBatchStream) -> Answer {
-    // Metadata is no part of a column, and would have to be the same in each batch.
+    // Without metadata, which would have to be the same in each batch.
     let found = rows.schema();
     let fields = found.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), f.is_nullable()));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

@@ -1,0 +1,66 @@
+//! The query of a command: an argument, a file, or standard input.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lightship::ErrorKind;
+
+use crate::error::CliError;
+
+/// No source takes a longer query.
+const SQL_BYTES_MAX: u64 = 16 << 20;
+
+/// The SQL query to run at the source.
+#[derive(Args)]
+pub(crate) struct SqlArgs {
+    /// SQL query to run at the source; `-` reads it from standard input.
+    #[arg(value_name = "SQL", conflicts_with = "file")]
+    sql: Option<String>,
+    /// Read the SQL query from this file instead; `-` is standard input.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl SqlArgs {
+    /// The query.
+    ///
+    /// # Errors
+    /// If there is none, or its file can't be read.
+    pub(crate) async fn read(self) -> Result<String, CliError> {
+        // On a thread of its own: a terminal may be typed at for long, and an interrupt must end that.
+        let read = tokio::task::spawn_blocking(|| self.read_blocking());
+        read.await.map_err(|error| CliError::internal(error.to_string()))?
+    }
+
+    fn read_blocking(self) -> Result<String, CliError> {
+        match (self.sql.as_deref(), self.file) {
+            (Some("-"), _) => read(None),
+            (Some(sql), _) => Ok(sql.to_owned()),
+            (None, Some(path)) if path == Path::new("-") => read(None),
+            (None, Some(path)) => read(Some(&path)),
+            (None, None) => {
+                Err(CliError::usage("no query: expected SQL, --file FILE, or `-` for standard input"))
+            }
+        }
+    }
+}
+
+fn read(path: Option<&Path>) -> Result<String, CliError> {
+    let name = path.map_or("standard input".to_owned(), |path| path.display().to_string());
+    let fail = |error: std::io::Error| CliError::new(ErrorKind::Source, format!("{name}: {error}"));
+    let mut reader: Box<dyn Read> = match path {
+        Some(path) => Box::new(File::open(path).map_err(fail)?),
+        None => Box::new(std::io::stdin().lock()),
+    };
+    let mut bytes = Vec::new();
+    reader.by_ref().take(SQL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.len() as u64 > SQL_BYTES_MAX {
+        return Err(CliError::usage(format!("{name}: a query of more than 16 MiB")));
+    }
+    let sql =
+        String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{name}: the query is not UTF-8")))?;
+    // Editors of some systems put it at the beginning.
+    Ok(sql.strip_prefix('\u{feff}').map_or(sql.clone(), str::to_owned))
+}
