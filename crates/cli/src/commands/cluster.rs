@@ -31,7 +31,7 @@ pub(crate) struct ClusterArgs {
 #[derive(Subcommand)]
 enum Action {
     Show(ShowArgs),
-    /// Remove a node from the cluster permanently
+    /// Remove a node from the cluster, until it is added again
     ///
     /// The node may be running or not. Its rows no longer belong to tables in parts, so that queries no
     /// longer fail without it. It can't rejoin until it is added again. The node at URI tells the

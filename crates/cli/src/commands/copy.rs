@@ -37,7 +37,8 @@ pub(crate) struct CopyArgs {
     /// Table to write: [SCHEMA.]NAME. Required for PostgreSQL.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table.
+    /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table. A
+    /// destination file is always replaced.
     ///
     /// append matches columns by name. replace loads a new table and swaps it for the old one once all
     /// rows have arrived. Until then the old table can be read, even by the query of this copy; its

@@ -30,7 +30,8 @@ use crate::size::{Size, grouped};
   lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
       --also lightship://b --also postgresql://me@db/shop
 
-A file or folder is a table named after it: sales.csv is `sales`.")]
+A file or folder is a table with its name in lower case, and _ for other characters than letters and
+digits: sales-2024.csv is `sales_2024`.")]
 pub(crate) struct FetchArgs {
     /// Source to query: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…,
     /// sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.
