@@ -223,6 +223,7 @@ impl From<TransportError> for Error {
             TransportError::Wire(lightship_wire::WireError::Arrow(_)) => Self::new(ErrorKind::Data, message),
             TransportError::Config(_) => Self::new(ErrorKind::Usage, message)
                 .hint("give --tls-cert, --tls-key and --token, or --insecure if the network is trusted"),
+            TransportError::Full { .. } => Self::new(ErrorKind::Limits, message),
             TransportError::Token { .. } => Self::new(ErrorKind::Usage, message),
             TransportError::Tls(_) => Self::new(ErrorKind::Network, message),
             TransportError::Connect { .. } => Self::new(ErrorKind::Network, message)

@@ -90,6 +90,12 @@ pub enum TransportError {
         /// The maximum length.
         bytes_max: usize,
     },
+    /// The connection carries as many results as it can.
+    #[error("the connection already carries {max} results, the maximum")]
+    Full {
+        /// How many.
+        max: usize,
+    },
     /// A setting or request is invalid.
     #[error("{0}")]
     Config(String),
@@ -117,6 +123,7 @@ impl TransportError {
             }
             Self::Tls(message) => Self::Tls(message.clone()),
             Self::Token { bytes, bytes_max } => Self::Token { bytes: *bytes, bytes_max: *bytes_max },
+            Self::Full { max } => Self::Full { max: *max },
             Self::Config(message) => Self::Config(message.clone()),
         }
     }

@@ -27,7 +27,7 @@ impl SqlArgs {
     /// The query.
     ///
     /// # Errors
-    /// If there is none, or its file can't be read.
+    /// If no query was given, or its file can't be read.
     pub(crate) async fn read(self) -> Result<String, CliError> {
         // On a thread of its own: a terminal may be typed at for long, and an interrupt must end that.
         let read = tokio::task::spawn_blocking(|| self.read_blocking());

@@ -54,7 +54,7 @@ fn port(name: &str) -> Result<(&str, u16)> {
     Ok((
         host,
         port.ok_or_else(|| {
-            DataFusionError::Configuration(format!("{name}: gRPC needs the next port, and there is none"))
+            DataFusionError::Configuration(format!("{name}: gRPC needs the next port, which does not exist"))
         })?,
     ))
 }

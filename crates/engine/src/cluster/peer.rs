@@ -163,6 +163,11 @@ impl Peer {
             TransportError::Unwelcome { awaited, after, .. } => {
                 lost(format!("can't reach node {name}: {awaited} within {} seconds", after.as_secs_f32()))
             }
+            TransportError::Full { max } => {
+                let message = format!("all {max} streams to node {name} are in use");
+                Failure::new(ErrorCode::Limit, message)
+                    .hint("run fewer queries at once, or nodes with fewer --partitions")
+            }
             error => lost(format!("node {name} was lost: {error}")),
         })
     }

@@ -357,7 +357,7 @@ impl CircuitTable {
         self.failed.get_or_insert(error);
         let keys: Vec<_> = self.pipes.keys().copied().collect();
         keys.into_iter().for_each(|key| self.forget(key));
-        (self.urgent, self.ready, self.offs) = Default::default();
+        (self.urgent, self.ready, self.brief, self.offs) = Default::default();
         self.accepts.clear();
     }
 

@@ -321,11 +321,10 @@ impl<'a> Answering<'a> {
             }
             let now = Instant::now();
             let striped = self.striping.as_ref().and_then(Striping::bytes_per_ns);
-            let (measured, is_saturated) = {
+            let (bandwidth, is_saturated) = {
                 let mut meter = lock(&self.stream.link.meter);
                 (striped.or_else(|| meter.bytes_per_ns(now)), meter.is_saturated())
             };
-            let bandwidth = measured;
             choice.passed(now - self.began, bandwidth, is_saturated);
             if choice.trial_due(now - self.began, bandwidth, bytes) {
                 self.try_codecs(&mut choice, &rows, bytes, bandwidth).await?;

@@ -148,7 +148,7 @@ impl Client {
     /// Sends a query, after [`Client::settle`]. Returns the stream of its result.
     ///
     /// # Errors
-    /// [`TransportError::Wire`] if the query is too large, [`TransportError::Config`] if too many results are
+    /// [`TransportError::Wire`] if the query is too large, [`TransportError::Full`] if too many results are
     /// open.
     pub fn query(&mut self, query: &Query) -> Result<u32> {
         let query = Query { plan: self.settle(query.plan), sql: query.sql.clone() };
@@ -181,7 +181,7 @@ impl Client {
     /// yields [`ClientEvent::Payload`]s.
     ///
     /// # Errors
-    /// [`TransportError::Config`] if too many results are open.
+    /// [`TransportError::Full`] if too many results are open.
     pub fn join(&mut self, join: &Join, message_bytes_max: u32) -> Result<u32> {
         self.open(FrameKind::Join, State::Joined { message_bytes_max }, join.encode())
     }
@@ -190,11 +190,9 @@ impl Client {
         if self.phase != Phase::Ready {
             return Err(TransportError::Protocol("a query before the server's hello".into()));
         }
-        let open = self.streams.len();
-        let Some(stream) = self.last_stream.checked_add(1).filter(|_| open < STREAMS_MAX) else {
-            return Err(TransportError::Config(format!(
-                "this connection already carries {open} results, the maximum"
-            )));
+        let has_room = self.streams.len() < STREAMS_MAX;
+        let Some(stream) = self.last_stream.checked_add(1).filter(|_| has_room) else {
+            return Err(TransportError::Full { max: STREAMS_MAX });
         };
         self.last_stream = stream;
         self.inbox.open(stream);

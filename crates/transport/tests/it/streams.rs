@@ -188,9 +188,18 @@ async fn a_query_that_is_refused() {
 #[tokio::test]
 async fn a_node_without_places_sends_all_over_one_connection() {
     let server = Running::start(ServerConfig { connections_max: 1, ..ServerConfig::default() }).await;
-    let mut connection = server.try_connect(&tcp()).await.expect("a connection");
+    let proxy = Proxy::start(&server.endpoint, |_| u64::MAX).await;
+    let mut connection = proxy.connect(&tcp()).await;
     ask(&mut connection, "2000", striped(3, 4)).await.expect("an answer");
     finish(&mut connection, 2000).await;
+    only_the_first_carried_rows(&proxy);
+}
+
+fn only_the_first_carried_rows(proxy: &Proxy) {
+    assert!(proxy.passed(0) > 2000 * 8192, "{} bytes", proxy.passed(0));
+    for other in 1..proxy.accepted() {
+        assert!(proxy.passed(other) < 8192, "{} bytes by connection {other}", proxy.passed(other));
+    }
 }
 
 #[tokio::test]
@@ -202,6 +211,7 @@ async fn a_result_completes_without_connections_that_never_join() {
     let mut connection = proxy.connect(&config).await;
     ask(&mut connection, "2000", striped(3, 4)).await.expect("an answer");
     finish(&mut connection, 2000).await;
+    only_the_first_carried_rows(&proxy);
 }
 
 fn is_lost(error: &TransportError) -> bool {

@@ -113,7 +113,7 @@ fn streams_are_bounded_and_come_in_order() {
         pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap();
     }
     let refused = pair.client.query(&Query { sql: "q".into(), plan: window(1) }).unwrap_err();
-    assert!(matches!(refused, TransportError::Config(_)), "{refused}");
+    assert!(matches!(refused, TransportError::Full { .. }), "{refused}");
     pair.deliver_to_server();
     let query = Query { sql: "q".into(), plan: window(1) }.encode();
     for stream in [1, STREAMS_MAX as u32, STREAMS_MAX as u32 + 2] {
