@@ -6,6 +6,7 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, BatchEnd, Failure, Hello, Query, Queued, Stats, decode_credit};
 use lightship_wire::frame::{FrameHeader, HEADER_BYTES};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
+use lightship_wire::overlay::{ClassCredit, Neighbour, ROUTE_BYTES, Route, decode_lost};
 use lightship_wire::shm::{Rendezvous, SegmentSlot, decode_release};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
 
@@ -13,6 +14,12 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(header) = bytes.first_chunk::<HEADER_BYTES>() {
         let _ = FrameHeader::decode(header);
     }
+    if let Some(route) = bytes.first_chunk::<ROUTE_BYTES>() {
+        let _ = Route::decode(route);
+    }
+    let _ = Neighbour::decode(bytes);
+    let _ = ClassCredit::decode(bytes);
+    let _ = decode_lost(bytes);
     let _ = Hello::decode(bytes);
     let _ = Query::decode(bytes);
     let _ = Queued::decode(bytes);

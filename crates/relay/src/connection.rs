@@ -7,19 +7,24 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use lightship_overlay::forwarder::{ConnectionId, Forwarder, Frame, Packet};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf};
+use lightship_wire::control::{ErrorCode, Failure, Hello};
+use lightship_wire::frame::FrameKind;
+use lightship_wire::overlay::{
+    CAPABILITY_OVERLAY, ClassCredit, FLAG_ROUTED, LinkUse, Neighbour, decode_lost, encode_lost,
+};
+use tokio::io::{AsyncRead, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{RelayError, Result};
-use crate::frame::{HEADER_BYTES, RelayFrameKind, RelayHeader, TOKEN_BYTES_MAX, Use, Why, crc32c};
+use crate::frame::{ControlFrames, ReadError, RoutedFrame, head, read_header, read_part, read_route};
 use crate::pulse::Heartbeat;
-use crate::relay::Message;
+use crate::relay::Arrived;
 use crate::socket::{Read, Socket, Write};
-use crate::state::{Body, RelayState};
+use crate::state::RelayState;
 
 /// Enough for headers; messages bypass the buffer.
 const READ_BUFFER_BYTES: usize = 4 << 10;
@@ -27,8 +32,6 @@ const READ_BUFFER_BYTES: usize = 4 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 /// The pause between two attempts to reach a node.
 const RETRY: Duration = Duration::from_millis(50);
-/// Memory for a message is allocated in steps of this size, as its bytes arrive.
-const STEP_BYTES: usize = 1 << 20;
 
 /// Opens a connection of the topology, and runs it. Retries until the relay stops: the peer may not have
 /// started yet, or may not have restarted with the new settings yet.
@@ -37,7 +40,10 @@ pub(crate) async fn dial(shared: Arc<RelayState>, connection: ConnectionId, peer
         loop {
             let (reason, again) = match open(&shared, peer).await {
                 Ok(Ok(socket)) => return Ok(socket),
-                Ok(Err(why)) => (refusal(why).to_owned(), why != Why::Token),
+                Ok(Err(refusal)) => {
+                    let again = refusal.code != ErrorCode::Unauthenticated;
+                    (format!("it refused the connection: {}", refusal.message), again)
+                }
                 Err(e) => (e.to_string(), is_passing(e.kind())),
             };
             let error = RelayError::Connect { node: peer, reason };
@@ -58,20 +64,12 @@ pub(crate) async fn dial(shared: Arc<RelayState>, connection: ConnectionId, peer
     run(shared, socket, connection, peer).await
 }
 
-/// Connects and sends a hello. The inner error is the peer's reason to refuse.
-async fn open(shared: &RelayState, peer: u32) -> io::Result<Result<Socket, Why>> {
+/// Connects and sends a hello. The inner error is the peer's refusal.
+async fn open(shared: &RelayState, peer: u32) -> io::Result<Result<Socket, Failure>> {
     let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
     let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
-    let refused = greet(shared, &mut socket, peer, Use::Topology).await?;
+    let refused = greet(shared, &mut socket, peer, LinkUse::Topology).await?;
     Ok(refused.map_or(Ok(socket), Err))
-}
-
-fn refusal(why: Why) -> &'static str {
-    match why {
-        Why::No => "it refused the connection",
-        Why::Overlay => "it refused the connection: epoch, topology, queue size or largest message differ",
-        Why::Token => "it refused the connection: the tokens differ",
-    }
 }
 
 /// Whether a node that has not started yet, or is stopping, may cause this error.
@@ -95,8 +93,8 @@ pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()
     let greeted = async {
         let tcp = TcpStream::connect(shared.config.addresses[peer as usize]).await?;
         let mut socket = Socket::opened(tcp, peer, &shared.config.security).await?;
-        let of = if both_ways { Use::DirectBothWays } else { Use::DirectOneWay };
-        let refused = greet(&shared, &mut socket, peer, of).await?;
+        let link = if both_ways { LinkUse::DirectBothWays } else { LinkUse::DirectOneWay };
+        let refused = greet(&shared, &mut socket, peer, link).await?;
         Ok::<_, io::Error>(Some(socket).filter(|_| refused.is_none()))
     };
     let greeted = tokio::select! {
@@ -132,24 +130,40 @@ pub(crate) async fn dial_direct(shared: Arc<RelayState>, peer: u32) -> Result<()
     }
 }
 
-/// Sends a hello and reads the answer; returns the reason if it is refused.
-async fn greet(shared: &RelayState, socket: &mut Socket, peer: u32, of: Use) -> io::Result<Option<Why>> {
-    let token = shared.config.security.token.as_deref().unwrap_or_default().as_bytes();
-    let hello = RelayHeader {
-        hops: of as u32,
-        id: shared.digest,
-        bytes: token.len() as u32,
-        crc: crc32c(token),
-        ..RelayHeader::bare(RelayFrameKind::Hello, shared.config.node, peer)
+fn hello(shared: &RelayState, token: &str) -> Vec<u8> {
+    let ping_interval_ms = u32::try_from(shared.config.ping_interval.as_millis()).unwrap_or(u32::MAX);
+    let agent = concat!("lightship/", env!("CARGO_PKG_VERSION")).to_owned();
+    Hello { agent, token: token.to_owned(), capabilities: CAPABILITY_OVERLAY, ping_interval_ms }.encode()
+}
+
+/// Sends a hello and reads the answer; returns the failure if it is a refusal.
+async fn greet(
+    shared: &RelayState,
+    socket: &mut Socket,
+    peer: u32,
+    link: LinkUse,
+) -> io::Result<Option<Failure>> {
+    let token = shared.config.security.token.as_deref().unwrap_or_default();
+    let neighbour = Neighbour { node: shared.config.node, peer, link, digest: shared.digest };
+    let hello = socket.sent.encode(FrameKind::Hello, &hello(shared, token));
+    let neighbour = socket.sent.encode(FrameKind::Neighbour, &neighbour.encode());
+    socket.send(&[hello, neighbour].concat()).await?;
+    let not_a_node = |what: String| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("it is not a node of an overlay: {what}"))
     };
-    socket.send(&[&hello.encode(), token].concat()).await?;
-    let not_a_node = || io::Error::new(io::ErrorKind::InvalidData, "it is not a node of an overlay");
-    let answer = read_header(&mut socket.read).await?.map_err(|_| not_a_node())?;
-    match answer.kind {
-        RelayFrameKind::Accept => Ok(None),
-        RelayFrameKind::Refuse => Ok(Some(Why::of(answer.hops))),
-        _ => Err(not_a_node()),
-    }
+    let answer = async {
+        let header = read_header(&mut socket.read).await?;
+        let payload = socket.received.read(&header, &mut socket.read).await?;
+        Ok(match header.kind {
+            FrameKind::Hello if Hello::decode(&payload)?.capabilities & CAPABILITY_OVERLAY != 0 => None,
+            FrameKind::Error => Some(Failure::decode(&payload)?),
+            kind => return Err(ReadError::Invalid(format!("an unexpected {kind:?} frame"))),
+        })
+    };
+    answer.await.map_err(|error| match error {
+        ReadError::Io(error) => error,
+        ReadError::Invalid(what) => not_a_node(what),
+    })
 }
 
 /// Answers the hello on an accepted connection, and runs it. A connection without a valid hello is not an
@@ -157,23 +171,23 @@ async fn greet(shared: &RelayState, socket: &mut Socket, peer: u32, of: Use) -> 
 pub(crate) async fn answer(shared: Arc<RelayState>, tcp: TcpStream) -> Result<()> {
     let greeted = async {
         let mut socket = Socket::accepted(tcp, &shared.config.security).await?;
-        let hello = read_hello(&mut socket.read).await?;
+        let hello = read_hello(&mut socket).await?;
         // A peer that gave up waiting for an answer may still be in the accept queue.
         let hello = if hung_up(&mut socket.read).await { None } else { hello };
-        Ok::<_, io::Error>((socket, hello))
+        Ok::<_, ReadError>((socket, hello))
     };
     let greeted = tokio::select! {
         greeted = timeout(shared.config.connect_timeout, greeted) => greeted,
         () = shared.stopping() => return Ok(()),
     };
-    let Ok(Ok((mut socket, Some((hello, token))))) = greeted else { return Ok(()) };
-    let (peer, me) = (hello.from, shared.config.node);
-    let admitted = admit(&shared, &hello, &token);
-    let answer = match admitted {
-        Ok(_) => RelayHeader::bare(RelayFrameKind::Accept, me, peer),
-        Err(why) => RelayHeader { hops: why as u32, ..RelayHeader::bare(RelayFrameKind::Refuse, me, peer) },
+    let Ok(Ok((mut socket, Some((hello, neighbour))))) = greeted else { return Ok(()) };
+    let peer = neighbour.node;
+    let admitted = admit(&shared, &hello, &neighbour);
+    let answer = match &admitted {
+        Ok(_) => socket.sent.encode(FrameKind::Hello, &self::hello(&shared, "")),
+        Err(refusal) => socket.sent.encode(FrameKind::Error, &refusal.encode()),
     };
-    let answered = socket.send(&answer.encode()).await;
+    let answered = socket.send(&answer).await;
     match (admitted, answered) {
         (Err(_), _) => Ok(()),
         (Ok(connection), Ok(())) => run(shared, socket, connection, peer).await,
@@ -189,14 +203,19 @@ pub(crate) async fn answer(shared: Arc<RelayState>, tcp: TcpStream) -> Result<()
     }
 }
 
-/// A hello and its token; `None` if it is invalid.
-async fn read_hello(read: &mut Read) -> io::Result<Option<(RelayHeader, Bytes)>> {
-    let Ok(hello) = read_header(read).await? else { return Ok(None) };
-    if hello.kind != RelayFrameKind::Hello || hello.bytes as usize > TOKEN_BYTES_MAX {
+/// The two frames of a node that connects; `None` if it is not a node of an overlay.
+async fn read_hello(socket: &mut Socket) -> Result<Option<(Hello, Neighbour)>, ReadError> {
+    let header = read_header(&mut socket.read).await?;
+    if header.kind != FrameKind::Hello {
         return Ok(None);
     }
-    let token = read_body(read, hello.bytes as usize, || ()).await?;
-    Ok((crc32c(&token) == hello.crc).then_some((hello, token)))
+    let hello = Hello::decode(&socket.received.read(&header, &mut socket.read).await?)?;
+    let header = read_header(&mut socket.read).await?;
+    if header.kind != FrameKind::Neighbour || hello.capabilities & CAPABILITY_OVERLAY == 0 {
+        return Ok(None);
+    }
+    let neighbour = Neighbour::decode(&socket.received.read(&header, &mut socket.read).await?)?;
+    Ok(Some((hello, neighbour)))
 }
 
 /// Whether the peer has closed, or has sent more before it was answered.
@@ -207,17 +226,18 @@ async fn hung_up(read: &mut Read) -> bool {
 }
 
 /// The connection that a hello gets, or why it is refused.
-fn admit(shared: &RelayState, hello: &RelayHeader, token: &[u8]) -> Result<ConnectionId, Why> {
-    let (peer, me) = (hello.from, shared.config.node);
+fn admit(shared: &RelayState, hello: &Hello, neighbour: &Neighbour) -> Result<ConnectionId, Failure> {
+    let (peer, me) = (neighbour.node, shared.config.node);
     let nodes = shared.config.addresses.len();
-    if !shared.config.security.admits(token) {
-        return Err(Why::Token);
+    let refused = |code, message: &str| Err(Failure::new(code, message));
+    if !shared.config.security.admits(hello.token.as_bytes()) {
+        return refused(ErrorCode::Unauthenticated, "the tokens differ");
     }
-    if hello.id != shared.digest {
-        return Err(Why::Overlay);
+    if neighbour.digest != shared.digest {
+        return refused(ErrorCode::Busy, "epoch, topology, queue size or largest message differ");
     }
-    if hello.to != me || peer == me || peer as usize >= nodes {
-        return Err(Why::No);
+    if neighbour.peer != me || peer == me || peer as usize >= nodes {
+        return refused(ErrorCode::Busy, "it is for another node");
     }
     let direct = |both_ways| {
         shared.with(|state| {
@@ -231,22 +251,21 @@ fn admit(shared: &RelayState, hello: &RelayHeader, token: &[u8]) -> Result<Conne
             Some(connection)
         })
     };
-    let connection = match Use::of(hello.hops) {
-        None => None,
-        Some(Use::DirectOneWay) => direct(false),
-        Some(Use::DirectBothWays) => direct(true),
-        Some(Use::Topology) => {
-            let links = Forwarder::<Body>::topology_links(&shared.config.routes, me);
+    let connection = match neighbour.link {
+        LinkUse::DirectOneWay => direct(false),
+        LinkUse::DirectBothWays => direct(true),
+        LinkUse::Topology => {
+            let links = Forwarder::<RoutedFrame>::topology_links(&shared.config.routes, me);
             let link = links.into_iter().find(|link| link.peer == peer && !link.opens);
             link.filter(|link| shared.with(|state| state.greeted.insert(link.id))).map(|link| link.id)
         }
     };
-    connection.ok_or(Why::No)
+    connection.ok_or_else(|| Failure::new(ErrorCode::Busy, "it has no room for this connection"))
 }
 
 /// Reads and writes frames until both ends have closed.
 async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, peer: u32) -> Result<()> {
-    let Socket { read, write } = socket;
+    let Socket { read, write, sent, received } = socket;
     let wake = Arc::new(Notify::new());
     // Messages that were queued before the connection opened leave at once: the writer checks before it waits.
     shared.with(|state| {
@@ -262,7 +281,7 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
         let heartbeat = Heartbeat::new(Instant::now(), shared.config.ping_interval);
         let read = async {
             let done = tokio::select! {
-                done = read_frames(&shared, read, connection, peer, &heartbeat) => done,
+                done = read_frames(&shared, read, received, connection, peer, &heartbeat) => done,
                 () = heartbeat.lost(&wake) => {
                     Err(RelayError::Lost { node: peer, kind: Some(io::ErrorKind::TimedOut), by: None })
                 }
@@ -274,7 +293,7 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
             done
         };
         // A write error also ends the reader, which first reads what the peer has sent.
-        tokio::join!(read, write_frames(&shared, write, connection, &wake, &heartbeat)).0
+        tokio::join!(read, write_frames(&shared, write, sent, connection, &wake, &heartbeat)).0
     };
     let done = tokio::select! {
         done = frames => done,
@@ -291,100 +310,81 @@ async fn run(shared: Arc<RelayState>, socket: Socket, connection: ConnectionId, 
 async fn read_frames(
     shared: &RelayState,
     read: Read,
+    mut received: ControlFrames,
     connection: ConnectionId,
     peer: u32,
     heartbeat: &Heartbeat,
 ) -> Result<()> {
     let mut read = BufReader::with_capacity(READ_BUFFER_BYTES, read);
-    let lost = |e: io::Error| RelayError::Lost { node: peer, kind: Some(e.kind()), by: None };
-    let broken = |reason| RelayError::Malformed { node: peer, reason };
+    let lost = |error| match error {
+        ReadError::Io(e) => RelayError::Lost { node: peer, kind: Some(e.kind()), by: None },
+        ReadError::Invalid(reason) => RelayError::Malformed { node: peer, reason },
+    };
+    let broken = |reason: String| RelayError::Malformed { node: peer, reason };
     let rules = |refusal| RelayError::Rules { node: peer, refusal };
     loop {
         let header = match read_header(&mut read).await {
             // After a failure, further errors are of no interest.
             Err(_) if shared.error().is_some() => return Ok(()),
-            header => header.map_err(lost)?.map_err(broken)?,
+            header => header.map_err(lost)?,
         };
         heartbeat.heard(Instant::now());
-        match header.kind {
-            RelayFrameKind::Message => {
-                let RelayHeader { from, to, hops, id, bytes, crc, .. } = header;
-                if bytes > shared.config.message_bytes_max {
-                    return Err(broken("the message is too large"));
-                }
-                let hops = hops as usize;
-                let place = shared.with(|state| state.forwarder.admit(connection, (from, to, hops)));
-                let place = place.map_err(rules)?;
-                let alive = || heartbeat.heard(Instant::now());
-                let bytes = read_body(&mut read, bytes as usize, alive).await.map_err(lost)?;
-                let body = Body { bytes, crc };
-                if !body.is_whole() {
-                    return Err(broken("the checksum of the message is wrong"));
-                }
-                let packet = Packet { from, to, id, hops, body, place: Some(place) };
-                shared
-                    .with(|state| {
-                        if let Some(packet) = state.forwarder.received(packet)? {
-                            let message = Message { from: packet.from, bytes: packet.body.bytes, hops };
-                            state.inbox.push_back((message, place));
-                            shared.arrived.notify_one();
-                        }
-                        Ok(())
-                    })
-                    .map_err(RelayError::Unroutable)?;
+        if header.flags & FLAG_ROUTED != 0 {
+            let route = read_route(&mut read).await.map_err(lost)?;
+            if header.part_bytes > shared.config.message_bytes_max {
+                return Err(broken(format!("{} bytes in a {:?} frame", header.part_bytes, header.kind)));
             }
-            RelayFrameKind::Credit => {
-                let (class, count) = (header.hops as usize, usize::try_from(header.id).unwrap_or(usize::MAX));
+            let hops = usize::from(route.hops);
+            let place = shared.with(|state| state.forwarder.admit(connection, (route.from, route.to, hops)));
+            let place = place.map_err(rules)?;
+            let alive = || heartbeat.heard(Instant::now());
+            let part = read_part(&mut read, header.part_bytes, alive).await.map_err(|e| lost(e.into()))?;
+            let body = RoutedFrame {
+                accepted: route.accepted,
+                tunnel: route.tunnel,
+                number: route.number,
+                ..RoutedFrame::new(header, part)
+            };
+            let packet = Packet { from: route.from, to: route.to, id: 0, hops, body, place: Some(place) };
+            shared
+                .with(|state| {
+                    if let Some(packet) = state.forwarder.received(packet)? {
+                        let arrived = Arrived { from: packet.from, frame: packet.body, hops };
+                        state.inbox.push_back((arrived, place));
+                        shared.arrived.notify_one();
+                    }
+                    Ok(())
+                })
+                .map_err(RelayError::Unroutable)?;
+            continue;
+        }
+        let payload = received.read(&header, &mut read).await.map_err(lost)?;
+        match header.kind {
+            FrameKind::ClassCredit => {
+                let credit = ClassCredit::decode(&payload).map_err(|e| lost(e.into()))?;
+                let (class, count) = (credit.class as usize, credit.count as usize);
                 shared.with(|state| state.forwarder.credited(connection, class, count)).map_err(rules)?;
             }
-            RelayFrameKind::Close => {
+            FrameKind::Close => {
                 return shared
                     .with(|state| state.forwarder.peer_closed(connection))
                     .map_err(RelayError::Unroutable);
             }
-            RelayFrameKind::Failed => {
-                shared.fail(RelayError::Lost { node: header.from, kind: None, by: Some(peer) });
+            FrameKind::Lost => {
+                let node = decode_lost(&payload).map_err(|e| lost(e.into()))?;
+                shared.fail(RelayError::Lost { node, kind: None, by: Some(peer) });
             }
-            RelayFrameKind::Alive => {}
-            RelayFrameKind::Hello | RelayFrameKind::Accept | RelayFrameKind::Refuse => {
-                return Err(broken("a second handshake"));
-            }
+            FrameKind::Ping => {}
+            kind => return Err(broken(format!("an unexpected {kind:?} frame"))),
         }
     }
-}
-
-async fn read_header(
-    read: &mut (impl AsyncReadExt + Unpin),
-) -> io::Result<Result<RelayHeader, &'static str>> {
-    let mut bytes = [0; HEADER_BYTES];
-    read.read_exact(&mut bytes).await?;
-    Ok(RelayHeader::decode(&bytes))
-}
-
-/// Reads this many bytes; calls `alive` whenever some of them arrive.
-async fn read_body(
-    read: &mut (impl AsyncReadExt + Unpin),
-    bytes: usize,
-    alive: impl Fn(),
-) -> io::Result<Bytes> {
-    let mut body = Vec::with_capacity(bytes.min(STEP_BYTES));
-    while body.len() < bytes {
-        let left = bytes - body.len();
-        if body.len() == body.capacity() {
-            body.reserve_exact(left.min(body.len()));
-        }
-        if (&mut *read).take(left as u64).read_buf(&mut body).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        alive();
-    }
-    Ok(body.into())
 }
 
 /// Writes frames until this end has closed or failed.
 async fn write_frames(
     shared: &RelayState,
     write: Write,
+    mut sent: ControlFrames,
     connection: ConnectionId,
     wake: &Notify,
     heartbeat: &Heartbeat,
@@ -395,24 +395,18 @@ async fn write_frames(
         loop {
             if let Some(error) = shared.error() {
                 let node = error.node().unwrap_or(shared.config.node);
-                write.write_all(&RelayHeader::bare(RelayFrameKind::Failed, node, 0).encode()).await?;
+                write.write_all(&sent.encode(FrameKind::Lost, &encode_lost(node))).await?;
                 return write.shutdown().await;
             }
             if heartbeat.take_due() {
-                headers.extend_from_slice(
-                    &RelayHeader::bare(RelayFrameKind::Alive, shared.config.node, 0).encode(),
-                );
+                headers.extend_from_slice(&sent.encode(FrameKind::Ping, &[]));
             }
             // Credit is small and is written together with the next frame.
             let frame = loop {
                 match shared.with(|state| state.forwarder.next_frame(connection)) {
                     Some(Frame::Credit { class, count }) => {
-                        let header = RelayHeader {
-                            hops: class as u32,
-                            id: count as u64,
-                            ..RelayHeader::bare(RelayFrameKind::Credit, shared.config.node, 0)
-                        };
-                        headers.extend_from_slice(&header.encode());
+                        let credit = ClassCredit { class: class as u32, count: count as u32 };
+                        headers.extend_from_slice(&sent.encode(FrameKind::ClassCredit, &credit.encode()));
                         if headers.len() >= READ_BUFFER_BYTES {
                             break None;
                         }
@@ -422,26 +416,15 @@ async fn write_frames(
             };
             match frame {
                 Some(Frame::Message(packet)) => {
-                    let header = RelayHeader {
-                        kind: RelayFrameKind::Message,
-                        from: packet.from,
-                        to: packet.to,
-                        hops: packet.hops as u32,
-                        id: packet.id,
-                        bytes: packet.body.bytes.len() as u32,
-                        crc: packet.body.crc,
-                    };
-                    headers.extend_from_slice(&header.encode());
-                    write.write_all_buf(&mut headers.split().chain(packet.body.bytes)).await?;
+                    headers.extend_from_slice(&head(&packet));
+                    write.write_all_buf(&mut headers.split().chain(packet.body.part)).await?;
                     shared.with(|state| state.forwarder.left(packet.place, true));
-                    if packet.place.is_none() {
+                    if packet.place.is_none() && packet.body.has_place {
                         shared.room.add_permits(1);
                     }
                 }
                 Some(Frame::Close) => {
-                    headers.extend_from_slice(
-                        &RelayHeader::bare(RelayFrameKind::Close, shared.config.node, 0).encode(),
-                    );
+                    headers.extend_from_slice(&sent.encode(FrameKind::Close, &[]));
                     write.write_all_buf(&mut headers).await?;
                     return write.flush().await;
                 }

@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 
 use crate::connection::{answer, dial, dial_direct};
 use crate::error::{RelayError, Result};
-use crate::state::{Body, RelayState};
+use crate::frame::RoutedFrame;
+use crate::state::RelayState;
 
 /// Unauthenticated connections that are accepted beyond those of the overlay.
 const UNAUTHENTICATED_MAX: usize = 64;
@@ -18,7 +19,7 @@ pub(crate) async fn drive(shared: Arc<RelayState>, listener: TcpListener) {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let mut status = shared.status.subscribe();
     let config = &shared.config;
-    let links = Forwarder::<Body>::topology_links(&config.routes, config.node);
+    let links = Forwarder::<RoutedFrame>::topology_links(&config.routes, config.node);
     let tasks_max = links.len() + 2 * config.addresses.len() + UNAUTHENTICATED_MAX;
     for link in links.into_iter().filter(|link| link.opens) {
         tasks.spawn(dial(Arc::clone(&shared), link.id, link.peer));

@@ -1,4 +1,4 @@
-//! Errors of relays and circuits.
+//! Errors of relays and tunnels.
 
 use std::io;
 
@@ -53,7 +53,7 @@ pub enum RelayError {
         /// Which node.
         node: u32,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: String,
     },
     /// A message for an unknown node or for its sender, or without a route.
     #[error("{0}")]
@@ -66,25 +66,21 @@ pub enum RelayError {
         /// Bytes of the largest message.
         max: u32,
     },
-    /// A node broke the protocol of circuits, and was cut off.
-    #[error("node {node} broke the protocol of circuits: {reason}")]
-    CircuitRules {
-        /// Which node.
+    /// All tunnels that a node may have to another one are open.
+    #[error("all {max} tunnels to node {node} are open")]
+    TunnelsFull {
+        /// The other node.
         node: u32,
-        /// What it did.
-        reason: &'static str,
-    },
-    /// A node accepts no more messages of circuits from this one.
-    #[error("node {node} has cut off the circuits of this node")]
-    CutOff {
-        /// Which node.
-        node: u32,
-    },
-    /// All circuits that a node may have are open.
-    #[error("all {max} circuits are open")]
-    CircuitsFull {
         /// The limit.
         max: usize,
+    },
+    /// A tunnel's frames were not read in time.
+    #[error("node {node} sent {bytes} bytes that are not read yet")]
+    Unread {
+        /// The node that sent them.
+        node: u32,
+        /// How many bytes.
+        bytes: u64,
     },
     /// The relay was closed.
     #[error("the relay is closed")]
@@ -98,8 +94,8 @@ impl RelayError {
             Self::Connect { node, .. }
             | Self::Lost { node, .. }
             | Self::Rules { node, .. }
-            | Self::CircuitRules { node, .. }
-            | Self::CutOff { node }
+            | Self::TunnelsFull { node, .. }
+            | Self::Unread { node, .. }
             | Self::Malformed { node, .. } => Some(*node),
             Self::Missing { nodes } => nodes.first().copied(),
             _ => None,

@@ -1,228 +1,149 @@
-//! The frames between two nodes: a header of 36 bytes, then the bytes of a message or a token.
-//!
-//! | offset | bytes | what |
-//! |---|---|---|
-//! | 0 | 2 | `LR` |
-//! | 2 | 1 | version, 1 |
-//! | 3 | 1 | kind |
-//! | 4 | 4 | from: the node that made a message, opens a connection, or was lost |
-//! | 8 | 4 | to: the node that a message or a connection is for |
-//! | 12 | 4 | hops of a message; class of credit; use of a connection (hello); reason (refuse) |
-//! | 16 | 8 | number of a message; count of credit; digest of the topology (hello) |
-//! | 24 | 4 | bytes that follow: of the message, or of the token (hello) |
-//! | 28 | 4 | CRC-32C of the bytes that follow |
-//! | 32 | 4 | CRC-32C of the header up to here |
-//!
-//! Numbers are little-endian. A hello opens a connection and is answered by accept or refuse. Then follow
-//! messages, credit, heartbeats (alive), and at last close or failed. The first sender of a message
-//! computes its checksum; forwarding nodes verify it and pass it on.
+//! The frames on a connection between two nodes (`docs/format.md`, section 10).
 
-/// Bytes of a header.
-pub(crate) const HEADER_BYTES: usize = 36;
-/// Bytes of the longest token.
-pub(crate) const TOKEN_BYTES_MAX: usize = 1024;
+use std::io;
 
-/// The offset of the header's checksum.
-const CRC_AT: usize = 32;
+use bytes::Bytes;
+use lightship_overlay::forwarder::Packet;
+use lightship_wire::WireError;
+use lightship_wire::frame::{FrameHeader, FrameKind, HEADER_BYTES};
+use lightship_wire::overlay::{FLAG_ROUTED, ROUTE_BYTES, Route};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-const MAGIC: [u8; 2] = *b"LR";
-const VERSION: u8 = 1;
+/// Memory for a payload is allocated in steps of this size, as its bytes arrive.
+const STEP_BYTES: usize = 1 << 20;
 
-/// The kind of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum RelayFrameKind {
-    Hello = 1,
-    Accept = 2,
-    Refuse = 3,
-    Message = 4,
-    Credit = 5,
-    Close = 6,
-    Failed = 7,
-    Alive = 8,
+/// A frame between two nodes, without the node numbers. Nodes on the way forward it as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct RoutedFrame {
+    /// Its header, with [`FLAG_ROUTED`].
+    pub(crate) header: FrameHeader,
+    /// Whether the sender has accepted the tunnel.
+    pub(crate) accepted: bool,
+    /// The tunnel; 0 for a single message.
+    pub(crate) tunnel: u32,
+    /// Its number in the tunnel.
+    pub(crate) number: u32,
+    /// What follows the header.
+    pub(crate) part: Bytes,
+    /// Whether it holds one of its sender's places for own frames.
+    pub(crate) has_place: bool,
 }
 
-impl RelayFrameKind {
-    fn of(byte: u8) -> Option<Self> {
-        let kinds = [
-            Self::Hello,
-            Self::Accept,
-            Self::Refuse,
-            Self::Message,
-            Self::Credit,
-            Self::Close,
-            Self::Failed,
-            Self::Alive,
-        ];
-        kinds.into_iter().find(|kind| *kind as u8 == byte)
+impl RoutedFrame {
+    pub(crate) fn new(header: FrameHeader, part: Bytes) -> Self {
+        let (flags, part_bytes) = (header.flags | FLAG_ROUTED, part.len() as u32);
+        let header = FrameHeader { flags, part_bytes, ..header };
+        Self { header, accepted: false, tunnel: 0, number: 0, part, has_place: true }
+    }
+
+    /// The header as its receiver gets it.
+    pub(crate) fn plain_header(&self) -> FrameHeader {
+        FrameHeader { flags: self.header.flags & !FLAG_ROUTED, ..self.header }
     }
 }
 
-/// The use of a connection, as in its hello.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Use {
-    Topology = 0,
-    DirectOneWay = 1,
-    DirectBothWays = 2,
+/// What precedes the payload of a frame in transit.
+pub(crate) fn head(packet: &Packet<RoutedFrame>) -> [u8; HEADER_BYTES + ROUTE_BYTES] {
+    let frame = &packet.body;
+    let route = Route {
+        from: packet.from,
+        to: packet.to,
+        hops: u16::try_from(packet.hops).unwrap_or(u16::MAX),
+        accepted: frame.accepted,
+        tunnel: frame.tunnel,
+        number: frame.number,
+    };
+    let mut head = [0; HEADER_BYTES + ROUTE_BYTES];
+    head[..HEADER_BYTES].copy_from_slice(&frame.header.encode());
+    head[HEADER_BYTES..].copy_from_slice(&route.encode());
+    head
 }
 
-impl Use {
-    pub(crate) fn of(number: u32) -> Option<Self> {
-        let uses = [Self::Topology, Self::DirectOneWay, Self::DirectBothWays];
-        uses.into_iter().find(|this| *this as u32 == number)
+/// Why a frame can't be read.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    Io(io::Error),
+    Invalid(String),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 
-/// Why a connection is refused, as in the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Why {
-    /// It was not for this node, or the limit of connections is reached.
-    No = 0,
-    /// Epoch, topology, queue size or message size differ.
-    Overlay = 1,
-    /// The token is wrong.
-    Token = 2,
-}
-
-impl Why {
-    pub(crate) fn of(number: u32) -> Self {
-        let whys = [Self::Overlay, Self::Token];
-        whys.into_iter().find(|this| *this as u32 == number).unwrap_or(Self::No)
+impl From<WireError> for ReadError {
+    fn from(error: WireError) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 
-/// The header of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RelayHeader {
-    pub(crate) kind: RelayFrameKind,
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    /// Hops, class, use, or reason.
-    pub(crate) hops: u32,
-    /// Number, count, or digest.
-    pub(crate) id: u64,
-    pub(crate) bytes: u32,
-    /// CRC-32C of the bytes that follow.
-    pub(crate) crc: u32,
+/// Reads the header of a frame.
+pub(crate) async fn read_header(read: &mut (impl AsyncRead + Unpin)) -> Result<FrameHeader, ReadError> {
+    let mut bytes = [0; HEADER_BYTES];
+    read.read_exact(&mut bytes).await?;
+    Ok(FrameHeader::decode(&bytes)?)
 }
 
-impl RelayHeader {
-    /// A header whose other fields are 0.
-    pub(crate) fn bare(kind: RelayFrameKind, from: u32, to: u32) -> Self {
-        Self { kind, from, to, hops: 0, id: 0, bytes: 0, crc: 0 }
-    }
+/// Reads the route that follows a header with [`FLAG_ROUTED`].
+pub(crate) async fn read_route(read: &mut (impl AsyncRead + Unpin)) -> Result<Route, ReadError> {
+    let mut bytes = [0; ROUTE_BYTES];
+    read.read_exact(&mut bytes).await?;
+    Ok(Route::decode(&bytes)?)
+}
 
-    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut out = [0; HEADER_BYTES];
-        out[..2].copy_from_slice(&MAGIC);
-        out[2] = VERSION;
-        out[3] = self.kind as u8;
-        out[4..8].copy_from_slice(&self.from.to_le_bytes());
-        out[8..12].copy_from_slice(&self.to.to_le_bytes());
-        out[12..16].copy_from_slice(&self.hops.to_le_bytes());
-        out[16..24].copy_from_slice(&self.id.to_le_bytes());
-        out[24..28].copy_from_slice(&self.bytes.to_le_bytes());
-        out[28..CRC_AT].copy_from_slice(&self.crc.to_le_bytes());
-        let own = crc32c(&out[..CRC_AT]);
-        out[CRC_AT..].copy_from_slice(&own.to_le_bytes());
-        out
-    }
-
-    /// Decodes a header; the error says what is wrong with it.
-    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
-        if bytes[..3] != [MAGIC[0], MAGIC[1], VERSION] {
-            return Err("not a frame");
+/// Reads this many bytes; calls `alive` whenever some of them arrive.
+pub(crate) async fn read_part(
+    read: &mut (impl AsyncRead + Unpin),
+    bytes: u32,
+    alive: impl Fn(),
+) -> io::Result<Bytes> {
+    let bytes = bytes as usize;
+    let mut part = Vec::with_capacity(bytes.min(STEP_BYTES));
+    while part.len() < bytes {
+        let left = bytes - part.len();
+        if part.len() == part.capacity() {
+            part.reserve_exact(left.min(part.len()));
         }
-        let word =
-            |at: usize| bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        if word(CRC_AT) != crc32c(&bytes[..CRC_AT]) {
-            return Err("the checksum of the header is wrong");
+        if (&mut *read).take(left as u64).read_buf(&mut part).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let kind = RelayFrameKind::of(bytes[3]).ok_or("not a frame")?;
-        let header = Self {
-            kind,
-            from: word(4),
-            to: word(8),
-            hops: word(12),
-            id: u64::from(word(20)) << 32 | u64::from(word(16)),
-            bytes: word(24),
-            crc: word(28),
-        };
-        let carries = matches!(kind, RelayFrameKind::Message | RelayFrameKind::Hello);
-        let is_bare = header.bytes == 0 && header.crc == 0;
-        if carries || is_bare { Ok(header) } else { Err("this kind of frame has no payload") }
+        alive();
     }
+    Ok(part.into())
 }
 
-/// CRC-32C (Castagnoli).
-pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+/// Numbers the frames of the connection itself, in one direction.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct ControlFrames {
+    next: u32,
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
-
-    use super::*;
-
-    fn sealed(bytes: &mut [u8; HEADER_BYTES]) {
-        let crc = crc32c(&bytes[..CRC_AT]);
-        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+impl ControlFrames {
+    /// The bytes of the next frame to send.
+    pub(crate) fn encode(&mut self, kind: FrameKind, payload: &[u8]) -> Vec<u8> {
+        let header = FrameHeader::whole(kind, 0, 0, self.next, payload);
+        self.next = self.next.wrapping_add(1);
+        [&header.encode(), payload].concat()
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn a_decoded_header_encodes_to_the_same_bytes(
-            mut bytes in any::<[u8; HEADER_BYTES]>(), kind in 0..12_u8, ours in any::<bool>()
-        ) {
-            if ours {
-                bytes[..4].copy_from_slice(&[b'L', b'R', 1, kind]);
-                if ![RelayFrameKind::Message as u8, RelayFrameKind::Hello as u8].contains(&kind) {
-                    bytes[24..CRC_AT].fill(0);
-                }
-                sealed(&mut bytes);
-            }
-            let header = RelayHeader::decode(&bytes);
-            prop_assert_eq!(header.is_ok(), ours && (1..=8).contains(&kind));
-            if let Ok(header) = header {
-                prop_assert_eq!(header.encode(), bytes);
-            }
+    /// Reads the payload of a frame that has arrived.
+    pub(crate) async fn read(
+        &mut self,
+        header: &FrameHeader,
+        read: &mut (impl AsyncRead + Unpin),
+    ) -> Result<Bytes, ReadError> {
+        let is_expected = header.flags == 0
+            && header.stream == 0
+            && header.sequence == self.next
+            && header.part_bytes == header.payload_bytes;
+        // A relay takes no messages that have no route.
+        if !is_expected || header.payload_bytes > header.kind.payload_bytes_max(0) {
+            return Err(ReadError::Invalid(format!("an unexpected {:?} frame", header.kind)));
         }
-
-        #[test]
-        fn a_single_wrong_bit_is_detected(bit in 0..8 * HEADER_BYTES, id in any::<u64>()) {
-            let mut bytes = RelayHeader { id, hops: 1, ..RelayHeader::bare(RelayFrameKind::Message, 1, 2) }.encode();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(RelayHeader::decode(&bytes).is_err());
-        }
-    }
-
-    #[test]
-    fn the_bytes_of_a_message_are_as_documented() {
-        let header =
-            RelayHeader { kind: RelayFrameKind::Message, from: 1, to: 2, hops: 3, id: 4, bytes: 5, crc: 6 };
-        let mut expected = [0; HEADER_BYTES];
-        expected[..4].copy_from_slice(&[b'L', b'R', 1, 4]);
-        for (at, value) in [(4, 1), (8, 2), (12, 3), (16, 4), (24, 5), (28, 6)] {
-            expected[at] = value;
-        }
-        sealed(&mut expected);
-        assert_eq!(header.encode(), expected);
-        // The check value of the Castagnoli polynomial.
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-    }
-
-    #[test]
-    fn only_some_kinds_of_frames_have_a_payload() {
-        for (kind, carries) in
-            [(RelayFrameKind::Credit, false), (RelayFrameKind::Close, false), (RelayFrameKind::Hello, true)]
-        {
-            let header = RelayHeader { bytes: 1, ..RelayHeader::bare(kind, 1, 2) };
-            assert_eq!(RelayHeader::decode(&header.encode()).is_ok(), carries);
-        }
+        self.next = self.next.wrapping_add(1);
+        let payload = read_part(read, header.payload_bytes, || ()).await?;
+        header.verify(&payload)?;
+        Ok(payload)
     }
 }

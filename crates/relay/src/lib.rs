@@ -9,11 +9,12 @@
 //! - [`Config`]: the configuration of a node; [`Security`]: its TLS and token, without which it listens on its
 //!   own host only.
 //! - [`Relay`], [`Inbox`]: send, receive.
-//! - [`Circuits`], [`Incoming`], [`Circuit`]: ordered byte pipes between two nodes, instead of messages.
+//! - [`Tunnels`], [`Incoming`], [`Tunnel`]: the frames of connections between two nodes, in order, instead of
+//!   messages.
 //!
-//! [`lightship_overlay::forwarder`] is the state machine; this crate adds the sockets. Headers and messages
-//! have checksums (CRC-32C); the sender of a message computes its checksum, and every node on the route
-//! verifies it. A node trusts any node that has the token to be the one that it claims to be. Lost nodes are
+//! [`lightship_overlay::forwarder`] is the state machine; this crate adds the sockets. Nodes send each other the
+//! frames of Lightship's protocol (`docs/format.md`, section 10). Every node on the route verifies the checksum of
+//! the header; the receiver verifies that of the payload. A node trusts any node that has the token to be the one that it claims to be. Lost nodes are
 //! not routed around.
 //!
 //! ```
@@ -49,7 +50,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod circuit;
 mod config;
 mod connection;
 mod driver;
@@ -62,10 +62,11 @@ mod relay;
 mod security;
 mod socket;
 mod state;
+mod tunnel;
 
-pub use circuit::{Circuit, Circuits, CircuitsConfig, CircuitsStats, Incoming};
 pub use config::Config;
 pub use error::{RelayError, Result};
 pub use lightship_overlay::forwarder::{Counts, Refusal};
 pub use relay::{Inbox, Message, Relay, Stats};
 pub use security::{Security, Tls};
+pub use tunnel::{Incoming, Tunnel, Tunnels, TunnelsConfig};

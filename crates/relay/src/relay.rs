@@ -5,15 +5,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lightship_overlay::forwarder::Counts;
+use lightship_wire::frame::{FrameHeader, FrameKind};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::SemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::driver::drive;
 use crate::error::{RelayError, Result};
-use crate::state::{Body, RelayState, Status, Wanted};
+use crate::frame::RoutedFrame;
+use crate::state::{RelayState, Status, Wanted};
+
+/// A frame that has arrived.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) from: u32,
+    pub(crate) frame: RoutedFrame,
+    pub(crate) hops: usize,
+}
 
 /// A message that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,31 +112,31 @@ impl Relay {
         if bytes.len() > max as usize {
             return Err(RelayError::TooLarge { bytes: bytes.len(), max });
         }
-        let body = Body::new(bytes);
-        let Ok(room) = self.shared.room.acquire().await else {
-            return Err(self.shared.error().unwrap_or(RelayError::Closed));
-        };
-        self.shared
-            .with(|state| {
-                let id = state.next_message;
-                let length = body.bytes.len() as u64;
-                state.forwarder.submit(to, id, body)?;
-                state.next_message += 1;
-                *state.demand.entry(to).or_default() += length;
-                Ok(())
-            })
-            // After a failure many nodes are unroutable; the failure is the cause.
-            .map_err(|refusal| self.shared.error().unwrap_or(RelayError::Unroutable(refusal)))?;
-        // Returned when the message has left.
+        let header = FrameHeader::whole(FrameKind::Message, 0, 0, 0, &bytes);
+        let room = self.room().await?;
+        self.submit(to, RoutedFrame::new(header, bytes))?;
         room.forget();
         Ok(())
     }
 
-    /// Waits until all of the node's own messages have left.
-    pub(crate) async fn all_left(&self) -> Result<()> {
-        let window = self.shared.config.window_messages.min(Semaphore::MAX_PERMITS);
-        let all = self.shared.room.acquire_many(u32::try_from(window).unwrap_or(u32::MAX)).await;
-        all.map(drop).map_err(|_| self.shared.error().unwrap_or(RelayError::Closed))
+    /// Waits for a place among the node's own frames. Forget it once the frame is submitted: it is returned when
+    /// the frame has left.
+    pub(crate) async fn room(&self) -> Result<SemaphorePermit<'_>> {
+        let room = self.shared.room.acquire().await;
+        room.map_err(|_| self.shared.error().unwrap_or(RelayError::Closed))
+    }
+
+    /// Sends a frame without waiting for room. The caller limits how many have no place.
+    pub(crate) fn submit(&self, to: u32, frame: RoutedFrame) -> Result<()> {
+        let bytes = u64::from(frame.header.part_bytes);
+        let submitted = self.shared.with(|state| {
+            let id = u64::from(frame.number);
+            state.forwarder.submit(to, id, frame)?;
+            *state.demand.entry(to).or_default() += bytes;
+            Ok(())
+        });
+        // After a failure many nodes are unroutable; the failure is the cause.
+        submitted.map_err(|refusal| self.shared.error().unwrap_or(RelayError::Unroutable(refusal)))
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -189,6 +199,7 @@ impl Relay {
     /// Cuts all connections immediately, as if the process had died: the neighbours fail.
     pub fn kill(&self) {
         self.driver.abort();
+        self.shared.room.close();
         self.shared.end();
     }
 
@@ -239,11 +250,25 @@ impl Inbox {
     /// # Errors
     /// The error that ended the relay. Messages may be lost then.
     pub async fn recv(&mut self) -> Result<Option<Message>> {
+        let Some(Arrived { from, frame, hops }) = self.recv_frame().await? else { return Ok(None) };
+        let whole = if frame.tunnel == 0 && frame.header.kind == FrameKind::Message {
+            frame.header.verify(&frame.part).map_err(|e| e.to_string())
+        } else {
+            Err(format!("a {:?} frame instead of a message", frame.header.kind))
+        };
+        match whole {
+            Ok(()) => Ok(Some(Message { from, bytes: frame.part, hops })),
+            Err(reason) => Err(self.break_off(from, reason)),
+        }
+    }
+
+    /// The next frame; `None` once the relay is closed.
+    pub(crate) async fn recv_frame(&mut self) -> Result<Option<Arrived>> {
         loop {
             let next = self.shared.with(|state| {
-                let (message, place) = state.inbox.pop_front()?;
+                let (arrived, place) = state.inbox.pop_front()?;
                 state.forwarder.left(Some(place), false);
-                Some(message)
+                Some(arrived)
             });
             if next.is_some() {
                 return Ok(next);
@@ -258,5 +283,12 @@ impl Inbox {
                 None => self.shared.arrived.notified().await,
             }
         }
+    }
+
+    /// Ends the relay, because a node has sent something invalid.
+    pub(crate) fn break_off(&self, node: u32, reason: String) -> RelayError {
+        let error = RelayError::Malformed { node, reason };
+        self.shared.fail(error.clone());
+        error
     }
 }

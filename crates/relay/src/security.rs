@@ -9,7 +9,9 @@ use rustls::{ClientConfig, ServerConfig};
 use subtle::ConstantTimeEq;
 
 use crate::error::{RelayError, Result};
-use crate::frame::TOKEN_BYTES_MAX;
+
+/// Bytes of the longest token.
+const TOKEN_BYTES_MAX: usize = 1024;
 
 /// TLS between nodes, for both ends of a connection: a node opens some connections and accepts others.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
+use crate::frame::ControlFrames;
 use crate::security::Security;
 
 pub(crate) type Read = Box<dyn AsyncRead + Send + Unpin>;
@@ -15,6 +16,9 @@ pub(crate) type Write = Box<dyn AsyncWrite + Send + Unpin>;
 pub(crate) struct Socket {
     pub(crate) read: Read,
     pub(crate) write: Write,
+    /// Frames of the connection itself.
+    pub(crate) sent: ControlFrames,
+    pub(crate) received: ControlFrames,
 }
 
 impl Socket {
@@ -48,12 +52,16 @@ impl Socket {
 
     fn plain(tcp: TcpStream) -> Self {
         let (read, write) = tcp.into_split();
-        Self { read: Box::new(read), write: Box::new(write) }
+        Self::of(Box::new(read), Box::new(write))
     }
 
     fn encrypted(tls: TlsStream<TcpStream>) -> Self {
         let (read, write) = tokio::io::split(tls);
-        Self { read: Box::new(read), write: Box::new(write) }
+        Self::of(Box::new(read), Box::new(write))
+    }
+
+    fn of(read: Read, write: Write) -> Self {
+        Self { read, write, sent: ControlFrames::default(), received: ControlFrames::default() }
     }
 
     /// Writes and flushes all bytes.

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use lightship_overlay::forwarder::{ConnectionId, Forwarder, QueueSlot};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::Config;
 use crate::error::RelayError;
-use crate::frame::crc32c;
-use crate::relay::Message;
+use crate::frame::RoutedFrame;
+use crate::relay::Arrived;
 
 /// The status of a node.
 #[derive(Debug, Clone, Default)]
@@ -36,31 +35,14 @@ pub(crate) struct Wanted {
     pub(crate) refused: BTreeSet<u32>,
 }
 
-/// A message's bytes and the checksum from its sender.
-#[derive(Debug, Clone)]
-pub(crate) struct Body {
-    pub(crate) bytes: Bytes,
-    pub(crate) crc: u32,
-}
-
-impl Body {
-    pub(crate) fn new(bytes: Bytes) -> Self {
-        Self { crc: crc32c(&bytes), bytes }
-    }
-
-    pub(crate) fn is_whole(&self) -> bool {
-        crc32c(&self.bytes) == self.crc
-    }
-}
-
 /// The part of a node's state behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) forwarder: Forwarder<Body>,
+    pub(crate) forwarder: Forwarder<RoutedFrame>,
     /// Wakes the writer of each open connection.
     pub(crate) writers: BTreeMap<ConnectionId, Arc<Notify>>,
-    /// Messages for this node that have not been received. Each holds a slot of a queue, which bounds them.
-    pub(crate) inbox: VecDeque<(Message, QueueSlot)>,
+    /// Frames for this node that have not been received. Each holds a slot of a queue, which bounds them.
+    pub(crate) inbox: VecDeque<(Arrived, QueueSlot)>,
     /// Direct connections that this node opened and that still count.
     pub(crate) opened: BTreeMap<ConnectionId, u32>,
     /// Connections of the topology that others have opened.
@@ -74,7 +56,6 @@ pub(crate) struct State {
     pub(crate) unsettled: bool,
     /// Bytes sent since the last `take_demand`, by destination.
     pub(crate) demand: BTreeMap<u32, u64>,
-    pub(crate) next_message: u64,
     pub(crate) connections_max: usize,
     pub(crate) opened_count: u64,
     pub(crate) refused_count: u64,
@@ -100,7 +81,7 @@ pub(crate) struct RelayState {
 
 impl RelayState {
     pub(crate) fn new(config: Config) -> Self {
-        let links = Forwarder::<Body>::topology_links(&config.routes, config.node);
+        let links = Forwarder::<RoutedFrame>::topology_links(&config.routes, config.node);
         let missing = links.into_iter().map(|link| link.id).collect();
         let forwarder =
             Forwarder::new(Arc::clone(&config.routes), config.node, config.queue_messages, config.seed);
@@ -115,7 +96,6 @@ impl RelayState {
             wanted: Wanted::default(),
             unsettled: false,
             demand: BTreeMap::new(),
-            next_message: 0,
             connections_max: 0,
             opened_count: 0,
             refused_count: 0,

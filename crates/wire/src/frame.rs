@@ -4,6 +4,7 @@ use crate::bytes::{Put, Reader};
 use crate::cluster::TASK_BYTES_MAX;
 use crate::control::QUEUED_BYTES;
 use crate::error::{Result, WireError, malformed};
+use crate::overlay::OVERLAY_BYTES_MAX;
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"LSHP";
@@ -75,6 +76,14 @@ pub enum FrameKind {
     Task = 19,
     /// All slots are taken: the client waits in the queue.
     Queued = 20,
+    /// The nodes at the ends of a connection of an overlay.
+    Neighbour = 21,
+    /// A neighbour in an overlay has room for more frames of a class.
+    ClassCredit = 22,
+    /// A tunnel, or a connection of an overlay, has ended in this direction.
+    Close = 23,
+    /// A node of the overlay was lost.
+    Lost = 24,
 }
 
 impl FrameKind {
@@ -99,6 +108,10 @@ impl FrameKind {
             18 => Self::Resize,
             19 => Self::Task,
             20 => Self::Queued,
+            21 => Self::Neighbour,
+            22 => Self::ClassCredit,
+            23 => Self::Close,
+            24 => Self::Lost,
             other => return Err(malformed("frame", format!("unknown kind {other}"))),
         })
     }
@@ -111,6 +124,7 @@ impl FrameKind {
             Self::Queued => QUEUED_BYTES as u32,
             Self::Schema => SCHEMA_BYTES_MAX,
             Self::Task => TASK_BYTES_MAX,
+            Self::Neighbour | Self::ClassCredit | Self::Close | Self::Lost => OVERLAY_BYTES_MAX,
             _ => CONTROL_BYTES_MAX,
         }
     }
@@ -127,8 +141,8 @@ pub struct FrameHeader {
     pub stream: u32,
     /// Bytes of the payload.
     pub payload_bytes: u32,
-    /// Bytes of the payload that follow this header. Only a message may have fewer than `payload_bytes`: the next
-    /// frames of its stream then continue it, with headers that differ only in this field.
+    /// Bytes of the payload that follow this header. If they are fewer than `payload_bytes`, the next frames of
+    /// the stream continue the payload, with headers that differ only in this field.
     pub part_bytes: u32,
     /// Payloads that this side sent on this stream before this one, modulo 2^32.
     pub sequence: u32,
@@ -192,7 +206,7 @@ impl FrameHeader {
         }
         let kind = FrameKind::parse(kind)?;
         let is_whole = part_bytes == payload_bytes;
-        let is_part = kind == FrameKind::Message && 0 < part_bytes && part_bytes < payload_bytes;
+        let is_part = 0 < part_bytes && part_bytes < payload_bytes;
         if !is_whole && !is_part {
             return Err(malformed(
                 "frame",

@@ -8,7 +8,7 @@
 //! - [`schema`]: columns and their types.
 //! - [`control`]: all other frames, except those of the following modules. [`tuning`]: choice of codec and sizes.
 //!   [`shm`]: shared memory on one host. [`join`]: a result over several connections. [`cluster`]: requests
-//!   between nodes.
+//!   between nodes. [`overlay`]: frames that other nodes forward.
 //!
 //! The crate does no I/O, reads no clock and starts no threads. It does not trust its input: lengths are checked
 //! before memory is allocated, and every failure is a [`WireError`].
@@ -40,6 +40,7 @@ pub mod join;
 mod layout;
 mod light;
 mod message;
+pub mod overlay;
 pub mod schema;
 pub mod shm;
 pub mod tuning;

@@ -207,7 +207,7 @@ fn summary(report: &Report) -> String {
     let rate = if report.seconds > 0.0 { (report.bytes_arrow as f64 / report.seconds) as u64 } else { 0 };
     // Shared memory is not a wire. If rows came partly through both, neither is named.
     let by = report.carrier.as_deref().map(|carrier| match carrier {
-        "tcp" | "unix" | "circuit" => "on the wire".to_owned(),
+        "tcp" | "unix" => "on the wire".to_owned(),
         other => format!("through {other}"),
     });
     let wire = report.bytes_wire.zip(by).map(|(b, by)| format!(", {} {by}", Size(b))).unwrap_or_default();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use lightship_overlay::Shape;
 use lightship_relay::{Config, Refusal, Relay, RelayError};
+use lightship_wire::frame::{FrameHeader, FrameKind};
+use lightship_wire::overlay::{ClassCredit, LinkUse, Neighbour, Route, encode_lost};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -117,49 +119,57 @@ async fn with_raw_peer_and(change: impl FnOnce(&mut Config)) -> (Relay, lightshi
     change(&mut config);
     let started = tokio::spawn(Relay::start(listeners.remove(0), config));
     let (mut peer, _) = soon(raw.accept()).await.expect("it comes");
-    let mut hello = [0; 36];
-    soon(peer.read_exact(&mut hello)).await.expect("a hello");
-    assert_eq!((&hello[..4], hello[4], hello[8]), (&b"LR\x01\x01"[..], 0, 1));
-    peer.write_all(&frame(2, 1, 0, 0, 0, 0)).await.expect("sent");
+    let (kind, hello) = read_control(&mut peer).await;
+    assert_eq!(kind, FrameKind::Hello);
+    let (kind, neighbour) = read_control(&mut peer).await;
+    assert_eq!(kind, FrameKind::Neighbour);
+    let neighbour = Neighbour::decode(&neighbour).expect("valid");
+    assert_eq!((neighbour.node, neighbour.peer, neighbour.link), (0, 1, LinkUse::Topology));
+    let welcome = FrameHeader::whole(FrameKind::Hello, 0, 0, 0, &hello).encode();
+    peer.write_all(&[&welcome, &hello[..]].concat()).await.expect("sent");
     let (relay, inbox) = soon(started).await.expect("no panic").expect("started");
     (relay, inbox, peer)
 }
 
 #[tokio::test]
 async fn a_peer_that_breaks_the_protocol_is_cut_off_and_named() {
-    const MESSAGE: u8 = 4;
-    const CREDIT: u8 = 5;
-    const CLOSE: u8 = 6;
     let rules = |refusal| RelayError::Rules { node: 1, refusal };
-    let broken = |reason| RelayError::Malformed { node: 1, reason };
+    let broken = |reason: &str| RelayError::Malformed { node: 1, reason: reason.into() };
+    let route = |from, to, hops| Route { from, to, hops, ..ROUTE };
+    let credit = |class, count| control(FrameKind::ClassCredit, &ClassCredit { class, count }.encode());
     for (bytes, expected) in [
-        (vec![0xab; 36], broken("not a frame")),
-        (damaged(frame(CREDIT, 1, 0, 1, 1, 0), 16), broken("the checksum of the header is wrong")),
-        (damaged(message(b"good"), 37), broken("the checksum of the message is wrong")),
-        (frame(CREDIT, 1, 0, 1, 1, 1), broken("this kind of frame has no payload")),
-        (frame(1, 1, 0, 0, 0, 0), broken("a second handshake")),
-        (frame(MESSAGE, 1, 0, 1, 0, 1001), broken("the message is too large")),
-        (frame(MESSAGE, 1, 0, 1, 0, u32::MAX), broken("the message is too large")),
-        (frame(MESSAGE, 1, 7, 1, 0, 1), rules(Refusal::Astray { from: 1, to: 7, hops: 1 })),
-        (frame(MESSAGE, 0, 1, 1, 0, 1), rules(Refusal::Astray { from: 0, to: 1, hops: 1 })),
+        (vec![0xab; 36], Err("does not speak Lightship's protocol")),
+        (damaged(credit(1, 1), 16), Err("checksum of the header")),
+        (damaged(message(b"good"), 40), Err("checksum of the route")),
+        (damaged(credit(1, 1), 34), Err("checksum of the payload")),
+        (control(FrameKind::ClassCredit, b"short"), Err("cut short")),
+        (hello("", 0)[..100].to_vec(), Err("an unexpected Hello frame")),
+        (control(FrameKind::Query, b""), Err("an unexpected Query frame")),
+        (control(FrameKind::Message, b"without a route"), Err("an unexpected Message frame")),
+        (control(FrameKind::ClassCredit, &[0; 65]), Err("an unexpected ClassCredit frame")),
+        ([credit(0, 0), credit(0, 0)].concat(), Err("an unexpected ClassCredit frame")),
+        (routed(ROUTE, 1001, b""), Ok(broken("1001 bytes in a Message frame"))),
+        (routed(ROUTE, u32::MAX, b""), Ok(broken("4294967295 bytes in a Message frame"))),
+        (routed(route(1, 7, 1), 1, b""), Ok(rules(Refusal::Astray { from: 1, to: 7, hops: 1 }))),
+        (routed(route(0, 1, 1), 1, b""), Ok(rules(Refusal::Astray { from: 0, to: 1, hops: 1 }))),
         (
-            frame(MESSAGE, 1, 0, u32::MAX, 0, 1),
-            rules(Refusal::Astray { from: 1, to: 0, hops: u32::MAX as usize }),
+            routed(route(1, 0, u16::MAX), 1, b""),
+            Ok(rules(Refusal::Astray { from: 1, to: 0, hops: u16::MAX.into() })),
+        ),
+        ([message(b""), message(b"")].concat(), Ok(rules(Refusal::NoRoom { class: 1 }))),
+        (credit(1, 1), Ok(rules(Refusal::Credit { class: 1, count: 1 }))),
+        (
+            credit(u32::MAX, u32::MAX),
+            Ok(rules(Refusal::Credit { class: u32::MAX as usize, count: u32::MAX as usize })),
         ),
         (
-            [frame(MESSAGE, 1, 0, 1, 0, 0), frame(MESSAGE, 1, 0, 1, 1, 0)].concat(),
-            rules(Refusal::NoRoom { class: 1 }),
-        ),
-        (frame(CREDIT, 1, 0, 1, 1, 0), rules(Refusal::Credit { class: 1, count: 1 })),
-        (
-            frame(CREDIT, 1, 0, u32::MAX, u64::MAX, 0),
-            rules(Refusal::Credit { class: u32::MAX as usize, count: usize::MAX }),
+            routed(ROUTE, 500, b""),
+            Ok(RelayError::Lost { node: 1, kind: Some(std::io::ErrorKind::UnexpectedEof), by: None }),
         ),
         (
-            frame(MESSAGE, 1, 0, 1, 0, 500),
-            RelayError::Lost { node: 1, kind: Some(std::io::ErrorKind::UnexpectedEof), by: None },
+            control(FrameKind::Lost, &encode_lost(5)),
+            Ok(RelayError::Lost { node: 5, kind: None, by: Some(1) }),
         ),
-        (frame(7, 5, 0, 0, 0, 0), RelayError::Lost { node: 5, kind: None, by: Some(1) }),
     ] {
         let (relay, mut inbox, mut peer) = with_raw_peer().await;
         peer.write_all(&bytes).await.expect("sent");
@@ -174,17 +184,29 @@ async fn a_peer_that_breaks_the_protocol_is_cut_off_and_named() {
             }
         })
         .await;
-        assert_eq!(error, expected);
+        match expected {
+            Ok(expected) => assert_eq!(error, expected),
+            Err(expected) => {
+                assert!(error.to_string().starts_with("node 1 sent an invalid frame: "), "{error}");
+                assert!(error.to_string().contains(expected), "{error}, expected {expected}");
+            }
+        }
         assert_eq!(soon(relay.close()).await, Err(error));
     }
     // A valid message arrives.
     let (_relay, mut inbox, mut peer) = with_raw_peer().await;
     peer.write_all(&message(b"good")).await.expect("sent");
-    let message = soon(inbox.recv()).await.expect("no failure").expect("a message");
-    assert_eq!(&message.bytes[..], b"good");
+    let arrived = soon(inbox.recv()).await.expect("no failure").expect("a message");
+    assert_eq!(&arrived.bytes[..], b"good");
+    // Its receiver verifies the payload of a message.
+    let (relay, mut inbox, mut peer) = with_raw_peer().await;
+    peer.write_all(&damaged(message(b"good"), 57)).await.expect("sent");
+    let error = soon(inbox.recv()).await.expect_err("damaged");
+    assert!(error.to_string().contains("checksum of the payload"), "{error}");
+    assert_eq!(soon(relay.close()).await, Err(error));
     // A peer may close in order, although messages for it are queued.
     let (relay, _, mut peer) = with_raw_peer().await;
-    peer.write_all(&frame(CLOSE, 1, 0, 0, 0, 0)).await.expect("sent");
+    peer.write_all(&control(FrameKind::Close, &[])).await.expect("sent");
     let refused = soon(async {
         loop {
             if let Err(error) = relay.send(1, Bytes::new()).await {
@@ -202,11 +224,10 @@ async fn a_peer_that_hangs_is_named() {
     let brief = |config: &mut Config| config.ping_interval = Duration::from_millis(50);
     let (relay, mut inbox, mut peer) = with_raw_peer_and(brief).await;
     // It is not lost while it sends heartbeats, even if it sends nothing else.
-    for _ in 0..8 {
-        let mut alive = [0; 36];
-        soon(peer.read_exact(&mut alive)).await.expect("a sign of life");
-        assert_eq!(&alive[..4], b"LR\x01\x08");
-        peer.write_all(&frame(8, 1, 0, 0, 0, 0)).await.expect("sent");
+    for number in 1..9 {
+        assert_eq!(read_control(&mut peer).await.0, FrameKind::Ping);
+        let ping = FrameHeader::whole(FrameKind::Ping, 0, 0, number, &[]);
+        peer.write_all(&ping.encode()).await.expect("sent");
     }
     let error = soon(inbox.recv()).await.expect_err("it is lost");
     assert_eq!(error, RelayError::Lost { node: 1, kind: Some(std::io::ErrorKind::TimedOut), by: None });
@@ -226,14 +247,14 @@ async fn connections_without_a_valid_hello_are_closed() {
     let mut started = soon(starting.join_all()).await;
     started.sort_by_key(|(node, _)| *node);
     let (relays, mut inboxes): (Vec<_>, Vec<_>) = started.into_iter().map(|(_, started)| started).unzip();
-    for bytes in [b"GET / HTTP/1.1\r\n\r\n padding padding".to_vec(), frame(1, 1, 0, 0, 0, 0), vec![]] {
+    for bytes in [b"GET / HTTP/1.1\r\n\r\n padding padding".to_vec(), hello("", 0), hello("", 7), vec![]] {
         let mut unauthenticated = TcpStream::connect(addresses[0]).await.expect("connected");
         unauthenticated.write_all(&bytes).await.expect("sent");
         unauthenticated.shutdown().await.expect("sent");
         let mut answer = Vec::new();
         // Nothing, or a refusal.
         let _ = soon(unauthenticated.read_to_end(&mut answer)).await;
-        assert!(answer.is_empty() || answer[3] == 3, "{answer:?}");
+        assert!(answer.is_empty() || answer[5] == FrameKind::Error as u8, "{answer:?}");
     }
     // A silent connection does not delay the close.
     let silent = TcpStream::connect(addresses[0]).await.expect("connected");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lightship_overlay::Shape;
 use lightship_relay::{Config, Relay, RelayError, Security, Tls};
+use lightship_wire::frame::{FrameHeader, FrameKind, HELLO_BYTES_MAX};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -171,7 +172,9 @@ async fn a_token_that_is_too_long_is_not_read() {
     let started = futures::future::join_all((0..).zip(listeners).map(start));
     let started = soon(started).await.into_iter().map(|started| started.expect("started"));
     let (relays, mut inboxes): (Vec<_>, Vec<_>) = started.unzip();
-    for hello in [frame(1, 1, 0, 0, 0, u32::MAX), frame(1, 1, 0, 0, 0, 1025)] {
+    for payload_bytes in [u32::MAX, HELLO_BYTES_MAX + 1] {
+        let header = FrameHeader::whole(FrameKind::Hello, 0, 0, 0, &[]);
+        let hello = FrameHeader { payload_bytes, part_bytes: payload_bytes, ..header }.encode();
         let mut unauthenticated = TcpStream::connect(address).await.expect("connected");
         unauthenticated.write_all(&hello).await.expect("sent");
         let mut answer = Vec::new();

@@ -9,6 +9,10 @@ use bytes::Bytes;
 use futures::future::join_all;
 use lightship_overlay::{Routes, Shape, Topology};
 use lightship_relay::{Config, Inbox, Message, Relay, Result};
+use lightship_wire::control::Hello;
+use lightship_wire::frame::{FrameHeader, FrameKind, HEADER_BYTES};
+use lightship_wire::overlay::{CAPABILITY_OVERLAY, FLAG_ROUTED, LinkUse, Neighbour, Route};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -91,30 +95,54 @@ pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     .await;
 }
 
-/// The header of a frame (`crates/relay/src/frame.rs`), with a payload checksum of 0.
-pub(crate) fn frame(kind: u8, from: u32, to: u32, hops: u32, id: u64, bytes: u32) -> Vec<u8> {
-    sealed(kind, [from, to, hops], id, bytes, 0)
+/// A frame of the connection itself, as node 1 sends it to node 0 after the handshake.
+pub(crate) fn control(kind: FrameKind, payload: &[u8]) -> Vec<u8> {
+    let header = FrameHeader::whole(kind, 0, 0, 1, payload);
+    [&header.encode(), payload].concat()
 }
+
+/// A frame from node 1 to node 0, and `payload_bytes` in its header.
+pub(crate) fn routed(route: Route, payload_bytes: u32, payload: &[u8]) -> Vec<u8> {
+    let whole = FrameHeader::whole(FrameKind::Message, FLAG_ROUTED, 0, 0, payload);
+    let header = FrameHeader { payload_bytes, part_bytes: payload_bytes, ..whole };
+    [&header.encode()[..], &route.encode(), payload].concat()
+}
+
+/// The route of a message from node 1 to node 0.
+pub(crate) const ROUTE: Route = Route { from: 1, to: 0, hops: 1, accepted: false, tunnel: 0, number: 0 };
 
 /// A message from node 1 to node 0.
 pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
-    let crc = crc_fast::crc32_iscsi(bytes);
-    [&sealed(4, [1, 0, 1], 0, bytes.len() as u32, crc), bytes].concat()
+    routed(ROUTE, bytes.len() as u32, bytes)
+}
+
+/// A hello and the frame that follows it, as node 1 sends it to node 0.
+pub(crate) fn hello(token: &str, peer: u32) -> Vec<u8> {
+    let hello = Hello {
+        agent: "test".into(),
+        token: token.into(),
+        capabilities: CAPABILITY_OVERLAY,
+        ping_interval_ms: 1000,
+    };
+    let hello = hello.encode();
+    let first = FrameHeader::whole(FrameKind::Hello, 0, 0, 0, &hello);
+    let neighbour = Neighbour { node: 1, peer, link: LinkUse::Topology, digest: 0 };
+    [&first.encode()[..], &hello, &control(FrameKind::Neighbour, &neighbour.encode())].concat()
+}
+
+/// Reads a frame of the connection itself.
+pub(crate) async fn read_control(read: &mut (impl AsyncRead + Unpin)) -> (FrameKind, Vec<u8>) {
+    let mut header = [0; HEADER_BYTES];
+    soon(read.read_exact(&mut header)).await.expect("a header");
+    let header = FrameHeader::decode(&header).expect("valid");
+    let mut payload = vec![0; header.payload_bytes as usize];
+    soon(read.read_exact(&mut payload)).await.expect("a payload");
+    header.verify(&payload).expect("valid");
+    (header.kind, payload)
 }
 
 /// The frame with one bit changed.
 pub(crate) fn damaged(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
     frame[at] ^= 1;
-    frame
-}
-
-fn sealed(kind: u8, numbers: [u32; 3], id: u64, bytes: u32, crc: u32) -> Vec<u8> {
-    let mut frame = vec![b'L', b'R', 1, kind];
-    numbers.into_iter().for_each(|number| frame.extend(number.to_le_bytes()));
-    frame.extend(id.to_le_bytes());
-    frame.extend(bytes.to_le_bytes());
-    frame.extend(crc.to_le_bytes());
-    let own = crc_fast::crc32_iscsi(&frame);
-    frame.extend(own.to_le_bytes());
     frame
 }

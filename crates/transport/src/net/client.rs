@@ -16,7 +16,6 @@ use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::rows_bytes;
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS, Rendezvous};
 use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Sizes};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -28,7 +27,7 @@ use super::jobs::PROCESSORS;
 use super::joined::JoinPermit;
 use super::produce::nanoseconds;
 use super::server::check_token;
-use super::{Carrier, Endpoint, lock, rendezvous};
+use super::{Carrier, Endpoint, FramePipe, lock, rendezvous};
 use crate::proto::{Client, ClientEvent, QUEUE_TIMEOUT_MAX, Totals};
 use crate::{Result, TransportError};
 
@@ -136,19 +135,14 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::connect`], over a pipe that is already open, to a server's
-    /// [`Intake`](super::Intake). Other connections can't join its results, and it uses no shared memory.
+    /// As [`Connection::connect`], over a pipe to a server's [`Intake`](super::Intake). Other connections can't join its results, and it uses no shared memory.
     /// `target` names the server in errors.
     ///
     /// # Errors
     /// If the server does not speak the protocol, refuses the token, or does not answer in time.
-    pub async fn over(
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        target: &str,
-        config: &ClientConfig,
-    ) -> Result<Self> {
+    pub async fn over(pipe: FramePipe, target: &str, config: &ClientConfig) -> Result<Self> {
         check_token(&config.token)?;
-        Self::greet(Socket::pipe(stream), config.token.clone(), None, target, config).await
+        Self::greet(Socket::pipe(pipe), config.token.clone(), None, target, config).await
     }
 
     /// Sends the hello on a socket, and waits for the welcome.
@@ -165,12 +159,12 @@ impl Connection {
             _ => None,
         };
         let capabilities = match (carrier, &ledger) {
-            (Carrier::Tcp | Carrier::Circuit, _) if config.peer => CAPABILITY_CLUSTER | CAPABILITY_RESIZE,
+            (Carrier::Tcp | Carrier::Overlay, _) if config.peer => CAPABILITY_CLUSTER | CAPABILITY_RESIZE,
             (Carrier::Tcp, _) if same_host && config.shared_memory => {
                 CAPABILITY_JOIN | CAPABILITY_RESIZE | CAPABILITY_RENDEZVOUS
             }
             (Carrier::Tcp, _) => CAPABILITY_JOIN | CAPABILITY_RESIZE,
-            (Carrier::Circuit, _) => CAPABILITY_RESIZE,
+            (Carrier::Overlay, _) => CAPABILITY_RESIZE,
             (Carrier::Unix | Carrier::SharedMemory, Some(_)) => CAPABILITY_SEGMENTS,
             (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };

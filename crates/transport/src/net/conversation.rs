@@ -29,7 +29,7 @@ use super::server::down;
 use super::shm;
 use super::stream::ServerLink;
 use super::striping::StripeOffers;
-use super::{ReadHalf, ServerConfig, Service, WriteHalf, lock};
+use super::{FramePipe, ReadHalf, ServerConfig, Service, WriteHalf, lock};
 use crate::proto::{Server as Proto, ServerEvent};
 use crate::{Result, TransportError};
 
@@ -99,9 +99,9 @@ impl Session {
         Self::new(reader, writer, meter, Arrival::Tcp { same_host }, config)
     }
 
-    fn pipe(read: ReadHalf, write: WriteHalf, config: &ServerConfig) -> Self {
-        let reader = FrameReader::new(read, Segments::None);
-        Self::new(reader, FrameWriter::new(write, None), Meter::other(), Arrival::Pipe, config)
+    fn pipe(pipe: FramePipe, config: &ServerConfig) -> Self {
+        let reader = FrameReader::new(pipe.read, Segments::None);
+        Self::new(reader, FrameWriter::new(pipe.write, None), Meter::other(), Arrival::Pipe, config)
     }
 
     /// A client on a Unix socket.
@@ -171,7 +171,7 @@ impl Handler {
         let config = &self.config;
         Ok(match (stream, &self.config.tls) {
             (Accepted::Unix(stream), _) => Session::unix(stream, config),
-            (Accepted::Pipe(read, write), _) => Session::pipe(read, write, config),
+            (Accepted::Pipe(pipe), _) => Session::pipe(pipe, config),
             (Accepted::Tcp(stream), None) => {
                 let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let (read, write) = stream.into_split();
@@ -382,7 +382,7 @@ async fn receive(link: &ServerLink, inbox: &Inbox, reader: &mut FrameReader) -> 
         match receive_one(link, inbox, reader).await {
             Ok(true) => {}
             Ok(false) => break,
-            // Circuits end like this, and sockets of clients that closed without reading everything.
+            // Sockets of clients that closed without reading everything end like this.
             Err(TransportError::Io(error)) if error.kind() == ErrorKind::ConnectionReset => break,
             Err(error) => return Err(error),
         }

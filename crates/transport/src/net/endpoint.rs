@@ -7,14 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::frames::Segments;
+use super::frames::{FrameSource, FrameTarget, Segments};
 use super::shm;
-use super::{ClientConfig, ReadHalf, WriteHalf};
+use super::{ClientConfig, FramePipe, ReadHalf, WriteHalf};
 use crate::{Result, TransportError};
 
 /// The medium that carries the rows of a connection.
@@ -26,8 +25,8 @@ pub enum Carrier {
     Unix,
     /// Memory of this host that both processes have mapped.
     SharedMemory,
-    /// A pipe of bytes over something else, such as connections between other nodes.
-    Circuit,
+    /// A tunnel over connections between other nodes.
+    Overlay,
 }
 
 impl fmt::Display for Carrier {
@@ -36,7 +35,7 @@ impl fmt::Display for Carrier {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
             Self::SharedMemory => "shared memory",
-            Self::Circuit => "circuit",
+            Self::Overlay => "overlay",
         })
     }
 }
@@ -69,8 +68,8 @@ impl fmt::Display for Endpoint {
 
 /// A socket that was just connected.
 pub(super) struct Socket {
-    pub(super) read: ReadHalf,
-    pub(super) write: WriteHalf,
+    pub(super) read: FrameSource,
+    pub(super) write: FrameTarget,
     pub(super) segments: Segments,
     /// The medium. The server's hello shows whether it is shared memory.
     pub(super) carrier: Carrier,
@@ -82,14 +81,15 @@ pub(super) struct Socket {
 
 impl Socket {
     fn tcp(read: ReadHalf, write: WriteHalf, same_host: bool, tcp: Option<Arc<OwnedFd>>) -> Self {
+        let (read, write) = (read.into(), write.into());
         Self { read, write, segments: Segments::None, carrier: Carrier::Tcp, tcp, same_host }
     }
 
-    /// A client's end of a pipe that is already open.
-    pub(super) fn pipe(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        let (read, write) = tokio::io::split(stream);
-        let (read, write) = (Box::new(read), Box::new(write));
-        Self { carrier: Carrier::Circuit, ..Self::tcp(read, write, false, None) }
+    /// A client's end of a pipe.
+    pub(super) fn pipe(pipe: FramePipe) -> Self {
+        let (read, write) = (pipe.read.into(), pipe.write.into());
+        let (segments, carrier) = (Segments::None, Carrier::Overlay);
+        Self { read, write, segments, carrier, tcp: None, same_host: false }
     }
 
     /// A client's end of a Unix socket.
@@ -101,6 +101,7 @@ impl Socket {
             let (read, write) = stream.into_split();
             (Box::new(read), Box::new(write), Segments::None)
         };
+        let (read, write) = (read.into(), write.into());
         Self { read, write, segments, carrier: Carrier::Unix, tcp: None, same_host: true }
     }
 }

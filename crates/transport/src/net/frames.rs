@@ -1,4 +1,4 @@
-//! Reads and writes frames on a socket.
+//! Reads and writes frames on a socket or a pipe.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -8,9 +8,11 @@ use arrow_buffer::Buffer;
 use lightship_wire::WireError;
 use lightship_wire::control::Plan;
 use lightship_wire::frame::{FLAG_PLACED, FrameHeader, FrameKind, HEADER_BYTES, MAGIC};
+use lightship_wire::overlay::FLAG_ROUTED;
 use lightship_wire::shm::SegmentSlot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::pipe::{PipeReader, PipeWriter};
 use super::shm::{Borrower, Lender, Slots};
 use super::{ReadHalf, WriteHalf, lock};
 use crate::proto::Frame;
@@ -38,25 +40,40 @@ pub(super) enum Segments {
     Borrowed(Borrower),
 }
 
+/// Where frames come from.
+pub(super) enum FrameSource {
+    Socket(SocketReader),
+    Pipe(PipeReader),
+}
+
+impl From<ReadHalf> for FrameSource {
+    fn from(stream: ReadHalf) -> Self {
+        Self::Socket(SocketReader { stream, ahead: Vec::with_capacity(AHEAD_BYTES), taken: 0 })
+    }
+}
+
+impl From<PipeReader> for FrameSource {
+    fn from(pipe: PipeReader) -> Self {
+        Self::Pipe(pipe)
+    }
+}
+
 /// Reads frames. Each payload is read into its own buffer, which is reused when the last reference to its rows
 /// is dropped. If a payload is in shared memory, the frame is returned as if it had come over the socket.
 pub(super) struct FrameReader {
-    stream: ReadHalf,
+    source: FrameSource,
     segments: Segments,
-    ahead: Vec<u8>,
-    taken: usize,
-    /// The unfinished message of each stream that has sent a part of one.
+    /// The unfinished payload of each stream that has sent a part of one.
     parts: HashMap<u32, (FrameHeader, Vec<u8>)>,
     pool: Arc<Pool>,
 }
 
 impl FrameReader {
-    pub(super) fn new(stream: ReadHalf, segments: Segments) -> Self {
-        let ahead = Vec::with_capacity(AHEAD_BYTES);
-        Self { stream, segments, ahead, taken: 0, parts: HashMap::new(), pool: Arc::default() }
+    pub(super) fn new(source: impl Into<FrameSource>, segments: Segments) -> Self {
+        Self { source: source.into(), segments, parts: HashMap::new(), pool: Arc::default() }
     }
 
-    /// The next frame, with verified checksums; `None` if the connection ended between two frames. A message
+    /// The next frame, with verified checksums; `None` if the connection ended between two frames. A payload
     /// in parts is returned as one frame. `limit` returns the largest payload allowed for a kind of frame on
     /// a stream; it must return 0 for messages on a stream that is not open. `alive` is called when bytes of
     /// a payload arrive.
@@ -68,7 +85,11 @@ impl FrameReader {
         alive: impl Fn(),
     ) -> Result<Option<(FrameHeader, Buffer)>> {
         loop {
-            let Some(header) = self.header().await? else { return Ok(None) };
+            let header = match &mut self.source {
+                FrameSource::Socket(socket) => socket.header().await?,
+                FrameSource::Pipe(pipe) => pipe.header().await?,
+            };
+            let Some(header) = header else { return Ok(None) };
             let allowed = limit(header.kind, header.stream);
             if header.payload_bytes > 0 && allowed == 0 {
                 return Err(TransportError::Protocol(format!(
@@ -91,15 +112,26 @@ impl FrameReader {
                         || begun.len() as u64 + u64::from(header.part_bytes) > first.payload_bytes.into()
                     {
                         return Err(TransportError::Protocol(format!(
-                            "a {:?} frame of stream {} between the parts of a message",
+                            "a {:?} frame of stream {} between the parts of a payload",
                             header.kind, header.stream
                         )));
                     }
                     begun
                 }
-                None => self.pool.take(header.payload_bytes as usize),
+                None => {
+                    self.check_first(&header)?;
+                    self.pool.take(header.payload_bytes as usize)
+                }
             };
-            let payload = self.payload(begun, &header, &alive).await?;
+            let payload = match &mut self.source {
+                FrameSource::Socket(socket) => socket.payload(begun, &header, &alive).await?,
+                FrameSource::Pipe(pipe) => {
+                    let mut payload = reserved(begun, &header);
+                    payload.extend_from_slice(&pipe.part());
+                    alive();
+                    payload
+                }
+            };
             if payload.len() < header.payload_bytes as usize {
                 self.parts.insert(header.stream, (header, payload));
                 continue;
@@ -110,21 +142,26 @@ impl FrameReader {
         }
     }
 
-    /// The next header; `None` if the connection ended before it.
-    async fn header(&mut self) -> Result<Option<FrameHeader>> {
-        while self.ahead.len() - self.taken < HEADER_BYTES {
-            if self.taken > 0 {
-                self.ahead.drain(..self.taken);
-                self.taken = 0;
-            }
-            if self.stream.read_buf(&mut (&mut self.ahead).limited(AHEAD_BYTES)).await? == 0 {
-                return self.ended();
-            }
+    /// Checks the first part of a payload. Over a socket, only messages come in parts: for these, credit bounds
+    /// how many are unfinished.
+    fn check_first(&self, header: &FrameHeader) -> Result<()> {
+        let is_whole = header.part_bytes == header.payload_bytes;
+        let is_socket = matches!(self.source, FrameSource::Socket(_));
+        if is_socket && header.flags & FLAG_ROUTED != 0 {
+            return Err(TransportError::Protocol("a frame with a route, outside of an overlay".into()));
         }
-        let mut head = [0; HEADER_BYTES];
-        head.copy_from_slice(&self.ahead[self.taken..self.taken + HEADER_BYTES]);
-        self.taken += HEADER_BYTES;
-        Ok(Some(FrameHeader::decode(&head)?))
+        if is_whole || header.kind == FrameKind::Message {
+            return Ok(());
+        }
+        // Over a pipe, other payloads come one after the other.
+        let is_begun = |(first, _): &(FrameHeader, Vec<u8>)| first.kind != FrameKind::Message;
+        if is_socket || self.parts.values().any(is_begun) {
+            return Err(TransportError::Protocol(format!(
+                "{} of {} bytes of a {:?} frame",
+                header.part_bytes, header.payload_bytes, header.kind
+            )));
+        }
+        Ok(())
     }
 
     /// Finds the payload of a frame if it is in shared memory, and handles releases of slots.
@@ -166,6 +203,32 @@ impl FrameReader {
             _ => Ok((header, Pool::lend(&self.pool, payload))),
         }
     }
+}
+
+/// Reads headers and payloads from a socket.
+pub(super) struct SocketReader {
+    stream: ReadHalf,
+    ahead: Vec<u8>,
+    taken: usize,
+}
+
+impl SocketReader {
+    /// The next header; `None` if the connection ended before it.
+    async fn header(&mut self) -> Result<Option<FrameHeader>> {
+        while self.ahead.len() - self.taken < HEADER_BYTES {
+            if self.taken > 0 {
+                self.ahead.drain(..self.taken);
+                self.taken = 0;
+            }
+            if self.stream.read_buf(&mut (&mut self.ahead).limited(AHEAD_BYTES)).await? == 0 {
+                return self.ended();
+            }
+        }
+        let mut head = [0; HEADER_BYTES];
+        head.copy_from_slice(&self.ahead[self.taken..self.taken + HEADER_BYTES]);
+        self.taken += HEADER_BYTES;
+        Ok(Some(FrameHeader::decode(&head)?))
+    }
 
     /// The peer closed before a complete header. A few bytes of another protocol, such as a TLS alert, get
     /// their own error.
@@ -190,10 +253,7 @@ impl FrameReader {
         alive: impl Fn(),
     ) -> Result<Vec<u8>> {
         let bytes = payload.len() + header.part_bytes as usize;
-        if payload.capacity() < bytes {
-            let missing = header.payload_bytes as usize - payload.len();
-            payload.reserve_exact(missing.min(payload.len().max(UNPAID_BYTES_MAX)));
-        }
+        payload = reserved(payload, header);
         let ahead = (bytes - payload.len()).min(self.ahead.len() - self.taken);
         payload.extend_from_slice(&self.ahead[self.taken..self.taken + ahead]);
         self.taken += ahead;
@@ -210,6 +270,15 @@ impl FrameReader {
         }
         Ok(payload)
     }
+}
+
+/// The begun payload, with room for the part that follows.
+fn reserved(mut payload: Vec<u8>, header: &FrameHeader) -> Vec<u8> {
+    if payload.capacity() < payload.len() + header.part_bytes as usize {
+        let missing = header.payload_bytes as usize - payload.len();
+        payload.reserve_exact(missing.min(payload.len().max(UNPAID_BYTES_MAX)));
+    }
+    payload
 }
 
 /// Keeps the memory of dropped payloads for the next ones: newly allocated memory of this size costs a page
@@ -274,9 +343,27 @@ impl Limited for &mut Vec<u8> {
     }
 }
 
-/// Writes frames, many in one system call.
+/// Where frames go.
+pub(super) enum FrameTarget {
+    Socket(WriteHalf),
+    Pipe(PipeWriter),
+}
+
+impl From<WriteHalf> for FrameTarget {
+    fn from(stream: WriteHalf) -> Self {
+        Self::Socket(stream)
+    }
+}
+
+impl From<PipeWriter> for FrameTarget {
+    fn from(pipe: PipeWriter) -> Self {
+        Self::Pipe(pipe)
+    }
+}
+
+/// Writes frames; over a socket, many in one system call.
 pub(super) struct FrameWriter {
-    stream: WriteHalf,
+    target: FrameTarget,
     lender: Option<Lender>,
     /// A write was given up, perhaps within a frame: nothing can follow.
     is_broken: bool,
@@ -284,8 +371,8 @@ pub(super) struct FrameWriter {
 
 impl FrameWriter {
     /// With a lender, payloads go into shared memory if there is room.
-    pub(super) fn new(stream: WriteHalf, lender: Option<Lender>) -> Self {
-        Self { stream, lender, is_broken: false }
+    pub(super) fn new(target: impl Into<FrameTarget>, lender: Option<Lender>) -> Self {
+        Self { target: target.into(), lender, is_broken: false }
     }
 
     /// Prepares shared memory for a result with this plan.
@@ -305,6 +392,17 @@ impl FrameWriter {
         if std::mem::replace(&mut self.is_broken, true) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        let stream = match &mut self.target {
+            FrameTarget::Socket(stream) => stream,
+            FrameTarget::Pipe(pipe) => {
+                for frame in frames {
+                    pipe.send(frame, &taken).await?;
+                }
+                pipe.flush().await?;
+                self.is_broken = false;
+                return Ok(());
+            }
+        };
         let placed: Vec<Option<Vec<u8>>> =
             frames.iter().map(|frame| self.lender.as_mut()?.place(frame)).collect();
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
@@ -318,7 +416,7 @@ impl FrameWriter {
         }
         let mut rest = slices.as_mut_slice();
         while !rest.is_empty() {
-            match self.stream.write_vectored(rest).await? {
+            match stream.write_vectored(rest).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => {
                     IoSlice::advance_slices(&mut rest, written);
@@ -326,14 +424,18 @@ impl FrameWriter {
                 }
             }
         }
-        self.stream.flush().await?;
+        stream.flush().await?;
         self.is_broken = false;
         Ok(())
     }
 
     /// Closes the writing half.
     pub(super) async fn shutdown(&mut self) {
+        self.is_broken = true;
         // Fails if the peer is already gone, which does not matter.
-        let _ = self.stream.shutdown().await;
+        let _ = match &mut self.target {
+            FrameTarget::Socket(stream) => stream.shutdown().await,
+            FrameTarget::Pipe(pipe) => pipe.close().await,
+        };
     }
 }

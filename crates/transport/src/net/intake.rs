@@ -1,16 +1,15 @@
 //! Passes connections that are already open to a running server.
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
+use super::FramePipe;
 use super::listen::Accepted;
 use crate::{Result, TransportError};
 
 /// Connections that may wait for a server that does not run yet or is busy.
 const WAITING_MAX: usize = 64;
 
-/// Passes a server connections that did not come through its listeners: pipes of bytes over something else. It
-/// does not keep the server alive.
+/// Passes a server connections that did not come through its listeners. It does not keep the server alive.
 #[derive(Clone)]
 pub struct Intake {
     handed: mpsc::Sender<(Accepted, String)>,
@@ -36,14 +35,8 @@ impl Intake {
     ///
     /// # Errors
     /// [`TransportError::Closed`] if the server has ended or was dropped.
-    pub async fn serve(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        peer: String,
-    ) -> Result<()> {
-        let (read, write) = tokio::io::split(stream);
-        let accepted = Accepted::Pipe(Box::new(read), Box::new(write));
+    pub async fn serve(&self, pipe: FramePipe, peer: String) -> Result<()> {
         let ended = |_| TransportError::Closed { during: Some("because the server has ended") };
-        self.handed.send((accepted, peer)).await.map_err(ended)
+        self.handed.send((Accepted::Pipe(pipe), peer)).await.map_err(ended)
     }
 }

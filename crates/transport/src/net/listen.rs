@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
-use super::{ReadHalf, WriteHalf};
+use super::FramePipe;
 
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// A pipe that was already open.
-    Pipe(ReadHalf, WriteHalf),
+    Pipe(FramePipe),
 }
 
 impl Reserved {

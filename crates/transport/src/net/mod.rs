@@ -14,6 +14,7 @@ mod jobs;
 mod joined;
 mod listen;
 mod meter;
+mod pipe;
 mod produce;
 mod queries;
 mod rendezvous;
@@ -30,6 +31,7 @@ pub use encoding::Encoders;
 pub use endpoint::{Carrier, Endpoint};
 pub use intake::Intake;
 pub use listen::Listen;
+pub use pipe::{FramePart, FramePipe};
 pub use server::{Reserved, Server, ServerConfig};
 pub use tcp_info::SegmentsSeen;
 
@@ -43,10 +45,10 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure, Query};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The reading half of a socket or pipe.
-pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
-/// The writing half of a socket or pipe.
-pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
+/// The reading half of a socket.
+type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+/// The writing half of a socket.
+type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The rows of a query, as a service produces them.
 pub type Rows = Pin<Box<dyn Stream<Item = Result<RecordBatch, Failure>> + Send>>;

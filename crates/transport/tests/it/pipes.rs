@@ -1,14 +1,31 @@
-//! The protocol over pipes that are open already.
+//! The protocol over pipes of frames.
 
-use lightship_transport::net::{Carrier, ClientConfig, Connection, Intake, Server, ServerConfig};
+use std::io;
+
+use futures::channel::mpsc;
+use futures::{SinkExt, StreamExt};
+use lightship_transport::net::{
+    Carrier, ClientConfig, Connection, FramePart, FramePipe, Intake, Server, ServerConfig,
+};
 use lightship_transport::{Result, TransportError};
 use lightship_wire::control::{ErrorCode, Plan};
-use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use lightship_wire::frame::{FrameHeader, FrameKind};
 
 use crate::support::*;
 
-/// Less than a message, so that both ends have to wait for each other.
-const PIPE_BYTES: usize = 4 << 10;
+/// Less than a message and than many other payloads, which therefore come in parts.
+const PART_BYTES_MAX: u32 = 100;
+
+/// Both ends of a pipe. Each frame waits until the last one is taken.
+fn ends() -> (FramePipe, FramePipe) {
+    let (to_theirs, theirs) = mpsc::channel::<FramePart>(0);
+    let (to_ours, ours) = mpsc::channel::<FramePart>(0);
+    let end = |frames: mpsc::Receiver<FramePart>, sink: mpsc::Sender<FramePart>| {
+        let sink = sink.sink_map_err(|e| io::Error::new(io::ErrorKind::BrokenPipe, e));
+        FramePipe::new(frames.map(Ok), sink, PART_BYTES_MAX)
+    };
+    (end(ours, to_theirs), end(theirs, to_ours))
+}
 
 /// A server that listens nowhere.
 async fn serve(config: ServerConfig) -> (Running, Intake) {
@@ -17,8 +34,8 @@ async fn serve(config: ServerConfig) -> (Running, Intake) {
     (Running::of(server), intake)
 }
 
-async fn pipe(intake: &Intake) -> DuplexStream {
-    let (ours, theirs) = duplex(PIPE_BYTES);
+async fn pipe(intake: &Intake) -> FramePipe {
+    let (ours, theirs) = ends();
     intake.serve(theirs, "a test".into()).await.expect("the server is there");
     ours
 }
@@ -31,7 +48,7 @@ async fn connect(intake: &Intake, config: &ClientConfig) -> Result<Connection> {
 async fn rows_an_error_and_a_cancel() {
     let (server, intake) = serve(ServerConfig::default()).await;
     let mut connection = connect(&intake, &ClientConfig::default()).await.expect("a connection");
-    assert_eq!((connection.carrier(), connection.same_host()), (Carrier::Circuit, false));
+    assert_eq!((connection.carrier(), connection.same_host()), (Carrier::Overlay, false));
     assert!(connection.can_resize() && connection.segments().is_none());
     // None can join; who asks for it gets all over this one.
     let wide = connection.settle(Plan { streams: 4, ..plan(3) });
@@ -101,7 +118,7 @@ async fn a_server_that_ends() {
     whole(&mut connection, 5, plan(2)).await;
     server.stop.send_replace(true);
     within(server.ended).await.expect("no panic").expect("in good order");
-    let refused = intake.serve(duplex(1).0, "late".into()).await;
+    let refused = intake.serve(ends().0, "late".into()).await;
     assert!(matches!(refused, Err(TransportError::Closed { .. })), "{refused:?}");
     let error = ask(&mut connection, "1", plan(2)).await.expect_err("it has ended");
     assert!(
@@ -111,21 +128,51 @@ async fn a_server_that_ends() {
     // One that was never run.
     let server = Server::bind(&[], ServerConfig::default()).await.expect("nothing that could fail");
     let intake = server.intake();
-    let mut waiting = pipe(&intake).await;
+    let waiting = pipe(&intake).await;
     drop(server);
-    assert_eq!(within(waiting.read(&mut [0])).await.expect("closed"), 0);
-    assert!(intake.serve(duplex(1).0, "late".into()).await.is_err());
+    let refused = within(Connection::over(waiting, "it", &ClientConfig::default())).await.map(drop);
+    assert!(matches!(refused, Err(TransportError::Closed { .. })), "{refused:?}");
+    assert!(intake.serve(ends().0, "late".into()).await.is_err());
 }
 
 #[tokio::test]
 async fn nobody_at_the_other_end() {
     let config =
         ClientConfig { welcome_timeout: std::time::Duration::from_millis(10), ..ClientConfig::default() };
-    let (ours, theirs) = duplex(PIPE_BYTES);
+    let (ours, theirs) = ends();
     let Err(error) = within(Connection::over(ours, "node 7", &config)).await else { panic!("welcome") };
     assert_eq!(error.to_string(), "can't reach node 7: no welcome within 0.01 seconds");
     drop(theirs);
-    let (ours, theirs) = duplex(PIPE_BYTES);
+    let (ours, theirs) = ends();
     drop(theirs);
     assert!(within(Connection::over(ours, "node 7", &config)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_payload_is_whole_only_with_all_its_parts() {
+    let sends = async |parts: &[(FrameKind, u32, u32, usize)]| {
+        let (_server, intake) = serve(ServerConfig::default()).await;
+        let (mut to_server, theirs) = mpsc::channel::<FramePart>(8);
+        let (to_ours, mut ours) = mpsc::channel::<FramePart>(8);
+        let sink = to_ours.sink_map_err(io::Error::other);
+        let pipe = FramePipe::new(theirs.map(Ok), sink, 1 << 20);
+        intake.serve(pipe, "a test".into()).await.expect("the server is there");
+        for &(kind, payload_bytes, part_bytes, bytes) in parts {
+            let header = FrameHeader { payload_bytes, part_bytes, ..FrameHeader::whole(kind, 0, 0, 0, &[]) };
+            let _ = to_server.send((header, vec![0; bytes].into())).await;
+        }
+        let (header, payload) = within(ours.next()).await.expect("an error");
+        assert_eq!(header.kind, FrameKind::Error);
+        String::from_utf8_lossy(&payload).into_owned()
+    };
+    for (parts, expected) in [
+        (&[(FrameKind::Hello, 20, 20, 19)][..], "19 bytes after a header that states 20"),
+        (&[(FrameKind::Hello, 20, 10, 10), (FrameKind::Hello, 20, 11, 11)], "between the parts of a payload"),
+        (&[(FrameKind::Hello, 20, 10, 10), (FrameKind::Hello, 21, 10, 10)], "between the parts of a payload"),
+        (&[(FrameKind::Hello, 20, 10, 10), (FrameKind::Ping, 0, 0, 0)], "between the parts of a payload"),
+        (&[(FrameKind::Hello, 20, 10, 10), (FrameKind::Hello, 20, 10, 10)], "checksum of the payload"),
+    ] {
+        let error = sends(parts).await;
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -13,6 +13,7 @@ use lightship_wire::control::{
 };
 use lightship_wire::frame::{FrameHeader, FrameKind, crc32c};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
+use lightship_wire::overlay::{ClassCredit, LinkUse, Neighbour, Route, encode_lost};
 use lightship_wire::shm::{Loan, Rendezvous, SegmentSlot, encode_release};
 use lightship_wire::tuning::{Progress, Retune, Sizes, Stage, Work};
 use lightship_wire::{Codec, Encoder, decode, schema};
@@ -116,6 +117,17 @@ fn frames_about_several_connections() {
 #[test]
 fn frames_between_nodes() {
     check("task.bin", &Task { body: b"scan".to_vec(), plan: Plan::default() }.encode());
+}
+
+#[test]
+fn frames_of_overlays() {
+    let route = Route { from: 1, to: 258, hops: 3, accepted: true, tunnel: 4, number: 5 };
+    check("route.bin", &route.encode());
+    let neighbour =
+        Neighbour { node: 1, peer: 2, link: LinkUse::DirectBothWays, digest: 0x0123_4567_89ab_cdef };
+    check("neighbour.bin", &neighbour.encode());
+    check("class-credit.bin", &ClassCredit { class: 1, count: 2 }.encode());
+    check("lost.bin", &encode_lost(7));
 }
 
 #[test]

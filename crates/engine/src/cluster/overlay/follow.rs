@@ -15,19 +15,17 @@ use fastrand::Rng;
 use lightship_overlay::{
     DirectPolicy, Routes, SocketBudget, Topology, TrafficKnowledge, TrafficMatrix, circulant,
 };
-use lightship_relay::{Circuits, CircuitsConfig, Config, Incoming, Relay, RelayError};
+use lightship_relay::{Config, Incoming, Relay, RelayError, Tunnels, TunnelsConfig};
 use lightship_transport::net::Intake;
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 
 use super::super::members::{Members, OverlayNode};
+use super::instance::pipe;
 use super::{Overlay, OverlayInstance};
 
-/// Bytes of a circuit's message over a relay.
-const CIRCUIT_MESSAGE_BYTES: u32 = 64 << 10;
-/// Limits of circuits. There is one circuit to each node and one from it, which all streams of that
-/// direction share.
-const CIRCUITS: CircuitsConfig = CircuitsConfig { window_bytes: 8 << 20, circuits_max: 1024 };
+/// The most bytes of a payload in a frame over a relay; larger payloads are sent in parts.
+pub(super) const PART_BYTES_MAX: u32 = 64 << 10;
 /// The first pause after a failed start; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -189,7 +187,7 @@ impl Overlay {
             security: self.security(hosts),
             seed: epoch ^ u64::from(target.me),
             ping_interval: self.client.ping_interval / 2,
-            ..Config::new(target.me, addresses, routes.clone(), CIRCUIT_MESSAGE_BYTES)
+            ..Config::new(target.me, addresses, routes.clone(), PART_BYTES_MAX)
         };
         let listener = self.config.listener.try_clone().and_then(tokio::net::TcpListener::from_std);
         let listener = listener.map_err(|e| e.to_string())?;
@@ -198,8 +196,8 @@ impl Overlay {
             None => error.to_string(),
         };
         let (relay, inbox) = Relay::start(listener, config).await.map_err(by_name)?;
-        let (circuits, incoming) = Circuits::start(relay, inbox, CIRCUITS).map_err(by_name)?;
-        let formed = OverlayInstance::new(names, target.me, epoch, target.division, routes, circuits);
+        let (tunnels, incoming) = Tunnels::start(relay, inbox, TunnelsConfig::default());
+        let formed = OverlayInstance::new(names, target.me, epoch, target.division, routes, tunnels);
         Ok((Arc::new(formed), incoming))
     }
 
@@ -250,11 +248,11 @@ async fn differs(target: &Target, members: &Members, changes: &mut watch::Receiv
 
 /// Serves the connections that others open, as long as the overlay lives.
 async fn accept(mut incoming: Incoming, formed: &OverlayInstance, intake: &Intake) {
-    while let Some((from, circuit)) = incoming.accept().await {
+    while let Some((from, tunnel)) = incoming.accept().await {
         let from = formed.names.get(from as usize).map_or("another node", String::as_str);
         // A server that accepts no more connections is stopping. Until then, the messages of others are
         // still forwarded.
-        let _ = intake.serve(circuit, format!("node {from}, over the overlay")).await;
+        let _ = intake.serve(pipe(tunnel), format!("node {from}, over the overlay")).await;
     }
 }
 
@@ -264,7 +262,7 @@ async fn give_direct(formed: &OverlayInstance) {
     if division.opened == 0 {
         return std::future::pending().await;
     }
-    let relay = formed.circuits.relay();
+    let relay = formed.tunnels.relay();
     let own = DirectPolicy::new(division.opened, Some(division.accepted));
     let pool = DirectPolicy { knowledge: TrafficKnowledge::Local, ..own };
     let mut recent = TrafficMatrix::new(formed.names.len());
@@ -319,7 +317,7 @@ async fn until_ended(
     formed.end();
     members.changed();
     let withdraw = async {
-        formed.circuits.idle().await;
+        formed.tunnels.idle().await;
         members.tell_epoch(None);
         std::future::pending::<std::convert::Infallible>().await
     };
@@ -333,7 +331,7 @@ async fn until_ended(
         Ok(Ended::Left) => true,
         Ok(Ended::Lost(name)) => {
             if let Some(node) = formed.number(&name) {
-                formed.circuits.relay().give_up(node);
+                formed.tunnels.relay().give_up(node);
             }
             formed.told().await;
             false

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use lightship_overlay::{Routes, SocketBudget};
-use lightship_relay::Circuits;
+use lightship_relay::{RelayError, Tunnel, Tunnels};
 use lightship_transport::TransportError;
-use lightship_transport::net::{ClientConfig, Connection};
+use lightship_transport::net::{ClientConfig, Connection, FramePipe};
 
 use super::OverlayState;
+use super::follow::PART_BYTES_MAX;
 
 /// A relay that has failed takes about a second to notify the others.
 const TELLING_MAX: Duration = Duration::from_secs(3);
@@ -34,7 +35,7 @@ pub(super) struct OverlayInstance {
     pub(super) epoch: u64,
     pub(super) division: SocketBudget,
     pub(super) routes: Arc<Routes>,
-    pub(super) circuits: Circuits,
+    pub(super) tunnels: Tunnels,
     inner: Mutex<Inner>,
     streams: AtomicU64,
     /// Why this node ended it, if it did.
@@ -62,7 +63,7 @@ impl OverlayInstance {
         epoch: u64,
         division: SocketBudget,
         routes: Arc<Routes>,
-        circuits: Circuits,
+        tunnels: Tunnels,
     ) -> Self {
         Self {
             names,
@@ -70,7 +71,7 @@ impl OverlayInstance {
             epoch,
             division,
             routes,
-            circuits,
+            tunnels,
             inner: Mutex::new(Inner { phase: Phase::Alone, connections: HashMap::new() }),
             streams: AtomicU64::new(0),
             why: OnceLock::new(),
@@ -82,7 +83,7 @@ impl OverlayInstance {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.inner().phase == Phase::Open && !self.circuits.has_failed()
+        self.inner().phase == Phase::Open && !self.tunnels.has_failed()
     }
 
     /// Opens it, because all nodes have started their part. Returns false if it was open or ending already.
@@ -111,12 +112,12 @@ impl OverlayInstance {
         if let Some(why) = why {
             let _ = self.why.set(why);
         }
-        self.circuits.relay().kill();
+        self.tunnels.relay().kill();
     }
 
     /// Waits until a failed relay has told the others which node was lost, or the time for that is over.
     pub(super) async fn told(&self) {
-        let _ = tokio::time::timeout(TELLING_MAX, self.circuits.relay().ended()).await;
+        let _ = tokio::time::timeout(TELLING_MAX, self.tunnels.relay().ended()).await;
     }
 
     /// The number of a node.
@@ -130,15 +131,19 @@ impl OverlayInstance {
 
     /// Why it has failed, with the name of the node.
     pub(super) fn failure(&self) -> String {
-        let at_fault = self.circuits.error().and_then(|error| self.name(error.node()?));
-        at_fault
-            .map_or_else(|| "it was closed".to_owned(), |name| format!("node {name} has left or was lost"))
+        match self.tunnels.error() {
+            None | Some(RelayError::Closed) => "it was closed".to_owned(),
+            Some(error) => match error.node().and_then(|node| self.name(node)) {
+                Some(name) => format!("node {name} has left or was lost ({error})"),
+                None => error.to_string(),
+            },
+        }
     }
 
     /// The connection to a node, opened if necessary.
     ///
     /// # Errors
-    /// When all circuits are in use, the overlay has failed, or the node does not answer.
+    /// When all tunnels are in use, the overlay has failed, or the node does not answer.
     pub(super) async fn connect(
         &self,
         node: u32,
@@ -160,8 +165,8 @@ impl OverlayInstance {
         if dialled.failed.is_some_and(|failed| failed > asked) {
             return Err(TransportError::Closed { during: Some("before it was welcomed") });
         }
-        let circuit = self.circuits.open(node).map_err(std::io::Error::other)?;
-        match Connection::over(circuit, self.name(node).unwrap_or_default(), client).await {
+        let tunnel = self.tunnels.open(node).map_err(std::io::Error::other)?;
+        match Connection::over(pipe(tunnel), self.name(node).unwrap_or_default(), client).await {
             Ok(connection) => Ok(dialled.connection.insert(connection).share()),
             Err(error) => {
                 // All that wait for this attempt go directly.
@@ -172,7 +177,7 @@ impl OverlayInstance {
     }
 
     pub(super) fn state(&self) -> OverlayState {
-        let relay = self.circuits.stats().relay;
+        let relay = self.tunnels.relay().stats();
         OverlayState {
             nodes: self.names.clone(),
             is_open: self.is_open(),
@@ -183,6 +188,12 @@ impl OverlayInstance {
             connections_max: relay.connections_max,
         }
     }
+}
+
+/// The frames of a connection, over a tunnel.
+pub(super) fn pipe(tunnel: Tunnel) -> FramePipe {
+    let (frames, sink) = tunnel.split();
+    FramePipe::new(frames, sink, PART_BYTES_MAX)
 }
 
 /// The route of a connection over an overlay.
@@ -196,12 +207,12 @@ impl OverlayRoute {
         Self { formed, node }
     }
 
-    /// What went wrong on the route, with the names of nodes: the errors of circuits have only their
+    /// What went wrong on the route, with the names of nodes: the errors of tunnels have only their
     /// numbers. `None` if the error is not the route's.
     pub(crate) fn fault(&self, error: &TransportError) -> Option<String> {
         let TransportError::Io(error) = error else { return None };
         let peer = self.formed.name(self.node).unwrap_or_default();
-        Some(match (self.formed.circuits.error(), self.formed.why.get()) {
+        Some(match (self.formed.tunnels.error(), self.formed.why.get()) {
             (_, Some(why)) => {
                 format!("the rows of node {peer} are incomplete: the overlay was replaced, because {why}")
             }
@@ -211,7 +222,7 @@ impl OverlayRoute {
                 }
                 None => format!("node {peer} was lost: the overlay that connected it has ended"),
             },
-            (None, None) => format!("node {peer} was lost: {}", error.kind()),
+            (None, None) => format!("node {peer} was lost: {error}"),
         })
     }
 }
