@@ -19,8 +19,10 @@ use crate::progress::Progress;
 #[command(
     allow_missing_positional = true,
     after_long_help = "Examples:
-  lightship copy mysql://me@old/shop 'select * from orders' postgresql://me@new/shop --table orders
-  lightship copy orders.parquet 'select * from orders' postgresql://me@new/shop --table archive.orders
+  lightship copy mysql://me@old/shop 'select * from orders' \\
+      postgresql://me@new/shop --table orders
+  lightship copy orders.parquet 'select * from orders' \\
+      postgresql://me@new/shop --table archive.orders
   lightship copy lightship://localhost --file report.sql report.parquet"
 )]
 pub(crate) struct CopyArgs {
@@ -34,18 +36,18 @@ pub(crate) struct CopyArgs {
     /// Destination of the rows: postgresql://…, or a file.
     #[arg(value_name = "URI")]
     to: String,
-    /// Table to write: [SCHEMA.]NAME. Required for PostgreSQL.
+    /// Table to write: [SCHEMA.]NAME. Required for PostgreSQL; a file has no tables.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table. A
-    /// destination file is always replaced.
+    /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table.
+    /// A file is always replaced, so it takes no mode. [default: append]
     ///
     /// append matches columns by name. replace loads a new table and swaps it for the old one once all
     /// rows have arrived. Until then the old table can be read, even by the query of this copy; its
     /// indexes, constraints and privileges are lost. The swap waits up to 10 seconds for others that use
     /// the old table, unless lock_timeout is set for the connection.
-    #[arg(long, value_name = "append|create|replace", default_value = "append")]
-    mode: WriteMode,
+    #[arg(long, value_name = "append|create|replace")]
+    mode: Option<WriteMode>,
     /// Write the plan and the statistics of the transfer to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -60,19 +62,36 @@ pub(crate) struct CopyArgs {
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
+    let to = target(&to, args.table.as_deref(), args.mode)?;
     let sql = args.sql.read().await?;
-    let to = match (&to, &args.table) {
-        (Location::Postgres(_), None) => {
-            return Err(CliError::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"));
-        }
-        (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
-            Target::file(WriteTarget::File(path.clone()), format)
-        }
-        (location, name) => {
-            Target::table(location, TableName::parse(name.as_deref().unwrap_or_default()), args.mode)?
-        }
-    };
     let options = args.transfer.options(&args.columns);
     let report = copy(&from, &sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
     finish(&report, args.stats.as_deref(), args.quiet, json)
+}
+
+/// The destination, with the options that apply to it.
+fn target(to: &Location, table: Option<&str>, mode: Option<WriteMode>) -> Result<Target, CliError> {
+    match (to, table) {
+        (Location::Postgres(_), None) => {
+            Err(CliError::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"))
+        }
+        (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
+            let only = |option: &str| {
+                CliError::usage(format!("{option} applies to a table of PostgreSQL, but {to} is a file"))
+            };
+            if table.is_some() {
+                return Err(only("--table").hint("leave out --table: a file holds the rows of one result"));
+            }
+            if mode.is_some() {
+                return Err(
+                    only("--mode").hint("leave out --mode: a file is replaced once the new one is complete")
+                );
+            }
+            Ok(Target::file(WriteTarget::File(path.clone()), format))
+        }
+        (location, name) => {
+            let name = TableName::parse(name.unwrap_or_default());
+            Ok(Target::table(location, name, mode.unwrap_or_default())?)
+        }
+    }
 }

@@ -69,6 +69,17 @@ fn wrong_arguments_are_refused_with_a_reason() {
             &["copy", file, sql, "postgresql://h/db", "--table", "t", "--mode", "merge"],
             &["unknown mode `merge`; expected append, create or replace"],
         ),
+        (
+            &["copy", file, sql, "nowhere/rows.csv", "--mode", "append"],
+            &[
+                "--mode applies to a table of PostgreSQL, but nowhere/rows.csv is a file",
+                "hint: leave out --mode",
+            ],
+        ),
+        (
+            &["copy", file, sql, "nowhere/rows.csv", "--table", "t"],
+            &["--table applies to a table of PostgreSQL", "nowhere/rows.csv", "hint: leave out --table"],
+        ),
         (&["node", "--table", "lineitem"], &["--table lineitem: expected NAME=PATH or NAME=URI"]),
         (&["node", "--table", "t=lightship://h"], &["table t", "a table of another node can't be served"]),
         (&["node", "--listen", "nowhere.invalid:1"], &["--listen nowhere.invalid:1"]),
