@@ -1,5 +1,6 @@
 //! `lightship node`: serves tables to clients and other nodes.
 
+mod check;
 mod databases;
 mod memory;
 mod overlay;
@@ -93,7 +94,7 @@ pub(crate) struct NodeArgs {
     /// number of cores]
     #[arg(long, value_name = "N")]
     partitions: Option<usize>,
-    /// Number of clients served at once. Further clients wait in a queue. [default: 256]
+    /// Number of clients served at once, at least 1. Further clients wait in a queue. [default: 256]
     #[arg(long, value_name = "N")]
     connections_max: Option<usize>,
     /// How long a client waits in the queue before it is refused, at most 1h; 0 refuses at once.
@@ -568,6 +569,7 @@ pub(crate) async fn cmd_node(
     stop: watch::Receiver<bool>,
 ) -> Result<(), CliError> {
     let args = args.with_file()?;
+    args.check()?;
     let (addresses, config) = (args.addresses()?, args.server()?);
     check_descriptors(config.descriptors_max());
     let grace = config.shutdown_grace;
@@ -595,12 +597,6 @@ pub(crate) async fn cmd_node(
     let addresses = server.local()?;
     if args.is_clustered() {
         engine.join(args.cluster(&addresses)?).await?;
-    } else if !args.shared_table.is_empty() || args.shared_data.is_some() {
-        return Err(CliError::usage("--shared-table and --shared-data require a cluster")
-            .hint("join one with --join HOST:PORT, or start one with --advertise HOST:PORT"));
-    } else if args.overlay_listen.is_some() {
-        return Err(CliError::usage("--overlay-listen requires a cluster")
-            .hint("join one with --join HOST:PORT, or start one with --advertise HOST:PORT"));
     }
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {

@@ -312,7 +312,6 @@ fn a_query_names_a_killed_node_and_the_node_can_rejoin() {
 fn options_that_conflict_are_refused_at_once() {
     let folder = Folder::new();
     let table = format!("t={}", folder.write("t.csv", "a\n1\n"));
-    lightship(&["node", "--shared-table", &table]).fails(USAGE, &["require a cluster", "--advertise"]);
     lightship(&["node", "--listen", "0.0.0.0:0", "--join", "127.0.0.1:1", "--table", &table])
         .fails(USAGE, &["can be reached from other hosts", "--cluster-token-file"]);
     lightship(&["node", "--listen", "0.0.0.0:0", "--insecure", "--join", "127.0.0.1:1", "--table", &table])
@@ -341,7 +340,6 @@ fn options_that_conflict_are_refused_at_once() {
     ] {
         lightship(&[&member, given].concat()).fails(USAGE, words);
     }
-    lightship(&["node", "--overlay-listen", "127.0.0.1:0"]).fails(USAGE, &["requires a cluster", "--join"]);
     lightship(&["explain", "sqlite:none.db", "select 1"]).fails(USAGE, &["only queries on nodes"]);
 
     // If a node of --join can't be reached, a shared table can be read, but a table in parts can't.
@@ -350,6 +348,40 @@ fn options_that_conflict_are_refused_at_once() {
     assert_eq!(csv(&shared.uri, "select a from t"), "a\n1\n");
     let own = Node::start(&["--join", &dead, "--table", &table]);
     lightship(&["fetch", &own.uri, "select a from t"]).fails(NETWORK, &[&dead, "--join"]);
+}
+
+#[test]
+fn options_of_a_cluster_are_refused_outside_one() {
+    let folder = Folder::new();
+    let options = [
+        ["--shared-table", "t=t.csv"],
+        ["--shared-data", "data"],
+        ["--expect-nodes", "3"],
+        ["--state-folder", "state"],
+        ["--drop-part", "t"],
+        ["--cluster-token-file", "token"],
+        ["--cluster-ca", "ca.pem"],
+        ["--exchange-memory", "1GiB"],
+        ["--exchange-message", "1MiB"],
+        ["--overlay-listen", "127.0.0.1:0"],
+        ["--overlay-advertise", "localhost:1"],
+        ["--connections-between-nodes", "8"],
+    ];
+    for option in options {
+        let expected =
+            format!("{} requires a cluster, but neither --join nor --advertise is given", option[0]);
+        lightship(&[&["node", "--listen", "127.0.0.1:0"], &option[..]].concat())
+            .fails(USAGE, &[&expected, "hint: join a cluster with --join HOST:PORT, or start one"]);
+    }
+    // In the file, too.
+    let config = folder.write("node.toml", "listen = [\"127.0.0.1:0\"]\nexpect-nodes = 3\n");
+    lightship(&["node", "--config", &config]).fails(USAGE, &["--expect-nodes requires a cluster"]);
+    // A folder that the environment names does not ask for a cluster.
+    let state = folder.arg("state");
+    let process = Process::start_with(&["node", "--listen", "127.0.0.1:0"], |command| {
+        command.env("LIGHTSHIP_STATE", &state)
+    });
+    process.says("listening on");
 }
 
 #[test]

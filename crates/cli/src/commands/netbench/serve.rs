@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use lightship_netbench::{PORT, Server, ServerConfig, open_files_max};
 use tokio::sync::watch;
 
@@ -24,8 +25,9 @@ pub(super) struct ServeArgs {
     /// Address to listen on: HOST[:PORT] or [IPV6]:PORT. Port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4271")]
     listen: String,
-    /// Number of connections at once. Each has a buffer of up to 64 KiB.
-    #[arg(long, value_name = "N", default_value_t = ServerConfig::default().connections_max)]
+    /// Number of connections at once, at least 1. Each has a buffer of up to 64 KiB.
+    #[arg(long, value_name = "N", default_value_t = ServerConfig::default().connections_max,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     connections_max: usize,
     /// Close a connection after this many seconds without traffic.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=3600))]
