@@ -61,8 +61,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<()> {
         // Any node can answer.
         let uri = &nodes[number % nodes.len()].uri;
         let began = Instant::now();
-        let output =
-            Command::new(&args.lightship).args(["--json", "fetch", "--format", "csv", uri, sql]).output()?;
+        let output = Command::new(&args.lightship).args(["--json", "fetch", uri, sql]).output()?;
         if !output.status.success() {
             return Err(format!("query {number}: {}", String::from_utf8_lossy(&output.stderr)).into());
         }

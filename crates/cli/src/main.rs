@@ -41,8 +41,8 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "LEVEL", env = "LIGHTSHIP_LOG", hide_env_values = true)]
     log: Option<String>,
 
-    /// Print everything as JSON: results on stdout, with rows as JSON lines; reports and errors as
-    /// objects on stderr.
+    /// Print everything as JSON: results on stdout, with rows as JSON lines unless --format is a binary
+    /// format; reports and errors as objects on stderr.
     #[arg(long, global = true)]
     json: bool,
 

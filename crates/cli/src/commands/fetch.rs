@@ -237,6 +237,13 @@ fn destination(args: &FetchArgs, json: bool) -> Result<(WriteTarget, Format), Cl
             Ok((WriteTarget::File(path.clone()), format))
         }
         _ => {
+            if json && matches!(named, Some(Format::Csv | Format::Table)) {
+                let name = args.format.as_deref().unwrap_or_default();
+                return Err(CliError::usage(format!(
+                    "--json prints rows as JSON lines, which contradicts --format {name}"
+                ))
+                .hint("leave out one of them; --stats FILE writes the report as JSON for any format"));
+            }
             let terminal = std::io::stdout().is_terminal();
             let format = named.unwrap_or(match (json, terminal) {
                 (true, _) => Format::Json,

@@ -49,6 +49,11 @@ fn wrong_arguments_are_refused_with_a_reason() {
             &["fetch", file, sql, "-o", "rows.tsv"],
             &["rows.tsv", "cannot infer the format", "hint: give the format"],
         ),
+        (
+            &["--json", "fetch", file, sql, "--format", "csv"],
+            &["--json prints rows as JSON lines, which contradicts --format csv", "leave out one of them"],
+        ),
+        (&["fetch", file, sql, "--format", "table", "-o", "-", "--json"], &["contradicts --format table"]),
         (&["fetch", file, sql, "--memory", "1KiB"], &["--memory", "4MiB"]),
         (&["fetch", file, sql, "--memory", "much"], &["--memory", "`much` is not a size (example: 64MiB)"]),
         (&["fetch", file, sql, "--codec", "gzip"], &["--codec", "gzip"]),

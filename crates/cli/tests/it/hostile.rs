@@ -70,7 +70,7 @@ fn answered(welcome: Vec<u8>, answer: Vec<u8>) -> (Outcome, Duration) {
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let began = Instant::now();
-    let outcome = lightship(&["--json", "fetch", &uri, "select n from t", "--format", "csv"]);
+    let outcome = lightship(&["--json", "fetch", &uri, "select n from t"]);
     server.join().expect("no panic");
     (outcome, began.elapsed())
 }
@@ -211,7 +211,8 @@ fn malformed_data_of_a_server_is_an_error_of_the_client() {
     }
     // The same exchange without an error.
     let (outcome, _) = answered(hello(), [schema(), message(1), end(2, 5, 1)].concat());
-    assert_eq!(outcome.succeeds().text(), "n\n0\n1\n2\n3\n4\n");
+    let expected: String = (0..5).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    assert_eq!(outcome.succeeds().text(), expected);
 }
 
 fn unknown_kind() -> Vec<u8> {
