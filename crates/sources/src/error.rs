@@ -131,7 +131,7 @@ pub enum SourceError {
     /// A file or stream could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Which file (`-` is standard output).
+        /// Which file, or `standard output`.
         path: String,
         /// The system's error.
         #[source]

@@ -48,8 +48,10 @@ impl SqlArgs {
 }
 
 fn read(path: Option<&Path>) -> Result<String, CliError> {
-    let name = path.map_or("standard input".to_owned(), |path| path.display().to_string());
-    let fail = |error: std::io::Error| CliError::new(ErrorKind::Source, format!("{name}: {error}"));
+    let name = path.map_or("standard input".to_owned(), |path| format!("--file {}", path.display()));
+    // The file is an argument of the command, not a source.
+    let kind = if path.is_some() { ErrorKind::Usage } else { ErrorKind::Source };
+    let fail = |error: std::io::Error| CliError::new(kind, format!("{name}: {error}"));
     let mut reader: Box<dyn Read> = match path {
         Some(path) => Box::new(File::open(path).map_err(fail)?),
         None => Box::new(std::io::stdin().lock()),

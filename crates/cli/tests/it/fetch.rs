@@ -269,7 +269,9 @@ fn queries_come_from_a_file_or_standard_input() {
     lightship(&["fetch", &uri]).fails(USAGE, &["no query", "--file"]);
     lightship(&["copy", &uri, &out]).fails(USAGE, &["no query", "--file"]);
     lightship(&["fetch", &uri, "select 1", "-f", &file]).fails(USAGE, &["cannot be used with"]);
-    lightship(&["fetch", &uri, "-f", &folder.arg("none.sql")]).fails(SOURCE, &["none.sql", "No such file"]);
+    lightship(&["fetch", &uri, "-f", &folder.arg("none.sql")])
+        .fails(USAGE, &["--file ", "none.sql", "No such file"]);
+    lightship(&["copy", &uri, "--file", &folder.arg("."), &out]).fails(USAGE, &["--file ", "directory"]);
     std::fs::write(folder.file("latin.sql"), b"select '\xe9'").expect("written");
     lightship(&["fetch", &uri, "-f", &folder.arg("latin.sql")]).fails(USAGE, &["latin.sql", "UTF-8"]);
     // Nothing on standard input is an empty query.

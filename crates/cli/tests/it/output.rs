@@ -32,9 +32,14 @@ fn destinations_that_can_not_be_written_are_errors() {
         (folder.arg("d.csv"), "directory"),
         ("/proc/nothing.csv".to_owned(), "/proc/nothing.csv"),
     ] {
-        node.fetch(&["select 1", "-o", &path]).fails(SOURCE, &[&path, words]);
+        let outcome = node.fetch(&["select 1", "-o", &path]).fails(SOURCE, &[&path, words]);
+        assert!(!outcome.stderr.contains(".part"), "the name of a temporary file: {outcome}");
         node.fetch(&["select 1", "-o", &folder.arg("ok.csv"), "--stats", &path]).fails(SOURCE, &[&path]);
     }
+    let full = std::fs::File::create("/dev/full").expect("a device");
+    let args = ["fetch", &node.uri, "select 1", "--format", "csv"];
+    let outcome = Process::start_with(&args, |command| command.stdout(full)).end();
+    outcome.fails(LIMITS, &["error: standard output: ", "No space left"]);
 }
 
 #[test]

@@ -132,7 +132,16 @@ fn beside<T>(path: &Path, make: impl FnOnce(&mut Builder<'_, '_>) -> io::Result<
     if prefix.len() > PREFIX_BYTES_MAX {
         prefix = ".lightship.".into();
     }
-    make(Builder::new().prefix(&prefix).suffix(".part"))
+    make(Builder::new().prefix(&prefix).suffix(".part")).map_err(without_path)
+}
+
+/// The error without the path of the temporary file, which `tempfile` adds: users know only the final path.
+fn without_path(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path ") {
+        Some((reason, _)) => io::Error::new(error.kind(), reason),
+        None => error,
+    }
 }
 
 /// Synchronises a folder, which makes a new name in it durable. Folders that may not be read, and

@@ -13,6 +13,8 @@ use crate::{Result, SourceError};
 
 /// Bytes that are buffered before a system call.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Standard output in errors.
+const STDOUT: &str = "standard output";
 
 /// A buffered output. If it is dropped before [`Output::commit`], a file leaves
 /// nothing behind, and nothing more is sent to a device.
@@ -35,8 +37,8 @@ enum Sink {
 impl Output {
     pub(super) fn open(target: Target) -> Result<Self> {
         let (path, sink) = match target {
-            Target::Stdout => ("-".to_string(), stdout()),
-            Target::File(path) if path == Path::new("/dev/stdout") => ("-".to_string(), stdout()),
+            Target::Stdout => (STDOUT.to_owned(), stdout()),
+            Target::File(path) if path == Path::new("/dev/stdout") => (STDOUT.to_owned(), stdout()),
             Target::File(path) => (path.display().to_string(), open_file(&path)),
         };
         let failures = Failures { path, first: Arc::default() };
