@@ -96,7 +96,11 @@ impl CliError {
             self.json()
         } else {
             let Error { message, place, hint, rows, .. } = *self.error;
-            let far = rows.map(|rows| format!(" (after {rows} rows)")).unwrap_or_default();
+            let far = match rows {
+                None | Some(0) => String::new(),
+                Some(1) => " (after 1 row)".to_owned(),
+                Some(rows) => format!(" (after {rows} rows)"),
+            };
             let hint = hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
             // Messages about files already begin with the path.
             let place = place.filter(|place| !message.starts_with(place.as_str()));

@@ -39,6 +39,11 @@ fn errors_in_files_name_the_line_and_column() {
         let table = &name[..1];
         lightship(&["fetch", &file, &format!("select * from {table}")]).fails(DATA, &[expected, "hint: "]);
     }
+    // Rows that arrived before the error are counted only if there are any.
+    let first = folder.write("e.csv", b"x\n\xff\n");
+    let outcome = lightship(&["fetch", &first, "select x from e"])
+        .fails(DATA, &["e.csv, line 2: column `x`: the value is not UTF-8\n"]);
+    assert!(!outcome.stderr.contains("after 0 rows"), "{outcome}");
     let large = folder.write("large.csv", "x\n9223372036854775807\n1\n");
     lightship(&["fetch", &large, "select sum(x) from large"])
         .fails(DATA, &["sum(large.x) exceeds BIGINT", "decimal(38, 0)"]);
