@@ -39,16 +39,19 @@ const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all s
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship calibrate lightship://db.example
-  lightship calibrate lightship://db.example --sql 'select * from lineitem' --seconds 10
-  lightship calibrate postgresql://me@db/shop       as seen by drivers that fetch in batches
+  lightship calibrate lightship://db.example \\
+      --sql 'select * from lineitem' --seconds 10
+  lightship calibrate postgresql://me@db/shop
   lightship calibrate mysql://me@db/shop
 
-For a database it measures a cursor, from which rows are fetched in batches, as drivers with a fetch
-size do. Lightship itself does not use one: it reads a whole result with one request.
+For a database it measures a cursor, from which rows are fetched in batches, as
+drivers with a fetch size do. Lightship itself does not use one: it reads a
+whole result with one request.
 
-MySQL and MariaDB write a cursor's whole result to a temporary table before the first row is
-fetched, once for each pair of sizes. That time is not counted, but it adds up: limit a query given
-with --sql to about 100,000 rows, as the default query is. Batches are not larger than the result.")]
+MySQL and MariaDB write a cursor's whole result to a temporary table before the
+first row is fetched, once for each pair of sizes. That time is not counted, but
+it adds up: limit a query given with --sql to about 100,000 rows, as the default
+query is. Batches are not larger than the result.")]
 pub(crate) struct CalibrateArgs {
     /// Node or database to measure: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…
     /// or mysql://…

@@ -50,10 +50,16 @@ enum Action {
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship cluster show lightship://localhost
-  lightship --json cluster show lightship://localhost | jq '.nodes[] | select(.state != \"joined\")'
+  lightship --json cluster show lightship://localhost | \\
+      jq '.nodes[] | select(.state != \"joined\")'
 
-States: joined (it answers), connecting (not tried yet), unreachable (not reached since the queried
-node started), stopped (it shut down), lost (it crashed or the connection broke), removed.")]
+States:
+  joined       it answers
+  connecting   not tried yet
+  unreachable  not reached since the queried node started
+  stopped      it shut down
+  lost         it crashed, or the connection broke
+  removed      by `lightship cluster remove`")]
 struct ShowArgs {
     /// The node to ask: lightship://[TOKEN@]HOST[:PORT] or lightship+unix:PATH.
     #[arg(value_name = "URI")]

@@ -20,8 +20,10 @@ use crate::size::{Seconds, Size, grouped};
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship explain lightship://localhost 'select count(*) from lineitem'
-  lightship explain lightship://localhost --analyze 'select l_partkey, count(*) from lineitem group by 1'
-  lightship --json explain lightship://localhost --analyze 'select ...' | jq .edges
+  lightship explain lightship://localhost --analyze \\
+      'select l_partkey, count(*) from lineitem group by 1'
+  lightship --json explain lightship://localhost --analyze \\
+      'select count(*) from lineitem' | jq .edges
 
 Any client gets the same in SQL, with EXPLAIN and EXPLAIN ANALYZE.")]
 pub(crate) struct ExplainArgs {

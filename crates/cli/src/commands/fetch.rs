@@ -23,15 +23,18 @@ use crate::size::{Size, grouped};
 /// name only when it is complete; after an error no file is left.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  lightship fetch lightship://localhost 'select * from lineitem' -o lineitem.parquet
-  lightship fetch postgresql://me@db/shop 'select * from orders' -o orders.parquet --stats stats.json
-  lightship fetch sales.csv 'select region, sum(amount) from sales group by region'
-  lightship fetch lightship://localhost 'select * from t' -o - --format arrow | consumer
+  lightship fetch lightship://localhost 'select * from lineitem' \\
+      -o lineitem.parquet
+  lightship fetch postgresql://me@db/shop 'select * from orders' \\
+      -o orders.parquet --stats stats.json
+  lightship fetch sales.csv 'select region, sum(amount) from sales group by 1'
+  lightship fetch lightship://localhost 'select * from t' \\
+      --format stream | consumer
   lightship fetch lightship://a 'select * from sales' -o sales.parquet \\
       --also lightship://b --also postgresql://me@db/shop
 
-A file or folder is a table with its name in lower case, and _ for other characters than letters and
-digits: sales-2024.csv is `sales_2024`.")]
+A file or folder is a table with its name in lower case, and _ for other
+characters than letters and digits: sales-2024.csv is `sales_2024`.")]
 pub(crate) struct FetchArgs {
     /// Source to query: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…, mysql://…,
     /// sqlite:FILE, or a file or folder of Parquet, CSV, JSON or Arrow.

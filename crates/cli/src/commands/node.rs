@@ -45,11 +45,16 @@ use crate::size::{Limit, Size, grouped};
   lightship node --table lineitem=lineitem.parquet
   lightship node --data warehouse/ --in-memory
   lightship node --table 'orders=postgresql://me@db/shop?table=public.orders'
-  lightship node --listen 0.0.0.0:4270 --tls-cert cert.pem --tls-key key.pem --token-file tokens --data warehouse/
-  lightship node --listen 10.0.0.2:4270 --join 10.0.0.1:4270 --data part2/ --cluster-token-file secret ...
+  lightship node --listen 0.0.0.0:4270 --data warehouse/ \\
+      --tls-cert cert.pem --tls-key key.pem --token-file tokens
+  lightship node --listen 10.0.0.2:4270 --join 10.0.0.1:4270 --data part2/ \\
+      --tls-cert cert.pem --tls-key key.pem --cluster-ca ca.pem \\
+      --token-file tokens --cluster-token-file secret
 
-Every option can be set in a TOML file given with --config: listen = [\"127.0.0.1:4270\"],
-table = [\"lineitem=lineitem.parquet\"], in-memory = true, query-memory = \"2GiB\".
+Every option can be set in a TOML file given with --config:
+  listen = [\"127.0.0.1:4270\"]
+  table = [\"lineitem=lineitem.parquet\"]
+  query-memory = \"2GiB\"
 Options of the command line override the file; the tables of both are served.")]
 pub(crate) struct NodeArgs {
     /// Address to listen on: HOST[:PORT] or unix:PATH. Port 0 picks a free port. Can be repeated.

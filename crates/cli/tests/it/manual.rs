@@ -45,6 +45,38 @@ fn every_subcommand_has_help() {
 }
 
 #[test]
+fn examples_in_the_help_fit_a_terminal_and_can_be_pasted() {
+    for command in [
+        "node",
+        "fetch",
+        "copy",
+        "explain",
+        "cluster show",
+        "cluster remove",
+        "calibrate",
+        "tune",
+        "netbench",
+        "netbench serve",
+        "netbench run",
+        "netbench sweep",
+        "overlay show",
+        "overlay simulate",
+        "overlay run",
+    ] {
+        let args: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = Process::start_with(&args, |process| process.env("COLUMNS", "80")).end().succeeds();
+        let (_, examples) = help.text().split_once("Examples:\n").expect("examples");
+        let mut is_continued = false;
+        for line in examples.lines().take_while(|line| !line.is_empty()) {
+            assert!(line.chars().count() <= 80, "{command}: {line}");
+            assert_eq!(line.starts_with("  lightship "), !is_continued, "{command}: {line}");
+            is_continued = line.ends_with('\\');
+        }
+        assert!(!is_continued, "{command}: {examples}");
+    }
+}
+
+#[test]
 fn completions_exist_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let outcome = lightship(&["completions", shell]).succeeds();

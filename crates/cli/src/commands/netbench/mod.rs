@@ -25,17 +25,24 @@ use crate::size::{Seconds, Size};
 #[command(
     disable_help_subcommand = true,
     after_long_help = "Examples:
-  lightship netbench serve --listen 0.0.0.0                 on one host
+  lightship netbench serve --listen 0.0.0.0
   lightship netbench run db.example --connections 16 --message-bytes 64KiB
-  lightship netbench sweep db.example --connections 2..64 --message-bytes 256..1MiB --keep
+  lightship netbench sweep db.example \\
+      --connections 2..64 --message-bytes 256..1MiB --keep
+
+Start `serve` on one host, then `run` or `sweep` on another.
 
 Measured for each pair:
-  latency         round trip of a message and a reply of the same size, one at a time on each
-                  connection, so that no message waits behind another of the same sender
-  throughput      all connections saturated; messages are counted at the receiver, by its clock
-  loaded latency  latency on one more connection per host, while all others are saturated
-  processors      medians at both ends while the connections are saturated: the process in percent of
-                  one core, the host in percent of all its cores"
+  latency         round trip of a message and a reply of the same size, one at
+                  a time on each connection, so that no message waits behind
+                  another of the same sender
+  throughput      all connections saturated; messages are counted at the
+                  receiver, by its clock
+  loaded latency  latency on one more connection per host, while all others are
+                  saturated
+  processors      medians at both ends while the connections are saturated: the
+                  process in percent of one core, the host in percent of all its
+                  cores"
 )]
 pub(crate) struct NetbenchArgs {
     #[command(subcommand)]

@@ -16,8 +16,9 @@ use crate::error::CliError;
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship netbench run db.example
-  lightship netbench run 10.2.1.1 10.2.1.2:9000 --connections 64 --message-bytes 8KiB --seconds 5
-  lightship netbench run db.example --message-bytes 256 --nagle     the effect of Nagle's algorithm
+  lightship netbench run 10.2.1.1 10.2.1.2:9000 \\
+      --connections 64 --message-bytes 8KiB --seconds 5
+  lightship netbench run db.example --message-bytes 256 --nagle
   lightship --json netbench run db.example > row.json")]
 pub(super) struct RunArgs {
     /// Servers; connections are distributed over them round-robin.

@@ -18,9 +18,12 @@ use crate::size::{Size, grouped};
 /// while you measure.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  lightship netbench serve                         only for this host
-  lightship netbench serve --listen 0.0.0.0        for all hosts that can reach it
-  lightship netbench serve --listen 10.2.1.1:9000")]
+  lightship netbench serve
+  lightship netbench serve --listen 0.0.0.0
+  lightship netbench serve --listen 10.2.1.1:9000
+
+Without --listen only this host can reach it; with 0.0.0.0 all hosts that can
+reach this one.")]
 pub(super) struct ServeArgs {
     /// Address to listen on: HOST[:PORT] or [IPV6]:PORT. Port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4271")]

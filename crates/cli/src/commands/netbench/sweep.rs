@@ -27,15 +27,25 @@ use crate::error::CliError;
 #[derive(Args, Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 #[command(after_long_help = "Examples:
-  lightship netbench sweep db.example                                   143 pairs, about 7 minutes
-  lightship netbench sweep db.example --connections 2,4,8 --message-bytes 256..1MiB --seconds 0.5
+  lightship netbench sweep db.example
+  lightship netbench sweep db.example --connections 2,4,8 \\
+      --message-bytes 256..1MiB --seconds 0.5
   lightship netbench sweep 10.2.1.1 10.2.1.2 --output two-hosts --keep
   lightship netbench sweep --config grid.toml
 
+The defaults are 143 pairs, which take about 7 minutes.
 A..B doubles from A up to B, and can be part of a list: 1,2..64,100.
-Every option can be set in a TOML file given with --config: hosts = [\"10.2.1.1\"],
-connections = \"2..2048\", message-bytes = [256, \"64KiB\"], seconds = 2, delay = \"10ms\",
-nagle = true, keep = true, output = \"DIR\". Options of the command line override the file.")]
+
+Every option can be set in a TOML file given with --config:
+  hosts = [\"10.2.1.1\"]
+  connections = \"2..2048\"
+  message-bytes = [256, \"64KiB\"]
+  seconds = 2
+  delay = \"10ms\"
+  nagle = true
+  keep = true
+  output = \"DIR\"
+Options of the command line override the file.")]
 pub(super) struct SweepArgs {
     /// Servers; connections are distributed over them round-robin.
     #[arg(value_name = "HOST[:PORT]", required_unless_present = "config")]

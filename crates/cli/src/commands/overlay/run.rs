@@ -29,14 +29,15 @@ const DESCRIPTORS_SPARE: usize = 64;
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship overlay run --topology circulant --nodes 12 --degree 4
-  lightship overlay run --topology original --nodes 60 --degree 10 --direct 2 \\
-      --skew 2,7,10,4,11,6,15 --messages-per-node 500
-  lightship overlay run --topology circulant --nodes 60 --degree 12 --direct auto \\
-      --policy predicted --skew 2,7,10,4,11,6,15 --json
+  lightship overlay run --topology original --nodes 60 --degree 10 \\
+      --direct 2 --skew 2,7,10,4,11,6,15 --messages-per-node 500
+  lightship overlay run --topology circulant --nodes 60 --degree 12 \\
+      --direct auto --policy predicted --skew 2,7,10,4,11,6,15 --json
 
-All nodes share the processors of this machine, so compare times only with each other; forwards and
-connections are the same on any machines. Latency counts from when a message is offered, so it
-includes the wait for room in its sender's window.")]
+All nodes share the processors of this machine, so compare times only with each
+other; forwards and connections are the same on any machines. Latency counts
+from when a message is offered, so it includes the wait for room in its sender's
+window.")]
 pub(super) struct RunArgs {
     #[command(flatten)]
     shape: ShapeArgs,

@@ -24,8 +24,10 @@ const DRAWN_LINKS_MAX: usize = 200_000;
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship overlay show --topology circulant --nodes 60 --degree 12
-  lightship overlay show --topology binomial --nodes 60 --base 3 -o binomial.svg
-  lightship overlay show --topology circulant --nodes 60 --offsets 2,7,15,23,26,27
+  lightship overlay show --topology binomial --nodes 60 --base 3 \\
+      -o binomial.svg
+  lightship overlay show --topology circulant --nodes 60 \\
+      --offsets 2,7,15,23,26,27
   lightship overlay show --topology original --nodes 60 --degree 6 --json")]
 pub(super) struct ShowArgs {
     #[command(flatten)]

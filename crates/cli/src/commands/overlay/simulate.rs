@@ -23,14 +23,15 @@ use crate::size::{Rate, Seconds};
 /// most forwards. The same seed gives the same result. docs/overlay.md describes the model.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  lightship overlay simulate --topology original --nodes 60 --degree 10 --direct 2 \\
-      --skew 2,7,10,4,11,6,15 --messages-per-node 5000
-  lightship overlay simulate --topology circulant --nodes 60 --degree 12 --direct auto \\
-      --policy predicted --skew 2,7,10,4,11,6,15 --json
-  lightship overlay simulate --topology mesh --nodes 60 --link-rate 500Mbit/s --plot mesh.svg
+  lightship overlay simulate --topology original --nodes 60 --degree 10 \\
+      --direct 2 --skew 2,7,10,4,11,6,15 --messages-per-node 5000
+  lightship overlay simulate --topology circulant --nodes 60 --degree 12 \\
+      --direct auto --policy predicted --skew 2,7,10,4,11,6,15 --json
+  lightship overlay simulate --topology mesh --nodes 60 \\
+      --link-rate 500Mbit/s --plot mesh.svg
 
-With --direct auto, a direct connection counts at the node that opens it; --accept limits those that
-others open to a node.")]
+With --direct auto, a direct connection counts at the node that opens it;
+--accept limits those that others open to a node.")]
 pub(super) struct SimulateArgs {
     #[command(flatten)]
     shape: ShapeArgs,

@@ -28,30 +28,39 @@ use crate::size::{MeanSize, Seconds, Size};
     verbatim_doc_comment,
     after_long_help = "Examples:
   lightship tune lightship://db.example 'select * from lineitem'
-  lightship tune postgresql://me@db/shop 'select * from orders' --for psycopg,jdbc
+  lightship tune postgresql://me@db/shop 'select * from orders' \\
+      --for psycopg,jdbc
   lightship tune mysql://me@db/shop 'select * from orders' --for jdbc,mysql
   lightship tune lightship://db.example --history
   lightship tune --link 50mbit --rows 4000000 --row-bytes 450
-  lightship tune --link 10gbit --rows 4000000 --row-bytes 450 --for jdbc,psycopg
-  lightship tune --alpha 0,8e-9,0.01 --beta 0,8e-9,1e-5 --volume-bytes 10GB --row-bytes 100
-  lightship tune --alpha 2.02e-11,1.17e-8,4.5e-4 --beta 1.24e-14,2.73e-10,4.35e-6 \\
+  lightship tune --link 10gbit --rows 4000000 --row-bytes 450 \\
+      --for jdbc,psycopg
+  lightship tune --alpha 0,8e-9,0.01 --beta 0,8e-9,1e-5 \\
+      --volume-bytes 10GB --row-bytes 100
+  lightship tune \\
+      --alpha 2.02e-11,1.17e-8,4.5e-4 --beta 1.24e-14,2.73e-10,4.35e-6 \\
       --volume-bytes 4454718741 --row-bytes 27 --message-bytes 512..32767 \\
       --batch-bytes-max 30000000 --halt gain=1s --trace
 
 Methods (--method):
-  plan     batch, message and window together: the least memory within 2% of the least time
-  newton   from the smallest sizes upwards, in steps, until a step no longer pays off (--halt)
+  plan     batch, message and window together: the least memory within 2% of
+           the least time
+  newton   from the smallest sizes upwards, in steps, until a step no longer
+           pays off (--halt)
   descent  the same steps with safeguards: no step makes the transfer slower
   grid     the fastest point of a grid over the limits, whatever its memory
-plan is the default; with --halt, newton is. Only plan has more than one batch in flight. For a
-measured node it gives what `lightship fetch` starts with: messages of a megabyte, which compress
-best, or as much as the link carries in half a second, and a window that covers the round trip.
+plan is the default; with --halt, newton is. Only plan has more than one batch
+in flight. For a measured node it gives what `lightship fetch` starts with:
+messages of a megabyte, which compress best, or as much as the link carries in
+half a second, and a window that covers the round trip.
 
-For a database only batches are planned, for drivers that fetch rows in batches from a cursor: the
-messages of a database can't be chosen. PostgreSQL and MySQL estimate the number of rows; MariaDB
-does too, except for queries with GROUP BY, UNION or aggregates: give --rows for these.
+For a database only batches are planned, for drivers that fetch rows in batches
+from a cursor: the messages of a database can't be chosen. PostgreSQL and MySQL
+estimate the number of rows; MariaDB does too, except for queries with GROUP BY,
+UNION or aggregates: give --rows for these.
 
-Sizes are written 4096, 64KiB or 1.5MB; times 250us, 10ms or 1s; rates 500MB/s or 10Gbit/s.
+Sizes are written 4096, 64KiB or 1.5MB; times 250us, 10ms or 1s; rates 500MB/s
+or 10Gbit/s.
 docs/cost-model.md derives the model."
 )]
 pub(crate) struct TuneArgs {
