@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use lightship_sources::SourceError;
 use lightship_wire::control::{ErrorCode, Failure};
@@ -210,7 +211,9 @@ impl EngineError {
                 Self::Sql { message, position, hint: None }
             }
             E::Plan(_) | E::SchemaError(_, _) | E::NotImplemented(_) | E::Configuration(_) => {
-                Self::Sql { message, position: None, hint: None }
+                let hint = repeats_a_name(error)
+                    .then(|| "name one of the columns in the query, as in `select a, a as a_2`".into());
+                Self::Sql { message, position: None, hint }
             }
             E::ArrowError(_, _) | E::Execution(_) => Self::Data(message),
             // DataFusion says this when the types of a BETWEEN can't be compared: a mistake in the statement.
@@ -282,6 +285,15 @@ impl EngineError {
 impl From<EngineError> for DataFusionError {
     fn from(error: EngineError) -> Self {
         Self::External(Box::new(error))
+    }
+}
+
+/// Whether a list of columns has a name twice.
+fn repeats_a_name(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::Plan(fault) => fault.contains("require unique expression names"),
+        DataFusionError::SchemaError(fault, _) => !matches!(**fault, SchemaError::FieldNotFound { .. }),
+        _ => false,
     }
 }
 

@@ -9,6 +9,7 @@
 mod arithmetic;
 mod cluster;
 mod dialect;
+mod duplicates;
 mod error;
 mod explained;
 mod files;

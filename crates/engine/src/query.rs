@@ -20,6 +20,7 @@ use lightship_transport::net::Rows;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::cluster::{self, Cluster};
+use crate::duplicates::Aliases;
 use crate::error::{EngineError, Result};
 use crate::load::{self, RowMemory};
 use crate::stop::{StopFlag, StopGuard, stoppable};
@@ -85,8 +86,7 @@ async fn begin(
     cluster: Option<Arc<Cluster>>,
     room: RowMemory,
 ) -> Result<Begun> {
-    let statement = statement::parse(sql, &state.config_options().sql_parser)?;
-    let plan = state.statement_to_plan(statement).await?;
+    let (plan, aliases) = plan_of(sql, state).await?;
     let reads_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     reads_only.verify_plan(&plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))?;
@@ -119,7 +119,25 @@ async fn begin(
             Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
         }
     };
-    Ok(Begun { schema, rows_estimate, batches })
+    let schema = aliases.restore(&schema);
+    Ok(Begun { schema, rows_estimate, batches: aliases.restore_rows(batches) })
+}
+
+/// Plans a statement. If its select list repeats names, which DataFusion refuses, the repeated ones have
+/// aliases in the plan.
+async fn plan_of(sql: &str, state: &SessionState) -> Result<(LogicalPlan, Aliases)> {
+    let options = &state.config_options().sql_parser;
+    let error = match state.statement_to_plan(statement::parse(sql, options)?).await {
+        Ok(plan) => return Ok((plan, Aliases::default())),
+        Err(error) => error,
+    };
+    // The planner has consumed the statement.
+    let mut statement = statement::parse(sql, options)?;
+    let aliases = Aliases::add_to(&mut statement, sql);
+    if aliases.is_empty() {
+        return Err(error.into());
+    }
+    Ok((state.statement_to_plan(statement).await?, aliases))
 }
 
 /// The same rows, in a stream that keeps `held` until it is dropped.

@@ -151,7 +151,7 @@ impl Visitor for Reads {
 }
 
 /// A name as the planner compares it.
-fn normalized(name: &Ident) -> String {
+pub(crate) fn normalized(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_ascii_lowercase(),

@@ -66,6 +66,14 @@ fn each_of_four_nodes_answers_like_a_single_node() {
 
     // Any client can explain in SQL.
     assert!(csv(&nodes[0].uri, &format!("explain {sql}")).contains("distributed_plan"));
+
+    // Columns may have the same name.
+    let twice = "select l_linenumber, l_linenumber from lineitem group by l_linenumber order by 1 limit 2";
+    for uri in [&alone.uri, &nodes[1].uri] {
+        let renamed =
+            lightship(&["fetch", "--quiet", uri, twice, "--duplicate-columns", "rename"]).succeeds();
+        assert_eq!(renamed.text(), "l_linenumber,l_linenumber_2\n1,1\n2,2\n");
+    }
 }
 
 /// A cluster whose nodes keep their addresses over restarts; each node has one row of `t`.

@@ -110,9 +110,25 @@ fn columns_of_the_same_name_are_refused_or_renamed() {
     }
     let renamed = lightship(&["fetch", "--quiet", &uri, sql, "--duplicate-columns", "rename"]).succeeds();
     assert_eq!(renamed.text(), "a,a_2\n1,2\n");
-    // The SQL of a node refuses them itself.
+    // Nodes and files return them, too.
     let node = Node::start(&[]);
-    node.fetch(&[sql]).fails(SOURCE, &["unique", "AS a"]);
+    node.fetch(&[sql]).fails(USAGE, &["both named `a`", "hint: ", "--duplicate-columns rename"]);
+    let renamed = node.fetch(&["--quiet", sql, "--duplicate-columns", "rename"]).succeeds();
+    assert_eq!(renamed.text(), "a,a_2\n1,2\n");
+    let folder = Folder::new();
+    let file = folder.write("t.csv", "a,b\n1,2\n");
+    for (sql, expected) in [
+        ("select a, t.a, b as a from t", "a,a_2,a_3\n1,1,2\n"),
+        ("select *, a from t order by a", "a,b,a_2\n1,2,1\n"),
+        ("select a, a from t union all select b, b from t order by 1", "a,a_2\n1,1\n2,2\n"),
+        ("select a, count(*) as a from t group by a having count(*) > 0", "a,a_2\n1,1\n"),
+    ] {
+        let args = ["fetch", "--quiet", &file, sql, "--duplicate-columns", "rename"];
+        assert_eq!(lightship(&args).succeeds().text(), expected, "{sql}");
+    }
+    // An expression without a name can't be repeated.
+    lightship(&["fetch", &file, "select sum(a), sum(a) from t"])
+        .fails(SOURCE, &["unique", "hint: name one of the columns", "`select a, a as a_2`"]);
 }
 
 #[test]
