@@ -21,6 +21,21 @@ fn newlines_in_csv_are_preserved() {
 }
 
 #[test]
+fn csv_is_read_as_the_guide_says() {
+    let folder = Folder::new();
+    let file =
+        folder.write("People 1.CSV", "\u{feff}Name,n,d,x\r\nAda,007,2024-02-29,+1\r\n\r\n\"\",8,,2\r\n");
+    let types = "column_name,data_type,is_nullable\nName,Utf8,YES\nn,Int64,YES\nd,Date32,YES\nx,Utf8,YES\n";
+    assert_eq!(csv(&file, "describe people_1"), types);
+    assert!(csv(&file, "show tables").contains("public,people_1,BASE TABLE\n"));
+    let rows = csv(&file, "select \"Name\", n, d, x, \"Name\" is null as e from people_1 order by n");
+    assert_eq!(rows, "Name,n,d,x,e\nAda,7,2024-02-29,+1,false\n,8,,2,true\n");
+    lightship(&["fetch", &file, "select name from people_1"]).fails(SOURCE, &["hint: ", "people_1.Name"]);
+    let packed = folder.write("t.csv.gz", "a\n1\n");
+    lightship(&["fetch", &packed, "select a from t"]).fails(SOURCE, &["unknown kind of file"]);
+}
+
+#[test]
 fn errors_in_files_name_the_line_and_column() {
     let folder = Folder::new();
     let rows = "1,2\n".repeat(1500);
