@@ -1,9 +1,13 @@
-//! One connection to a server: connecting, login, simple queries, and a read
-//! buffer in which rows are decoded in place.
+//! One connection to a server: its socket, the messages read from it, and those written to it. Rows are
+//! decoded in place in the read buffer.
 //!
 //! Each row is a message, so nothing here allocates, copies or wakes a task per
 //! message: [`Connection::fill`] reads as much as the socket has, and
 //! [`Connection::buffered`] returns it.
+
+mod dial;
+mod login;
+mod statements;
 
 use std::future::poll_fn;
 use std::io;
@@ -11,21 +15,16 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use futures::future::BoxFuture;
-use postgres_protocol::authentication::{md5_hash, sasl};
-use postgres_protocol::message::frontend;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 
-use super::config::{Config, Host, SslMode};
+use self::dial::{cant_connect, dial, request_cancel};
+use super::config::Config;
 use super::message::{Frame, MessageHeader, Parser, ServerError};
-use crate::bulk::Bulk;
 use crate::cancel;
 use crate::limit::Permit;
-use crate::tls::{self, Socket, Verify};
+use crate::tls::Socket;
 use crate::{Result, SourceError};
 
 /// Free buffer space for each read of the socket.
@@ -37,21 +36,6 @@ const NOTICE_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of answers buffered while statements are sent. Only a few bytes are sent after the
 /// statement that they answer, and the server's socket accepts these even if the server waits.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Maximum rows of a control query, which returns names, not data.
-const CONTROL_ROWS_MAX: usize = 1 << 20;
-/// How long the server may take to accept a cancel request.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A row of a control query, as text.
-pub(super) type TextRow = Vec<Option<String>>;
-
-/// One column of a result, as the server describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Described {
-    pub(super) name: String,
-    pub(super) oid: u32,
-    pub(super) modifier: i32,
-}
 
 /// A logged-in connection. Dropping it while a statement runs on it cancels the statement.
 pub(super) struct Connection {
@@ -110,112 +94,6 @@ impl Connection {
                 None,
             )),
         }
-    }
-
-    async fn log_in(&mut self) -> Result<()> {
-        let config = self.config.clone();
-        let fail = |e: io::Error| cant_connect(&config, e.to_string(), Some(e));
-        let mut parameters = vec![
-            ("user", &*config.user),
-            ("database", &*config.database),
-            ("application_name", &*config.application),
-            ("client_encoding", "UTF8"),
-            ("DateStyle", "ISO, YMD"),
-            ("extra_float_digits", "3"),
-            // A role may turn this off, which changes the meaning of backslashes in literals.
-            ("standard_conforming_strings", "on"),
-        ];
-        if let Some(options) = &config.options {
-            parameters.push(("options", options));
-        }
-        frontend::startup_message(parameters, &mut self.write).map_err(fail)?;
-        self.flush().await.map_err(fail)?;
-        let mut scram = None;
-        loop {
-            let frame = self.frame().await.map_err(fail)?;
-            match frame.tag {
-                b'R' => {
-                    if let Authentication::Answer = self.authenticate(&frame.body, &mut scram)? {
-                        self.flush().await.map_err(fail)?;
-                    }
-                }
-                b'K' => {
-                    let mut body = Parser(&frame.body);
-                    self.key = Some((body.i32().map_err(fail)?, body.i32().map_err(fail)?));
-                }
-                b'E' => {
-                    let error = ServerError::parse(&frame.body).map_err(fail)?;
-                    // The server is there, but accepts no more connections, or is starting or stopping.
-                    return Err(match error.code.get(..2) {
-                        Some("53" | "57" | "58") => cant_connect(&config, error.message, None),
-                        _ => self.refused(error.message),
-                    });
-                }
-                b'Z' => return Ok(()),
-                _ => {}
-            }
-        }
-    }
-
-    fn authenticate(&mut self, body: &[u8], scram: &mut Option<sasl::ScramSha256>) -> Result<Authentication> {
-        let config = self.config.clone();
-        let malformed = |e: io::Error| self.refused(e.to_string());
-        let password = || {
-            let missing = || self.refused("it requires a password, and none was given".into());
-            config.password.as_deref().map(str::as_bytes).ok_or_else(missing)
-        };
-        let mut body = Parser(body);
-        let mut answer = BytesMut::new();
-        match body.i32().map_err(malformed)? {
-            0 => return Ok(Authentication::Done),
-            3 => frontend::password_message(password()?, &mut answer),
-            5 => {
-                let salt = body.array().map_err(malformed)?;
-                let hash = md5_hash(config.user.as_bytes(), password()?, salt);
-                frontend::password_message(hash.as_bytes(), &mut answer)
-            }
-            10 => {
-                let mut mechanisms = Vec::new();
-                while let Ok(name) = body.text() {
-                    mechanisms.push(name);
-                }
-                if !mechanisms.iter().any(|name| name == sasl::SCRAM_SHA_256) {
-                    return Err(
-                        self.refused(format!("it requires {}, which is not supported", mechanisms.join(" ")))
-                    );
-                }
-                let start = sasl::ScramSha256::new(password()?, sasl::ChannelBinding::unsupported());
-                let sent = frontend::sasl_initial_response(sasl::SCRAM_SHA_256, start.message(), &mut answer);
-                *scram = Some(start);
-                sent
-            }
-            11 => match scram.as_mut() {
-                Some(scram) => {
-                    scram.update(body.0).map_err(malformed)?;
-                    frontend::sasl_response(scram.message(), &mut answer)
-                }
-                None => Err(io::Error::other("unexpected message during login")),
-            },
-            12 => {
-                let mut scram = scram
-                    .take()
-                    .ok_or_else(|| malformed(io::Error::other("unexpected message during login")))?;
-                scram.finish(body.0).map_err(malformed)?;
-                return Ok(Authentication::Done);
-            }
-            other => {
-                return Err(self.refused(format!(
-                    "it requires login method {other}, which is not supported; use a password"
-                )));
-            }
-        }
-        .map_err(malformed)?;
-        self.write.unsplit(answer);
-        Ok(Authentication::Answer)
-    }
-
-    fn refused(&self, reason: String) -> SourceError {
-        SourceError::Login { target: format!("{:?}", self.config), reason }
     }
 
     /// `server_version_num`.
@@ -458,131 +336,6 @@ impl Connection {
             Err(e) => self.lost(e, rows),
         }
     }
-
-    /// Reads up to `ReadyForQuery`, so that the connection can be reused, and
-    /// returns the first error on the way.
-    pub(super) async fn until_ready(&mut self, mut on: impl FnMut(Frame) -> io::Result<()>) -> Result<()> {
-        let mut failed = None;
-        loop {
-            let frame = match self.frame().await {
-                Ok(frame) => frame,
-                Err(e) => return Err(failed.unwrap_or_else(|| self.lost(e, 0))),
-            };
-            match frame.tag {
-                b'Z' => return failed.map_or(Ok(()), Err),
-                b'E' => {
-                    let error = self.server_error(&frame.body, 0);
-                    failed.get_or_insert(error);
-                }
-                _ if failed.is_none() => {
-                    if let Err(e) = on(frame) {
-                        failed = Some(self.lost(e, 0));
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Appends a simple query; [`Self::until_ready`] reads its answer.
-    pub(super) fn ask(&mut self, sql: &str) -> Result<()> {
-        frontend::query(sql, &mut self.write).map_err(|_| nul_in_sql())?;
-        self.unfinished += 1;
-        Ok(())
-    }
-
-    /// Sends what [`Self::ask`] and similar functions appended.
-    pub(super) async fn send(&mut self) -> Result<()> {
-        self.flush().await.map_err(|e| self.lost(e, 0))
-    }
-
-    /// Runs control statements and returns their rows as text.
-    pub(super) async fn simple(&mut self, sql: &str) -> Result<Vec<TextRow>> {
-        self.ask(sql)?;
-        self.send().await?;
-        let mut rows = Vec::new();
-        self.until_ready(|frame| {
-            if frame.tag == b'D' {
-                if rows.len() == CONTROL_ROWS_MAX {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "too many rows"));
-                }
-                rows.push(frame.text_row()?);
-            }
-            Ok(())
-        })
-        .await?;
-        Ok(rows)
-    }
-
-    /// Appends a request to describe the result of `sql`.
-    pub(super) fn ask_describe(&mut self, sql: &str) -> Result<()> {
-        frontend::parse("", sql, [], &mut self.write)
-            .and_then(|()| frontend::describe(b'S', "", &mut self.write))
-            .map_err(|_| nul_in_sql())?;
-        frontend::sync(&mut self.write);
-        self.unfinished += 1;
-        Ok(())
-    }
-
-    /// Reads the answer to [`Self::ask_describe`].
-    ///
-    /// # Errors
-    /// The server's errors, with positions in `sql`; [`SourceError::Unsupported`]
-    /// when the statement has parameters or returns no rows.
-    pub(super) async fn described(&mut self) -> Result<Vec<Described>> {
-        let mut columns = None;
-        let mut parameters = 0;
-        self.until_ready(|frame| {
-            match frame.tag {
-                b'T' => columns = Some(frame.columns()?),
-                b't' => parameters = Parser(&frame.body).u16()?,
-                _ => {}
-            }
-            Ok(())
-        })
-        .await?;
-        if parameters > 0 {
-            return Err(SourceError::Unsupported(format!(
-                "the statement has {parameters} parameters ($1...); replace them with values"
-            )));
-        }
-        columns.ok_or_else(|| SourceError::Unsupported("the statement returns no rows".into()))
-    }
-
-    /// Starts `sql`, with its columns in the given formats (0 text, 1 binary), and
-    /// after it `then`, a statement without rows.
-    pub(super) async fn execute(&mut self, sql: &str, formats: &[i16], then: Option<&str>) -> Result<()> {
-        let appended = frontend::parse("", sql, [], &mut self.write)
-            .and_then(|()| bind(formats, &mut self.write))
-            .and_then(|()| frontend::execute("", 0, &mut self.write));
-        appended.map_err(|_| nul_in_sql())?;
-        frontend::sync(&mut self.write);
-        self.unfinished += 1;
-        if let Some(sql) = then {
-            self.ask(sql)?;
-        }
-        self.send().await
-    }
-
-    /// Sends `rows` of a COPY, in messages of at most `message_bytes_max`.
-    ///
-    /// # Errors
-    /// When the connection ended, or the server has sent an error, which is then the next frame.
-    pub(super) async fn send_copy_data(&mut self, rows: &[u8], message_bytes_max: usize) -> io::Result<()> {
-        for body in rows.chunks(message_bytes_max) {
-            let mut header = [b'd'; MessageHeader::BYTES];
-            header[1..].copy_from_slice(&(body.len() as u32 + 4).to_be_bytes());
-            self.written += (header.len() + body.len()) as u64;
-            self.write_all(&mut Buf::chain(&header[..], body), During::Copy).await?;
-        }
-        Ok(())
-    }
-
-    /// Ends a COPY into the server, which answers up to `ReadyForQuery`.
-    pub(super) async fn send_copy_done(&mut self) -> Result<()> {
-        frontend::copy_done(&mut self.write);
-        self.send().await
-    }
 }
 
 impl Drop for Connection {
@@ -609,113 +362,11 @@ enum During {
     Copy,
 }
 
-enum Authentication {
-    Answer,
-    Done,
-}
-
-/// Asks the server to cancel the statement of one connection. The outcome shows on that connection
-/// only.
-async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> Result<(), String> {
-    let work = async {
-        let mut socket = dial(&config, &Arc::default()).await.map_err(|e| e.to_string())?;
-        let mut request = BytesMut::new();
-        frontend::cancel_request(process, secret, &mut request);
-        let sent = async {
-            socket.write_all(&request).await?;
-            socket.flush().await
-        };
-        sent.await.map_err(|e| e.to_string())?;
-        // The server closes the connection once it has passed the request on; how does not matter.
-        let _ = socket.read_u8().await;
-        Ok(())
-    };
-    match tokio::time::timeout(CANCEL_TIMEOUT, work).await {
-        Ok(done) => done,
-        Err(_) => Err(format!("no answer within {} s", CANCEL_TIMEOUT.as_secs())),
-    }
-}
-
-fn bind(formats: &[i16], buf: &mut BytesMut) -> io::Result<()> {
-    let none: [(); 0] = [];
-    let null = |(), _: &mut BytesMut| Ok(postgres_protocol::IsNull::Yes);
-    frontend::bind("", "", [], none, null, formats.iter().copied(), buf).map_err(|e| match e {
-        frontend::BindError::Serialization(e) => e,
-        frontend::BindError::Conversion(e) => io::Error::other(e),
-    })
-}
-
-fn nul_in_sql() -> SourceError {
-    SourceError::Sql {
-        reason: "the statement contains a NUL character or is too long".into(),
-        position: None,
-        code: None,
-        hint: None,
-    }
-}
-
-fn cant_connect(config: &Config, reason: String, source: Option<io::Error>) -> SourceError {
-    SourceError::Connect { target: config.target(), reason, source: source.map(|e| Box::new(e) as _) }
-}
-
 /// "15.4 (Debian ...)" is 150004.
 fn version_number(text: &str) -> u32 {
     let mut parts = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let major = parts.next().unwrap_or(0);
     major.saturating_mul(10_000).saturating_add(parts.next().unwrap_or(0))
-}
-
-/// Connects to the server, with encryption as `sslmode` requires. Boxed, because
-/// the futures of TLS handshakes are large.
-fn dial<'a>(
-    config: &'a Config,
-    rows_expected: &'a Arc<AtomicBool>,
-) -> BoxFuture<'a, Result<Box<dyn Socket>>> {
-    Box::pin(async move {
-        let fail = |e: io::Error| cant_connect(config, e.to_string(), Some(e));
-        let host = match &config.host {
-            Host::Unix(_) => {
-                let path = config.socket().unwrap_or_default();
-                return Ok(Box::new(UnixStream::connect(path).await.map_err(fail)?) as Box<dyn Socket>);
-            }
-            Host::Tcp(host) => host,
-        };
-        let tcp = TcpStream::connect((&**host, config.port)).await.map_err(fail)?;
-        tcp.set_nodelay(true).map_err(fail)?;
-        let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
-        socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive).map_err(fail)?;
-        let mut tcp = Bulk::new(tcp, rows_expected.clone());
-        if config.ssl_mode == SslMode::Disable {
-            return Ok(Box::new(tcp) as Box<dyn Socket>);
-        }
-        let mut request = BytesMut::new();
-        frontend::ssl_request(&mut request);
-        tcp.write_all(&request).await.map_err(fail)?;
-        match tcp.read_u8().await.map_err(fail)? {
-            b'S' => {}
-            b'N' if config.ssl_mode == SslMode::Prefer => return Ok(Box::new(tcp) as Box<dyn Socket>),
-            b'N' => {
-                return Err(cant_connect(
-                    config,
-                    "the server has no TLS, but sslmode requires it".into(),
-                    None,
-                ));
-            }
-            _ => return Err(cant_connect(config, "it is not a PostgreSQL server".into(), None)),
-        }
-        let verify = match config.ssl_mode {
-            SslMode::Disable | SslMode::Prefer => Verify::Nothing,
-            // libpq verifies under `require` only when it was given an authority.
-            SslMode::Require if config.ssl_root.is_none() => Verify::Nothing,
-            SslMode::Require | SslMode::VerifyCa => Verify::Authority,
-            SslMode::VerifyFull => Verify::Name,
-        };
-        let connector = tls::connector(verify, config.ssl_root.as_slice());
-        let connector = connector.map_err(|reason| cant_connect(config, reason, None))?;
-        let name = rustls::pki_types::ServerName::try_from(host.clone())
-            .map_err(|e| cant_connect(config, e.to_string(), None))?;
-        Ok(Box::new(connector.connect(name, tcp).await.map_err(fail)?) as Box<dyn Socket>)
-    })
 }
 
 #[cfg(test)]

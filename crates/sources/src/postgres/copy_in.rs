@@ -11,10 +11,10 @@ use futures::FutureExt;
 
 use super::assign::{WriteMethod, way};
 use super::config::Config;
-use super::connection::{Connection, Described};
+use super::connection::Connection;
 use super::encode::{ColumnType, Encoder};
 use super::limit::Limit;
-use super::message::ServerError;
+use super::message::{Described, ServerError};
 use super::quote_identifier;
 use super::stage::{self, Stage};
 use super::target::Target;

@@ -2,8 +2,18 @@
 
 use std::io;
 
-use super::connection::{Described, TextRow};
 use crate::SourceError;
+
+/// A row of a control query, as text.
+pub(super) type TextRow = Vec<Option<String>>;
+
+/// One column of a result, as the server describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) oid: u32,
+    pub(super) modifier: i32,
+}
 
 /// Tag and length of a message.
 #[derive(Debug, Clone, Copy)]

@@ -36,7 +36,8 @@ use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 
 use self::config::Config;
-use self::connection::{Connection, Described};
+use self::connection::Connection;
+use self::message::{Described, TextRow};
 use self::read::{ReadRequest, RowFormat, Work};
 use self::split::{Parts, PlainSelect};
 use self::types::{PgType, Types};
@@ -249,7 +250,7 @@ impl PostgresSource {
     }
 
     /// Runs a control query in its own transaction.
-    async fn control(&self, sql: &str) -> Result<Vec<connection::TextRow>> {
+    async fn control(&self, sql: &str) -> Result<Vec<TextRow>> {
         let (mut connection, _) = self.begin(BEGIN, None).await?;
         let rows = connection.simple(sql).await?;
         connection.simple("ROLLBACK").await?;

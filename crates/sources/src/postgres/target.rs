@@ -5,8 +5,9 @@ use std::io;
 use arrow_schema::SchemaRef;
 
 use super::assign::column_type;
-use super::connection::{Connection, Described, TextRow};
+use super::connection::Connection;
 use super::limit::Limit;
+use super::message::{Described, TextRow};
 use super::{quote_identifier, quote_literal, shown};
 use crate::{Result, SourceError, TableName, WriteMode};
 

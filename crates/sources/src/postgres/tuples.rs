@@ -11,8 +11,8 @@ use arrow_array::{BinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::connection::Described;
 use super::decode::Bad;
+use super::message::Described;
 use super::rows::BATCH_BYTES_MAX;
 use super::types::PgType;
 use crate::{InfiniteRule, NumericRule, ReadOptions};

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 
-use super::connection::{Connection, Described};
+use super::connection::Connection;
+use super::message::Described;
 use super::quote_identifier;
 use crate::{Comparable, Comparison, InfiniteRule, NumericRule, ReadOptions, Result, SourceError};
 

@@ -1,0 +1,100 @@
+//! Opens sockets to a server, with encryption as `sslmode` requires: for connections, and for requests to
+//! cancel a statement.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::future::BoxFuture;
+use postgres_protocol::message::frontend;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::super::config::{Config, Host, SslMode};
+use crate::bulk::Bulk;
+use crate::tls::{self, Socket, Verify};
+use crate::{Result, SourceError};
+
+/// How long the server may take to accept a cancel request.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to the server, with encryption as `sslmode` requires. Boxed, because
+/// the futures of TLS handshakes are large.
+pub(super) fn dial<'a>(
+    config: &'a Config,
+    rows_expected: &'a Arc<AtomicBool>,
+) -> BoxFuture<'a, Result<Box<dyn Socket>>> {
+    Box::pin(async move {
+        let fail = |e: io::Error| cant_connect(config, e.to_string(), Some(e));
+        let host = match &config.host {
+            Host::Unix(_) => {
+                let path = config.socket().unwrap_or_default();
+                return Ok(Box::new(UnixStream::connect(path).await.map_err(fail)?) as Box<dyn Socket>);
+            }
+            Host::Tcp(host) => host,
+        };
+        let tcp = TcpStream::connect((&**host, config.port)).await.map_err(fail)?;
+        tcp.set_nodelay(true).map_err(fail)?;
+        let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+        socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive).map_err(fail)?;
+        let mut tcp = Bulk::new(tcp, rows_expected.clone());
+        if config.ssl_mode == SslMode::Disable {
+            return Ok(Box::new(tcp) as Box<dyn Socket>);
+        }
+        let mut request = BytesMut::new();
+        frontend::ssl_request(&mut request);
+        tcp.write_all(&request).await.map_err(fail)?;
+        match tcp.read_u8().await.map_err(fail)? {
+            b'S' => {}
+            b'N' if config.ssl_mode == SslMode::Prefer => return Ok(Box::new(tcp) as Box<dyn Socket>),
+            b'N' => {
+                return Err(cant_connect(
+                    config,
+                    "the server has no TLS, but sslmode requires it".into(),
+                    None,
+                ));
+            }
+            _ => return Err(cant_connect(config, "it is not a PostgreSQL server".into(), None)),
+        }
+        let verify = match config.ssl_mode {
+            SslMode::Disable | SslMode::Prefer => Verify::Nothing,
+            // libpq verifies under `require` only when it was given an authority.
+            SslMode::Require if config.ssl_root.is_none() => Verify::Nothing,
+            SslMode::Require | SslMode::VerifyCa => Verify::Authority,
+            SslMode::VerifyFull => Verify::Name,
+        };
+        let connector = tls::connector(verify, config.ssl_root.as_slice());
+        let connector = connector.map_err(|reason| cant_connect(config, reason, None))?;
+        let name = rustls::pki_types::ServerName::try_from(host.clone())
+            .map_err(|e| cant_connect(config, e.to_string(), None))?;
+        Ok(Box::new(connector.connect(name, tcp).await.map_err(fail)?) as Box<dyn Socket>)
+    })
+}
+
+/// Asks the server to cancel the statement of one connection. The outcome shows on that connection
+/// only.
+pub(super) async fn request_cancel(config: Arc<Config>, (process, secret): (i32, i32)) -> Result<(), String> {
+    let work = async {
+        let mut socket = dial(&config, &Arc::default()).await.map_err(|e| e.to_string())?;
+        let mut request = BytesMut::new();
+        frontend::cancel_request(process, secret, &mut request);
+        let sent = async {
+            socket.write_all(&request).await?;
+            socket.flush().await
+        };
+        sent.await.map_err(|e| e.to_string())?;
+        // The server closes the connection once it has passed the request on; how does not matter.
+        let _ = socket.read_u8().await;
+        Ok(())
+    };
+    match tokio::time::timeout(CANCEL_TIMEOUT, work).await {
+        Ok(done) => done,
+        Err(_) => Err(format!("no answer within {} s", CANCEL_TIMEOUT.as_secs())),
+    }
+}
+
+pub(super) fn cant_connect(config: &Config, reason: String, source: Option<io::Error>) -> SourceError {
+    SourceError::Connect { target: config.target(), reason, source: source.map(|e| Box::new(e) as _) }
+}
