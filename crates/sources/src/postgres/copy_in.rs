@@ -10,6 +10,7 @@ use bytes::{BufMut, BytesMut};
 use futures::FutureExt;
 
 use super::assign::{WriteMethod, way};
+use super::catalog::Types;
 use super::config::Config;
 use super::connection::Connection;
 use super::encode::{ColumnType, Encoder};
@@ -19,7 +20,7 @@ use super::quote_identifier;
 use super::stage::{self, Stage};
 use super::target::Target;
 use super::tuples::Tuples;
-use super::types::{PgType, Types};
+use super::types::PgType;
 use crate::columns::check_names;
 use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode, Written};
 

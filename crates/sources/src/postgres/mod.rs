@@ -9,6 +9,7 @@
 
 mod array_text;
 mod assign;
+mod catalog;
 mod config;
 mod connection;
 mod copy_in;
@@ -35,12 +36,13 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 
+use self::catalog::Types;
 use self::config::Config;
 use self::connection::Connection;
 use self::message::{Described, TextRow};
 use self::read::{ReadRequest, RowFormat, Work};
 use self::split::{Parts, PlainSelect};
-use self::types::{PgType, Types};
+use self::types::PgType;
 use crate::limit::{ConnectionLimits, Idle, Permit, ServerConnections};
 use crate::{Dialect, ReadOptions, Result, Rows, Scan, Source, SourceError, TableInfo, TableName};
 
