@@ -7,6 +7,7 @@ pub mod proxy;
 pub mod queries;
 pub mod results;
 mod rng;
+mod server;
 pub mod statements;
 pub mod tpch;
 pub mod wide;

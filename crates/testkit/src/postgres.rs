@@ -1,13 +1,12 @@
 //! A throw-away PostgreSQL server.
 
 use std::fs;
-use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use tempfile::TempDir;
+
+use crate::server::{self, DATABASE, Launch, PASSWORD, Process, USER};
 
 /// A server in its own directory, at `127.0.0.1` and its own port, and at a Unix
 /// socket in that directory.
@@ -21,11 +20,6 @@ pub struct Postgres {
     dir: TempDir,
     port: u16,
 }
-
-const USER: &str = "tester";
-const PASSWORD: &str = "s3cret:p@ss";
-const DATABASE: &str = "test";
-const START_MAX: Duration = Duration::from_secs(60);
 
 impl Postgres {
     /// Starts a server and waits until it answers.
@@ -55,20 +49,21 @@ impl Postgres {
         let dir = tempfile::Builder::new().prefix("lightship-pg-").tempdir().expect("a temporary directory");
         prepare(dir.path());
         install(dir.path());
-        // The port is free now, but another process may take it before the server does.
-        for _ in 0..5 {
-            let port = free_port();
-            let process = Process::spawn(dir.path(), port, settings);
-            if wait_until_ready(dir.path(), port) {
-                let server = Self { _process: process, dir, port };
-                server.run("postgres", &format!("CREATE DATABASE {DATABASE}"));
-                return server;
-            }
-            let log = log(dir.path());
-            assert!(log.contains("could not bind"), "PostgreSQL did not start:\n{log}");
-            let _ = fs::remove_file(dir.path().join("log"));
-        }
-        panic!("no free port for PostgreSQL");
+        let launch = Launch {
+            name: "PostgreSQL",
+            dir: dir.path(),
+            server: &|port| server_command(dir.path(), port, settings),
+            ping: &|port| ping(dir.path(), port),
+            // A client that connects too early gets a FATAL error that does not count.
+            has_failed: |log| {
+                log.lines().any(|line| line.contains("FATAL:") && !line.contains("starting up"))
+            },
+            port_taken: "could not bind",
+        };
+        let (process, port) = launch.start();
+        let server = Self { _process: process, dir, port };
+        server.run("postgres", &format!("CREATE DATABASE {DATABASE}"));
+        server
     }
 
     /// `postgresql://user:password@127.0.0.1:port/test`.
@@ -78,13 +73,13 @@ impl Postgres {
 
     /// The URI with another user, password or database.
     pub fn uri_as(&self, user: &str, password: &str, database: &str) -> String {
-        let password = password.replace('%', "%25").replace('@', "%40").replace(':', "%3A");
+        let password = server::encoded(password);
         format!("postgresql://{user}:{password}@127.0.0.1:{}/{database}", self.port)
     }
 
     /// The URI for the Unix socket.
     pub fn uri_unix(&self) -> String {
-        let password = PASSWORD.replace('@', "%40").replace(':', "%3A");
+        let password = server::encoded(PASSWORD);
         let dir = self.dir.path().display();
         format!("postgresql:///{DATABASE}?host={dir}&port={}&user={USER}&password={password}", self.port)
     }
@@ -114,83 +109,39 @@ impl Postgres {
     }
 
     fn run(&self, database: &str, sql: &str) -> String {
-        let mut client = Command::new(binary("psql"))
+        let mut client = Command::new(binary("psql"));
+        client
             .args(["-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-f", "-"])
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", USER, "-d", database])
             .env("PGPASSWORD", PASSWORD)
             .env("PGTZ", "UTC")
-            .env("PGCLIENTENCODING", "UTF8")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|e| missing("psql", &e));
-        // A client that has failed closes its input early; its error text is shown below.
-        let _ = client.stdin.take().expect("a pipe").write_all(sql.as_bytes());
-        let output = client.wait_with_output().expect("the client ends");
-        assert!(
-            output.status.success(),
-            "psql failed: {}\n{}",
-            String::from_utf8_lossy(&output.stderr),
-            sql.chars().take(2000).collect::<String>()
-        );
-        String::from_utf8_lossy(&output.stdout).into_owned()
+            .env("PGCLIENTENCODING", "UTF8");
+        server::ask(&mut client, sql)
     }
 }
 
-/// The running server, killed on drop.
-#[derive(Debug)]
-struct Process {
-    guardian: Child,
-    leash: Option<ChildStdin>,
-}
-
-/// Starts the server, and stops it at once when its own input ends: so the server ends
-/// even if the process that holds the other end dies.
-const GUARDIAN: &str = r#"dir=$1; shift; "$@" </dev/null & server=$!
-    read -r word; kill -QUIT $server; wait $server 2>/dev/null; [ -n "$word" ] || rm -rf "$dir""#;
-
-impl Process {
-    fn spawn(dir: &Path, port: u16, settings: &[&str]) -> Self {
-        let log = fs::File::create(dir.join("log")).expect("a log");
-        let own = format!("unix_socket_directories={}", dir.display());
-        let mut words = as_server_user();
-        words.push(binary("postgres").display().to_string());
-        words.extend(["-D".into(), dir.join("data").display().to_string()]);
-        words.extend(["-p".into(), port.to_string()]);
-        let fixed = [
-            "listen_addresses=127.0.0.1",
-            "fsync=off",
-            "temp_file_limit=1GB",
-            "shared_buffers=64MB",
-            "max_connections=50",
-            &own,
-        ];
-        for setting in fixed.iter().chain(settings) {
-            words.extend(["-c".into(), setting.replace("{dir}", &dir.display().to_string())]);
-        }
-        let mut guardian = Command::new("sh")
-            .args(["-c", GUARDIAN, "guardian"])
-            .arg(dir)
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap_or_else(|e| missing("sh", &e));
-        let leash = guardian.stdin.take();
-        Self { guardian, leash }
+/// The command that runs the server.
+fn server_command(dir: &Path, port: u16, settings: &[&str]) -> Command {
+    let log = fs::File::create(dir.join("log")).expect("a log");
+    let own = format!("unix_socket_directories={}", dir.display());
+    let mut words = as_server_user();
+    words.push(binary("postgres").display().to_string());
+    words.extend(["-D".into(), dir.join("data").display().to_string()]);
+    words.extend(["-p".into(), port.to_string()]);
+    let fixed = [
+        "listen_addresses=127.0.0.1",
+        "fsync=off",
+        "temp_file_limit=1GB",
+        "shared_buffers=64MB",
+        "max_connections=50",
+        &own,
+    ];
+    for setting in fixed.iter().chain(settings) {
+        words.extend(["-c".into(), setting.replace("{dir}", &dir.display().to_string())]);
     }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // A word means that the owner removes the folder; without one the guardian removes it.
-        if let Some(mut leash) = self.leash.take() {
-            let _ = leash.write_all(b"ended\n");
-        }
-        let _ = self.guardian.wait();
-    }
+    let mut command = server::guarded("QUIT", dir);
+    command.args(words).stderr(log);
+    command
 }
 
 /// Creates the database files in `dir/data`, owned by the user that runs the server.
@@ -199,43 +150,26 @@ fn install(dir: &Path) {
     fs::create_dir(dir.join("data")).expect("a directory for the data");
     let mut words = as_server_user();
     if !words.is_empty() {
-        run_quietly(Command::new("chown").arg("-R").arg("postgres:postgres").arg(dir));
+        server::run_quietly(Command::new("chown").arg("-R").arg("postgres:postgres").arg(dir));
     }
     words.push(binary("initdb").display().to_string());
     words.extend(["-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8", "-N"].map(Into::into));
     words.push(format!("--pwfile={}", dir.join("password").display()));
     words.push(format!("--pgdata={}", dir.join("data").display()));
-    run_quietly(Command::new(&words[0]).args(&words[1..]).current_dir(dir));
+    server::run_quietly(Command::new(&words[0]).args(&words[1..]).current_dir(dir));
 }
 
-/// Waits until the server answers; false if it fails instead.
-fn wait_until_ready(dir: &Path, port: u16) -> bool {
-    let deadline = Instant::now() + START_MAX;
-    let mut pause = Duration::from_millis(5);
-    while Instant::now() < deadline {
-        let answered = Command::new(binary("pg_isready"))
-            .args(["-q", "-h", &dir.display().to_string(), "-p", &port.to_string()])
-            .status()
-            .unwrap_or_else(|e| missing("pg_isready", &e));
-        if answered.success() {
-            return true;
-        }
-        // A client that connects too early gets a FATAL error that does not count.
-        if log(dir).lines().any(|line| line.contains("FATAL:") && !line.contains("starting up")) {
-            return false;
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(200));
-    }
-    false
+fn ping(dir: &Path, port: u16) -> Command {
+    let mut ping = Command::new(binary("pg_isready"));
+    ping.args(["-q", "-h", &dir.display().to_string(), "-p", &port.to_string()]);
+    ping
 }
 
 /// The server refuses to run as root; the package has created a user for it.
 fn as_server_user() -> Vec<String> {
-    let id = Command::new("id").arg("-u").output().unwrap_or_else(|e| missing("id", &e));
-    match id.stdout.trim_ascii() {
-        b"0" => ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"].map(Into::into).into(),
-        _ => vec![],
+    match server::is_root() {
+        true => ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"].map(Into::into).into(),
+        false => vec![],
     }
 }
 
@@ -246,28 +180,4 @@ fn binary(name: &str) -> PathBuf {
         versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();
     found.sort();
     found.pop().unwrap_or_else(|| name.into())
-}
-
-fn log(dir: &Path) -> String {
-    fs::read_to_string(dir.join("log")).unwrap_or_default()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
-}
-
-fn run_quietly(command: &mut Command) {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().unwrap_or_else(|e| missing(&program, &e));
-    assert!(
-        output.status.success(),
-        "{program}: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-fn missing(program: &str, error: &std::io::Error) -> ! {
-    panic!("can't run {program} ({error}); `make test` installs PostgreSQL")
 }
