@@ -1,4 +1,4 @@
-//! Database servers that hold lineitem, and Lightship's reader of PostgreSQL.
+//! Database servers that hold lineitem, and Lightship's reader and writer of PostgreSQL.
 
 use std::path::Path;
 use std::process::Command;
@@ -63,7 +63,7 @@ pub(super) fn hold_postgres(file: &Path) -> Result<()> {
         written.unwrap_or_else(|error| eprintln!("pg_hba.conf: {error}"));
     });
     server.psql(&format!("create unlogged table lineitem {COLUMNS}"));
-    Runtime::new()?.block_on(load_postgres(&server.uri(), file))?;
+    Runtime::new()?.block_on(load_postgres(&server.uri(), "lineitem", file))?;
     server.psql("vacuum (analyze, freeze) lineitem");
     print(&RunningDatabase {
         uri: server.uri(),
@@ -75,12 +75,13 @@ pub(super) fn hold_postgres(file: &Path) -> Result<()> {
     park()
 }
 
-async fn load_postgres(uri: &str, file: &Path) -> Result<()> {
-    let (schema, batches) = data::read(file, data::BATCH_ROWS)?;
-    let table = TableName { schema: None, name: "lineitem".into() };
+/// Copies the rows of a Parquet file into a table.
+pub(crate) async fn load_postgres(uri: &str, table: &str, file: &Path) -> Result<()> {
+    let (schema, batches) = data::open(file, data::BATCH_ROWS)?;
+    let table = TableName { schema: None, name: table.into() };
     let mut destination = PostgresDestination::create(uri, &table, &schema, WriteMode::Append).await?;
     for batch in batches {
-        destination.write(batch).await?;
+        destination.write(batch?).await?;
     }
     Box::new(destination).finish().await?;
     Ok(())

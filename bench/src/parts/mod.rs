@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use cluster::open;
-pub(crate) use databases::RunningDatabase;
+pub(crate) use databases::{RunningDatabase, load_postgres};
 pub(crate) use fetch::Fetch;
 pub(crate) use load::{Load, LoadResult};
 pub(crate) use protobuf::Shape;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use futures::TryStreamExt;
-use lightship_sources::postgres::{PostgresDestination, PostgresSource};
-use lightship_sources::{Destination, NumericRule, ReadOptions, Rows, Source, TableName, WriteMode};
+use lightship_sources::postgres::PostgresSource;
+use lightship_sources::{NumericRule, ReadOptions, Rows, Source};
 use lightship_testkit::postgres::Postgres;
 use lightship_testkit::tpch;
 use parquet::arrow::ArrowWriter;
@@ -17,6 +17,7 @@ use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
 
+use crate::parts::load_postgres;
 use crate::{Result, data, places};
 
 /// Tables in the cache, sorts in memory, no waiting for the disk, and a timeout for a query with a bad plan.
@@ -58,7 +59,7 @@ impl Answers {
             server.psql(tpch::POSTGRES_TABLES);
             Runtime::new()?.block_on(async {
                 for name in tpch::TABLES {
-                    load(&server.uri(), name, &tables.join(format!("{name}.parquet"))).await?;
+                    load_postgres(&server.uri(), name, &tables.join(format!("{name}.parquet"))).await?;
                 }
                 server.psql(tpch::POSTGRES_KEYS);
                 let source = PostgresSource::connect(&server.uri()).await?;
@@ -89,17 +90,6 @@ fn version(path: &Path, sql: &str) -> Result<Option<String>> {
         entry.value.clone()
     };
     Ok(entry(VERSION).filter(|_| entry(SQL).as_deref() == Some(sql)))
-}
-
-async fn load(uri: &str, name: &str, file: &Path) -> Result<()> {
-    let (schema, batches) = data::open(file, data::BATCH_ROWS)?;
-    let table = TableName { schema: None, name: name.into() };
-    let mut destination = PostgresDestination::create(uri, &table, &schema, WriteMode::Append).await?;
-    for batch in batches {
-        destination.write(batch?).await?;
-    }
-    Box::new(destination).finish().await?;
-    Ok(())
 }
 
 /// Writes an answer, whose file appears under its name only when it is complete.
