@@ -1,6 +1,10 @@
 //! Shared by the studies of memory layouts: time and bytes per value, over one quantity.
 
 use std::fmt::Debug;
+use std::hint::black_box;
+use std::time::Instant;
+
+use arrow_array::Array;
 
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
@@ -14,6 +18,26 @@ const FIGURES: &[Figure] = &[
     Figure { name: "ns a value", digits: 2, range: true },
     Figure { name: "bytes a value", digits: 2, range: false },
 ];
+
+/// Encodes and decodes `values` once. Returns the figures.
+///
+/// # Errors
+/// When the decoded values differ.
+pub(super) fn measure<A: Array + PartialEq>(
+    values: &A,
+    encode: impl FnOnce(&A) -> Vec<u8>,
+    decode: impl FnOnce(&[u8]) -> Result<A>,
+) -> Result<Vec<f64>> {
+    let began = Instant::now();
+    let bytes = black_box(encode(values));
+    let decoded = black_box(decode(&bytes)?);
+    let elapsed = began.elapsed();
+    if decoded != *values {
+        return Err("the decoded values differ from the original".into());
+    }
+    let count = values.len() as f64;
+    Ok(vec![elapsed.as_secs_f64() * 1e9 / count, bytes.len() as f64 / count])
+}
 
 /// Layouts that are compared over a quantity.
 pub(super) struct Study<L: 'static> {

@@ -1,8 +1,5 @@
 //! Layouts of NULL, by the share of NULL: the time to write and read them, and their bytes.
 
-use std::hint::black_box;
-use std::time::Instant;
-
 use arrow_array::{Array, Int64Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
@@ -92,15 +89,7 @@ fn integers(percent: u32, count: usize) -> Int64Array {
 }
 
 fn measure(values: &Int64Array, layout: Layout) -> Result<Vec<f64>> {
-    let began = Instant::now();
-    let bytes = black_box(layout.encode(values));
-    let decoded = black_box(layout.decode(&bytes, values.len())?);
-    let elapsed = began.elapsed();
-    if decoded != *values {
-        return Err("the decoded values differ from the original".into());
-    }
-    let count = values.len() as f64;
-    Ok(vec![elapsed.as_secs_f64() * 1e9 / count, bytes.len() as f64 / count])
+    layouts::measure(values, |values| layout.encode(values), |bytes| layout.decode(bytes, values.len()))
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {

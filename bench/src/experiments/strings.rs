@@ -1,8 +1,5 @@
 //! Layouts of text, by width: the time to write and read it, and its bytes.
 
-use std::hint::black_box;
-use std::time::Instant;
-
 use arrow_array::{Array, StringArray};
 use arrow_buffer::{Buffer, OffsetBuffer};
 use fsst::{Compressor, Decompressor, Symbol};
@@ -164,15 +161,8 @@ fn texts(width: usize, count: usize) -> Result<StringArray> {
 }
 
 fn measure(values: &StringArray, layout: Layout, width: usize) -> Result<Vec<f64>> {
-    let began = Instant::now();
-    let bytes = black_box(layout.encode(values, width));
-    let decoded = black_box(layout.decode(&bytes, values.len(), width)?);
-    let elapsed = began.elapsed();
-    if decoded != *values {
-        return Err("the decoded values differ from the original".into());
-    }
-    let count = values.len() as f64;
-    Ok(vec![elapsed.as_secs_f64() * 1e9 / count, bytes.len() as f64 / count])
+    let decode = |bytes: &[u8]| layout.decode(bytes, values.len(), width);
+    layouts::measure(values, |values| layout.encode(values, width), decode)
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<()> {
