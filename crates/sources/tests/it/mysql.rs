@@ -43,7 +43,7 @@ fn name(table: &str) -> TableName {
 }
 
 /// Waits until the server's list of running statements contains `marker`, or no longer does.
-fn wait_for(server: &MariaDb, marker: &str, running: bool) -> String {
+pub(crate) fn wait_for(server: &MariaDb, marker: &str, running: bool) -> String {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let ids = server.sql(&format!(
