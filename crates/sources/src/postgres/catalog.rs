@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::connection::Connection;
 use super::message::Described;
+use super::oid::RECORD;
 use super::quote_identifier;
 use super::types::{PgType, builtin, builtin_element};
 use crate::{Comparable, Comparison, InfiniteRule, NumericRule, ReadOptions, Result, SourceError};
@@ -210,7 +211,6 @@ fn comparable(
     infinite: InfiniteRule,
     text: Comparable,
 ) -> Comparable {
-    const RECORD: u32 = 2249;
     match kind {
         PgType::Bool => Comparable::Equal,
         PgType::Int16 | PgType::Int32 | PgType::Int64 | PgType::UInt32 => Comparable::Ordered,

@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::encode::{ColumnType, Encoder};
 use super::limit::Limit;
 use super::message::{Described, ServerError};
+use super::oid;
 use super::quote_identifier;
 use super::stage::{self, Stage};
 use super::target::Target;
@@ -216,11 +217,10 @@ async fn assign(
                 ColumnType { kind: kind.clone(), element, limit: column.limit, version }
             }
             Some(WriteMethod::Text) => {
-                const TEXT: u32 = 25;
                 let is_list = from.is_nested();
                 stage.add_text(column, is_list);
                 let kind = if is_list { PgType::List(Box::new(PgType::Utf8)) } else { PgType::Utf8 };
-                ColumnType { kind, element: TEXT, limit: Limit::None, version }
+                ColumnType { kind, element: oid::TEXT, limit: Limit::None, version }
             }
             None => {
                 let type_name = &column.type_name.with_modifier;

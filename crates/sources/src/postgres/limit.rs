@@ -5,15 +5,8 @@
 
 use arrow_buffer::i256;
 
+use super::oid::{BPCHAR, INTERVAL, NUMERIC, TIME, TIMESTAMP, TIMESTAMPTZ, VARCHAR};
 use super::unfit::EncodeError;
-
-const NUMERIC: u32 = 1700;
-const VARCHAR: u32 = 1043;
-const BPCHAR: u32 = 1042;
-const TIME: u32 = 1083;
-const TIMESTAMP: u32 = 1114;
-const TIMESTAMPTZ: u32 = 1184;
-const INTERVAL: u32 = 1186;
 
 /// Decimal places of a second that the server keeps.
 const SECOND_PLACES: u32 = 6;

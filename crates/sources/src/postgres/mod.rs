@@ -20,6 +20,7 @@ mod limit;
 mod message;
 mod number;
 mod numeric;
+mod oid;
 mod read;
 mod rows;
 mod split;

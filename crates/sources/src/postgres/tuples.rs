@@ -13,6 +13,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::decode::Bad;
 use super::message::Described;
+use super::oid::{BPCHAR, TEXT, VARCHAR};
 use super::rows::BATCH_BYTES_MAX;
 use super::types::PgType;
 use crate::{InfiniteRule, NumericRule, ReadOptions};
@@ -21,9 +22,6 @@ use crate::{InfiniteRule, NumericRule, ReadOptions};
 static SCHEMA: LazyLock<SchemaRef> =
     LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("tuple", DataType::Binary, false)])));
 
-const TEXT: u32 = 25;
-const BPCHAR: u32 = 1042;
-const VARCHAR: u32 = 1043;
 /// Types whose binary format is the same on every server, each with its array type. That excludes `money`, whose
 /// decimal places depend on the locale, and types that a database defines itself.
 const PORTABLE: [(u32, u32); 20] = [
