@@ -65,15 +65,9 @@ impl LinkedHosts {
     /// all layers included. On the local link it counts all bytes over this machine's loopback, those
     /// of other processes too.
     pub(crate) fn received<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
-        let before = self.received_bytes()?;
+        let before = received_bytes(self.near())?;
         let done = work()?;
-        Ok((done, self.received_bytes()?.saturating_sub(before)))
-    }
-
-    fn received_bytes(&self) -> Result<u64> {
-        let table = self.near().run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
-        let local = self.pair.a.link() == &Link::Local;
-        received_bytes(&table, local).ok_or_else(|| Error::from("/proc/net/dev has unexpected columns"))
+        Ok((done, received_bytes(self.near())?.saturating_sub(before)))
     }
 }
 
@@ -101,8 +95,15 @@ pub(crate) fn summary(measured: &Measured) -> String {
     format!("measured {}", parts.join(", "))
 }
 
+/// Bytes that a host has received from others; on the local link, all bytes over this machine's loopback.
+pub(crate) fn received_bytes(host: &Host) -> Result<u64> {
+    let table = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
+    let local = host.link() == &Link::Local;
+    sum_received(&table, local).ok_or_else(|| Error::from("/proc/net/dev has unexpected columns"))
+}
+
 /// Bytes received by the loopback, or by all other interfaces.
-pub(crate) fn received_bytes(table: &str, loopback: bool) -> Option<u64> {
+fn sum_received(table: &str, loopback: bool) -> Option<u64> {
     let interfaces = table.lines().filter_map(|line| line.split_once(':'));
     let wanted = interfaces.filter(|(name, _)| (name.trim() == "lo") == loopback);
     wanted.map(|(_, counts)| counts.split_whitespace().next()?.parse::<u64>().ok()).sum()
@@ -110,14 +111,14 @@ pub(crate) fn received_bytes(table: &str, loopback: bool) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::received_bytes;
+    use super::sum_received;
 
     #[test]
     fn received_bytes_are_the_first_count_of_an_interface() {
         let table = "Inter-|   Receive                            |  Transmit\n \
                      face |bytes    packets errs drop|bytes\n    lo: 100 2 0 0 300\n  veth0: 70 1 0 0 5\n  veth1:1 1 0 0 5";
-        assert_eq!(received_bytes(table, true), Some(100));
-        assert_eq!(received_bytes(table, false), Some(71));
-        assert_eq!(received_bytes("  eth0: many", false), None);
+        assert_eq!(sum_received(table, true), Some(100));
+        assert_eq!(sum_received(table, false), Some(71));
+        assert_eq!(sum_received("  eth0: many", false), None);
     }
 }

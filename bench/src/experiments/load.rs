@@ -13,6 +13,7 @@ use crate::results::{Case, Figure, Results};
 use crate::settings::Settings;
 use crate::{Result, places, tables};
 
+use super::servers::FLIGHT_BATCH_ROWS;
 use super::{side_by_side_titled, under};
 
 const NAME: &str = "load";
@@ -29,7 +30,6 @@ const MIB: f64 = 1024.0 * 1024.0;
 const CLIENTS: [usize; 4] = [1, 10, 100, 300];
 /// The pause after which the remaining memory is read: by then, unused memory has been released.
 const REST: Duration = Duration::from_secs(10);
-const FLIGHT_BATCH_ROWS: &str = "65536";
 const LARGE: &str = "select * from lineitem";
 const SMALL: &str = "select * from lineitem limit 1";
 

@@ -13,7 +13,7 @@ use crate::process::{Node, Process, timed};
 use crate::{Result, places};
 
 /// Rows of a Flight batch: the fastest of the sizes tried here.
-const FLIGHT_BATCH_ROWS: &str = "65536";
+pub(super) const FLIGHT_BATCH_ROWS: &str = "65536";
 
 /// A Lightship server with the rows in memory and no engine.
 pub(super) struct MemoryServer<'a> {

@@ -2,7 +2,6 @@
 
 mod postgres;
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -160,8 +159,7 @@ impl<'a> Cluster<'a> {
             if host.link() == &Link::Local {
                 return Ok(f64::NAN);
             }
-            let table = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
-            sum += received_bytes(&table, false).ok_or("/proc/net/dev has unexpected columns")? as f64;
+            sum += received_bytes(host)? as f64;
         }
         Ok(sum)
     }
