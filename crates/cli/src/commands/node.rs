@@ -305,7 +305,8 @@ impl NodeArgs {
             config.connections_max = connections;
             config.queue_max = config.queue_max.min(connections);
             // A small node keeps few sockets open for clients that have not shown a token.
-            config.strangers_max = config.strangers_max.min(connections.saturating_mul(2).max(64));
+            config.unauthenticated_max =
+                config.unauthenticated_max.min(connections.saturating_mul(2).max(64));
         }
         match self.queue_timeout {
             Some(Limit(Some(timeout))) if timeout.is_zero() => config.queue_max = 0,

@@ -33,7 +33,7 @@ pub(super) struct QueueTurn {
     clients: Arc<Semaphore>,
     /// The number of clients before this one.
     pub(super) ahead: usize,
-    _place: ConnectionSlot,
+    _slot: ConnectionSlot,
 }
 
 /// A connection that has not authenticated yet, and must do so in time.
@@ -48,17 +48,17 @@ impl Admission {
     pub(super) fn new(config: Arc<ServerConfig>) -> Self {
         let slots = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            unauthenticated: slots(config.strangers_max.max(1)),
+            unauthenticated: slots(config.unauthenticated_max.max(1)),
             crowded: watch::Sender::new(false),
             clients: slots(config.connections_max),
             queue: slots(config.queue_max),
-            peers: slots(config.peer_places()),
+            peers: slots(config.peer_slots()),
             config,
         }
     }
 
     /// Waits for the slot of an unauthenticated connection. Cancel-safe.
-    pub(super) async fn stranger(&self) -> Unauthenticated {
+    pub(super) async fn unauthenticated(&self) -> Unauthenticated {
         let slot = match self.unauthenticated.clone().try_acquire_owned() {
             Ok(slot) => slot,
             Err(_) => {
@@ -76,7 +76,7 @@ impl Admission {
     }
 
     /// A connection from the intake. It needs no slot, because a known node carries it.
-    pub(super) fn stranger_of_ours(&self) -> Unauthenticated {
+    pub(super) fn unauthenticated_from_intake(&self) -> Unauthenticated {
         Unauthenticated { since: Instant::now(), timeout: self.config.handshake_timeout, slot: None }
     }
 
@@ -99,7 +99,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`ErrorCode::Busy`] if all are taken.
-    pub(super) fn free_place(&self) -> Result<ConnectionSlot, Failure> {
+    pub(super) fn free_slot(&self) -> Result<ConnectionSlot, Failure> {
         let more = ", and each concurrent query takes one";
         self.clients.clone().try_acquire_owned().map_err(|_| self.busy(more))
     }
@@ -114,7 +114,7 @@ impl Admission {
         }
         let ahead = self.config.queue_max.saturating_sub(self.queue.available_permits());
         match self.queue.clone().try_acquire_owned() {
-            Ok(place) => Ok(Err(QueueTurn { clients: self.clients.clone(), ahead, _place: place })),
+            Ok(slot) => Ok(Err(QueueTurn { clients: self.clients.clone(), ahead, _slot: slot })),
             Err(_) => Err(self.busy(&match self.config.queue_max {
                 0 => String::new(),
                 max => format!(", and the queue of {max} clients is full"),
@@ -137,7 +137,7 @@ impl Admission {
 
 impl QueueTurn {
     /// Waits for a client's slot.
-    pub(super) async fn place(&self) -> ConnectionSlot {
+    pub(super) async fn slot(&self) -> ConnectionSlot {
         match self.clients.clone().acquire_owned().await {
             Ok(slot) => slot,
             // The semaphore is never closed.

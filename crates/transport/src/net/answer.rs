@@ -228,8 +228,8 @@ impl<'a> Answering<'a> {
             let full = match reserved {
                 None => proto.message(id, message),
                 Some(reserved) => {
-                    let full = proto.deal(id, reserved.connection, &message);
-                    reserved.deal(message);
+                    let full = proto.placeholder(id, reserved.connection, &message);
+                    reserved.send(message);
                     full
                 }
             };
@@ -304,7 +304,7 @@ impl<'a> Answering<'a> {
 
     /// Between batches: applies the sizes that the consumer has requested.
     fn resize(&mut self) {
-        let Some(mut sizes) = self.stream.state.mail().resize.take() else { return };
+        let Some(mut sizes) = self.stream.state.messages().resize.take() else { return };
         sizes.message_bytes = sizes.message_bytes.min(self.message_bytes_max);
         tracing::debug!(?sizes, "sizes changed");
         self.packer.resize(&sizes);
@@ -316,7 +316,7 @@ impl<'a> Answering<'a> {
     async fn choose(&mut self) -> Result<(), Stop> {
         let Some(mut choice) = self.choice.take() else { return Ok(()) };
         if let Some((rows, bytes)) = self.packer.message()? {
-            if let Some(progress) = self.stream.state.mail().progress.take() {
+            if let Some(progress) = self.stream.state.messages().progress.take() {
                 choice.progress(&progress);
             }
             let now = Instant::now();

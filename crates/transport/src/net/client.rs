@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::client_task::{Arriving, ClientLink, ClientState, Decoded, Event, decode, run};
+use super::client_task::{ClientLink, ClientState, Decoded, Event, ResultQueue, decode, run};
 use super::endpoint::Socket;
 use super::frames::{FrameReader, FrameWriter, Segments};
 use super::jobs::PROCESSORS;
@@ -96,10 +96,10 @@ pub struct Connection {
     /// The TCP socket, as long as the task has it.
     pub(super) tcp: Weak<OwnedFd>,
     /// Where connections that join a result connect to; `None` if none can join. The stripe offer is in
-    /// `admission`, the tasks of joined connections are in `joined`.
+    /// `join_permit`, the tasks of joined connections are in `joined`.
     pub(super) endpoint: Option<Endpoint>,
     pub(super) config: ClientConfig,
-    pub(super) admission: Option<JoinPermit>,
+    pub(super) join_permit: Option<JoinPermit>,
     pub(super) joined: JoinSet<()>,
 }
 
@@ -122,7 +122,7 @@ impl Connection {
         let socket = endpoint.connect(config).await?;
         let target = endpoint.to_string();
         let connection = Self::greet(socket, config.token.clone(), Some(endpoint), &target, config).await?;
-        let rendezvous = lock(&connection.link.shared).client.meeting().cloned();
+        let rendezvous = lock(&connection.link.shared).client.rendezvous().cloned();
         let Some(rendezvous) = rendezvous else { return Ok(connection) };
         // It fails if the server is behind a forwarded port or in another network namespace.
         let limit = config.welcome_timeout / RENDEZVOUS_PART;
@@ -169,9 +169,9 @@ impl Connection {
             (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
-        let arriving = Arriving::default();
-        let incoming = arriving.incoming.clone();
-        let shared = ClientState { client, arriving: HashMap::from([(0, arriving)]), ended: None };
+        let queue = ResultQueue::default();
+        let incoming = queue.incoming.clone();
+        let shared = ClientState { client, queues: HashMap::from([(0, queue)]), ended: None };
         let link = Arc::new(ClientLink { shared: Mutex::new(shared), outgoing: Notify::new(), ledger });
         let watched = tcp.as_ref().map_or_else(Weak::new, Arc::downgrade);
         let task = tokio::spawn(run(
@@ -194,7 +194,7 @@ impl Connection {
             endpoint: endpoint.cloned(),
             // Connections that join a result use no rendezvous.
             config: ClientConfig { shared_memory: false, ..config.clone() },
-            admission: None,
+            join_permit: None,
             joined: JoinSet::new(),
         };
         connection.rtt = connection.welcome(target, config.welcome_timeout).await?;
@@ -211,7 +211,7 @@ impl Connection {
         let (mut rtt, mut after, mut awaited) = (None, limit, "no welcome");
         loop {
             // The limit counts from the client's hello, or from the server's last frame.
-            let Ok(event) = timeout(after, self.told()).await else {
+            let Ok(event) = timeout(after, self.next_event()).await else {
                 return Err(TransportError::Unwelcome { target: target.to_owned(), awaited, after });
             };
             let rtt = *rtt.get_or_insert_with(|| greeted.elapsed());
@@ -261,7 +261,7 @@ impl Connection {
             tcp: self.tcp.clone(),
             endpoint: self.endpoint.clone(),
             config: self.config.clone(),
-            admission: None,
+            join_permit: None,
             joined: JoinSet::new(),
         }
     }
@@ -302,15 +302,15 @@ impl Connection {
     pub fn resize(&mut self, sizes: Sizes) -> bool {
         let mut shared = lock(&self.link.shared);
         let before = shared.client.sizes(self.stream).map_or(0, |sizes| sizes.memory_bytes());
-        let asked = shared.client.resize(self.stream, sizes);
-        let arrivals = shared.arriving.get_mut(&self.stream).and_then(|arriving| arriving.arrivals.as_mut());
-        if let Some(arrivals) = arrivals.filter(|_| asked) {
+        let is_requested = shared.client.resize(self.stream, sizes);
+        let payloads = shared.queues.get_mut(&self.stream).and_then(|queue| queue.stripe_payloads.as_mut());
+        if let Some(payloads) = payloads.filter(|_| is_requested) {
             // What was sent with the old sizes still arrives.
-            arrivals.allow(before + sizes.memory_bytes());
+            payloads.allow(before + sizes.memory_bytes());
         }
         drop(shared);
         self.link.outgoing.notify_one();
-        asked
+        is_requested
     }
 
     /// Adapts the plan to this connection. If no other connection can join a result (as on a Unix socket), all
@@ -330,7 +330,7 @@ impl Connection {
     /// # Errors
     /// [`TransportError::Failed`] if the server refuses the query, and any error that ends the connection.
     pub async fn query(&mut self, query: &Query, joining: u32) -> Result<(SchemaRef, Option<u64>)> {
-        self.ask(&query.plan, joining, |client| client.query(query)).await
+        self.request(&query.plan, joining, |client| client.query(query)).await
     }
 
     /// As [`Connection::query`], but sends a task to a node of the same cluster.
@@ -339,14 +339,14 @@ impl Connection {
     /// As [`Connection::query`], and [`TransportError::Config`] if the server did not welcome this client as a
     /// node.
     pub async fn task(&mut self, task: &Task) -> Result<SchemaRef> {
-        Ok(self.ask(&task.plan, 0, |client| client.task(task)).await?.0)
+        Ok(self.request(&task.plan, 0, |client| client.task(task)).await?.0)
     }
 
-    async fn ask(
+    async fn request(
         &mut self,
         plan: &Plan,
         joining: u32,
-        ask: impl FnOnce(&mut Client) -> Result<u32>,
+        send: impl FnOnce(&mut Client) -> Result<u32>,
     ) -> Result<(SchemaRef, Option<u64>)> {
         self.cancel();
         (self.progress, self.handed) =
@@ -357,15 +357,15 @@ impl Connection {
                 ledger.allow_segment_bytes(plan.memory_bytes());
             }
             self.link.release(&mut shared.client);
-            self.stream = ask(&mut shared.client)?;
+            self.stream = send(&mut shared.client)?;
             let incoming = self.incoming.clone();
-            shared.arriving.insert(self.stream, Arriving { incoming, ..Arriving::default() });
+            shared.queues.insert(self.stream, ResultQueue { incoming, ..ResultQueue::default() });
         }
         self.link.outgoing.notify_one();
         loop {
-            match self.told().await? {
+            match self.next_event().await? {
                 ClientEvent::StripeOffer(offer) => {
-                    self.admit(offer, plan);
+                    self.store_offer(offer, plan);
                     self.widen(joining);
                 }
                 ClientEvent::Accepted { schema, rows_estimate } => return Ok((schema, rows_estimate)),
@@ -383,7 +383,7 @@ impl Connection {
         let mut shared = lock(&self.link.shared);
         self.stream = shared.client.join(join, message_bytes_max)?;
         let incoming = self.incoming.clone();
-        shared.arriving.insert(self.stream, Arriving { incoming, ..Arriving::default() });
+        shared.queues.insert(self.stream, ResultQueue { incoming, ..ResultQueue::default() });
         drop(shared);
         self.link.outgoing.notify_one();
         Ok(())
@@ -408,7 +408,7 @@ impl Connection {
                 }
                 // `event` waits until these are decoded or have arrived.
                 Event::Decoding(_) | Event::Message(_) | Event::Pending(_) => continue,
-                Event::Told(event) => event,
+                Event::Protocol(event) => event,
             };
             match event {
                 ClientEvent::Finished(totals) => {
@@ -448,14 +448,14 @@ impl Connection {
     /// Drops the state of the result, which has ended.
     fn forget(&mut self) {
         self.narrow();
-        lock(&self.link.shared).arriving.remove(&self.stream);
+        lock(&self.link.shared).queues.remove(&self.stream);
     }
 
     /// Cancels the current query. What still arrives of it is dropped.
     pub fn cancel(&mut self) {
         self.narrow();
         let mut shared = lock(&self.link.shared);
-        if shared.arriving.remove(&self.stream).is_some() {
+        if shared.queues.remove(&self.stream).is_some() {
             shared.client.cancel(self.stream);
             drop(shared);
             self.link.outgoing.notify_one();
@@ -463,9 +463,9 @@ impl Connection {
     }
 
     /// The next event, at a time when rows are not allowed.
-    pub(super) async fn told(&mut self) -> Result<ClientEvent> {
+    pub(super) async fn next_event(&mut self) -> Result<ClientEvent> {
         match self.event().await? {
-            Event::Told(event) => Ok(event),
+            Event::Protocol(event) => Ok(event),
             _ => Err(TransportError::Protocol("rows instead of an answer".into())),
         }
     }
@@ -475,14 +475,14 @@ impl Connection {
         loop {
             let next = poll_fn(|context| {
                 let mut shared = lock(&self.link.shared);
-                let Some(arriving) = shared.arriving.get_mut(&self.stream) else { return Poll::Ready(None) };
-                let Some(front) = arriving.events.front_mut() else { return Poll::Ready(None) };
+                let Some(queue) = shared.queues.get_mut(&self.stream) else { return Poll::Ready(None) };
+                let Some(front) = queue.events.front_mut() else { return Poll::Ready(None) };
                 let decoded = match front {
                     Event::Pending(_) => return Poll::Ready(None),
                     Event::Decoding(job) => Some(ready!(Pin::new(job).poll(context))),
                     _ => None,
                 };
-                let event = arriving.events.pop_front();
+                let event = queue.events.pop_front();
                 Poll::Ready(match decoded {
                     Some(decoded) => Some(decoded.map(Event::Rows)),
                     None => event.map(Ok),
@@ -499,9 +499,9 @@ impl Connection {
             }
             {
                 let mut shared = lock(&self.link.shared);
-                let arriving = shared.arriving.get(&self.stream);
-                let is_empty = arriving.is_none_or(|arriving| arriving.events.is_empty());
-                let is_known = arriving.is_some();
+                let queue = shared.queues.get(&self.stream);
+                let is_empty = queue.is_none_or(|queue| queue.events.is_empty());
+                let is_known = queue.is_some();
                 // If the result is complete here, the rest may still come over joined connections.
                 if is_empty && let Some(error) = shared.ended.take() {
                     shared.ended = Some(error.again());

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::frames::{FrameReader, FrameWriter};
 use super::jobs::Job;
-use super::joined::Arrivals;
+use super::joined::StripePayloads;
 use super::lock;
 use super::shm::Ledger;
 use crate::proto::{Client, ClientEvent, Message, PendingMessage};
@@ -27,7 +27,7 @@ const BESIDE_BYTES_MIN: u32 = 64 << 10;
 pub(super) struct ClientState {
     pub(super) client: Client,
     /// Queues of events for the application, by stream. Stream 0 is the connection itself.
-    pub(super) arriving: HashMap<u32, Arriving>,
+    pub(super) queues: HashMap<u32, ResultQueue>,
     /// Set once, when the task ends.
     pub(super) ended: Option<TransportError>,
 }
@@ -35,10 +35,10 @@ pub(super) struct ClientState {
 /// What has arrived of a result and was not consumed yet. The queue needs no limit: the window bounds what a
 /// server may send.
 #[derive(Default)]
-pub(super) struct Arriving {
+pub(super) struct ResultQueue {
     pub(super) events: VecDeque<Event>,
     /// Payloads from joined connections, if other connections may join the result.
-    pub(super) arrivals: Option<Arrivals>,
+    pub(super) stripe_payloads: Option<StripePayloads>,
     /// There is a new event for the application.
     pub(super) incoming: Arc<Notify>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Arriving {
 /// An event that waits for the application.
 pub(super) enum Event {
     /// An event of the protocol.
-    Told(ClientEvent),
+    Protocol(ClientEvent),
     /// Rows.
     Rows(Decoded),
     /// Rows that the consumer decodes.
@@ -100,8 +100,8 @@ impl ClientState {
     /// Ends the connection and all its results.
     pub(super) fn end(&mut self, error: Option<TransportError>) {
         self.ended = error;
-        for arriving in self.arriving.values() {
-            arriving.incoming.notify_one();
+        for queue in self.queues.values() {
+            queue.incoming.notify_one();
         }
     }
 }
@@ -119,12 +119,12 @@ pub(super) async fn run(
         error = keep_time(&link) => error,
     };
     let mut shared = lock(&link.shared);
-    let ClientState { client, arriving, .. } = &mut *shared;
+    let ClientState { client, queues, .. } = &mut *shared;
     // A result that is complete may still be read to its end.
-    arriving
+    queues
         .iter_mut()
         .filter(|(stream, _)| client.is_open(**stream))
-        .for_each(|(_, arriving)| arriving.forsake());
+        .for_each(|(_, queue)| queue.truncate_at_missing());
     shared.end(ended.err());
 }
 
@@ -145,7 +145,7 @@ async fn receive(link: &ClientLink, mut reader: FrameReader) -> Result<()> {
                 link.outgoing.notify_one();
             }
             // One entry is the connection's own.
-            (event, shared.arriving.len() <= 2)
+            (event, shared.queues.len() <= 2)
         };
         let Some((stream, event)) = event else { continue };
         let event = match event {
@@ -160,12 +160,12 @@ async fn receive(link: &ClientLink, mut reader: FrameReader) -> Result<()> {
         let notified = {
             let mut shared = lock(&link.shared);
             // Drop events of a cancelled result.
-            let Some(arriving) = shared.arriving.get_mut(&stream) else { continue };
+            let Some(queue) = shared.queues.get_mut(&stream) else { continue };
             match event {
-                Either::Left(event) => arriving.events.push_back(event),
-                Either::Right(event) => arriving.take(event)?,
+                Either::Left(event) => queue.events.push_back(event),
+                Either::Right(event) => queue.take(event)?,
             }
-            arriving.incoming.clone()
+            queue.incoming.clone()
         };
         notified.notify_one();
         // If both share a thread, this lets the application take its rows while they are in the
@@ -174,15 +174,15 @@ async fn receive(link: &ClientLink, mut reader: FrameReader) -> Result<()> {
     }
 }
 
-impl Arriving {
+impl ResultQueue {
     fn take(&mut self, event: ClientEvent) -> Result<()> {
         let event = match event {
-            ClientEvent::Placeholder(pending) => self.place(pending)?,
+            ClientEvent::Placeholder(pending) => self.placeholder(pending)?,
             failed @ ClientEvent::Failed(_) => {
-                self.forsake();
-                Event::Told(failed)
+                self.truncate_at_missing();
+                Event::Protocol(failed)
             }
-            other => Event::Told(other),
+            other => Event::Protocol(other),
         };
         self.events.push_back(event);
         Ok(())

@@ -21,9 +21,9 @@ use tokio_rustls::TlsAcceptor;
 use super::admission::{Admission, ConnectionSlot, QueueTurn, Unauthenticated};
 use super::endpoint::is_same_host;
 use super::frames::{FrameReader, FrameWriter, Segments};
-use super::listen::Accepted;
+use super::listen::AcceptedStream;
 use super::meter::Meter;
-use super::queries::{Asked, Queries, Requests};
+use super::queries::{Queries, Requests, StreamRequest};
 use super::rendezvous::RendezvousSocket;
 use super::server::down;
 use super::shm;
@@ -37,25 +37,25 @@ use crate::{Result, TransportError};
 pub(super) struct Handler {
     pub(super) config: Arc<ServerConfig>,
     pub(super) service: Arc<dyn Service>,
-    pub(super) tickets: Arc<StripeOffers>,
-    pub(super) door: Arc<Admission>,
+    pub(super) stripe_offers: Arc<StripeOffers>,
+    pub(super) admission: Arc<Admission>,
     /// The slot of a client or a node; `None` before admission.
-    pub(super) place: Mutex<Option<ConnectionSlot>>,
+    pub(super) slot: Mutex<Option<ConnectionSlot>>,
     pub(super) shutdown: watch::Receiver<bool>,
 }
 
 /// What the client has sent and the connection's task has not handled yet.
 #[derive(Default)]
-pub(super) struct Inbox {
-    pub(super) mail: Mutex<Mail>,
-    /// There are frames to send, or there is mail.
+pub(super) struct ConnectionInbox {
+    pub(super) unhandled: Mutex<Unhandled>,
+    /// There are frames to send, or there are unhandled frames.
     wake: Notify,
     /// The deadline of the client's liveness may have become earlier.
     sooner: Notify,
 }
 
 #[derive(Default)]
-pub(super) struct Mail {
+pub(super) struct Unhandled {
     hello: Option<Hello>,
     pub(super) requests: Requests,
 }
@@ -63,9 +63,9 @@ pub(super) struct Mail {
 /// A socket and the state of its protocol.
 pub(super) struct Session {
     link: Arc<ServerLink>,
-    inbox: Inbox,
+    inbox: ConnectionInbox,
     reader: FrameReader,
-    way: Arrival,
+    arrival: Arrival,
 }
 
 /// How a client reached the server.
@@ -77,7 +77,7 @@ enum Arrival {
     /// By a Unix socket.
     Unix,
     /// At a rendezvous, with the expected token. The server's hello has this token.
-    Met { token: String },
+    Rendezvous { token: String },
 }
 
 impl Session {
@@ -85,12 +85,12 @@ impl Session {
         reader: FrameReader,
         writer: FrameWriter,
         meter: Meter,
-        way: Arrival,
+        arrival: Arrival,
         config: &ServerConfig,
     ) -> Self {
         let proto = Proto::new(Instant::now(), config.ping_interval, config.stall_timeout);
         let link = Arc::new(ServerLink::new(proto, writer, meter));
-        Self { link, inbox: Inbox::default(), reader, way }
+        Self { link, inbox: ConnectionInbox::default(), reader, arrival }
     }
 
     fn tcp(read: ReadHalf, write: WriteHalf, meter: Meter, same_host: bool, config: &ServerConfig) -> Self {
@@ -115,12 +115,12 @@ impl Session {
     /// Waits for the client's hello. Returns its token; `None` if no valid hello arrives.
     pub(super) async fn hello(&mut self) -> Option<String> {
         receive_one(&self.link, &self.inbox, &mut self.reader).await.ok().filter(|&open| open)?;
-        lock(&self.inbox.mail).hello.as_ref().map(|hello| hello.token.clone())
+        lock(&self.inbox.unhandled).hello.as_ref().map(|hello| hello.token.clone())
     }
 
     /// Admits the client, which has shown its token. The server's hello will show `token`.
     pub(super) fn admit(&mut self, token: String) {
-        self.way = Arrival::Met { token };
+        self.arrival = Arrival::Rendezvous { token };
     }
 }
 
@@ -128,7 +128,7 @@ impl Handler {
     /// Serves a connection from its first byte to its end.
     pub(super) async fn serve(
         self: Arc<Self>,
-        stream: Accepted,
+        stream: AcceptedStream,
         mut unauthenticated: Unauthenticated,
     ) -> Result<()> {
         let mut shutdown = self.shutdown.clone();
@@ -152,10 +152,10 @@ impl Handler {
         unauthenticated: Option<Unauthenticated>,
     ) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
-        let Session { link, inbox, mut reader, way } = session;
+        let Session { link, inbox, mut reader, arrival } = session;
         let ended = tokio::select! {
             ended = receive(&link, &inbox, &mut reader) => ended.map(|()| None),
-            ended = self.answer_all(&link, &inbox, way, unauthenticated) => ended,
+            ended = self.answer_all(&link, &inbox, arrival, unauthenticated) => ended,
             ended = keep_time(&link, &inbox) => ended.map(|()| None),
         };
         // Tell a peer that speaks another protocol, or breaks this one, before the connection closes.
@@ -167,17 +167,17 @@ impl Handler {
         ended
     }
 
-    async fn open(&self, stream: Accepted) -> Result<Session> {
+    async fn open(&self, stream: AcceptedStream) -> Result<Session> {
         let config = &self.config;
         Ok(match (stream, &self.config.tls) {
-            (Accepted::Unix(stream), _) => Session::unix(stream, config),
-            (Accepted::Pipe(pipe), _) => Session::pipe(pipe, config),
-            (Accepted::Tcp(stream), None) => {
+            (AcceptedStream::Unix(stream), _) => Session::unix(stream, config),
+            (AcceptedStream::Pipe(pipe), _) => Session::pipe(pipe, config),
+            (AcceptedStream::Tcp(stream), None) => {
                 let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let (read, write) = stream.into_split();
                 Session::tcp(Box::new(read), Box::new(write), meter, same_host, config)
             }
-            (Accepted::Tcp(stream), Some(tls)) => {
+            (AcceptedStream::Tcp(stream), Some(tls)) => {
                 let (same_host, meter) = (is_same_host(&stream), Meter::tcp(&stream));
                 let stream = TlsAcceptor::from(tls.clone()).accept(stream).await?;
                 let (read, write) = tokio::io::split(stream);
@@ -190,22 +190,22 @@ impl Handler {
     async fn answer_all(
         self: &Arc<Self>,
         link: &Arc<ServerLink>,
-        inbox: &Inbox,
-        way: Arrival,
+        inbox: &ConnectionInbox,
+        arrival: Arrival,
         unauthenticated: Option<Unauthenticated>,
     ) -> Result<Option<Session>> {
         let limit = self.config.handshake_timeout;
         let mut shutdown = self.shutdown.clone();
         let Some(hello) = self.hello(link, inbox, unauthenticated).await? else { return Ok(None) };
-        let is_peer = matches!(way, Arrival::Tcp { .. } | Arrival::Pipe) && self.is_peer(&hello);
-        let (capabilities, socket) = match &way {
+        let is_peer = matches!(arrival, Arrival::Tcp { .. } | Arrival::Pipe) && self.is_peer(&hello);
+        let (capabilities, socket) = match &arrival {
             Arrival::Tcp { .. } | Arrival::Pipe if is_peer => (CAPABILITY_CLUSTER | CAPABILITY_RESIZE, None),
             Arrival::Tcp { same_host } if *same_host && hello.capabilities & CAPABILITY_RENDEZVOUS != 0 => {
                 (CAPABILITY_JOIN | CAPABILITY_RESIZE, RendezvousSocket::open())
             }
             Arrival::Tcp { .. } => (CAPABILITY_JOIN | CAPABILITY_RESIZE, None),
             Arrival::Pipe => (CAPABILITY_RESIZE, None),
-            Arrival::Unix | Arrival::Met { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
+            Arrival::Unix | Arrival::Rendezvous { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
         if capabilities & CAPABILITY_SEGMENTS == 0 {
             link.lend_nothing().await;
@@ -214,9 +214,9 @@ impl Handler {
             // Keep the kernel's buffer short: what is in it precedes frames of every other stream.
             lock(&link.meter).attend();
         }
-        let is_same_host = matches!(way, Arrival::Tcp { same_host: true });
-        let token = if let Arrival::Met { token } = way { token } else { String::new() };
-        lock(&link.proto).welcome(token, capabilities, socket.as_ref().map(|socket| &socket.meeting));
+        let is_same_host = matches!(arrival, Arrival::Tcp { same_host: true });
+        let token = if let Arrival::Rendezvous { token } = arrival { token } else { String::new() };
+        lock(&link.proto).welcome(token, capabilities, socket.as_ref().map(|socket| &socket.rendezvous));
         if is_same_host {
             lock(&link.proto).keep_whole();
         }
@@ -248,13 +248,13 @@ impl Handler {
     async fn hello(
         &self,
         link: &ServerLink,
-        inbox: &Inbox,
+        inbox: &ConnectionInbox,
         unauthenticated: Option<Unauthenticated>,
     ) -> Result<Option<Hello>> {
         let mut shutdown = self.shutdown.clone();
         let hello = async {
             loop {
-                if let Some(hello) = lock(&inbox.mail).hello.take() {
+                if let Some(hello) = lock(&inbox.unhandled).hello.take() {
                     return hello;
                 }
                 inbox.wake.notified().await;
@@ -318,15 +318,15 @@ impl Handler {
         hello: &Hello,
         unauthenticated: Unauthenticated,
         link: &ServerLink,
-        inbox: &Inbox,
+        inbox: &ConnectionInbox,
     ) -> Result<Result<(), Failure>> {
         if let Some(refusal) = self.refusal(hello) {
             return Ok(Err(refusal));
         }
         let slot = if hello.capabilities & CAPABILITY_CLUSTER != 0 {
-            self.door.peer()
+            self.admission.peer()
         } else {
-            match self.door.client() {
+            match self.admission.client() {
                 Ok(Ok(slot)) => Ok(slot),
                 Ok(Err(turn)) => {
                     // The client is authenticated: make room for another connection.
@@ -336,7 +336,7 @@ impl Handler {
                 Err(refusal) => Err(refusal),
             }
         };
-        Ok(slot.map(|slot| *lock(&self.place) = Some(slot)))
+        Ok(slot.map(|slot| *lock(&self.slot) = Some(slot)))
     }
 
     /// Waits in the queue for a client's slot. Answers pings meanwhile.
@@ -344,20 +344,20 @@ impl Handler {
         &self,
         turn: &QueueTurn,
         link: &ServerLink,
-        inbox: &Inbox,
+        inbox: &ConnectionInbox,
     ) -> Result<Result<ConnectionSlot, Failure>> {
         let queued = Queued {
             ahead: u32::try_from(turn.ahead).unwrap_or(u32::MAX),
-            wait_ms: u32::try_from(self.door.queue_timeout().as_millis()).unwrap_or(u32::MAX),
+            wait_ms: u32::try_from(self.admission.queue_timeout().as_millis()).unwrap_or(u32::MAX),
         };
         lock(&link.proto).queued(&queued);
-        let limit = self.door.queue_timeout();
+        let limit = self.admission.queue_timeout();
         let deadline = tokio::time::Instant::now() + limit;
         let late = || {
             let waited = format!(", and none became free within {} seconds", limit.as_secs_f32());
-            Ok(Err(self.door.busy(&waited)))
+            Ok(Err(self.admission.busy(&waited)))
         };
-        let mut slot = std::pin::pin!(turn.place());
+        let mut slot = std::pin::pin!(turn.slot());
         let mut shutdown = self.shutdown.clone();
         loop {
             // Give up a client that does not read its place in the queue.
@@ -377,7 +377,7 @@ pub(super) fn shutting_down() -> Failure {
     Failure::new(ErrorCode::ShuttingDown, "the node is shutting down")
 }
 
-async fn receive(link: &ServerLink, inbox: &Inbox, reader: &mut FrameReader) -> Result<()> {
+async fn receive(link: &ServerLink, inbox: &ConnectionInbox, reader: &mut FrameReader) -> Result<()> {
     loop {
         match receive_one(link, inbox, reader).await {
             Ok(true) => {}
@@ -395,29 +395,29 @@ async fn receive(link: &ServerLink, inbox: &Inbox, reader: &mut FrameReader) -> 
 }
 
 /// Handles the next frame. Returns `false` at the end of the connection.
-async fn receive_one(link: &ServerLink, inbox: &Inbox, reader: &mut FrameReader) -> Result<bool> {
+async fn receive_one(link: &ServerLink, inbox: &ConnectionInbox, reader: &mut FrameReader) -> Result<bool> {
     let limit = |kind, _| lock(&link.proto).payload_bytes_max(kind);
     let alive = || lock(&link.proto).received(Instant::now());
     let Some((header, payload)) = reader.next(limit, alive).await? else { return Ok(false) };
     let event = lock(&link.proto).handle(Instant::now(), &header, &payload)?;
     let state = lock(&link.streams).get(&header.stream).cloned();
-    let ask = |id, asked| {
+    let open = |id, request| {
         let is_peer = lock(&link.proto).is_peer();
         lock(&link.streams).insert(id, Arc::default());
-        lock(&inbox.mail).requests.push(id, asked, header.payload_bytes, is_peer);
+        lock(&inbox.unhandled).requests.push(id, request, header.payload_bytes, is_peer);
     };
     match event {
-        Some((_, ServerEvent::Hello(hello))) => lock(&inbox.mail).hello = Some(hello),
-        Some((id, ServerEvent::Query(query))) => ask(id, Asked::Query(query)),
-        Some((id, ServerEvent::Task(task))) => ask(id, Asked::Task(task)),
-        Some((id, ServerEvent::Join(join))) => ask(id, Asked::Join(join)),
+        Some((_, ServerEvent::Hello(hello))) => lock(&inbox.unhandled).hello = Some(hello),
+        Some((id, ServerEvent::Query(query))) => open(id, StreamRequest::Query(query)),
+        Some((id, ServerEvent::Task(task))) => open(id, StreamRequest::Task(task)),
+        Some((id, ServerEvent::Join(join))) => open(id, StreamRequest::Join(join)),
         Some((_, event)) => {
             if let Some(state) = &state {
-                let mut mail = state.mail();
+                let mut messages = state.messages();
                 match event {
-                    ServerEvent::Cancel => mail.is_cancelled = true,
-                    ServerEvent::Progress(progress) => mail.progress = Some(progress),
-                    ServerEvent::Resize(sizes) => mail.resize = Some(sizes),
+                    ServerEvent::Cancel => messages.is_cancelled = true,
+                    ServerEvent::Progress(progress) => messages.progress = Some(progress),
+                    ServerEvent::Resize(sizes) => messages.resize = Some(sizes),
                     _ => {}
                 }
             }
@@ -432,7 +432,7 @@ async fn receive_one(link: &ServerLink, inbox: &Inbox, reader: &mut FrameReader)
     Ok(true)
 }
 
-async fn keep_time(link: &ServerLink, inbox: &Inbox) -> Result<()> {
+async fn keep_time(link: &ServerLink, inbox: &ConnectionInbox) -> Result<()> {
     loop {
         let deadline = lock(&link.proto).deadline();
         tokio::select! {

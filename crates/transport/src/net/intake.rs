@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 
 use super::FramePipe;
-use super::listen::Accepted;
+use super::listen::AcceptedStream;
 use crate::{Result, TransportError};
 
 /// Connections that may wait for a server that does not run yet or is busy.
@@ -12,11 +12,11 @@ const WAITING_MAX: usize = 64;
 /// Passes a server connections that did not come through its listeners. It does not keep the server alive.
 #[derive(Clone)]
 pub struct Intake {
-    handed: mpsc::Sender<(Accepted, String)>,
+    handed: mpsc::Sender<(AcceptedStream, String)>,
 }
 
 /// The server's end of an [`Intake`].
-pub(super) type Taken = mpsc::Receiver<(Accepted, String)>;
+pub(super) type Taken = mpsc::Receiver<(AcceptedStream, String)>;
 
 impl Intake {
     pub(super) fn new() -> (Self, Taken) {
@@ -37,6 +37,6 @@ impl Intake {
     /// [`TransportError::Closed`] if the server has ended or was dropped.
     pub async fn serve(&self, pipe: FramePipe, peer: String) -> Result<()> {
         let ended = |_| TransportError::Closed { during: Some("because the server has ended") };
-        self.handed.send((Accepted::Pipe(pipe), peer)).await.map_err(ended)
+        self.handed.send((AcceptedStream::Pipe(pipe), peer)).await.map_err(ended)
     }
 }

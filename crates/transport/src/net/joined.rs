@@ -10,7 +10,7 @@ use lightship_wire::control::Plan;
 use lightship_wire::join::{Join, StripeOffer};
 use tokio::task::JoinSet;
 
-use super::client_task::{Arriving, ClientLink, Event, unpack};
+use super::client_task::{ClientLink, Event, ResultQueue, unpack};
 use super::{ClientConfig, Connection, Endpoint, lock};
 use crate::proto::{ClientEvent, PendingMessage};
 use crate::{Result, TransportError};
@@ -19,24 +19,24 @@ use crate::{Result, TransportError};
 const MESSAGE_BYTES_MIN: usize = 20;
 
 /// Payloads that have arrived over the joined connections of a result before their placeholders.
-pub(super) struct Arrivals {
+pub(super) struct StripePayloads {
     secret: [u8; 16],
     /// By number of the connection, from 1.
-    connections: Vec<Arrived>,
+    connections: Vec<ConnectionPayloads>,
     bytes: u64,
     /// The window: a correct producer never has more outstanding.
     bytes_max: u64,
 }
 
 #[derive(Default)]
-struct Arrived {
+struct ConnectionPayloads {
     payloads: VecDeque<Buffer>,
     ended: Option<TransportError>,
 }
 
-impl Arrivals {
+impl StripePayloads {
     pub(super) fn new(offer: &StripeOffer, bytes_max: u64) -> Self {
-        let connections = (0..offer.connections).map(|_| Arrived::default()).collect();
+        let connections = (0..offer.connections).map(|_| ConnectionPayloads::default()).collect();
         Self { secret: offer.secret, connections, bytes: 0, bytes_max }
     }
 
@@ -45,7 +45,7 @@ impl Arrivals {
         self.bytes_max = self.bytes_max.max(bytes);
     }
 
-    fn of(&mut self, connection: u32) -> Option<&mut Arrived> {
+    fn of(&mut self, connection: u32) -> Option<&mut ConnectionPayloads> {
         self.connections.get_mut((connection as usize).checked_sub(1)?)
     }
 
@@ -57,8 +57,8 @@ impl Arrivals {
         if self.bytes > self.bytes_max {
             return Err(TransportError::Protocol("payloads that exceed the window".into()));
         }
-        if let Some(arrived) = self.of(connection) {
-            arrived.payloads.push_back(payload);
+        if let Some(of_connection) = self.of(connection) {
+            of_connection.payloads.push_back(payload);
         }
         Ok(())
     }
@@ -80,11 +80,11 @@ pub(super) struct JoinPermit {
 
 impl Connection {
     /// Stores the stripe offer of the current result.
-    pub(super) fn admit(&mut self, offer: StripeOffer, plan: &Plan) {
-        if let Some(arriving) = lock(&self.link.shared).arriving.get_mut(&self.stream) {
-            arriving.arrivals = Some(Arrivals::new(&offer, plan.memory_bytes()));
+    pub(super) fn store_offer(&mut self, offer: StripeOffer, plan: &Plan) {
+        if let Some(queue) = lock(&self.link.shared).queues.get_mut(&self.stream) {
+            queue.stripe_payloads = Some(StripePayloads::new(&offer, plan.memory_bytes()));
         }
-        self.admission = Some(JoinPermit { offer, message_bytes_max: plan.message_bytes_max, used: 0 });
+        self.join_permit = Some(JoinPermit { offer, message_bytes_max: plan.message_bytes_max, used: 0 });
     }
 
     /// Stripes the current result over this many connections, or as many as the server offers. Messages then come
@@ -92,14 +92,22 @@ impl Connection {
     /// a connection can't be opened, the result goes on without it.
     pub fn widen(&mut self, connections: u32) {
         let own = self.share();
-        let Some(JoinPermit { offer, message_bytes_max, used }) = &mut self.admission else { return };
+        let Some(JoinPermit { offer, message_bytes_max, used }) = &mut self.join_permit else { return };
         let Some(endpoint) = &self.endpoint else { return };
         let wanted = connections.min(offer.connections);
         for connection in *used + 1..=wanted {
             let join = Join { secret: offer.secret, connection };
             let (link, endpoint, config) = (self.link.clone(), endpoint.clone(), self.config.clone());
             let over = (connection == 1).then(|| own.share());
-            self.joined.spawn(carry(link, self.stream, over, endpoint, config, join, *message_bytes_max));
+            self.joined.spawn(run_joined(
+                link,
+                self.stream,
+                over,
+                endpoint,
+                config,
+                join,
+                *message_bytes_max,
+            ));
         }
         *used = wanted.max(*used);
     }
@@ -107,37 +115,38 @@ impl Connection {
     /// Closes the connections that have joined the result.
     pub(super) fn narrow(&mut self) {
         self.joined = JoinSet::new();
-        self.admission = None;
-        if let Some(arriving) = lock(&self.link.shared).arriving.get_mut(&self.stream) {
-            arriving.arrivals = None;
+        self.join_permit = None;
+        if let Some(queue) = lock(&self.link.shared).queues.get_mut(&self.stream) {
+            queue.stripe_payloads = None;
         }
     }
 }
 
-impl Arriving {
+impl ResultQueue {
     /// Handles a placeholder. Returns the event for the application: rows if their payload has arrived.
-    pub(super) fn place(&mut self, pending: PendingMessage) -> Result<Event> {
+    pub(super) fn placeholder(&mut self, pending: PendingMessage) -> Result<Event> {
         let connection = pending.connection();
-        let Some(arrivals) = &mut self.arrivals else { return Ok(Event::Pending(pending)) };
-        if let Some(payload) = arrivals.take(connection) {
+        let Some(payloads) = &mut self.stripe_payloads else { return Ok(Event::Pending(pending)) };
+        if let Some(payload) = payloads.take(connection) {
             return Ok(unpack(pending.arrive(payload)?));
         }
-        match arrivals.of(connection).and_then(|arrived| arrived.ended.take()) {
+        match payloads.of(connection).and_then(|of_connection| of_connection.ended.take()) {
             Some(error) => Ok(lost(connection, error)),
             None => Ok(Event::Pending(pending)),
         }
     }
 
     /// Handles a payload from a joined connection. Ignores it if its result has ended.
-    fn arrived(&mut self, join: &Join, payload: Buffer) -> Result<()> {
-        let Some(arrivals) = self.arrivals.as_mut().filter(|arrivals| arrivals.secret == join.secret) else {
+    fn add_payload(&mut self, join: &Join, payload: Buffer) -> Result<()> {
+        let Some(payloads) = self.stripe_payloads.as_mut().filter(|payloads| payloads.secret == join.secret)
+        else {
             return Ok(());
         };
         match self.events.iter_mut().find(|event| event.awaits(join.connection)) {
-            None => arrivals.hold(join.connection, payload),
-            Some(place) => {
-                if let Event::Pending(pending) = place {
-                    *place = unpack(pending.clone().arrive(payload)?);
+            None => payloads.hold(join.connection, payload),
+            Some(event) => {
+                if let Event::Pending(pending) = event {
+                    *event = unpack(pending.clone().arrive(payload)?);
                 }
                 Ok(())
             }
@@ -146,8 +155,9 @@ impl Arriving {
 
     /// Handles the end of a joined connection. It is an error only if a message is missing: one whose
     /// placeholder has arrived, or arrives later.
-    fn left(&mut self, join: &Join, error: TransportError) {
-        let Some(arrivals) = self.arrivals.as_mut().filter(|arrivals| arrivals.secret == join.secret) else {
+    fn connection_ended(&mut self, join: &Join, error: TransportError) {
+        let Some(payloads) = self.stripe_payloads.as_mut().filter(|payloads| payloads.secret == join.secret)
+        else {
             return;
         };
         match self.events.iter().position(|event| event.awaits(join.connection)) {
@@ -156,16 +166,16 @@ impl Arriving {
                 self.events.push_back(lost(join.connection, error));
             }
             None => {
-                if let Some(arrived) = arrivals.of(join.connection) {
-                    arrived.ended = Some(error);
+                if let Some(of_connection) = payloads.of(join.connection) {
+                    of_connection.ended = Some(error);
                 }
             }
         }
     }
 
     /// The result has failed: drops everything from the first message that has not arrived.
-    pub(super) fn forsake(&mut self) {
-        self.arrivals = None;
+    pub(super) fn truncate_at_missing(&mut self) {
+        self.stripe_payloads = None;
         if let Some(first) = self.events.iter().position(|event| matches!(event, Event::Pending(_))) {
             self.events.truncate(first);
         }
@@ -183,7 +193,7 @@ fn lost(connection: u32, error: TransportError) -> Event {
 }
 
 /// The task of a joined connection: passes its payloads to the result until either ends.
-async fn carry(
+async fn run_joined(
     link: Arc<ClientLink>,
     stream: u32,
     over: Option<Connection>,
@@ -198,16 +208,17 @@ async fn carry(
             None => Connection::connect(&endpoint, &config).await,
         }
     };
-    let brought = async { bring(&link, stream, connected.await?, &join, message_bytes_max).await };
-    let Err(error) = brought.await;
+    let received =
+        async { receive_payloads(&link, stream, connected.await?, &join, message_bytes_max).await };
+    let Err(error) = received.await;
     tracing::debug!(connection = join.connection, %error, "a joined connection ended");
-    if let Some(arriving) = lock(&link.shared).arriving.get_mut(&stream) {
-        arriving.left(&join, error);
-        arriving.incoming.notify_one();
+    if let Some(queue) = lock(&link.shared).queues.get_mut(&stream) {
+        queue.connection_ended(&join, error);
+        queue.incoming.notify_one();
     }
 }
 
-async fn bring(
+async fn receive_payloads(
     link: &ClientLink,
     stream: u32,
     mut connection: Connection,
@@ -216,11 +227,11 @@ async fn bring(
 ) -> Result<Infallible> {
     connection.join(join, message_bytes_max)?;
     loop {
-        match connection.told().await? {
+        match connection.next_event().await? {
             ClientEvent::Payload(payload) => {
-                if let Some(arriving) = lock(&link.shared).arriving.get_mut(&stream) {
-                    arriving.arrived(join, payload)?;
-                    arriving.incoming.notify_one();
+                if let Some(queue) = lock(&link.shared).queues.get_mut(&stream) {
+                    queue.add_payload(join, payload)?;
+                    queue.incoming.notify_one();
                 }
             }
             // All its messages have arrived.
@@ -238,14 +249,14 @@ mod tests {
     #[test]
     fn early_payloads_may_not_exceed_the_window() {
         let offer = StripeOffer { secret: [7; 16], connections: 2 };
-        let mut arrivals = Arrivals::new(&offer, 100);
+        let mut payloads = StripePayloads::new(&offer, 100);
         let payload = |bytes: usize| Buffer::from(vec![0u8; bytes]);
-        arrivals.hold(1, payload(60)).unwrap();
-        arrivals.hold(2, payload(40)).unwrap();
-        assert_eq!(arrivals.take(1).map(|payload| payload.len()), Some(60));
-        arrivals.hold(2, payload(60)).unwrap();
-        let refused = arrivals.hold(1, payload(20)).unwrap_err();
+        payloads.hold(1, payload(60)).unwrap();
+        payloads.hold(2, payload(40)).unwrap();
+        assert_eq!(payloads.take(1).map(|payload| payload.len()), Some(60));
+        payloads.hold(2, payload(60)).unwrap();
+        let refused = payloads.hold(1, payload(20)).unwrap_err();
         assert!(matches!(refused, TransportError::Protocol(_)), "{refused}");
-        assert!(arrivals.take(0).is_none() && arrivals.take(3).is_none());
+        assert!(payloads.take(0).is_none() && payloads.take(3).is_none());
     }
 }

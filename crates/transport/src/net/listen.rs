@@ -64,7 +64,7 @@ impl Drop for SocketFile {
     }
 }
 
-pub(super) enum Accepted {
+pub(super) enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// A pipe that was already open.
@@ -116,16 +116,16 @@ impl Listener {
         })
     }
 
-    pub(super) async fn accept(&self) -> io::Result<(Accepted, String)> {
+    pub(super) async fn accept(&self) -> io::Result<(AcceptedStream, String)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok((Accepted::Tcp(stream), peer.to_string()))
+                Ok((AcceptedStream::Tcp(stream), peer.to_string()))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Accepted::Unix(stream), "unix".into()))
+                Ok((AcceptedStream::Unix(stream), "unix".into()))
             }
         }
     }

@@ -14,10 +14,10 @@ use tokio::task::{JoinError, JoinSet};
 use super::Answer;
 use super::admission::ConnectionSlot;
 use super::answer::Answering;
-use super::conversation::{Handler, Inbox, shutting_down};
+use super::conversation::{ConnectionInbox, Handler, shutting_down};
 use super::lock;
 use super::stream::{ServerLink, Stop, Stream, cancelled};
-use super::striping::{Striping, carry};
+use super::striping::{Striping, send_stripe};
 use crate::{Result, TransportError};
 
 /// Bytes of the queries of a client that have not started; more are refused.
@@ -26,7 +26,7 @@ const WAITING_BYTES_MAX: u64 = 8 << 20;
 const PEER_WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// A request of the client that opens a stream.
-pub(super) enum Asked {
+pub(super) enum StreamRequest {
     Query(Query),
     Task(Task),
     Join(Join),
@@ -37,7 +37,7 @@ pub(super) enum Asked {
 /// A request that has not started.
 pub(super) struct Waiting {
     pub(super) id: u32,
-    asked: Asked,
+    request: StreamRequest,
     bytes: u64,
 }
 
@@ -50,14 +50,14 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn push(&mut self, id: u32, asked: Asked, bytes: u32, is_peer: bool) {
+    pub(super) fn push(&mut self, id: u32, request: StreamRequest, bytes: u32, is_peer: bool) {
         let bytes_max = if is_peer { PEER_WAITING_BYTES_MAX } else { WAITING_BYTES_MAX };
         let bytes = u64::from(bytes);
         // One always has room.
         let has_room = self.bytes == 0 || self.bytes + bytes <= bytes_max;
-        let (asked, bytes) = if has_room { (asked, bytes) } else { (Asked::TooLarge, 0) };
+        let (request, bytes) = if has_room { (request, bytes) } else { (StreamRequest::TooLarge, 0) };
         self.bytes += bytes;
-        self.arrived.push_back(Waiting { id, asked, bytes });
+        self.arrived.push_back(Waiting { id, request, bytes });
     }
 }
 
@@ -98,26 +98,25 @@ impl Queries {
     ///
     /// # Errors
     /// If a query has broken the connection.
-    pub(super) async fn start(&mut self, inbox: &Inbox) -> Result<bool> {
+    pub(super) async fn start(&mut self, inbox: &ConnectionInbox) -> Result<bool> {
         while let Some(ended) = self.running.try_join_next() {
             answered(ended)?;
         }
-        self.waiting.append(&mut lock(&inbox.mail).requests.arrived);
+        self.waiting.append(&mut lock(&inbox.unhandled).requests.arrived);
         let had_some = !self.waiting.is_empty();
         let mut is_free_soon = None;
         for _ in 0..self.waiting.len() {
-            let Some(request) = self.waiting.pop_front() else { break };
-            let Waiting { id, asked, bytes } = request;
+            let Some(Waiting { id, request, bytes }) = self.waiting.pop_front() else { break };
             let Some(state) = lock(&self.link.streams).get(&id).cloned() else {
-                lock(&inbox.mail).requests.bytes -= bytes;
+                lock(&inbox.unhandled).requests.bytes -= bytes;
                 continue;
             };
             let stream = Stream { link: self.link.clone(), id, state };
-            let slot = match asked {
+            let slot = match request {
                 _ if stream.check().is_err() => Err(cancelled()),
                 // The stripe offer bounds their number.
-                Asked::Join(_) if !self.is_ending => Ok(None),
-                Asked::TooLarge => {
+                StreamRequest::Join(_) if !self.is_ending => Ok(None),
+                StreamRequest::TooLarge => {
                     Err(Failure::new(ErrorCode::Busy, "too many queries wait on this connection"))
                 }
                 _ => self.slot().map(Some),
@@ -129,14 +128,14 @@ impl Queries {
                         // What is in the kernel's buffer precedes the frames of every other result.
                         lock(&self.link.meter).attend();
                     }
-                    self.running.spawn(self.handler.clone().run(asked, stream, slot));
+                    self.running.spawn(self.handler.clone().run(request, stream, slot));
                 }
                 Err(refusal)
                     if refusal.code == ErrorCode::Busy
-                        && !matches!(asked, Asked::TooLarge)
+                        && !matches!(request, StreamRequest::TooLarge)
                         && *is_free_soon.get_or_insert_with(|| has_cancelled(&self.link)) =>
                 {
-                    self.waiting.push_back(Waiting { id, asked, bytes });
+                    self.waiting.push_back(Waiting { id, request, bytes });
                     continue;
                 }
                 Err(refusal) => {
@@ -145,7 +144,7 @@ impl Queries {
                     self.link.flush_stream(id).await?;
                 }
             }
-            lock(&inbox.mail).requests.bytes -= bytes;
+            lock(&inbox.unhandled).requests.bytes -= bytes;
         }
         Ok(had_some)
     }
@@ -168,20 +167,27 @@ impl Queries {
         }
         match self.own_slot.clone().try_acquire_owned() {
             Ok(slot) => Ok(slot),
-            Err(_) if self.is_peer => self.handler.door.peer(),
-            Err(_) => self.handler.door.free_place(),
+            Err(_) if self.is_peer => self.handler.admission.peer(),
+            Err(_) => self.handler.admission.free_slot(),
         }
     }
 }
 
 impl Handler {
-    /// Answers one query, or carries messages of a result that the stream joins.
-    async fn run(self: Arc<Self>, asked: Asked, stream: Stream, slot: Option<ConnectionSlot>) -> Result<()> {
-        let ended = match asked {
-            Asked::Join(join) => {
-                carry(&self.tickets, &join, &stream, self.config.stall_timeout).await.map(|()| None)
+    /// Answers one query, or sends messages of a result that the stream joins.
+    async fn run(
+        self: Arc<Self>,
+        request: StreamRequest,
+        stream: Stream,
+        slot: Option<ConnectionSlot>,
+    ) -> Result<()> {
+        let ended = match request {
+            StreamRequest::Join(join) => {
+                send_stripe(&self.stripe_offers, &join, &stream, self.config.stall_timeout)
+                    .await
+                    .map(|()| None)
             }
-            asked => self.answer(asked, &stream).await,
+            request => self.answer(request, &stream).await,
         };
         // The slot is free before the client can learn of the end and send another query.
         drop(slot);
@@ -200,22 +206,22 @@ impl Handler {
     }
 
     /// Sends all rows of a query. What the producer measured is still to be sent.
-    async fn answer(&self, asked: Asked, stream: &Stream) -> Result<Option<Stats>, Stop> {
+    async fn answer(&self, request: StreamRequest, stream: &Stream) -> Result<Option<Stats>, Stop> {
         let limited = |plan: Plan| {
             let message_bytes = plan.message_bytes.min(self.config.message_bytes_max);
             Plan { message_bytes, ..plan }
         };
-        let (plan, striping, planning) = match asked {
-            Asked::Query(mut query) => {
+        let (plan, striping, planning) = match request {
+            StreamRequest::Query(mut query) => {
                 query.plan = limited(query.plan);
                 let striping = self.striping(&query.plan, stream);
                 (query.plan, striping, stream.attended(self.service.query(&query)).await?)
             }
-            Asked::Task(mut task) => {
+            StreamRequest::Task(mut task) => {
                 task.plan = limited(task.plan);
                 (task.plan, None, stream.attended(self.service.task(&task)).await?)
             }
-            Asked::Join(_) | Asked::TooLarge => return Ok(None),
+            StreamRequest::Join(_) | StreamRequest::TooLarge => return Ok(None),
         };
         let Answer { schema, rows_estimate, encoders, rows } = planning?;
         let accepted = Accepted { schema: schema.as_ref().clone(), rows_estimate };
@@ -232,9 +238,9 @@ impl Handler {
     /// Offers that other connections join a result, if its plan asks for that.
     fn striping(&self, plan: &Plan, stream: &Stream) -> Option<Striping> {
         let streams = Some(plan.streams).filter(|&streams| streams > 1)?;
-        let (offer, striping) = self.tickets.issue(streams, &stream.state.wake)?;
+        let (offer, striping) = self.stripe_offers.issue(streams, &stream.state.wake)?;
         // Sent together with the answer: most results end before a connection could join.
-        stream.proto().ticket(stream.id, &offer);
+        stream.proto().offer_stripes(stream.id, &offer);
         Some(striping)
     }
 }
@@ -247,7 +253,7 @@ fn answered(ended: Result<Result<()>, JoinError>) -> Result<()> {
 /// Whether a running query was cancelled. Its slot will be free soon.
 fn has_cancelled(link: &ServerLink) -> bool {
     let ends = |state: &Arc<super::stream::StreamState>| {
-        state.is_running.load(Ordering::Relaxed) && state.mail().is_cancelled
+        state.is_running.load(Ordering::Relaxed) && state.messages().is_cancelled
     };
     lock(&link.streams).values().any(ends)
 }
@@ -262,14 +268,14 @@ mod tests {
         let bytes = (WAITING_BYTES_MAX / 2) as u32;
         for id in 1..=4 {
             let query = Query { sql: "q".into(), plan: Plan::default() };
-            requests.push(id, Asked::Query(query), bytes, false);
+            requests.push(id, StreamRequest::Query(query), bytes, false);
         }
-        let refused = |request: &Waiting| matches!(request.asked, Asked::TooLarge);
+        let refused = |waiting: &Waiting| matches!(waiting.request, StreamRequest::TooLarge);
         assert_eq!(requests.arrived.iter().map(refused).collect::<Vec<_>>(), [false, false, true, true]);
         // One alone has room, however large it is.
         let mut requests = Requests::default();
         let query = Query { sql: "q".into(), plan: Plan::default() };
-        requests.push(1, Asked::Query(query), u32::MAX, false);
+        requests.push(1, StreamRequest::Query(query), u32::MAX, false);
         assert!(!refused(&requests.arrived[0]));
     }
 }

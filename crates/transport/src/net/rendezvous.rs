@@ -18,16 +18,16 @@ use super::conversation::Session;
 /// A socket on which a server waits for one client.
 pub(super) struct RendezvousSocket {
     listener: UnixListener,
-    pub(super) meeting: Rendezvous,
+    pub(super) rendezvous: Rendezvous,
 }
 
 impl RendezvousSocket {
     /// Opens a socket with a new name; `None` if the system does not support it.
     pub(super) fn open() -> Option<Self> {
         let name = format!("{RENDEZVOUS_NAME_PREFIX}{}", random()?);
-        let meeting = Rendezvous { name, client_token: random()?, server_token: random()? };
-        let listener = UnixListener::bind(path(&meeting)).ok()?;
-        Some(Self { listener, meeting })
+        let rendezvous = Rendezvous { name, client_token: random()?, server_token: random()? };
+        let listener = UnixListener::bind(path(&rendezvous)).ok()?;
+        Some(Self { listener, rendezvous })
     }
 
     /// Waits for the client. Connections without its token are closed. Only one connection is served at a time,
@@ -38,12 +38,12 @@ impl RendezvousSocket {
                 return std::future::pending().await;
             };
             let mut session = Session::unix(stream, config);
-            let known = |token: &str| token.as_bytes().ct_eq(self.meeting.client_token.as_bytes()).into();
+            let known = |token: &str| token.as_bytes().ct_eq(self.rendezvous.client_token.as_bytes()).into();
             if timeout(limit, session.hello())
                 .await
                 .is_ok_and(|token| token.is_some_and(|token| known(&token)))
             {
-                session.admit(self.meeting.server_token.clone());
+                session.admit(self.rendezvous.server_token.clone());
                 return session;
             }
             tracing::info!("refused an unauthenticated connection at a rendezvous");
@@ -52,13 +52,13 @@ impl RendezvousSocket {
 }
 
 /// Connects to a rendezvous.
-pub(super) async fn go(meeting: &Rendezvous) -> std::io::Result<UnixStream> {
-    UnixStream::connect(path(meeting)).await
+pub(super) async fn go(rendezvous: &Rendezvous) -> std::io::Result<UnixStream> {
+    UnixStream::connect(path(rendezvous)).await
 }
 
 /// The name in the abstract namespace of unix(7). It disappears when its socket is closed.
-fn path(meeting: &Rendezvous) -> String {
-    format!("\0{}", meeting.name)
+fn path(rendezvous: &Rendezvous) -> String {
+    format!("\0{}", rendezvous.name)
 }
 
 /// 128 random bits in hexadecimal.

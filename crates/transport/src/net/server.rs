@@ -12,7 +12,7 @@ use super::Service;
 use super::admission::{Admission, Unauthenticated};
 use super::conversation::Handler;
 use super::intake::{Intake, Taken};
-use super::listen::{self, Accepted, Listen, Listener};
+use super::listen::{self, AcceptedStream, Listen, Listener};
 use super::striping::StripeOffers;
 use crate::{Result, TransportError};
 
@@ -53,7 +53,7 @@ pub struct ServerConfig {
     pub queue_timeout: Duration,
     /// The maximum number of concurrent unauthenticated connections; more wait in the system's backlog. Each
     /// holds a socket and some ten KiB. While all slots are taken, each may stay for 2 seconds.
-    pub strangers_max: usize,
+    pub unauthenticated_max: usize,
     /// The maximum number of concurrent connections of other nodes of the cluster. They do not count as clients.
     pub peer_connections_max: usize,
     /// The largest message that a client can request; single rows may be larger.
@@ -81,7 +81,7 @@ impl Default for ServerConfig {
             connections_max: 256,
             queue_max: 256,
             queue_timeout: Duration::from_secs(10),
-            strangers_max: 512,
+            unauthenticated_max: 512,
             peer_connections_max: 4096,
             message_bytes_max: 32 << 20,
             handshake_timeout: Duration::from_secs(10),
@@ -97,19 +97,19 @@ impl ServerConfig {
     /// shared memory for each client, two sockets for each other node, one for each client in the queue and
     /// each unauthenticated connection, and some for the process itself.
     pub fn descriptors_max(&self) -> u64 {
-        let connections = (self.connections_max as u64).saturating_add(self.peer_places() as u64);
-        let others = (self.queue_max as u64).saturating_add(self.strangers_max as u64);
+        let connections = (self.connections_max as u64).saturating_add(self.peer_slots() as u64);
+        let others = (self.queue_max as u64).saturating_add(self.unauthenticated_max as u64);
         connections.saturating_mul(2).saturating_add(others).saturating_add(DESCRIPTORS_OWN)
     }
 
     /// The maximum number of concurrent connections of other nodes.
-    pub(super) fn peer_places(&self) -> usize {
+    pub(super) fn peer_slots(&self) -> usize {
         if self.peer_token.is_some() { self.peer_connections_max } else { 0 }
     }
 
     /// The maximum number of concurrent connections of all kinds.
     fn tasks_max(&self) -> usize {
-        [self.connections_max, self.queue_max, self.strangers_max, self.peer_places()]
+        [self.connections_max, self.queue_max, self.unauthenticated_max, self.peer_slots()]
             .into_iter()
             .fold(0, usize::saturating_add)
     }
@@ -204,8 +204,8 @@ impl Server {
     /// # Errors
     /// If a listener fails permanently.
     pub async fn run(mut self, service: Arc<dyn Service>, mut shutdown: watch::Receiver<bool>) -> Result<()> {
-        let tickets = Arc::<StripeOffers>::default();
-        let door = Arc::new(Admission::new(self.config.clone()));
+        let stripe_offers = Arc::<StripeOffers>::default();
+        let admission = Arc::new(Admission::new(self.config.clone()));
         let tasks_max = self.config.tasks_max();
         let mut tasks = JoinSet::new();
         let mut beside = JoinSet::new();
@@ -215,15 +215,15 @@ impl Server {
             // Remove tasks that have ended.
             while tasks.try_join_next().is_some() {}
             tokio::select! {
-                accepted = accept(&self.listeners, &mut self.taken, &door) => match accepted {
+                accepted = accept(&self.listeners, &mut self.taken, &admission) => match accepted {
                     // Only connections from the intake can exceed the limit.
                     Ok(_) if tasks.len() >= tasks_max => {}
                     Ok((stream, peer, unauthenticated)) => {
                         let (config, service) = (self.config.clone(), service.clone());
-                        let (tickets, door, shutdown) = (tickets.clone(), door.clone(), shutdown.clone());
+                        let (stripe_offers, admission, shutdown) = (stripe_offers.clone(), admission.clone(), shutdown.clone());
                         tasks.spawn(async move {
-                            let place = Mutex::default();
-                            let handler = Handler { config, service, tickets, door, place, shutdown };
+                            let slot = Mutex::default();
+                            let handler = Handler { config, service, stripe_offers, admission, slot, shutdown };
                             match Arc::new(handler).serve(stream, unauthenticated).await {
                                 Ok(()) => tracing::debug!(peer, "connection closed"),
                                 Err(error) => tracing::info!(peer, %error, "connection ended"),
@@ -260,19 +260,19 @@ impl Server {
 async fn accept(
     listeners: &[Listener],
     taken: &mut Taken,
-    door: &Admission,
-) -> std::io::Result<(Accepted, String, Unauthenticated)> {
+    admission: &Admission,
+) -> std::io::Result<(AcceptedStream, String, Unauthenticated)> {
     let listening = async {
         if listeners.is_empty() {
             return std::future::pending().await;
         }
-        let unauthenticated = door.stranger().await;
+        let unauthenticated = admission.unauthenticated().await;
         let listening = listeners.iter().map(|listener| Box::pin(listener.accept()));
         let (stream, peer) = futures::future::select_all(listening).await.0?;
         Ok((stream, peer, unauthenticated.begins_now()))
     };
     tokio::select! {
-        Some((pipe, peer)) = taken.recv() => Ok((pipe, peer, door.stranger_of_ours())),
+        Some((pipe, peer)) = taken.recv() => Ok((pipe, peer, admission.unauthenticated_from_intake())),
         accepted = listening => accepted,
     }
 }

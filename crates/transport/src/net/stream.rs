@@ -39,18 +39,18 @@ pub(super) struct ServerLink {
 /// What other tasks tell the task of a result.
 #[derive(Default)]
 pub(super) struct StreamState {
-    /// Credit or mail has arrived, or a joined connection has changed.
+    /// Credit or another frame has arrived, or a joined connection has changed.
     pub(super) wake: Arc<Notify>,
     /// All frames of the stream were sent.
     sent: Notify,
     /// It has a task.
     pub(super) is_running: AtomicBool,
-    mail: Mutex<Mail>,
+    messages: Mutex<ClientMessages>,
 }
 
 /// The latest frames of the client about a result.
 #[derive(Default)]
-pub(super) struct Mail {
+pub(super) struct ClientMessages {
     pub(super) is_cancelled: bool,
     /// What the consumer measured.
     pub(super) progress: Option<Progress>,
@@ -59,8 +59,8 @@ pub(super) struct Mail {
 }
 
 impl StreamState {
-    pub(super) fn mail(&self) -> MutexGuard<'_, Mail> {
-        lock(&self.mail)
+    pub(super) fn messages(&self) -> MutexGuard<'_, ClientMessages> {
+        lock(&self.messages)
     }
 }
 
@@ -212,7 +212,7 @@ impl Stream {
 
     /// Fails if the client has cancelled the result.
     pub(super) fn check(&self) -> Result<(), Stop> {
-        if self.state.mail().is_cancelled {
+        if self.state.messages().is_cancelled {
             return Err(cancelled().into());
         }
         Ok(())

@@ -75,7 +75,7 @@ pub(super) struct ReservedConnection {
 }
 
 impl ReservedConnection {
-    pub(super) fn deal(self, message: EncodedMessage) {
+    pub(super) fn send(self, message: EncodedMessage) {
         self.messages.send(message);
     }
 }
@@ -146,11 +146,11 @@ impl Striping {
             return Ok(StripeTarget::Alone);
         }
         let count = self.joined.len();
-        for place in (0..count).map(|step| (self.next + step) % count) {
-            let joined = &mut self.joined[place];
+        for index in (0..count).map(|step| (self.next + step) % count) {
+            let joined = &mut self.joined[index];
             if let Ok(messages) = joined.messages.clone().try_reserve_owned() {
                 joined.used = true;
-                self.next = place + 1;
+                self.next = index + 1;
                 return Ok(StripeTarget::At(ReservedConnection { connection: joined.connection, messages }));
             }
         }
@@ -206,7 +206,7 @@ impl Drop for Mailbox {
 /// Serves a stream that joins a result: sends the messages distributed to it. The client closes the connection:
 /// a side that closes a socket while data is arriving can lose data that it has sent. After the end of the
 /// result, each remaining message has `stall_timeout` to be sent.
-pub(super) async fn carry(
+pub(super) async fn send_stripe(
     offers: &StripeOffers,
     join: &Join,
     stream: &Stream,
@@ -219,7 +219,7 @@ pub(super) async fn carry(
         return Err(Failure::new(ErrorCode::Forbidden, message).into());
     };
     while let Some(message) = stream.attended(mailbox.next()).await? {
-        stream.proto().bring(stream.id, message);
+        stream.proto().joined_message(stream.id, message);
         // Beside other results, the client is watched as for those.
         let limit = stall_timeout.filter(|_| stream.proto().only_joins());
         tokio::select! {
@@ -229,6 +229,6 @@ pub(super) async fn carry(
         }
         *lock(&mailbox.rate) = lock(&stream.link.meter).bytes_per_ns(Instant::now());
     }
-    stream.proto().leave(stream.id);
+    stream.proto().finish_joined(stream.id);
     Ok(())
 }

@@ -21,7 +21,7 @@ use self::receiving::{Receiving, sizes_of};
 use super::STREAMS_MAX;
 use super::liveness::Liveness;
 use super::message::{Message, PendingMessage};
-use super::outbox::{Frame, Inbox, Outbox};
+use super::outbox::{Frame, Outbox, SequenceCheck};
 use crate::{Result, TransportError};
 
 /// An event for the application. It concerns a stream or, on stream 0, the connection.
@@ -72,7 +72,7 @@ enum Phase {
 #[derive(Debug)]
 enum State {
     /// Query sent, no answer yet.
-    Asked {
+    Requested {
         plan: Plan,
         /// Connections that may join.
         joined: u32,
@@ -103,7 +103,7 @@ pub struct Client {
     last_stream: u32,
     streams: HashMap<u32, Stream>,
     outbox: Outbox,
-    inbox: Inbox,
+    sequences: SequenceCheck,
     liveness: Liveness,
 }
 
@@ -128,7 +128,7 @@ impl Client {
             last_stream: 0,
             streams: HashMap::new(),
             outbox,
-            inbox: Inbox::default(),
+            sequences: SequenceCheck::default(),
             liveness: Liveness::new(now, ping_interval),
         }
     }
@@ -152,7 +152,7 @@ impl Client {
     /// open.
     pub fn query(&mut self, query: &Query) -> Result<u32> {
         let query = Query { plan: self.settle(query.plan), sql: query.sql.clone() };
-        self.ask(FrameKind::Query, query.plan, query.encode())
+        self.request(FrameKind::Query, query.plan, query.encode())
     }
 
     /// Sends a task to another node of the cluster. Returns the stream of its result.
@@ -164,17 +164,17 @@ impl Client {
         if self.server.capabilities & CAPABILITY_CLUSTER == 0 {
             return Err(TransportError::Config("the server is not a node of this cluster".into()));
         }
-        self.ask(FrameKind::Task, task.plan, task.encode())
+        self.request(FrameKind::Task, task.plan, task.encode())
     }
 
-    fn ask(&mut self, kind: FrameKind, plan: Plan, payload: Vec<u8>) -> Result<u32> {
+    fn request(&mut self, kind: FrameKind, plan: Plan, payload: Vec<u8>) -> Result<u32> {
         // If the server received it, it would end the whole connection.
         let limit = kind.payload_bytes_max(0);
         if payload.len() > limit as usize {
             let (bytes, limit) = (payload.len() as u64, limit.into());
             return Err(WireError::TooLarge { what: "query", bytes, limit }.into());
         }
-        self.open(kind, State::Asked { plan, joined: 0 }, payload)
+        self.open(kind, State::Requested { plan, joined: 0 }, payload)
     }
 
     /// Joins a result whose messages have at most `message_bytes_max` bytes. The returned stream then
@@ -195,7 +195,7 @@ impl Client {
             return Err(TransportError::Full { max: STREAMS_MAX });
         };
         self.last_stream = stream;
-        self.inbox.open(stream);
+        self.sequences.open(stream);
         self.outbox.push(kind, 0, stream, payload);
         self.streams.insert(stream, Stream { state, is_cancelled: false });
         Ok(stream)
@@ -224,11 +224,11 @@ impl Client {
     pub fn resize(&mut self, stream: u32, sizes: Sizes) -> bool {
         let is_known = self.server.capabilities & CAPABILITY_RESIZE != 0;
         let Some(receiving) =
-            self.receiving(stream).filter(|receiving| is_known && receiving.asked.is_none())
+            self.receiving(stream).filter(|receiving| is_known && receiving.requested.is_none())
         else {
             return false;
         };
-        receiving.asked = Some(sizes);
+        receiving.requested = Some(sizes);
         self.outbox.push(FrameKind::Resize, 0, stream, sizes.encode());
         true
     }
@@ -236,7 +236,7 @@ impl Client {
     /// The current sizes of a result; `None` if it is not open or a request for other sizes is pending.
     pub fn sizes(&self, stream: u32) -> Option<Sizes> {
         match &self.streams.get(&stream)?.state {
-            State::Receiving(receiving) if receiving.asked.is_none() => Some(sizes_of(&receiving.plan)),
+            State::Receiving(receiving) if receiving.requested.is_none() => Some(sizes_of(&receiving.plan)),
             _ => None,
         }
     }
@@ -259,7 +259,7 @@ impl Client {
     }
 
     /// The rendezvous that the server announced, if both are on one host.
-    pub fn meeting(&self) -> Option<&Rendezvous> {
+    pub fn rendezvous(&self) -> Option<&Rendezvous> {
         self.rendezvous.as_ref()
     }
 
@@ -300,7 +300,7 @@ impl Client {
         payload: Buffer,
     ) -> Result<Option<(u32, ClientEvent)>> {
         self.liveness.received(now);
-        self.inbox.accept(header)?;
+        self.sequences.accept(header)?;
         let event = match header.stream {
             0 => self.handle_connection(header, &payload)?,
             stream => self.handle_stream(stream, header, payload)?,
@@ -356,7 +356,7 @@ impl Client {
                 self.close(stream);
                 Some(ClientEvent::Failed(failure))
             }
-            (FrameKind::StripeOffer, State::Asked { plan, joined: joined @ 0 }) if plan.streams > 1 => {
+            (FrameKind::StripeOffer, State::Requested { plan, joined: joined @ 0 }) if plan.streams > 1 => {
                 let offer = StripeOffer::decode(&payload)?;
                 if offer.connections > plan.streams {
                     return Err(TransportError::Protocol(
@@ -366,8 +366,8 @@ impl Client {
                 *joined = offer.connections;
                 Some(ClientEvent::StripeOffer(offer))
             }
-            (FrameKind::Schema, state @ State::Asked { .. }) => {
-                let State::Asked { plan, joined } = *state else { return Ok(None) };
+            (FrameKind::Schema, state @ State::Requested { .. }) => {
+                let State::Requested { plan, joined } = *state else { return Ok(None) };
                 let accepted = Accepted::decode(&payload)?;
                 let schema: SchemaRef = Arc::new(accepted.schema);
                 *state = State::Receiving(Box::new(Receiving::new(plan, joined, schema.clone())));
@@ -381,7 +381,7 @@ impl Client {
                 Some(ClientEvent::Finished(Totals::default()))
             }
             (FrameKind::Message, State::Receiving(receiving)) if header.flags & FLAG_PLACEHOLDER != 0 => {
-                Some(ClientEvent::Placeholder(receiving.dealt(Placeholder::decode(&payload)?)?))
+                Some(ClientEvent::Placeholder(receiving.placeholder(Placeholder::decode(&payload)?)?))
             }
             (FrameKind::Message, State::Receiving(receiving)) => {
                 let (head, bytes) = (peek(&payload)?, payload.len() as u64);
@@ -417,7 +417,7 @@ impl Client {
 
     fn close(&mut self, stream: u32) {
         self.streams.remove(&stream);
-        self.inbox.close(stream);
+        self.sequences.close(stream);
         self.outbox.close(stream);
     }
 

@@ -41,14 +41,14 @@ impl Message {
 /// A message whose placeholder has arrived. Its payload comes over a joined connection.
 #[derive(Debug, Clone)]
 pub struct PendingMessage {
-    pub(super) dealt: Placeholder,
+    pub(super) placeholder: Placeholder,
     pub(super) message: Message,
 }
 
 impl PendingMessage {
     /// The number of the connection, from 1. The payload is the next one on it.
     pub fn connection(&self) -> u32 {
-        self.dealt.connection
+        self.placeholder.connection
     }
 
     /// Completes the message with its payload.
@@ -57,7 +57,7 @@ impl PendingMessage {
     /// If the payload does not match the placeholder.
     pub fn arrive(self, payload: Buffer) -> Result<Message> {
         let found = peek(&payload)?;
-        let Placeholder { connection, bytes, rows, body_bytes } = self.dealt;
+        let Placeholder { connection, bytes, rows, body_bytes } = self.placeholder;
         if (payload.len() as u64, found.rows, found.body_bytes) != (bytes.into(), rows, body_bytes) {
             return Err(TransportError::Protocol(format!(
                 "the payload on connection {connection} does not match its placeholder"

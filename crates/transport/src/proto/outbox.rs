@@ -148,7 +148,7 @@ impl Outbox {
     }
 
     /// Announces a message that is sent over a joined connection.
-    pub(crate) fn dealt(&mut self, stream: u32, placeholder: &Placeholder) {
+    pub(crate) fn placeholder(&mut self, stream: u32, placeholder: &Placeholder) {
         self.push(FrameKind::Message, FLAG_PLACEHOLDER, stream, placeholder.encode());
     }
 
@@ -261,13 +261,13 @@ impl Outbox {
 
 /// Checks that the peer's frames of each stream arrive without gap or repetition.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct SequenceCheck {
     /// For each open stream, the sequence number of its next frame.
     streams: HashMap<u32, u32>,
     connection: u32,
 }
 
-impl Inbox {
+impl SequenceCheck {
     /// Expects frames of this stream from now on.
     pub(crate) fn open(&mut self, stream: u32) {
         self.streams.insert(stream, 0);

@@ -17,7 +17,7 @@ use lightship_wire::tuning::{CAPABILITY_RESIZE, Progress, Retune, Sizes};
 
 use self::sending::Sending;
 use super::liveness::Liveness;
-use super::outbox::{Frame, Inbox, Outbox};
+use super::outbox::{Frame, Outbox, SequenceCheck};
 use super::stall::Stall;
 use super::{STREAMS_MAX, WINDOW_BATCHES_MAX};
 use crate::{Result, TransportError};
@@ -40,8 +40,8 @@ pub enum ServerEvent {
     Progress(Progress),
     /// The client requests other sizes: answer with [`Server::resize`] between two batches.
     Resize(Sizes),
-    /// The client wants this stream to join a result: send messages with [`Server::bring`] and end with
-    /// [`Server::leave`], or [`Server::fail`].
+    /// The client wants this stream to join a result: send messages with [`Server::joined_message`] and end with
+    /// [`Server::finish_joined`], or [`Server::fail`].
     Join(Join),
 }
 
@@ -56,7 +56,7 @@ enum Phase {
 
 #[derive(Debug)]
 enum State {
-    Asked(Plan),
+    Requested(Plan),
     Sending(Sending),
     /// Requests to join a result, or carries its messages.
     Joining,
@@ -66,7 +66,7 @@ enum State {
 struct Stream {
     state: State,
     /// The client has requested other sizes and was not answered yet.
-    wished: bool,
+    is_resizing: bool,
     /// How long rows have waited for the client.
     stall: Stall,
 }
@@ -78,7 +78,7 @@ pub struct Server {
     last_stream: u32,
     streams: HashMap<u32, Stream>,
     outbox: Outbox,
-    inbox: Inbox,
+    sequences: SequenceCheck,
     liveness: Liveness,
     ping_interval: Duration,
     /// The client's own ping interval.
@@ -99,7 +99,7 @@ impl Server {
             last_stream: 0,
             streams: HashMap::new(),
             outbox: Outbox::default(),
-            inbox: Inbox::default(),
+            sequences: SequenceCheck::default(),
             liveness: Liveness::new(now, ping_interval),
             ping_interval,
             client_interval: ping_interval,
@@ -154,7 +154,7 @@ impl Server {
     /// If the schema can't be encoded.
     pub fn accept(&mut self, stream: u32, accepted: &Accepted) -> Result<()> {
         let Some(Stream { state, stall, .. }) = self.streams.get_mut(&stream) else { return Ok(()) };
-        let State::Asked(plan) = state else { return Ok(()) };
+        let State::Requested(plan) = state else { return Ok(()) };
         self.outbox.push(FrameKind::Schema, 0, stream, accepted.encode()?);
         *stall = Stall::new(self.stall_timeout);
         *state = State::Sending(Sending::new(plan));
@@ -163,7 +163,7 @@ impl Server {
 
     /// Offers that other connections join the result. Call it before [`Server::accept`], and only if the plan
     /// asks for it.
-    pub fn ticket(&mut self, stream: u32, offer: &StripeOffer) {
+    pub fn offer_stripes(&mut self, stream: u32, offer: &StripeOffer) {
         self.outbox.push(FrameKind::StripeOffer, 0, stream, offer.encode());
     }
 
@@ -179,7 +179,7 @@ impl Server {
     }
 
     /// How long the client may read nothing; `None` for no limit. There is no limit for a connection
-    /// that only joins results: the connection that asked knows how far the client is.
+    /// that only joins results: the connection of the query knows how far the client is.
     pub fn stall_timeout(&self) -> Option<Duration> {
         self.stall_timeout.filter(|_| !self.only_joins())
     }
@@ -241,24 +241,24 @@ impl Server {
         is_full
     }
 
-    /// As [`Server::message`], but the rows go over a joined connection: see [`Server::bring`].
-    pub fn deal(&mut self, stream: u32, connection: u32, message: &EncodedMessage) -> bool {
+    /// As [`Server::message`], but the rows go over a joined connection: see [`Server::joined_message`].
+    pub fn placeholder(&mut self, stream: u32, connection: u32, message: &EncodedMessage) -> bool {
         let Some(sending) = self.sending_mut(stream) else { return false };
         let is_full = sending.count(message);
         let (bytes, rows, body_bytes) = (message.payload_bytes(), message.rows(), message.body_bytes());
-        self.outbox.dealt(stream, &Placeholder { connection, bytes, rows, body_bytes });
+        self.outbox.placeholder(stream, &Placeholder { connection, bytes, rows, body_bytes });
         is_full
     }
 
     /// Sends a message on a stream that has joined its result.
-    pub fn bring(&mut self, stream: u32, message: EncodedMessage) {
+    pub fn joined_message(&mut self, stream: u32, message: EncodedMessage) {
         if let Some(Stream { state: State::Joining, .. }) = self.streams.get(&stream) {
             self.outbox.message(stream, message);
         }
     }
 
     /// Ends a stream that has joined a result.
-    pub fn leave(&mut self, stream: u32) {
+    pub fn finish_joined(&mut self, stream: u32) {
         if let Some(Stream { state: State::Joining, .. }) = self.streams.get(&stream) {
             self.outbox.push(FrameKind::BatchEnd, FLAG_LAST, stream, BatchEnd::default().encode());
             self.close(stream);
@@ -286,7 +286,7 @@ impl Server {
     /// than the client requested.
     pub fn resize(&mut self, stream: u32, sizes: &Sizes) {
         let Some(found) = self.streams.get_mut(&stream) else { return };
-        found.wished = false;
+        found.is_resizing = false;
         if let State::Sending(sending) = &mut found.state {
             sending.resize(sizes);
             self.outbox.push(FrameKind::Resize, 0, stream, sizes.encode());
@@ -318,7 +318,7 @@ impl Server {
 
     fn close(&mut self, stream: u32) {
         self.streams.remove(&stream);
-        self.inbox.close(stream);
+        self.sequences.close(stream);
         self.outbox.close(stream);
     }
 
@@ -371,7 +371,7 @@ impl Server {
         if is_about_a_result && has_ended {
             return Ok(None);
         }
-        self.inbox.accept(header)?;
+        self.sequences.accept(header)?;
         let event = match stream {
             0 => self.handle_connection(header, payload)?,
             stream => self.handle_stream(stream, kind, payload)?,
@@ -389,11 +389,11 @@ impl Server {
             return Err(TransportError::Protocol(format!("more than {STREAMS_MAX} results at once")));
         }
         self.last_stream = stream;
-        self.inbox.open(stream);
+        self.sequences.open(stream);
         self.outbox.open(stream);
         let stall = Stall::new(None);
         // `handle_stream` sets the state.
-        self.streams.insert(stream, Stream { state: State::Joining, wished: false, stall });
+        self.streams.insert(stream, Stream { state: State::Joining, is_resizing: false, stall });
         Ok(())
     }
 
@@ -423,7 +423,7 @@ impl Server {
         let can_resize = self.capabilities & CAPABILITY_RESIZE != 0;
         let can_join = self.capabilities & CAPABILITY_JOIN != 0;
         let is_peer = self.is_peer();
-        let Some(Stream { state, wished, stall }) = self.streams.get_mut(&stream) else {
+        let Some(Stream { state, is_resizing, stall }) = self.streams.get_mut(&stream) else {
             return Err(unexpected(kind));
         };
         match (kind, state) {
@@ -431,14 +431,14 @@ impl Server {
                 let mut query = Query::decode(payload)?;
                 query.plan.window_batches = query.plan.window_batches.min(WINDOW_BATCHES_MAX);
                 query.plan.streams = if can_join { query.plan.streams } else { 1 };
-                *state = State::Asked(query.plan);
+                *state = State::Requested(query.plan);
                 Ok(Some(ServerEvent::Query(query)))
             }
             (FrameKind::Task, state) if is_peer => {
                 let mut task = Task::decode(payload)?;
                 task.plan.window_batches = task.plan.window_batches.min(WINDOW_BATCHES_MAX);
                 task.plan.streams = 1;
-                *state = State::Asked(task.plan);
+                *state = State::Requested(task.plan);
                 Ok(Some(ServerEvent::Task(task)))
             }
             (FrameKind::Join, _) if can_join => Ok(Some(ServerEvent::Join(Join::decode(payload)?))),
@@ -453,8 +453,8 @@ impl Server {
             (FrameKind::Progress, State::Sending(sending)) if sending.is_adaptive() => {
                 Ok(Some(ServerEvent::Progress(Progress::decode(payload)?)))
             }
-            (FrameKind::Resize, State::Asked(_) | State::Sending(_)) if can_resize && !*wished => {
-                *wished = true;
+            (FrameKind::Resize, State::Requested(_) | State::Sending(_)) if can_resize && !*is_resizing => {
+                *is_resizing = true;
                 let mut sizes = Sizes::decode(payload)?;
                 sizes.window_batches = sizes.window_batches.min(WINDOW_BATCHES_MAX);
                 Ok(Some(ServerEvent::Resize(sizes)))

@@ -58,7 +58,7 @@ impl Pair {
         pair
     }
 
-    fn asked(plan: Plan) -> Self {
+    fn requested(plan: Plan) -> Self {
         let mut pair = Self::greeted();
         pair.stream = pair.client.query(&Query { sql: "q".into(), plan }).unwrap();
         assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Query(q)] if q.sql == "q"));
@@ -66,7 +66,7 @@ impl Pair {
     }
 
     fn accepted(plan: Plan) -> Self {
-        let mut pair = Self::asked(plan);
+        let mut pair = Self::requested(plan);
         pair.accept();
         pair
     }
@@ -214,7 +214,7 @@ fn cancel_and_credit_may_come_too_late() {
 
 #[test]
 fn failures_are_typed() {
-    let mut pair = Pair::asked(window(1));
+    let mut pair = Pair::requested(window(1));
     let failure = Failure { position: Some((1, 8)), ..Failure::new(ErrorCode::Sql, "no such column") };
     pair.server.fail(pair.stream, &failure);
     assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Failed(f)] if *f == failure));
@@ -230,7 +230,7 @@ fn failures_are_typed() {
 
 #[test]
 fn a_rendezvous_is_only_for_clients_that_support_it() {
-    let meeting = Rendezvous {
+    let rendezvous = Rendezvous {
         name: "lightship-1".into(),
         client_token: "client".into(),
         server_token: "server".into(),
@@ -238,9 +238,9 @@ fn a_rendezvous_is_only_for_clients_that_support_it() {
     let mut pair = Pair::new();
     pair.client = Client::new(pair.now, String::new(), CAPABILITY_RENDEZVOUS | 1 << 63, INTERVAL);
     pair.deliver_to_server();
-    pair.server.welcome("token".into(), 0, Some(&meeting));
+    pair.server.welcome("token".into(), 0, Some(&rendezvous));
     assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::Ready]));
-    assert_eq!(pair.client.meeting(), Some(&meeting));
+    assert_eq!(pair.client.rendezvous(), Some(&rendezvous));
     let hello = pair.client.server();
     assert_eq!(hello.capabilities & (CAPABILITY_RENDEZVOUS | 1 << 63), CAPABILITY_RENDEZVOUS);
     assert_eq!(hello.token, "token");
@@ -248,7 +248,7 @@ fn a_rendezvous_is_only_for_clients_that_support_it() {
     // A client without the capability ignores the bit, and refuses the frame.
     let mut pair = Pair::new();
     pair.deliver_to_server();
-    pair.server.welcome(String::new(), 0, Some(&meeting));
+    pair.server.welcome(String::new(), 0, Some(&rendezvous));
     let (header, payload) = split(&pair.server.poll_transmit().unwrap());
     assert!(matches!(pair.client.handle(pair.now, &header, payload), Ok(Some((0, ClientEvent::Ready)))));
     let (header, payload) = split(&pair.server.poll_transmit().unwrap());
@@ -440,7 +440,7 @@ fn nodes_give_up_each_other_at_the_same_time() {
 
 #[test]
 fn schemas_of_no_columns_are_fine() {
-    let mut pair = Pair::asked(window(1));
+    let mut pair = Pair::requested(window(1));
     pair.server.accept(pair.stream, &Accepted { schema: Schema::empty(), rows_estimate: None }).unwrap();
     pair.server.finish(pair.stream, &Stats::default());
     assert_eq!(pair.deliver_to_client().len(), 2);

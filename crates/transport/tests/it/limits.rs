@@ -149,9 +149,9 @@ async fn a_client_that_never_introduces_itself() {
 async fn unauthenticated_connections_take_no_clients_slot() {
     let config = ServerConfig { connections_max: 1, queue_max: 0, ..ServerConfig::default() };
     let server = Running::start(config).await;
-    let mut strangers = Vec::new();
+    let mut unauthenticated = Vec::new();
     for _ in 0..10 {
-        strangers.push(socket(&server).await);
+        unauthenticated.push(socket(&server).await);
     }
     whole(&mut server.connect().await, 5, plan(2)).await;
 }
@@ -159,16 +159,16 @@ async fn unauthenticated_connections_take_no_clients_slot() {
 #[tokio::test]
 async fn a_crowd_of_unauthenticated_connections_lets_clients_through() {
     let limit = Duration::from_secs(3600);
-    let config = ServerConfig { strangers_max: 3, handshake_timeout: limit, ..ServerConfig::default() };
+    let config = ServerConfig { unauthenticated_max: 3, handshake_timeout: limit, ..ServerConfig::default() };
     let server = Running::start(config).await;
-    let mut strangers = Vec::new();
+    let mut unauthenticated = Vec::new();
     for _ in 0..10 {
-        strangers.push(socket(&server).await);
+        unauthenticated.push(socket(&server).await);
     }
     whole(&mut server.connect().await, 5, plan(2)).await;
-    // One that has its place for itself keeps it.
-    strangers.truncate(1);
-    is_closed(strangers.remove(0)).await;
+    // One that has its slot for itself keeps it.
+    unauthenticated.truncate(1);
+    is_closed(unauthenticated.remove(0)).await;
     let mut patient = socket(&server).await;
     whole(&mut server.connect().await, 5, plan(2)).await;
     patient
@@ -183,12 +183,12 @@ async fn a_shutdown_does_not_wait_for_unauthenticated_connections() {
     let hour = Duration::from_secs(3600);
     let config = ServerConfig { handshake_timeout: hour, shutdown_grace: hour, ..ServerConfig::default() };
     let server = Running::start(config).await;
-    let stranger = socket(&server).await;
-    // Once a later client has its rows, the stranger's connection was accepted as well.
+    let unauthenticated = socket(&server).await;
+    // Once a later client has its rows, the unauthenticated connection was accepted as well.
     whole(&mut server.connect().await, 5, plan(2)).await;
     server.stop.send(true).expect("it runs");
     within(server.ended).await.expect("no panic").expect("a clean end");
-    is_closed(stranger).await;
+    is_closed(unauthenticated).await;
 }
 
 #[tokio::test]

@@ -174,13 +174,16 @@ async fn a_meeting_that_can_not_be_had_leaves_the_connection_with_tcp() {
             let (mut stream, _) = listener.accept().await.expect("a client");
             let hello =
                 Hello { capabilities: CAPABILITY_RENDEZVOUS, ping_interval_ms: 1000, ..Hello::default() };
-            let meeting = Rendezvous {
+            let rendezvous = Rendezvous {
                 name: name.into(),
                 client_token: "client".into(),
                 server_token: "server".into(),
             };
             stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
-            stream.write_all(&frame(FrameKind::Rendezvous, 0, 0, 1, &meeting.encode())).await.expect("sent");
+            stream
+                .write_all(&frame(FrameKind::Rendezvous, 0, 0, 1, &rendezvous.encode()))
+                .await
+                .expect("sent");
             stream
         });
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port, tls: None };
@@ -192,7 +195,7 @@ async fn a_meeting_that_can_not_be_had_leaves_the_connection_with_tcp() {
     }
 }
 
-/// Who only knows the name of a meeting gets nothing from it, and does not keep the client away.
+/// Who only knows the name of a rendezvous gets nothing from it, and does not keep the client away.
 #[tokio::test]
 async fn connections_without_the_token_are_refused_at_a_rendezvous() {
     let server =
@@ -209,22 +212,22 @@ async fn connections_without_the_token_are_refused_at_a_rendezvous() {
     assert_eq!(read_frame(&mut client).await.0.kind, FrameKind::Hello);
     let (header, payload) = read_frame(&mut client).await;
     assert_eq!(header.kind, FrameKind::Rendezvous);
-    let meeting = Rendezvous::decode(&payload).expect("a meeting");
+    let rendezvous = Rendezvous::decode(&payload).expect("a rendezvous");
 
     let go = async |token: &str| {
-        let mut stream = UnixStream::connect(format!("\0{}", meeting.name)).await.expect("connected");
+        let mut stream = UnixStream::connect(format!("\0{}", rendezvous.name)).await.expect("connected");
         let hello = Hello { token: token.into(), ..Hello::default() };
         stream.write_all(&frame(FrameKind::Hello, 0, 0, 0, &hello.encode())).await.expect("sent");
         stream
     };
-    for stranger in ["", "secret", &meeting.server_token] {
+    for stranger in ["", "secret", &rendezvous.server_token] {
         let mut answer = Vec::new();
         let _ = within(go(stranger).await.read_to_end(&mut answer)).await;
         assert!(answer.is_empty(), "{stranger} was answered");
     }
-    let mut met = go(&meeting.client_token).await;
+    let mut met = go(&rendezvous.client_token).await;
     let (_, payload) = within(read_frame(&mut met)).await;
-    assert_eq!(Hello::decode(&payload).expect("a hello").token, meeting.server_token);
+    assert_eq!(Hello::decode(&payload).expect("a hello").token, rendezvous.server_token);
     // The TCP connection has done its work.
     assert_eq!(within(client.read(&mut [0])).await.expect("closed"), 0);
 }

@@ -287,9 +287,9 @@ async fn each_number_of_a_stripe_offer_is_valid_once() {
     let server = Running::start(ServerConfig::default()).await;
     let mut main = Raw::connect(&server.endpoint, "").await;
     main.send(FrameKind::Query, 1, &Query { sql: "1000000".into(), plan: striped(2, 1) }.encode()).await;
-    let ticket = StripeOffer::decode(&main.next(FrameKind::StripeOffer).await.1).expect("a ticket");
-    assert_eq!(ticket.connections, 2);
-    let join = |connection| Join { secret: ticket.secret, connection };
+    let offer = StripeOffer::decode(&main.next(FrameKind::StripeOffer).await.1).expect("a stripe offer");
+    assert_eq!(offer.connections, 2);
+    let join = |connection| Join { secret: offer.secret, connection };
     let mut wrong = join(1);
     wrong.secret[15] ^= 1;
     refused(&server.endpoint, &wrong).await;
@@ -326,9 +326,9 @@ async fn a_joining_connection_needs_a_token() {
         Running::start(ServerConfig { tokens: vec!["good".into()], ..ServerConfig::default() }).await;
     let mut main = Raw::connect(&server.endpoint, "good").await;
     main.send(FrameKind::Query, 1, &Query { sql: "1 hang".into(), plan: striped(2, 1) }.encode()).await;
-    let ticket = StripeOffer::decode(&main.next(FrameKind::StripeOffer).await.1).expect("a ticket");
+    let offer = StripeOffer::decode(&main.next(FrameKind::StripeOffer).await.1).expect("a stripe offer");
     // With the secret and without a token, before and after the welcome.
-    let join = Join { secret: ticket.secret, connection: 1 }.encode();
+    let join = Join { secret: offer.secret, connection: 1 }.encode();
     for (waits, code) in [(true, ErrorCode::Unauthenticated), (false, ErrorCode::Protocol)] {
         let mut stranger = Raw::open(&server.endpoint, "bad").await;
         if !waits {
@@ -349,8 +349,8 @@ async fn a_connection_that_has_a_result_joins_no_other() {
     let server = Running::start(ServerConfig::default()).await;
     let mut main = Raw::connect(&server.endpoint, "").await;
     main.send(FrameKind::Query, 1, &Query { sql: "1 hang".into(), plan: striped(2, 1) }.encode()).await;
-    let ticket = StripeOffer::decode(&main.next(FrameKind::StripeOffer).await.1).expect("a ticket");
-    main.send(FrameKind::Join, 1, &Join { secret: ticket.secret, connection: 1 }.encode()).await;
+    let offer = StripeOffer::decode(&main.next(FrameKind::StripeOffer).await.1).expect("a stripe offer");
+    main.send(FrameKind::Join, 1, &Join { secret: offer.secret, connection: 1 }.encode()).await;
     let (header, payload) = within(main.next(FrameKind::Error)).await;
     assert_eq!(header.stream, 0);
     assert_eq!(Failure::decode(&payload).expect("a failure").code, ErrorCode::Protocol);

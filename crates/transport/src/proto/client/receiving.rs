@@ -85,7 +85,7 @@ pub(super) struct Receiving {
     /// Batches that the producer may still send. Negative after the window shrank below what is outstanding.
     credit: i64,
     /// Sizes that were requested and not answered yet.
-    pub(super) asked: Option<Sizes>,
+    pub(super) requested: Option<Sizes>,
     /// A message larger than a batch has the whole window.
     oversize_out: bool,
 }
@@ -109,7 +109,7 @@ impl Receiving {
             batch_messages: 0,
             batch_bytes: 0,
             credit: plan.window_batches.into(),
-            asked: None,
+            requested: None,
             oversize_out: false,
         }
     }
@@ -134,8 +134,8 @@ impl Receiving {
     }
 
     pub(super) fn resize(&mut self, to: &Sizes) -> Result<()> {
-        let asked = self.asked.take().is_some_and(|asked| to.are_within(&asked));
-        if !asked || self.batch_messages > 0 || self.oversize_out {
+        let is_requested = self.requested.take().is_some_and(|requested| to.are_within(&requested));
+        if !is_requested || self.batch_messages > 0 || self.oversize_out {
             return Err(TransportError::Protocol("an unexpected change of sizes".into()));
         }
         let from = sizes_of(&self.plan);
@@ -148,7 +148,7 @@ impl Receiving {
         Ok(())
     }
 
-    pub(super) fn dealt(&mut self, placeholder: Placeholder) -> Result<PendingMessage> {
+    pub(super) fn placeholder(&mut self, placeholder: Placeholder) -> Result<PendingMessage> {
         let Placeholder { connection, bytes, rows, body_bytes } = placeholder;
         if connection > self.joined {
             return Err(TransportError::Protocol(format!(
@@ -167,7 +167,7 @@ impl Receiving {
         }
         let message = self.message(rows, body_bytes, bytes.into(), Buffer::default())?;
         self.totals.messages_joined += 1;
-        Ok(PendingMessage { dealt: placeholder, message })
+        Ok(PendingMessage { placeholder, message })
     }
 
     /// Counts a message with a payload of `bytes`.

@@ -28,13 +28,13 @@ impl Pair {
     }
 
     /// A query that as many connections may join as its plan says.
-    fn ticketed(plan: Plan) -> Self {
+    fn with_offer(plan: Plan) -> Self {
         let mut pair = Self::joinable();
         pair.stream = pair.client.query(&Query { sql: "q".into(), plan }).unwrap();
         assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Query(q)] if q.plan == plan));
-        let ticket = StripeOffer { secret: SECRET, connections: plan.streams };
-        pair.server.ticket(pair.stream, &ticket);
-        assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::StripeOffer(t)] if *t == ticket));
+        let offer = StripeOffer { secret: SECRET, connections: plan.streams };
+        pair.server.offer_stripes(pair.stream, &offer);
+        assert!(matches!(pair.deliver_to_client().as_slice(), [ClientEvent::StripeOffer(t)] if *t == offer));
         pair.accept();
         pair
     }
@@ -60,7 +60,7 @@ impl Pair {
     }
 }
 
-fn dealt(event: &ClientEvent) -> Option<PendingMessage> {
+fn pending(event: &ClientEvent) -> Option<PendingMessage> {
     match event {
         ClientEvent::Placeholder(awaited) => Some(awaited.clone()),
         _ => None,
@@ -69,25 +69,25 @@ fn dealt(event: &ClientEvent) -> Option<PendingMessage> {
 
 #[test]
 fn the_first_connection_defines_the_order() {
-    let mut main = Pair::ticketed(striped(2));
+    let mut main = Pair::with_offer(striped(2));
     let mut others = [Pair::joined(1), Pair::joined(2)];
-    let mut deal = |main: &mut Pair, connection: u32, count| {
+    let mut send_joined = |main: &mut Pair, connection: u32, count| {
         let message = encoded(count);
-        main.server.deal(main.stream, connection, &message);
-        others[connection as usize - 1].server.bring(1, message);
+        main.server.placeholder(main.stream, connection, &message);
+        others[connection as usize - 1].server.joined_message(1, message);
     };
     main.send(5);
-    deal(&mut main, 2, 6);
-    deal(&mut main, 1, 7);
+    send_joined(&mut main, 2, 6);
+    send_joined(&mut main, 1, 7);
     main.server.end_batch(main.stream);
-    deal(&mut main, 2, 8);
+    send_joined(&mut main, 2, 8);
     main.server.finish(main.stream, &Stats::default());
     let events = main.deliver_to_client();
     // What has not come yet is counted already: credit and completeness need not wait for it.
     let Some(ClientEvent::Finished(totals)) = events.last() else { panic!("{events:?}") };
     assert_eq!((totals.rows, totals.messages, totals.messages_joined, totals.batches), (26, 4, 3, 2));
     let mut payloads = others.each_mut().map(|other| {
-        other.server.leave(other.stream);
+        other.server.finish_joined(other.stream);
         assert!(other.server.is_idle());
         other.payloads().into_iter()
     });
@@ -108,23 +108,23 @@ fn the_first_connection_defines_the_order() {
 
 #[test]
 fn placeholders_take_credit() {
-    let mut main = Pair::ticketed(Plan { streams: 2, ..window(1) });
-    main.server.deal(main.stream, 1, &encoded(1));
+    let mut main = Pair::with_offer(Plan { streams: 2, ..window(1) });
+    main.server.placeholder(main.stream, 1, &encoded(1));
     main.server.end_batch(main.stream);
     assert!(!main.server.has_credit(main.stream));
     assert!(matches!(main.deliver_to_client().last(), Some(ClientEvent::BatchEnd { credit: 1 })));
     // Nor does a consumer take one without credit.
-    let dealt = Placeholder { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
-    let error = main.forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 4, dealt.encode()).to_string();
+    let placeholder = Placeholder { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
+    let error = main.forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 4, placeholder.encode()).to_string();
     assert!(error.contains("without credit"), "{error}");
 }
 
 #[test]
 fn payloads_that_differ_from_their_placeholder_are_refused() {
-    let mut main = Pair::ticketed(striped(2));
-    main.server.deal(main.stream, 1, &encoded(5));
+    let mut main = Pair::with_offer(striped(2));
+    main.server.placeholder(main.stream, 1, &encoded(5));
     let events = main.deliver_to_client();
-    let awaited = dealt(&events[0]).unwrap();
+    let awaited = pending(&events[0]).unwrap();
     let payload = |count| Buffer::from_vec(encoded(count).to_vec());
     assert!(awaited.clone().arrive(payload(6)).is_err());
     assert!(awaited.clone().arrive(Buffer::default()).is_err());
@@ -139,8 +139,9 @@ fn placeholders_must_name_an_offered_connection() {
         (sized(1, u32::MAX), "limit"),
         (sized(1, 40)[..15].to_vec(), "cut short"),
     ] {
-        let error =
-            Pair::ticketed(striped(2)).forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 2, payload).to_string();
+        let error = Pair::with_offer(striped(2))
+            .forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 2, payload)
+            .to_string();
         assert!(error.contains(word), "{error}");
     }
     let error =
@@ -150,34 +151,34 @@ fn placeholders_must_name_an_offered_connection() {
 
 #[test]
 fn stripe_offers_without_a_request_are_refused() {
-    let ticket = |connections| StripeOffer { secret: SECRET, connections }.encode();
+    let offer = |connections| StripeOffer { secret: SECRET, connections }.encode();
     let ask = |streams| {
         let mut pair = Pair::joinable();
         pair.stream = pair.client.query(&Query { sql: "q".into(), plan: striped(streams) }).unwrap();
         pair
     };
-    ask(1).forge(FrameKind::StripeOffer, 0, 1, 0, ticket(1));
-    ask(2).forge(FrameKind::StripeOffer, 0, 1, 0, ticket(3));
-    Pair::joinable().forge(FrameKind::StripeOffer, 0, 0, 1, ticket(1));
+    ask(1).forge(FrameKind::StripeOffer, 0, 1, 0, offer(1));
+    ask(2).forge(FrameKind::StripeOffer, 0, 1, 0, offer(3));
+    Pair::joinable().forge(FrameKind::StripeOffer, 0, 0, 1, offer(1));
     // Nor a second one, nor one after the schema.
-    Pair::ticketed(striped(2)).forge(FrameKind::StripeOffer, 0, 1, 2, ticket(2));
+    Pair::with_offer(striped(2)).forge(FrameKind::StripeOffer, 0, 1, 2, offer(2));
 }
 
 #[test]
 fn a_cancelled_result_waits_for_no_payloads() {
-    let mut main = Pair::ticketed(striped(2));
+    let mut main = Pair::with_offer(striped(2));
     main.client.cancel(main.stream);
-    main.server.deal(main.stream, 1, &encoded(5));
+    main.server.placeholder(main.stream, 1, &encoded(5));
     assert!(main.deliver_to_client().is_empty());
 }
 
 #[test]
 fn a_joined_stream_carries_only_payloads() {
     let mut joined = Pair::joined(1);
-    let place = Placeholder { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
-    joined.forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 0, place.encode());
+    let placeholder = Placeholder { connection: 1, bytes: 40, rows: 1, body_bytes: 16 };
+    joined.forge(FrameKind::Message, FLAG_PLACEHOLDER, 1, 0, placeholder.encode());
 
-    let mut receiving = Pair::ticketed(striped(2));
+    let mut receiving = Pair::with_offer(striped(2));
     let join = Join { secret: SECRET, connection: 1 }.encode();
     let header = FrameHeader::whole(FrameKind::Join, 0, 1, 1, &join);
     assert!(receiving.server.handle(receiving.now, &header, &join).is_err());

@@ -12,8 +12,8 @@ fn a_queued_client_is_notified_and_then_welcomed() {
     let mut pair = Pair::new();
     pair.deliver_to_server();
     pair.server.queued(&QUEUED);
-    let told = pair.deliver_to_client();
-    assert!(matches!(told.as_slice(), [ClientEvent::Queued(queued)] if *queued == QUEUED), "{told:?}");
+    let events = pair.deliver_to_client();
+    assert!(matches!(events.as_slice(), [ClientEvent::Queued(queued)] if *queued == QUEUED), "{events:?}");
     // The server makes sure that the client is still there, and is answered.
     pair.now += INTERVAL;
     pair.server.wake(pair.now).unwrap();

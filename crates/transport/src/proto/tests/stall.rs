@@ -29,10 +29,10 @@ fn a_consumer_that_only_answers_pings_stalls() {
     }
     assert_eq!(pair.server.stalled(pair.stream, pair.now), Some(STALL));
     pair.server.fail(pair.stream, &Failure::new(ErrorCode::Stalled, "too slow"));
-    let told = pair.deliver_to_client();
+    let events = pair.deliver_to_client();
     assert!(
-        matches!(told.as_slice(), [ClientEvent::Failed(failure)] if failure.code == ErrorCode::Stalled && !failure.retryable),
-        "{told:?}"
+        matches!(events.as_slice(), [ClientEvent::Failed(failure)] if failure.code == ErrorCode::Stalled && !failure.retryable),
+        "{events:?}"
     );
     assert!(pair.client.is_idle() && pair.server.is_idle());
 }
