@@ -39,7 +39,7 @@ impl Engine {
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
     pub async fn query(&self, sql: &str) -> Result<Running> {
         let counted = self.load.count();
-        let (state, place) = match &self.cluster {
+        let (state, slot) = match &self.cluster {
             None => {
                 let mut state = self.context.state();
                 let parts = counted.parts(self.config.partitions);
@@ -47,13 +47,13 @@ impl Engine {
                 (state, None)
             }
             Some(cluster) => {
-                let place = cluster.places.clone().acquire_owned();
-                let place = tokio::time::timeout(QUEUE_TIMEOUT, place).await.map_err(|_| {
+                let slot = cluster.query_slots.clone().acquire_owned();
+                let slot = tokio::time::timeout(QUEUE_TIMEOUT, slot).await.map_err(|_| {
                     let message = "too many cluster queries are running on this node";
                     EngineError::Remote(Failure { retryable: true, ..Failure::new(ErrorCode::Busy, message) })
                 })?;
                 cluster.members().tried().await;
-                (cluster.state()?, place.ok())
+                (cluster.state()?, slot.ok())
             }
         };
         let stop = StopFlag::default();
@@ -67,7 +67,7 @@ impl Engine {
         let Begun { schema, rows_estimate, batches } = begun.await?;
         let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
         // A query stops counting when its last rows are produced, even if the client has not taken them.
-        let rows = self.threads.rows(Box::pin(rows), (place, counted));
+        let rows = self.threads.rows(Box::pin(rows), (slot, counted));
         Ok(Running { schema, rows_estimate, rows, stopped, _threads: self.threads.clone() })
     }
 }

@@ -44,7 +44,7 @@ pub struct SocketBudget {
 }
 
 impl SocketBudget {
-    /// The division for a cluster of `nodes` nodes, including this one. `None` if there are enough connections
+    /// The budget for a cluster of `nodes` nodes, including this one. `None` if there are enough connections
     /// for all peers, so that all streams go direct, or fewer than [`CONNECTIONS_MIN`], too few for an overlay.
     pub fn of(nodes: usize, connections_max: usize) -> Option<Self> {
         let peers = nodes.saturating_sub(1);
@@ -61,7 +61,7 @@ impl SocketBudget {
 
     /// The route of a stream with messages of `message_bytes`. Streams currently go direct to `direct_now`
     /// peers; `is_direct` says whether this stream's peer is one of them.
-    pub fn way(&self, direct_now: usize, is_direct: bool, message_bytes: u64) -> StreamRoute {
+    pub fn route(&self, direct_now: usize, is_direct: bool, message_bytes: u64) -> StreamRoute {
         let has_room = is_direct || direct_now < self.direct;
         if message_bytes >= LARGE_MESSAGE_BYTES && has_room {
             StreamRoute::Direct
@@ -77,7 +77,7 @@ mod tests {
     use crate::{Routes, Topology, circulant};
 
     #[test]
-    fn no_division_without_need_or_enough_connections() {
+    fn no_budget_without_need_or_enough_connections() {
         for (nodes, connections_max) in [(0, 0), (1, 0), (3, 4), (5, 4), (65, 64)] {
             assert_eq!(SocketBudget::of(nodes, connections_max), None, "{nodes} {connections_max}");
         }
@@ -88,21 +88,21 @@ mod tests {
 
     #[test]
     fn connections_are_divided_and_never_exceeded() {
-        let division = |nodes, most| {
+        let budget = |nodes, most| {
             let SocketBudget { topology, opened, accepted, direct } =
                 SocketBudget::of(nodes, most).expect("one");
             (topology, opened, accepted, direct)
         };
-        assert_eq!(division(7, 2), (2, 0, 0, 0));
-        assert_eq!(division(7, 3), (2, 0, 0, 1));
-        assert_eq!(division(7, 4), (2, 1, 1, 0));
-        assert_eq!(division(60, 6), (3, 1, 1, 1));
-        assert_eq!(division(61, 6), (2, 1, 1, 2));
-        assert_eq!(division(60, 12), (6, 2, 2, 2));
-        assert_eq!(division(60, 16), (8, 2, 2, 4));
+        assert_eq!(budget(7, 2), (2, 0, 0, 0));
+        assert_eq!(budget(7, 3), (2, 0, 0, 1));
+        assert_eq!(budget(7, 4), (2, 1, 1, 0));
+        assert_eq!(budget(60, 6), (3, 1, 1, 1));
+        assert_eq!(budget(61, 6), (2, 1, 1, 2));
+        assert_eq!(budget(60, 12), (6, 2, 2, 2));
+        assert_eq!(budget(60, 16), (8, 2, 2, 4));
         for nodes in 4..80 {
             for most in 2..nodes - 1 {
-                let (topology, opened, accepted, direct) = division(nodes, most);
+                let (topology, opened, accepted, direct) = budget(nodes, most);
                 assert_eq!(topology + opened + accepted + direct, most, "{nodes} {most}");
                 let shape = circulant(nodes, topology, 1, 1).expect("a circulant");
                 let routes = Routes::new(Topology::new(shape, nodes).expect("a topology"));
@@ -113,17 +113,17 @@ mod tests {
 
     #[test]
     fn large_messages_go_direct_while_there_is_room() {
-        let division = SocketBudget { topology: 4, opened: 1, accepted: 1, direct: 2 };
+        let budget = SocketBudget { topology: 4, opened: 1, accepted: 1, direct: 2 };
         let (small, large) = (LARGE_MESSAGE_BYTES - 1, LARGE_MESSAGE_BYTES);
-        assert_eq!(division.way(0, false, large), StreamRoute::Direct);
-        assert_eq!(division.way(1, false, large), StreamRoute::Direct);
-        assert_eq!(division.way(2, false, large), StreamRoute::Overlay);
+        assert_eq!(budget.route(0, false, large), StreamRoute::Direct);
+        assert_eq!(budget.route(1, false, large), StreamRoute::Direct);
+        assert_eq!(budget.route(2, false, large), StreamRoute::Overlay);
         // Another stream to a peer that is already direct takes no place.
-        assert_eq!(division.way(2, true, large), StreamRoute::Direct);
+        assert_eq!(budget.route(2, true, large), StreamRoute::Direct);
         // Small messages leave the places to others.
-        assert_eq!(division.way(0, false, small), StreamRoute::Overlay);
-        assert_eq!(division.way(2, true, small), StreamRoute::Overlay);
-        let none = SocketBudget { direct: 0, ..division };
-        assert_eq!(none.way(0, false, u64::MAX), StreamRoute::Overlay);
+        assert_eq!(budget.route(0, false, small), StreamRoute::Overlay);
+        assert_eq!(budget.route(2, true, small), StreamRoute::Overlay);
+        let none = SocketBudget { direct: 0, ..budget };
+        assert_eq!(none.route(0, false, u64::MAX), StreamRoute::Overlay);
     }
 }

@@ -29,7 +29,7 @@ pub async fn change_members(endpoint: &Endpoint, config: &ClientConfig, change: 
         MemberChange::Remove(node) => (node, true),
         MemberChange::Add(node) => (node, false),
     };
-    let body = Request { ask: Some(RequestKind::Change(Change { node, remove })) }.encode_to_vec();
+    let body = Request { kind: Some(RequestKind::Change(Change { node, remove })) }.encode_to_vec();
     let mut connection = Connection::connect(endpoint, &config).await?;
     connection.task(&Task { body, plan: Plan::default() }).await?;
     while !matches!(connection.next().await?, Incoming::Finished(_)) {}

@@ -119,7 +119,7 @@ impl PeerChannel {
         set: SetPlanRequest,
         context: &Arc<TaskContext>,
     ) -> Result<Reply, EngineError> {
-        let ask = RequestKind::SetPlan(SetPlan {
+        let kind = RequestKind::SetPlan(SetPlan {
             key: set.task_key.into(),
             tasks: set.task_count as u64,
             plan: set.plan.encode(context)?,
@@ -130,7 +130,7 @@ impl PeerChannel {
                 .map(|(name, value)| Header { name: name.to_string(), value: value.as_bytes().to_vec() })
                 .collect(),
         });
-        self.peer.ask(ask, small(), None).await
+        self.peer.request(kind, small(), None).await
     }
 }
 
@@ -210,8 +210,8 @@ impl WorkerChannel for PeerChannel {
         // Each partition has its own stream, so that reading one never waits for room that another takes.
         let replies = partitions.zip(leases).map(|(partition, lease)| {
             let (key, partition) = (request.task_key.into(), partition as u64);
-            let ask = RequestKind::Execute(Execute { key, partition, head: head.clone() });
-            self.peer.ask(ask, plan, Some(lease))
+            let kind = RequestKind::Execute(Execute { key, partition, head: head.clone() });
+            self.peer.request(kind, plan, Some(lease))
         });
         let query = request.task_key.query_id;
         let replies: Vec<Reply> = tokio::select! {
@@ -261,11 +261,11 @@ impl WorkerChannel for PeerChannel {
 /// Waits until the query has ended, then notifies the node.
 async fn finish(
     peer: Arc<Peer>,
-    ask: RequestKind,
+    kind: RequestKind,
     to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
 ) -> Result<()> {
     to_worker.for_each(|_| futures::future::ready(())).await;
-    let mut reply = peer.ask(ask, small(), None).await?;
+    let mut reply = peer.request(kind, small(), None).await?;
     while reply.next().await?.is_some() {}
     Ok(())
 }

@@ -40,20 +40,20 @@ tokio::task_local! {
 pub(crate) async fn answer(cluster: &Arc<Cluster>, task: &Task) -> Result<Answer, Failure> {
     let request = Request::decode(task.body.as_slice())
         .map_err(|e| Failure::new(ErrorCode::Protocol, malformed(&e.to_string()).to_string()))?;
-    let ask = match request.ask {
+    let kind = match request.kind {
         Some(RequestKind::Watch(watch)) => return watched(cluster, &watch),
         Some(RequestKind::Finish(key)) => return finish(cluster, &key).map_err(|error| error.to_failure()),
         Some(RequestKind::Change(change)) => {
             return self::change(cluster, &change).await.map_err(|error| error.to_failure());
         }
-        Some(ask) => ask,
+        Some(kind) => kind,
         None => return Err(Failure::new(ErrorCode::Protocol, "empty request")),
     };
     // Requests that decode or run plans use the query threads.
     let here = cluster.clone();
     let answered = cluster.threads.run(QueryPhase::Running, async move {
         let worker = here.worker();
-        match ask {
+        match kind {
             RequestKind::SetPlan(set) => set_plan(&here, &worker, set).await,
             RequestKind::Execute(execute) => self::execute(&here, &worker, execute).await,
             RequestKind::Scan(scan) => self::scan(&here, scan),

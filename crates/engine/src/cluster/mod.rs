@@ -204,7 +204,7 @@ pub(crate) struct Cluster {
     exchange: Arc<Exchange>,
     queries: Arc<Queries>,
     /// Permits for queries that are planned here.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) query_slots: Arc<Semaphore>,
     local: Local,
     /// Decode and run parts of plans.
     threads: Arc<Threads>,
@@ -278,7 +278,7 @@ impl Cluster {
             overlay,
             exchange: Arc::new(Exchange::new(config.exchange_bytes, config.message_bytes_max)),
             queries: Arc::default(),
-            places: Arc::new(Semaphore::new(config.queries_max.max(1))),
+            query_slots: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
             threads,
             worker: OnceCell::new(),
@@ -529,7 +529,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     use prost::Message as _;
 
     let _ = request::Description::decode(bytes);
-    if let Ok(request::Request { ask: Some(request::RequestKind::Finish(key)) }) =
+    if let Ok(request::Request { kind: Some(request::RequestKind::Finish(key)) }) =
         request::Request::decode(bytes)
     {
         let _ = key.to_task();

@@ -119,7 +119,7 @@ impl Overlay {
         Ok(Arc::new(Self { config, client, tls, now: Mutex::default(), direct: Mutex::default() }))
     }
 
-    /// What other nodes are told about it before there is an overlay.
+    /// What other nodes are sent about it before there is an overlay.
     pub(crate) fn part(&self) -> OverlayPart {
         OverlayPart {
             address: self.config.address.clone(),
@@ -143,12 +143,12 @@ impl Overlay {
         peer: &str,
         message_bytes: u32,
     ) -> std::result::Result<(Connection, OverlayRoute), Direct> {
-        let (formed, node) = match self.choose(peer, message_bytes) {
+        let (instance, node) = match self.choose(peer, message_bytes) {
             Chosen::Direct(direct) => return Err(direct),
-            Chosen::Overlay(formed, node) => (formed, node),
+            Chosen::Overlay(instance, node) => (instance, node),
         };
-        match formed.connect(node, &self.client).await {
-            Ok(connection) => Ok((connection, OverlayRoute::new(formed, node))),
+        match instance.connect(node, &self.client).await {
+            Ok(connection) => Ok((connection, OverlayRoute::new(instance, node))),
             Err(error) => {
                 tracing::debug!(node = peer, %error, "the overlay can't be used: the stream goes directly");
                 Err(self.take_direct(&mut self.direct(), peer))
@@ -157,15 +157,15 @@ impl Overlay {
     }
 
     fn choose(self: &Arc<Self>, peer: &str, message_bytes: u32) -> Chosen {
-        let formed = self.now().as_ref().filter(|formed| formed.is_open()).cloned();
+        let instance = self.now().as_ref().filter(|instance| instance.is_open()).cloned();
         // Under one lock, so that two streams can't both take the last direct connection.
         let mut direct = self.direct();
-        if let Some(formed) = formed
-            && let Some(node) = formed.number(peer)
-            && formed.division.way(direct.len(), direct.contains_key(peer), message_bytes.into())
+        if let Some(instance) = instance
+            && let Some(node) = instance.number(peer)
+            && instance.budget.route(direct.len(), direct.contains_key(peer), message_bytes.into())
                 == StreamRoute::Overlay
         {
-            return Chosen::Overlay(formed, node);
+            return Chosen::Overlay(instance, node);
         }
         Chosen::Direct(self.take_direct(&mut direct, peer))
     }
@@ -177,7 +177,7 @@ impl Overlay {
 
     /// The current overlay.
     pub(crate) fn state(&self) -> OverlayState {
-        self.now().as_ref().map(|formed| formed.state()).unwrap_or_default()
+        self.now().as_ref().map(|instance| instance.state()).unwrap_or_default()
     }
 
     /// The same security as other connections between nodes; `names` are the names in the nodes' certificates.

@@ -63,29 +63,29 @@ impl Peer {
     ///
     /// # Errors
     /// The node's failure, or that the node can't be reached or was lost.
-    pub(crate) async fn ask(
+    pub(crate) async fn request(
         self: &Arc<Self>,
-        ask: RequestKind,
+        kind: RequestKind,
         plan: Plan,
         lease: Option<Lease>,
     ) -> Result<Reply> {
         let peer = self.clone();
-        let mut asking = JoinSet::new();
-        asking.spawn_on(async move { peer.ask_here(ask, plan, lease).await }, &self.dial.runtime);
-        match asking.join_next().await {
+        let mut tasks = JoinSet::new();
+        tasks.spawn_on(async move { peer.request_here(kind, plan, lease).await }, &self.dial.runtime);
+        match tasks.join_next().await {
             Some(Ok(reply)) => reply,
-            Some(Err(error)) => Err(EngineError::Internal(format!("asking node {}: {error}", self.name))),
+            Some(Err(error)) => Err(EngineError::Internal(format!("request to node {}: {error}", self.name))),
             None => Err(EngineError::Internal("no request was started".into())),
         }
     }
 
-    async fn ask_here(
+    async fn request_here(
         self: Arc<Self>,
-        ask: RequestKind,
+        kind: RequestKind,
         mut plan: Plan,
         lease: Option<Lease>,
     ) -> Result<Reply> {
-        let (mut connection, route, direct) = match self.over_overlay(&ask, &plan).await {
+        let (mut connection, route, direct) = match self.over_overlay(&kind, &plan).await {
             Some(Ok((connection, route))) => (connection, Some(route), None),
             Some(Err(direct)) => (self.connect().await?, None, Some(direct)),
             None => (self.connect().await?, None, None),
@@ -95,7 +95,7 @@ impl Peer {
             // be over.
             plan.codec = Some(if connection.same_host() { Codec::None } else { Codec::Light });
         }
-        let task = Task { body: Request { ask: Some(ask) }.encode_to_vec(), plan };
+        let task = Task { body: Request { kind: Some(kind) }.encode_to_vec(), plan };
         let schema = connection.task(&task).await.map_err(|e| self.blame_route(route.as_ref(), e))?;
         let (peer, connection) = (self.clone(), Some(connection));
         Ok(Reply { peer, connection, route, schema, bytes_wire: 0, direct, _lease: lease })
@@ -105,19 +105,19 @@ impl Peer {
     /// that counts the stream as a direct one. Other requests go directly and are not counted.
     async fn over_overlay(
         &self,
-        ask: &RequestKind,
+        kind: &RequestKind,
         plan: &Plan,
     ) -> Option<std::result::Result<(Connection, OverlayRoute), Direct>> {
         let overlay = self.dial.overlay.as_ref();
-        let overlay = overlay.filter(|_| matches!(ask, RequestKind::Execute(_) | RequestKind::Scan(_)))?;
+        let overlay = overlay.filter(|_| matches!(kind, RequestKind::Execute(_) | RequestKind::Scan(_)))?;
         Some(overlay.connect(&self.name, plan.message_bytes).await)
     }
 
     /// The shared connection, opened if necessary.
     async fn connect(&self) -> Result<Connection> {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let mut failed = self.dialling.lock().await;
-        if let Some((_, failure)) = failed.as_ref().filter(|(when, _)| *when > asked) {
+        if let Some((_, failure)) = failed.as_ref().filter(|(when, _)| *when > requested) {
             return Err(EngineError::Remote(failure.clone()));
         }
         if let Some(connection) = self.connection().as_ref().filter(|connection| connection.is_open()) {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6")]
-    pub(crate) ask: Option<RequestKind>,
+    pub(crate) kind: Option<RequestKind>,
 }
 
 /// The kinds of request, each with the rows of its answer.

@@ -28,7 +28,7 @@ fn snapshot(config: &SessionConfig) -> Result<Arc<Snapshot>> {
     }
 }
 
-/// The number of tasks that a scan is cut into.
+/// The number of tasks that a scan is split into.
 pub(crate) fn desired_tasks(
     event: DesiredTaskCountEvent<'_>,
 ) -> Option<Result<DesiredTaskCountEventResponse>> {

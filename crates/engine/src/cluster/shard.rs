@@ -142,12 +142,13 @@ impl ShardScanExec {
 
     /// The plan over this node's rows.
     async fn plan_local(&self, cluster: &Cluster) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut cut = (0, 1, self.properties.partitioning.partition_count());
-        if let Some(share) = self.shards.share {
-            cluster.check_files(&self.table, share.fingerprint)?;
-            cut = (share.part as usize, share.of as usize, share.partitions as usize);
-        }
-        let (part, of, partitions) = cut;
+        let (part, of, partitions) = match self.shards.share {
+            Some(share) => {
+                cluster.check_files(&self.table, share.fingerprint)?;
+                (share.part as usize, share.of as usize, share.partitions as usize)
+            }
+            None => (0, 1, self.properties.partitioning.partition_count()),
+        };
         if part >= of || partitions == 0 || of.saturating_mul(partitions) > PARTITIONS_MAX * PARTITIONS_MAX {
             return Err(malformed("a share that does not exist"));
         }
@@ -201,7 +202,7 @@ impl ShardScanExec {
         scan.partitions = 1;
         let peer = cluster.peer(node)?;
         let (plan, mut leases) = cluster.exchange().leases(1);
-        let reply = peer.ask(RequestKind::Scan(scan), plan, leases.pop()).await?;
+        let reply = peer.request(RequestKind::Scan(scan), plan, leases.pop()).await?;
         let schema = reply.schema.clone();
         let rows = futures::stream::try_unfold(reply, |mut reply| async move {
             Ok::<_, DataFusionError>(reply.next().await?.map(|rows| (rows, reply)))
@@ -234,12 +235,12 @@ pub(crate) fn can_travel(filter: &Expr) -> bool {
     matches!(queries, Ok(false)) && !filter.is_volatile() && filter.to_bytes().is_ok()
 }
 
-/// The smallest piece that a file is cut into.
+/// The smallest piece that a file is split into.
 const PIECE_BYTES_MIN: usize = 1 << 20;
 
 /// Makes a plan that reads files read only one of `of` parts of them, in this many partitions.
 ///
-/// Nodes that read the other parts cut the same files in the same way, because only file sizes decide.
+/// Nodes that read the other parts split the same files in the same way, because only file sizes decide.
 /// Partitions of one plan may take files from each other, so each part has its own plan.
 fn cut_files(
     leaf: Arc<dyn ExecutionPlan>,
@@ -250,10 +251,10 @@ fn cut_files(
     let Some(scan) = source.data_source().downcast_ref::<FileScanConfig>() else {
         return Ok(Transformed::no(leaf));
     };
-    let source_cuts = scan.file_source().repartitioned(of * partitions, PIECE_BYTES_MIN, None, scan)?;
-    // Files that can't be cut are distributed whole.
-    let groups = match source_cuts {
-        Some(cut) => cut.file_groups,
+    let source_splits = scan.file_source().repartitioned(of * partitions, PIECE_BYTES_MIN, None, scan)?;
+    // Files that can't be split are distributed whole.
+    let groups = match source_splits {
+        Some(split) => split.file_groups,
         None => {
             let files = scan.file_groups.iter().flat_map(|group| group.files().to_vec());
             files.map(|file| FileGroup::new(vec![file])).collect()

@@ -33,15 +33,15 @@ impl Members {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the others which overlay this node is part of.
-    pub(crate) fn tell_epoch(&self, epoch: Option<u64>) {
+    /// Announces to the others which overlay this node is part of.
+    pub(crate) fn announce_epoch(&self, epoch: Option<u64>) {
         if let Some(part) = self.overlay().as_mut() {
             part.epoch = epoch;
         }
         self.changed();
     }
 
-    /// Whether the others were told that this node is part of an overlay.
+    /// Whether this node has announced that it is part of an overlay.
     pub(crate) fn is_part_of(&self, epoch: u64) -> bool {
         self.overlay().as_ref().is_some_and(|part| part.epoch == Some(epoch))
     }
@@ -68,11 +68,11 @@ impl Members {
     }
 
     /// Whether any other node that `is_of` selects is part of the overlay of this epoch.
-    pub(crate) fn has_told(&self, epoch: u64, is_of: impl Fn(&str, u64) -> bool) -> bool {
+    pub(crate) fn is_announced(&self, epoch: u64, is_of: impl Fn(&str, u64) -> bool) -> bool {
         self.known().iter().any(|(name, known)| match &known.condition {
             MemberStatus::Met(description) => {
-                let told = description.overlay.as_ref().and_then(|part| part.epoch);
-                told == Some(epoch) && is_of(name, description.instance)
+                let announced = description.overlay.as_ref().and_then(|part| part.epoch);
+                announced == Some(epoch) && is_of(name, description.instance)
             }
             _ => false,
         })

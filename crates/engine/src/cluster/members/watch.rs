@@ -32,12 +32,12 @@ enum End {
 impl Members {
     /// Receives one description after the other until the answer ends.
     async fn watch(self: Arc<Self>, peer: &Arc<Peer>) -> Result<End> {
-        let ask = RequestKind::Watch(Watch {
+        let kind = RequestKind::Watch(Watch {
             name: self.me.clone(),
             instance: self.instance,
             version: VERSION.into(),
         });
-        let mut reply = peer.ask(ask, Plan::default(), None).await?;
+        let mut reply = peer.request(kind, Plan::default(), None).await?;
         while let Some(rows) = reply.next().await? {
             for row in 0..rows.num_rows() {
                 let bytes = first_binary(&rows, row)?;

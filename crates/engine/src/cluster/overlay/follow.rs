@@ -43,7 +43,7 @@ const TRIES: usize = 400;
 struct Target {
     nodes: Vec<OverlayNode>,
     me: u32,
-    division: SocketBudget,
+    budget: SocketBudget,
     epoch: u64,
 }
 
@@ -51,7 +51,7 @@ impl Target {
     /// The overlay of these nodes, which are sorted by name; `None` if direct connections suffice.
     fn of(nodes: Vec<OverlayNode>, me: &str) -> Option<Self> {
         let connections_max = nodes.iter().map(|node| node.connections_max).min()?;
-        let division = SocketBudget::of(nodes.len(), connections_max)?;
+        let budget = SocketBudget::of(nodes.len(), connections_max)?;
         let number = nodes.iter().position(|node| node.name == me)?;
         let mut hash = Fnv::default();
         for node in &nodes {
@@ -59,7 +59,7 @@ impl Target {
             hash.write(&[0]);
             hash.write(&node.instance.to_le_bytes());
         }
-        Some(Self { me: number as u32, division, epoch: hash.finish(), nodes })
+        Some(Self { me: number as u32, budget, epoch: hash.finish(), nodes })
     }
 
     /// A message for users that says which nodes have changed.
@@ -101,14 +101,14 @@ impl Hasher for Fnv {
 struct OverlayGuard<'a> {
     overlay: &'a Overlay,
     members: &'a Members,
-    formed: Arc<OverlayInstance>,
+    instance: Arc<OverlayInstance>,
 }
 
 impl Drop for OverlayGuard<'_> {
     fn drop(&mut self) {
         self.overlay.now().take();
-        self.formed.cut(None);
-        self.members.tell_epoch(None);
+        self.instance.abort(None);
+        self.members.announce_epoch(None);
     }
 }
 
@@ -137,9 +137,9 @@ impl Overlay {
                 },
             };
             match started {
-                Ok((formed, incoming)) => {
+                Ok((instance, incoming)) => {
                     pause = PAUSE_MIN;
-                    if self.take_part(&target, formed, incoming, members, &mut changes, &intake).await {
+                    if self.use_instance(&target, instance, incoming, members, &mut changes, &intake).await {
                         return;
                     }
                 }
@@ -175,7 +175,7 @@ impl Overlay {
                 hosts.push(ServerName::try_from(host).map_err(|e| unknown(e.to_string()))?);
             }
         }
-        let (nodes, sockets, epoch) = (target.nodes.len(), target.division.topology, target.epoch);
+        let (nodes, sockets, epoch) = (target.nodes.len(), target.budget.topology, target.epoch);
         let search = tokio::task::spawn_blocking(move || {
             let shape = circulant(nodes, sockets, TRIES, epoch)?;
             Ok::<_, lightship_overlay::OverlayError>(Arc::new(Routes::new(Topology::new(shape, nodes)?)))
@@ -183,7 +183,7 @@ impl Overlay {
         let routes = search.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let config = Config {
             epoch,
-            accepted_max: Some(target.division.accepted),
+            accepted_max: Some(target.budget.accepted),
             security: self.security(hosts),
             seed: epoch ^ u64::from(target.me),
             ping_interval: self.client.ping_interval / 2,
@@ -197,36 +197,36 @@ impl Overlay {
         };
         let (relay, inbox) = Relay::start(listener, config).await.map_err(by_name)?;
         let (tunnels, incoming) = Tunnels::start(relay, inbox, TunnelsConfig::default());
-        let formed = OverlayInstance::new(names, target.me, epoch, target.division, routes, tunnels);
-        Ok((Arc::new(formed), incoming))
+        let instance = OverlayInstance::new(names, target.me, epoch, target.budget, routes, tunnels);
+        Ok((Arc::new(instance), incoming))
     }
 
-    /// Takes part until the overlay fails, or ends because the nodes have changed. Returns whether this
+    /// Uses an overlay until it fails, or ends because the nodes have changed. Returns whether this
     /// node has left.
-    async fn take_part(
+    async fn use_instance(
         &self,
         target: &Target,
-        formed: Arc<OverlayInstance>,
+        instance: Arc<OverlayInstance>,
         incoming: Incoming,
         members: &Members,
         changes: &mut watch::Receiver<u64>,
         intake: &Intake,
     ) -> bool {
-        *self.now() = Some(formed.clone());
-        let held = OverlayGuard { overlay: self, members, formed };
-        let formed = &held.formed;
-        members.tell_epoch(Some(formed.epoch));
+        *self.now() = Some(instance.clone());
+        let held = OverlayGuard { overlay: self, members, instance };
+        let instance = &held.instance;
+        members.announce_epoch(Some(instance.epoch));
         let left = tokio::select! {
-            () = accept(incoming, formed, intake) => {
-                tracing::info!(nodes = formed.names.len(), why = formed.failure(), "an overlay has ended");
-                formed.end();
+            () = accept(incoming, instance, intake) => {
+                tracing::info!(nodes = instance.names.len(), why = instance.failure(), "an overlay has ended");
+                instance.end();
                 self.now().take();
-                members.tell_epoch(None);
-                formed.told().await;
+                members.announce_epoch(None);
+                instance.others_notified().await;
                 false
             }
-            () = give_direct(formed) => false,
-            left = until_ended(target, formed, members, changes) => left,
+            () = assign_direct(instance) => false,
+            left = until_ended(target, instance, members, changes) => left,
         };
         drop(held);
         left || changes.has_changed().is_err()
@@ -247,9 +247,9 @@ async fn differs(target: &Target, members: &Members, changes: &mut watch::Receiv
 }
 
 /// Serves the connections that others open, as long as the overlay lives.
-async fn accept(mut incoming: Incoming, formed: &OverlayInstance, intake: &Intake) {
+async fn accept(mut incoming: Incoming, instance: &OverlayInstance, intake: &Intake) {
     while let Some((from, tunnel)) = incoming.accept().await {
-        let from = formed.names.get(from as usize).map_or("another node", String::as_str);
+        let from = instance.names.get(from as usize).map_or("another node", String::as_str);
         // A server that accepts no more connections is stopping. Until then, the messages of others are
         // still forwarded.
         let _ = intake.serve(pipe(tunnel), format!("node {from}, over the overlay")).await;
@@ -257,16 +257,16 @@ async fn accept(mut incoming: Incoming, formed: &OverlayInstance, intake: &Intak
 }
 
 /// Assigns direct connections to the routes that would waste the most, for ever.
-async fn give_direct(formed: &OverlayInstance) {
-    let (division, me) = (formed.division, formed.me);
-    if division.opened == 0 {
+async fn assign_direct(instance: &OverlayInstance) {
+    let (budget, me) = (instance.budget, instance.me);
+    if budget.opened == 0 {
         return std::future::pending().await;
     }
-    let relay = formed.tunnels.relay();
-    let own = DirectPolicy::new(division.opened, Some(division.accepted));
+    let relay = instance.tunnels.relay();
+    let own = DirectPolicy::new(budget.opened, Some(budget.accepted));
     let pool = DirectPolicy { knowledge: TrafficKnowledge::Local, ..own };
-    let mut recent = TrafficMatrix::new(formed.names.len());
-    let mut rng = Rng::with_seed(formed.epoch ^ u64::from(me));
+    let mut recent = TrafficMatrix::new(instance.names.len());
+    let mut rng = Rng::with_seed(instance.epoch ^ u64::from(me));
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -277,8 +277,8 @@ async fn give_direct(formed: &OverlayInstance) {
             continue;
         }
         sent.into_iter().for_each(|(to, bytes)| recent.add(me as usize, to as usize, bytes as f64));
-        let peers = pool.preferred(&formed.routes, me, &recent, &relay.direct(), &mut rng);
-        relay.set_direct(peers, division.opened);
+        let peers = pool.preferred(&instance.routes, me, &recent, &relay.direct(), &mut rng);
+        relay.set_direct(peers, budget.opened);
         recent.fade(pool.memory);
     }
 }
@@ -287,7 +287,7 @@ async fn give_direct(formed: &OverlayInstance) {
 /// longer needed; true if this node has left.
 async fn until_ended(
     target: &Target,
-    formed: &OverlayInstance,
+    instance: &OverlayInstance,
     members: &Members,
     changes: &mut watch::Receiver<u64>,
 ) -> bool {
@@ -296,10 +296,10 @@ async fn until_ended(
         match Overlay::target(members) {
             Some(now) if now.epoch == target.epoch => {
                 let others = now.nodes.iter().filter(|node| node.name != members.me);
-                if others.clone().all(|node| node.epoch == Some(formed.epoch)) && formed.open() {
+                if others.clone().all(|node| node.epoch == Some(instance.epoch)) && instance.open() {
                     tracing::info!(
-                        nodes = formed.names.len(),
-                        sockets = formed.division.topology,
+                        nodes = instance.names.len(),
+                        sockets = instance.budget.topology,
                         "rows go over an overlay"
                     );
                     members.changed();
@@ -308,20 +308,20 @@ async fn until_ended(
             _ => break,
         }
         if changes.changed().await.is_err() {
-            formed.end();
+            instance.end();
             // The others end it when they no longer need it, which ends it here too.
             tokio::time::sleep(LEAVING_MAX).await;
             return true;
         }
     }
-    formed.end();
+    instance.end();
     members.changed();
     let withdraw = async {
-        formed.tunnels.idle().await;
-        members.tell_epoch(None);
+        instance.tunnels.idle().await;
+        members.announce_epoch(None);
         std::future::pending::<std::convert::Infallible>().await
     };
-    let others = others_ended(target, formed, members, changes);
+    let others = others_ended(target, instance, members, changes);
     let ended = tokio::select! {
         never = withdraw => match never {},
         ended = tokio::time::timeout(ENDING_MAX, others) => ended,
@@ -330,16 +330,16 @@ async fn until_ended(
         Ok(Ended::Unused) => false,
         Ok(Ended::Left) => true,
         Ok(Ended::Lost(name)) => {
-            if let Some(node) = formed.number(&name) {
-                formed.tunnels.relay().give_up(node);
+            if let Some(node) = instance.number(&name) {
+                instance.tunnels.relay().give_up(node);
             }
-            formed.told().await;
+            instance.others_notified().await;
             false
         }
         Err(_) => {
             let why = target.changed(&members.overlay_nodes().unwrap_or_default());
             tracing::warn!(why, "an overlay was ended before its streams");
-            formed.cut(Some(why));
+            instance.abort(Some(why));
             false
         }
     }
@@ -358,7 +358,7 @@ enum Ended {
 /// Waits until no node needs an overlay any more.
 async fn others_ended(
     target: &Target,
-    formed: &OverlayInstance,
+    instance: &OverlayInstance,
     members: &Members,
     changes: &mut watch::Receiver<u64>,
 ) -> Ended {
@@ -370,7 +370,7 @@ async fn others_ended(
         let is_of = |name: &str, instance: u64| {
             target.nodes.iter().any(|node| node.name == name && node.instance == instance)
         };
-        if !members.is_part_of(formed.epoch) && !members.has_told(formed.epoch, is_of) {
+        if !members.is_part_of(instance.epoch) && !members.is_announced(instance.epoch, is_of) {
             return Ended::Unused;
         }
         if changes.changed().await.is_err() {

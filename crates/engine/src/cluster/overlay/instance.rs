@@ -14,7 +14,7 @@ use super::OverlayState;
 use super::follow::PART_BYTES_MAX;
 
 /// A relay that has failed takes about a second to notify the others.
-const TELLING_MAX: Duration = Duration::from_secs(3);
+const NOTIFYING_MAX: Duration = Duration::from_secs(3);
 
 /// The phase of an overlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct OverlayInstance {
     /// This node's number.
     pub(super) me: u32,
     pub(super) epoch: u64,
-    pub(super) division: SocketBudget,
+    pub(super) budget: SocketBudget,
     pub(super) routes: Arc<Routes>,
     pub(super) tunnels: Tunnels,
     inner: Mutex<Inner>,
@@ -61,7 +61,7 @@ impl OverlayInstance {
         names: Vec<String>,
         me: u32,
         epoch: u64,
-        division: SocketBudget,
+        budget: SocketBudget,
         routes: Arc<Routes>,
         tunnels: Tunnels,
     ) -> Self {
@@ -69,7 +69,7 @@ impl OverlayInstance {
             names,
             me,
             epoch,
-            division,
+            budget,
             routes,
             tunnels,
             inner: Mutex::new(Inner { phase: Phase::Alone, connections: HashMap::new() }),
@@ -107,7 +107,7 @@ impl OverlayInstance {
     }
 
     /// Ends it at once, with all of its streams; their readers get the reason.
-    pub(super) fn cut(&self, why: Option<String>) {
+    pub(super) fn abort(&self, why: Option<String>) {
         self.end();
         if let Some(why) = why {
             let _ = self.why.set(why);
@@ -115,9 +115,9 @@ impl OverlayInstance {
         self.tunnels.relay().kill();
     }
 
-    /// Waits until a failed relay has told the others which node was lost, or the time for that is over.
-    pub(super) async fn told(&self) {
-        let _ = tokio::time::timeout(TELLING_MAX, self.tunnels.relay().ended()).await;
+    /// Waits until a failed relay has notified the others which node was lost, or the time for that is over.
+    pub(super) async fn others_notified(&self) {
+        let _ = tokio::time::timeout(NOTIFYING_MAX, self.tunnels.relay().ended()).await;
     }
 
     /// The number of a node.
@@ -150,7 +150,7 @@ impl OverlayInstance {
         client: &ClientConfig,
     ) -> Result<Connection, TransportError> {
         self.streams.fetch_add(1, Ordering::Relaxed);
-        let asked = Instant::now();
+        let requested = Instant::now();
         let shared = {
             let mut inner = self.inner();
             if inner.phase == Phase::Ending {
@@ -162,7 +162,7 @@ impl OverlayInstance {
         if let Some(connection) = dialled.connection.as_ref().filter(|connection| connection.is_open()) {
             return Ok(connection.share());
         }
-        if dialled.failed.is_some_and(|failed| failed > asked) {
+        if dialled.failed.is_some_and(|failed| failed > requested) {
             return Err(TransportError::Closed { during: Some("before it was welcomed") });
         }
         let tunnel = self.tunnels.open(node).map_err(std::io::Error::other)?;
@@ -181,7 +181,7 @@ impl OverlayInstance {
         OverlayState {
             nodes: self.names.clone(),
             is_open: self.is_open(),
-            topology: self.division.topology,
+            topology: self.budget.topology,
             streams: self.streams.load(Ordering::Relaxed),
             forwarded: relay.counts.forwarded,
             connections: relay.connections,
@@ -198,25 +198,25 @@ pub(super) fn pipe(tunnel: Tunnel) -> FramePipe {
 
 /// The route of a connection over an overlay.
 pub(crate) struct OverlayRoute {
-    formed: Arc<OverlayInstance>,
+    instance: Arc<OverlayInstance>,
     node: u32,
 }
 
 impl OverlayRoute {
-    pub(super) fn new(formed: Arc<OverlayInstance>, node: u32) -> Self {
-        Self { formed, node }
+    pub(super) fn new(instance: Arc<OverlayInstance>, node: u32) -> Self {
+        Self { instance, node }
     }
 
     /// What went wrong on the route, with the names of nodes: the errors of tunnels have only their
     /// numbers. `None` if the error is not the route's.
     pub(crate) fn fault(&self, error: &TransportError) -> Option<String> {
         let TransportError::Io(error) = error else { return None };
-        let peer = self.formed.name(self.node).unwrap_or_default();
-        Some(match (self.formed.tunnels.error(), self.formed.why.get()) {
+        let peer = self.instance.name(self.node).unwrap_or_default();
+        Some(match (self.instance.tunnels.error(), self.instance.why.get()) {
             (_, Some(why)) => {
                 format!("the rows of node {peer} are incomplete: the overlay was replaced, because {why}")
             }
-            (Some(relay), None) => match relay.node().and_then(|node| self.formed.name(node)) {
+            (Some(relay), None) => match relay.node().and_then(|node| self.instance.name(node)) {
                 Some(name) => {
                     format!("node {name} was lost: it was part of the overlay that carried the rows")
                 }
