@@ -3,11 +3,11 @@
 //! The owner of the sockets calls [`Forwarder::next_frame`] for the next frame to send on a connection,
 //! and reports the frames it receives. The rules are those of [`forwarding`](crate::forwarding): the
 //! receiving end keeps a bounded queue for each connection and hop class; a message is sent when the next
-//! node has room in the message's next class; its place is returned as credit once the message has left.
+//! node has room in the message's next class; its slot is returned as credit once the message has left.
 //!
 //! Connections of the topology are known from the start and stay; direct connections come and go. Both
 //! ends close a connection: each reroutes the messages that wait for it and sends [`Frame::Close`].
-//! Messages received over it keep their places until they have left.
+//! Messages received over it keep their slots until they have left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -43,11 +43,11 @@ pub struct TopologyLink {
 pub enum Frame<T> {
     /// A message in transit.
     Message(Packet<T>),
-    /// Places of a class that are free again.
+    /// Slots of a class that are free again.
     Credit {
         /// Which class.
         class: usize,
-        /// How many places.
+        /// How many slots.
         count: usize,
     },
     /// Nothing follows.
@@ -67,11 +67,11 @@ pub struct Packet<T> {
     pub hops: usize,
     /// The message itself.
     pub body: T,
-    /// The queue place that holds it until it has left; none at its sender.
-    pub place: Option<QueueSlot>,
+    /// The slot that holds it until it has left; none at its sender.
+    pub slot: Option<QueueSlot>,
 }
 
-/// A place in a queue. [`Forwarder::left`] returns it.
+/// A slot in a queue. [`Forwarder::left`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSlot {
     connection: ConnectionId,
@@ -141,7 +141,7 @@ struct Connection<T> {
     /// Messages to send, by the class they will have at the far end.
     waiting: Vec<VecDeque<Packet<T>>>,
     waiting_count: usize,
-    /// By class: places that received messages hold, and places to return as credit.
+    /// By class: slots that received messages hold, and slots to return as credit.
     held: Vec<usize>,
     owed: Vec<usize>,
     closing: bool,
@@ -287,12 +287,12 @@ impl<T> Forwarder<T> {
         if to == from || to as usize >= self.routes.topology().nodes() {
             return Err(Refusal::Astray { from, to, hops: 0 });
         }
-        self.queue(Packet { from, to, id, hops: 0, body, place: None })?;
+        self.queue(Packet { from, to, id, hops: 0, body, slot: None })?;
         self.own_queued += 1;
         Ok(())
     }
 
-    /// Checks the header of a message and takes a queue place for it. Call it before allocating memory for
+    /// Checks the header of a message and takes a queue slot for it. Call it before allocating memory for
     /// the body.
     ///
     /// # Errors
@@ -314,7 +314,7 @@ impl<T> Forwarder<T> {
         let limit = self.queue_messages;
         let link = self.connections.get_mut(&connection);
         let link = link.filter(|link| link.receives && !link.peer_closed).ok_or(Refusal::Closed)?;
-        // The peer does not yet have the places that are owed to it.
+        // The peer does not yet have the slots that are owed to it.
         if link.held[class] + link.owed[class] >= limit {
             return Err(Refusal::NoRoom { class });
         }
@@ -376,9 +376,9 @@ impl<T> Forwarder<T> {
         None
     }
 
-    /// Releases the place of a message that was sent on (`forwarded`) or consumed here.
-    pub fn left(&mut self, place: Option<QueueSlot>, forwarded: bool) {
-        let Some(QueueSlot { connection, class }) = place else {
+    /// Releases the slot of a message that was sent on (`forwarded`) or consumed here.
+    pub fn left(&mut self, slot: Option<QueueSlot>, forwarded: bool) {
+        let Some(QueueSlot { connection, class }) = slot else {
             self.own_queued = self.own_queued.saturating_sub(1);
             self.counts.sent += 1;
             return;

@@ -68,11 +68,11 @@ impl Classes {
 }
 
 /// The near end's view of the room in the queues at the far end of a link. Sending a message takes a
-/// place; the far end returns it when the message has left. A queue never exceeds its limit.
+/// slot; the far end returns it when the message has left. A queue never exceeds its limit.
 #[derive(Debug, Clone)]
 pub struct Credits {
     limit: usize,
-    /// Places taken, by class.
+    /// Slots taken, by class.
     taken: Vec<usize>,
 }
 
@@ -87,7 +87,7 @@ impl Credits {
         self.taken.get(class).is_some_and(|taken| *taken < self.limit)
     }
 
-    /// Takes a place; returns `false` if there is none.
+    /// Takes a slot; returns `false` if there is none.
     #[must_use]
     pub fn take(&mut self, class: usize) -> bool {
         let has_room = self.has_room(class);
@@ -97,12 +97,12 @@ impl Credits {
         has_room
     }
 
-    /// Places of a class that are taken.
+    /// Slots of a class that are taken.
     pub fn taken(&self, class: usize) -> usize {
         self.taken.get(class).copied().unwrap_or_default()
     }
 
-    /// Returns a place.
+    /// Returns a slot.
     pub fn give(&mut self, class: usize) {
         if let Some(taken) = self.taken.get_mut(class) {
             *taken = taken.saturating_sub(1);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_count_places_by_class() {
+    fn credits_count_slots_by_class() {
         let mut credits = Credits::new(&Classes::for_shortest(2, DirectUse::Own), 1);
         assert!(credits.take(2) && !credits.take(2) && credits.has_room(1));
         assert!(!credits.take(3));

@@ -335,8 +335,8 @@ async fn read_frames(
                 return Err(broken(format!("{} bytes in a {:?} frame", header.part_bytes, header.kind)));
             }
             let hops = usize::from(route.hops);
-            let place = shared.with(|state| state.forwarder.admit(connection, (route.from, route.to, hops)));
-            let place = place.map_err(rules)?;
+            let slot = shared.with(|state| state.forwarder.admit(connection, (route.from, route.to, hops)));
+            let slot = slot.map_err(rules)?;
             let alive = || heartbeat.heard(Instant::now());
             let part = read_part(&mut read, header.part_bytes, alive).await.map_err(|e| lost(e.into()))?;
             let body = RoutedFrame {
@@ -345,12 +345,12 @@ async fn read_frames(
                 number: route.number,
                 ..RoutedFrame::new(header, part)
             };
-            let packet = Packet { from: route.from, to: route.to, id: 0, hops, body, place: Some(place) };
+            let packet = Packet { from: route.from, to: route.to, id: 0, hops, body, slot: Some(slot) };
             shared
                 .with(|state| {
                     if let Some(packet) = state.forwarder.received(packet)? {
                         let arrived = Arrived { from: packet.from, frame: packet.body, hops };
-                        state.inbox.push_back((arrived, place));
+                        state.inbox.push_back((arrived, slot));
                         shared.arrived.notify_one();
                     }
                     Ok(())
@@ -418,8 +418,8 @@ async fn write_frames(
                 Some(Frame::Message(packet)) => {
                     headers.extend_from_slice(&head(&packet));
                     write.write_all_buf(&mut headers.split().chain(packet.body.part)).await?;
-                    shared.with(|state| state.forwarder.left(packet.place, true));
-                    if packet.place.is_none() && packet.body.has_place {
+                    shared.with(|state| state.forwarder.left(packet.slot, true));
+                    if packet.slot.is_none() && packet.body.has_slot {
                         shared.room.add_permits(1);
                     }
                 }

@@ -25,15 +25,15 @@ pub(crate) struct RoutedFrame {
     pub(crate) number: u32,
     /// What follows the header.
     pub(crate) part: Bytes,
-    /// Whether it holds one of its sender's places for own frames.
-    pub(crate) has_place: bool,
+    /// Whether it holds one of its sender's slots for own frames.
+    pub(crate) has_slot: bool,
 }
 
 impl RoutedFrame {
     pub(crate) fn new(header: FrameHeader, part: Bytes) -> Self {
         let (flags, part_bytes) = (header.flags | FLAG_ROUTED, part.len() as u32);
         let header = FrameHeader { flags, part_bytes, ..header };
-        Self { header, accepted: false, tunnel: 0, number: 0, part, has_place: true }
+        Self { header, accepted: false, tunnel: 0, number: 0, part, has_slot: true }
     }
 
     /// The header as its receiver gets it.

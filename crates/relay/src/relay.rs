@@ -119,14 +119,14 @@ impl Relay {
         Ok(())
     }
 
-    /// Waits for a place among the node's own frames. Forget it once the frame is submitted: it is returned when
+    /// Waits for a slot among the node's own frames. Forget it once the frame is submitted: it is returned when
     /// the frame has left.
     pub(crate) async fn room(&self) -> Result<SemaphorePermit<'_>> {
         let room = self.shared.room.acquire().await;
         room.map_err(|_| self.shared.error().unwrap_or(RelayError::Closed))
     }
 
-    /// Sends a frame without waiting for room. The caller limits how many have no place.
+    /// Sends a frame without waiting for room. The caller limits how many have no slot.
     pub(crate) fn submit(&self, to: u32, frame: RoutedFrame) -> Result<()> {
         let bytes = u64::from(frame.header.part_bytes);
         let submitted = self.shared.with(|state| {
@@ -266,8 +266,8 @@ impl Inbox {
     pub(crate) async fn recv_frame(&mut self) -> Result<Option<Arrived>> {
         loop {
             let next = self.shared.with(|state| {
-                let (arrived, place) = state.inbox.pop_front()?;
-                state.forwarder.left(Some(place), false);
+                let (arrived, slot) = state.inbox.pop_front()?;
+                state.forwarder.left(Some(slot), false);
                 Some(arrived)
             });
             if next.is_some() {

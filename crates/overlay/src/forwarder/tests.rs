@@ -98,8 +98,8 @@ impl Net {
         let node = &mut self.nodes[end.0];
         let Some(frame) = node.next_frame(end.1) else { return false };
         if let Frame::Message(packet) = &frame {
-            self.forwards += u64::from(packet.place.is_some());
-            node.left(packet.place, true);
+            self.forwards += u64::from(packet.slot.is_some());
+            node.left(packet.slot, true);
         }
         wire.push_back(frame);
         true
@@ -113,13 +113,13 @@ impl Net {
         let node = &mut self.nodes[at];
         match frame {
             Frame::Message(packet) => {
-                let place = node.admit(connection, (packet.from, packet.to, packet.hops));
-                let place = place.expect("peers follow the protocol");
-                let packet = Packet { place: Some(place), ..packet };
+                let slot = node.admit(connection, (packet.from, packet.to, packet.hops));
+                let slot = slot.expect("peers follow the protocol");
+                let packet = Packet { slot: Some(slot), ..packet };
                 if let Some(packet) = node.received(packet).expect("there is a route") {
                     assert_eq!((packet.to as usize, packet.body), (at, packet.id));
                     assert!(self.seen.insert((packet.from, packet.id)), "twice: {packet:?}");
-                    self.arrived.push((at, place));
+                    self.arrived.push((at, slot));
                 }
             }
             Frame::Credit { class, count } => {
@@ -141,8 +141,8 @@ impl Net {
 
     fn consume(&mut self) -> bool {
         let Some(at) = self.rng.choice(0..self.arrived.len()) else { return false };
-        let (node, place) = self.arrived.swap_remove(at);
-        self.nodes[node].left(Some(place), false);
+        let (node, slot) = self.arrived.swap_remove(at);
+        self.nodes[node].left(Some(slot), false);
         true
     }
 
@@ -254,17 +254,17 @@ fn messages_wait_for_room_and_return_it() -> Tested {
     assert_eq!(node.take_ready(), BTreeSet::from([1]));
     let Some(Frame::Message(packet)) = node.next_frame(1) else { panic!("a message goes out") };
     assert_eq!((packet.hops, packet.body), (1, 10));
-    node.left(packet.place, true);
-    // The place is taken until the far end returns it.
+    node.left(packet.slot, true);
+    // The slot is taken until the far end returns it.
     assert_eq!(node.next_frame(1), None);
     node.credited(1, 1, 1)?;
     assert!(matches!(node.next_frame(1), Some(Frame::Message(Packet { body: 11, .. }))));
     // Forward from one neighbour to the other.
-    let place = node.admit(1, (1, 7, 1))?;
-    let packet = Packet { from: 1, to: 7, id: 5, hops: 1, body: 12, place: Some(place) };
+    let slot = node.admit(1, (1, 7, 1))?;
+    let packet = Packet { from: 1, to: 7, id: 5, hops: 1, body: 12, slot: Some(slot) };
     assert_eq!(node.received(packet)?, None);
     let Some(Frame::Message(packet)) = node.next_frame(7) else { panic!("it is forwarded") };
-    node.left(packet.place, true);
+    node.left(packet.slot, true);
     assert_eq!(node.next_frame(1), Some(Frame::Credit { class: 1, count: 1 }));
     assert_eq!(node.counts(), Counts { sent: 1, received: 0, forwarded: 1 });
     Ok(())
@@ -293,12 +293,12 @@ fn a_direct_connection_is_used_and_closed() -> Tested {
     assert_eq!(node.next_frame(direct), Some(Frame::Close));
     assert_eq!(node.next_frame(direct), None);
     // The other end may still send, until it has closed too.
-    let place = node.admit(direct, (4, 0, 1))?;
+    let slot = node.admit(direct, (4, 0, 1))?;
     node.peer_closed(direct)?;
     assert!(node.is_over(direct));
     node.gone(direct);
     assert_eq!(node.direct().collect::<Vec<_>>(), [(direct, 4)]);
-    node.left(Some(place), false);
+    node.left(Some(slot), false);
     assert_eq!(node.direct().count(), 0);
     assert_eq!(node.connections[&1].waiting_count + node.connections[&7].waiting_count, 1);
     Ok(())

@@ -14,7 +14,7 @@ pub(super) struct Message {
     pub(super) hops: usize,
     pub(super) queued_ns: u64,
     /// The queue that holds it: the link whose far end it is at, and the class; none at its sender.
-    pub(super) place: Option<(usize, usize)>,
+    pub(super) slot: Option<(usize, usize)>,
 }
 
 /// Whether a link accepts messages.

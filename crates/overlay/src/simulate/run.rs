@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
     }
 
     fn whereabouts(&self, message: &Message) -> usize {
-        message.place.map_or(message.from as usize, |(link, _)| self.mesh.links[link].to)
+        message.slot.map_or(message.from as usize, |(link, _)| self.mesh.links[link].to)
     }
 
     /// Creates a node's own messages until its window is full.
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
             self.mesh.nodes[node].own_queued += 1;
             self.mesh.nodes[node].sent += 1;
             let (from, to) = (node as u32, to as u32);
-            self.queue(node, Message { from, to, hops: 0, queued_ns: self.now_ns, place: None });
+            self.queue(node, Message { from, to, hops: 0, queued_ns: self.now_ns, slot: None });
         }
         self.work(node);
     }
@@ -243,11 +243,11 @@ impl<'a> Run<'a> {
         self.mesh.nodes[node].out_free_ns = starts_ns + self.port_ns;
         self.agenda.add(starts_ns + self.wire_ns, Event::Idle { link });
         let hops = message.hops + 1;
-        let place = self.classes.of(hops).map(|class| (link, class));
+        let slot = self.classes.of(hops).map(|class| (link, class));
         let arrives_ns = starts_ns + self.port_ns.max(self.wire_ns) + self.latency_ns;
-        self.agenda.add(arrives_ns, Event::Arrived { message: Message { hops, place, ..message } });
+        self.agenda.add(arrives_ns, Event::Arrived { message: Message { hops, slot, ..message } });
         self.leave(message);
-        if message.place.is_some() {
+        if message.slot.is_some() {
             self.mesh.nodes[node].forwarded += 1;
         } else {
             self.mesh.nodes[node].own_queued -= 1;
@@ -255,9 +255,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns a message's queue place. The credit reaches the near end of the link after its latency.
+    /// Returns a message's queue slot. The credit reaches the near end of the link after its latency.
     fn leave(&mut self, message: Message) {
-        if let Some((link, class)) = message.place {
+        if let Some((link, class)) = message.slot {
             self.agenda.add(self.now_ns + self.latency_ns, Event::Credit { link, class });
         }
     }

@@ -288,7 +288,7 @@ impl TunnelTable {
             accepted: !key.opened_here,
             tunnel: key.tunnel,
             number: end.sent,
-            has_place: false,
+            has_slot: false,
             ..RoutedFrame::new(header, Bytes::new())
         };
         self.closing.push((key.peer, close));
