@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Raises the limit of open files and sockets of this process to its hard limit, and returns it.
 ///
 /// Systems start processes with a low limit (often 1024), because programs that use `select` can't handle
@@ -10,21 +12,11 @@ use std::io;
 /// # Errors
 /// If the system refuses.
 pub fn raise_descriptors() -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the system writes one `rlimit`, into a local variable.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     }
-    if limit.rlim_cur < limit.rlim_max {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the system reads one `rlimit`, from a local variable.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    // The width of the type differs between systems.
-    #[allow(clippy::useless_conversion)]
-    Ok(limit.rlim_cur.into())
+    Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
