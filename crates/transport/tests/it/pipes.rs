@@ -101,7 +101,7 @@ async fn tokens_and_places() {
         assert_eq!(code(&error), Some(ErrorCode::Unauthenticated), "{error}");
     }
     let mut client = connect(&intake, &with("one", false)).await.expect("a connection");
-    // A node takes no client's place; and each has its own limit.
+    // A node takes no client's slot; and each has its own limit.
     let mut node = connect(&intake, &with("us", true)).await.expect("a connection");
     for config in [with("one", false), with("us", true)] {
         let Err(error) = connect(&intake, &config).await else { panic!("let in") };

@@ -162,10 +162,10 @@ async fn each_query_at_once_takes_a_place() {
     let mut first = server.connect().await;
     let (mut second, mut third) = (first.share(), first.share());
     ask(&mut first, "3 hang", plan(2)).await.expect("an answer");
-    ask(&mut second, "3 hang", plan(2)).await.expect("the second place");
-    let refused = ask(&mut third, "3", plan(2)).await.expect_err("no third place");
+    ask(&mut second, "3 hang", plan(2)).await.expect("the second slot");
+    let refused = ask(&mut third, "3", plan(2)).await.expect_err("no third slot");
     assert_eq!(code(&refused), Some(ErrorCode::Busy), "{refused}");
-    // The place of a query that was cancelled is waited for.
+    // The slot of a query that was cancelled is waited for.
     first.cancel();
     whole(&mut third, 5, plan(2)).await;
 }

@@ -241,13 +241,13 @@ async fn read_frame(stream: &mut (impl AsyncReadExt + Unpin)) -> (FrameHeader, V
     (header, payload)
 }
 
-/// A message of 32 KB, and its place at the front of segment 1.
+/// A message of 32 KB, and its slot at the front of segment 1.
 fn message() -> (Vec<u8>, SegmentSlot) {
     let column = arrow_array::Int64Array::from_iter_values(0..4096);
     let batch = RecordBatch::try_from_iter([("n", std::sync::Arc::new(column) as _)]).expect("rows");
     let bytes = Encoder::new(Codec::None).encode(&batch).expect("a message").to_vec();
-    let place = SegmentSlot { segment: 1, offset: 0, bytes: bytes.len() as u32, crc: crc32c(&bytes) };
-    (bytes, place)
+    let slot = SegmentSlot { segment: 1, offset: 0, bytes: bytes.len() as u32, crc: crc32c(&bytes) };
+    (bytes, slot)
 }
 
 /// A segment of 128 KB with these bytes at its front.
@@ -263,13 +263,13 @@ fn segment(bytes: &[u8], seals: SealFlags) -> OwnedFd {
 const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
 /// A server that sends these placed messages, with this descriptor before them; what its client makes of it.
-async fn forged(descriptor: Option<OwnedFd>, places: &[(u16, SegmentSlot)]) -> Result<u64, TransportError> {
+async fn forged(descriptor: Option<OwnedFd>, slots: &[(u16, SegmentSlot)]) -> Result<u64, TransportError> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).expect("a socket");
     let mut words = Vec::new();
-    for (n, (flags, place)) in places.iter().enumerate() {
-        let payload = place.encode();
+    for (n, (flags, slot)) in slots.iter().enumerate() {
+        let payload = slot.encode();
         words.extend(frame(FrameKind::Message, FLAG_PLACED | flags, 1, 1 + n as u32, &payload));
     }
     let server = tokio::spawn(async move {
@@ -298,7 +298,7 @@ async fn forged(descriptor: Option<OwnedFd>, places: &[(u16, SegmentSlot)]) -> R
     within(connection.query(&Query { sql: "q".into(), plan }, 1)).await.expect("a schema");
     // The rows of one are in use while the next one comes.
     let mut held = Vec::new();
-    for _ in places {
+    for _ in slots {
         match within(connection.next()).await? {
             Incoming::Rows(batch) => held.push(batch),
             Incoming::Finished(_) => break,
@@ -334,66 +334,66 @@ fn send_with(stream: &UnixStream, descriptor: Option<&OwnedFd>, words: &[u8]) {
 
 #[tokio::test]
 async fn an_honest_segment_is_read() {
-    let (bytes, place) = message();
+    let (bytes, slot) = message();
     let twice = [bytes.as_slice(), &vec![0; (64 << 10) - bytes.len()], &bytes].concat();
-    let places = [(FLAG_DESCRIPTOR, place), (0, SegmentSlot { offset: 64 << 10, ..place })];
-    assert_eq!(forged(Some(segment(&twice, SEALED)), &places).await.expect("rows"), 2 * 4096);
+    let slots = [(FLAG_DESCRIPTOR, slot), (0, SegmentSlot { offset: 64 << 10, ..slot })];
+    assert_eq!(forged(Some(segment(&twice, SEALED)), &slots).await.expect("rows"), 2 * 4096);
 }
 
 #[tokio::test]
 async fn segments_and_places_that_are_not_what_they_should_be() {
-    let (bytes, place) = message();
+    let (bytes, slot) = message();
     let good = || Some(segment(&bytes, SEALED));
-    let one = |place| vec![(FLAG_DESCRIPTOR, place)];
+    let one = |slot| vec![(FLAG_DESCRIPTOR, slot)];
     let file = || Some(OwnedFd::from(tempfile::tempfile().expect("a file")));
     let pipe = || Some(OwnedFd::from(std::io::pipe().expect("a pipe").0));
     let cases = [
-        ("not sealed", Some(segment(&bytes, SealFlags::empty())), one(place), "not sealed"),
-        ("may shrink", Some(segment(&bytes, SEALED - SealFlags::SHRINK)), one(place), "not sealed"),
-        ("may be written", Some(segment(&bytes, SEALED - SealFlags::FUTURE_WRITE)), one(place), "not sealed"),
-        ("a file", file(), one(place), "not sealed"),
-        ("a pipe", pipe(), one(place), "not sealed"),
-        ("no descriptor", None, one(place), "without descriptor"),
-        ("no segment", None, vec![(0, place)], "is unknown"),
+        ("not sealed", Some(segment(&bytes, SealFlags::empty())), one(slot), "not sealed"),
+        ("may shrink", Some(segment(&bytes, SEALED - SealFlags::SHRINK)), one(slot), "not sealed"),
+        ("may be written", Some(segment(&bytes, SEALED - SealFlags::FUTURE_WRITE)), one(slot), "not sealed"),
+        ("a file", file(), one(slot), "not sealed"),
+        ("a pipe", pipe(), one(slot), "not sealed"),
+        ("no descriptor", None, one(slot), "without descriptor"),
+        ("no segment", None, vec![(0, slot)], "is unknown"),
         (
             "another segment",
             good(),
-            vec![(FLAG_DESCRIPTOR, place), (0, SegmentSlot { segment: 2, ..place })],
+            vec![(FLAG_DESCRIPTOR, slot), (0, SegmentSlot { segment: 2, ..slot })],
             "is unknown",
         ),
         (
             "beyond",
             good(),
-            one(SegmentSlot { offset: 96 << 10, bytes: (32 << 10) + 1, ..place }),
+            one(SegmentSlot { offset: 96 << 10, bytes: (32 << 10) + 1, ..slot }),
             "of a segment of 131072",
         ),
-        ("far beyond", good(), one(SegmentSlot { offset: u32::MAX - 63, ..place }), "of a segment of 131072"),
-        ("nothing", good(), one(SegmentSlot { bytes: 0, ..place }), "0 bytes at 0"),
-        ("not aligned", good(), one(SegmentSlot { offset: 1, ..place }), "not aligned"),
-        ("the same twice", good(), vec![(FLAG_DESCRIPTOR, place), (0, place)], "in use"),
+        ("far beyond", good(), one(SegmentSlot { offset: u32::MAX - 63, ..slot }), "of a segment of 131072"),
+        ("nothing", good(), one(SegmentSlot { bytes: 0, ..slot }), "0 bytes at 0"),
+        ("not aligned", good(), one(SegmentSlot { offset: 1, ..slot }), "not aligned"),
+        ("the same twice", good(), vec![(FLAG_DESCRIPTOR, slot), (0, slot)], "in use"),
         (
             "overlapping",
             good(),
-            vec![(FLAG_DESCRIPTOR, place), (0, SegmentSlot { offset: 64, ..place })],
+            vec![(FLAG_DESCRIPTOR, slot), (0, SegmentSlot { offset: 64, ..slot })],
             "in use",
         ),
-        ("too large", good(), one(SegmentSlot { bytes: u32::MAX, ..place }), "over the limit"),
-        ("scribbled", Some(segment(&bytes[1..], SEALED)), one(place), "checksum of the payload"),
+        ("too large", good(), one(SegmentSlot { bytes: u32::MAX, ..slot }), "over the limit"),
+        ("scribbled", Some(segment(&bytes[1..], SEALED)), one(slot), "checksum of the payload"),
     ];
-    for (name, descriptor, places, word) in cases {
-        let error = forged(descriptor, &places).await.expect_err(name);
+    for (name, descriptor, slots, word) in cases {
+        let error = forged(descriptor, &slots).await.expect_err(name);
         assert!(error.to_string().contains(word), "{name}: {error}");
     }
 }
 
 #[tokio::test]
 async fn a_segment_larger_than_the_window_is_refused() {
-    let (bytes, place) = message();
+    let (bytes, slot) = message();
     let large = segment(&bytes, SealFlags::empty());
     let file = std::fs::File::from(large);
     file.set_len(1 << 30).expect("room");
     fcntl_add_seals(&file, SEALED).expect("sealed");
-    let error = forged(Some(file.into()), &[(FLAG_DESCRIPTOR, place)]).await.expect_err("too large");
+    let error = forged(Some(file.into()), &[(FLAG_DESCRIPTOR, slot)]).await.expect_err("too large");
     assert!(error.to_string().contains("segment of 1073741824 bytes"), "{error}");
 }
 

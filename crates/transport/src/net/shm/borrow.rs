@@ -50,7 +50,7 @@ struct Loans {
 /// A payload in the segment. Its slot is given back when it is dropped.
 pub(in crate::net) struct Borrowed {
     map: Arc<Mmap>,
-    place: SegmentSlot,
+    slot: SegmentSlot,
     ledger: Arc<Ledger>,
 }
 
@@ -76,13 +76,13 @@ impl Borrower {
     pub(in crate::net) fn borrow(
         &mut self,
         flags: u16,
-        place: SegmentSlot,
+        slot: SegmentSlot,
         bytes_max: u32,
     ) -> Result<Borrowed> {
-        if place.bytes > bytes_max {
+        if slot.bytes > bytes_max {
             return Err(WireError::TooLarge {
                 what: "message in shared memory",
-                bytes: place.bytes.into(),
+                bytes: slot.bytes.into(),
                 limit: bytes_max.into(),
             }
             .into());
@@ -90,27 +90,27 @@ impl Borrower {
         if flags & FLAG_DESCRIPTOR != 0 {
             let descriptor =
                 lock(&self.arrived).take().ok_or_else(|| refused("a new segment without descriptor"))?;
-            if self.segment.as_ref().is_some_and(|old| old.number >= place.segment) {
-                return Err(refused(format!("segment {} was already sent", place.segment)));
+            if self.segment.as_ref().is_some_and(|old| old.number >= slot.segment) {
+                return Err(refused(format!("segment {} was already sent", slot.segment)));
             }
             let map = map(descriptor, self.ledger.segment_bytes_max.load(Ordering::Relaxed))?;
-            self.segment = Some(Segment { number: place.segment, map: Arc::new(map) });
+            self.segment = Some(Segment { number: slot.segment, map: Arc::new(map) });
         }
-        let Some(segment) = self.segment.as_ref().filter(|segment| segment.number == place.segment) else {
-            return Err(refused(format!("segment {} is unknown", place.segment)));
+        let Some(segment) = self.segment.as_ref().filter(|segment| segment.number == slot.segment) else {
+            return Err(refused(format!("segment {} is unknown", slot.segment)));
         };
-        let end = u64::from(place.offset) + u64::from(place.bytes);
-        if place.bytes == 0 || end > segment.map.len() as u64 {
+        let end = u64::from(slot.offset) + u64::from(slot.bytes);
+        if slot.bytes == 0 || end > segment.map.len() as u64 {
             return Err(refused(format!(
                 "{} bytes at {} of a segment of {}",
-                place.bytes,
-                place.offset,
+                slot.bytes,
+                slot.offset,
                 segment.map.len()
             )));
         }
         let (map, ledger) = (Arc::clone(&segment.map), Arc::clone(&self.ledger));
-        ledger.lend(&place, end)?;
-        Ok(Borrowed { map, place, ledger })
+        ledger.lend(&slot, end)?;
+        Ok(Borrowed { map, slot, ledger })
     }
 }
 
@@ -142,10 +142,10 @@ impl Ledger {
         self.segment_bytes_max.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    fn lend(&self, place: &SegmentSlot, end: u64) -> Result<()> {
-        let loan = Loan { segment: place.segment, offset: place.offset };
+    fn lend(&self, slot: &SegmentSlot, end: u64) -> Result<()> {
+        let loan = Loan { segment: slot.segment, offset: slot.offset };
         // Loans do not overlap, so only the last one that begins before `end` can overlap this one.
-        let after = Loan { segment: place.segment, offset: u32::try_from(end).unwrap_or(u32::MAX) };
+        let after = Loan { segment: slot.segment, offset: u32::try_from(end).unwrap_or(u32::MAX) };
         let mut loans = lock(&self.loans);
         let before = loans.lent.range(..after).next_back();
         if before.is_some_and(|(lent, &end)| lent.segment == loan.segment && end > loan.offset.into()) {
@@ -171,13 +171,13 @@ impl Borrowed {
 
 impl AsRef<[u8]> for Borrowed {
     fn as_ref(&self) -> &[u8] {
-        &self.map[self.place.offset as usize..][..self.place.bytes as usize]
+        &self.map[self.slot.offset as usize..][..self.slot.bytes as usize]
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        let loan = Loan { segment: self.place.segment, offset: self.place.offset };
+        let loan = Loan { segment: self.slot.segment, offset: self.slot.offset };
         let mut loans = lock(&self.ledger.loans);
         loans.lent.remove(&loan);
         loans.returned.push(loan);
