@@ -21,7 +21,7 @@ const FIGURES: &[Figure] = &[
 /// The paper's range, from 2 KB to 100 MB.
 const MESSAGE_BYTES: [u32; 9] =
     [2_000, 10_000, 50_000, 200_000, 1_000_000, 4_000_000, 10_000_000, 40_000_000, 100_000_000];
-const CODECS: [&str; 3] = ["none", "lz4", "light+lz4"];
+const CODECS: [&str; 2] = ["none", "light+lz4"];
 
 /// Rows of a batch that is larger than the largest message, so that messages reach their maximum size.
 fn batch_rows(course: &LinkedHosts, file: &DataFile) -> Result<usize> {

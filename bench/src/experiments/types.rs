@@ -14,7 +14,7 @@ use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, TimeUnit, UnionFields};
 use lightship_session::Codec;
 
-use super::columns::{self, FIGURES, measure};
+use super::columns::{self, Encoding, FIGURES, measure};
 use crate::Result;
 use crate::comparison::{Comparison, Contender};
 use crate::data::{self, Data};
@@ -25,7 +25,8 @@ use crate::settings::Settings;
 const NAME: &str = "types";
 /// Items of a list.
 const ITEMS: usize = 4;
-const CODECS: [Codec; 3] = [Codec::None, Codec::Light, Codec::Zstd];
+const ENCODINGS: [Encoding; 3] =
+    [Encoding::Codec(Codec::None), Encoding::Codec(Codec::Light), Encoding::Zstd];
 
 /// The columns of a batch that values are taken from.
 struct Values {
@@ -272,8 +273,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         }
     }
     for (column, batches) in &all {
-        let contenders =
-            CODECS.map(|codec| Contender::new(codec.to_string(), move || measure(batches, codec)));
+        let contenders = ENCODINGS
+            .map(|encoding| Contender::new(encoding.to_string(), move || measure(batches, encoding)));
         let place = Case { values: vec![column.clone()], scale, note: String::new() };
         results.add(Comparison { figures: FIGURES, contenders: contenders.into() }.run(settings, &place)?)?;
     }
@@ -285,7 +286,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             "Values of lineitem (TPC-H, scale {scale}) in each Arrow type that can hold them, in messages of \
              1 MiB, encoded and decoded by one thread in one process. The whole table has its text as views, \
              as DataFusion and Polars write it. Rates are of Arrow bytes; `none` passes buffers on by \
-             reference, so its rates mean little."
+             reference, so its rates mean little. `zstd` compresses the messages of `none` as a whole, for \
+             comparison."
         ),
         tables: columns::report(&results),
         plots: Vec::new(),
@@ -307,8 +309,8 @@ mod tests {
         let batch = tpch::lineitem(0.001).next().expect("rows");
         for (name, array) in Values::of(&batch).expect("columns").types().expect("types") {
             let batch = [RecordBatch::try_from_iter([("value", array)]).expect("a batch")];
-            let [plain, light] =
-                [Codec::None, Codec::Light].map(|codec| measure(&batch, codec).expect("encoded")[0]);
+            let [plain, light] = [Codec::None, Codec::Light]
+                .map(|codec| measure(&batch, Encoding::Codec(codec)).expect("encoded")[0]);
             // A column that does not shrink only adds its headers.
             assert!(light <= plain + 100e-6, "{name}: {light} MB, plain {plain}");
         }

@@ -208,14 +208,14 @@ mod tests {
             batch_rows: Some(100),
             message_bytes: Some(5000),
             window_batches: Some(2),
-            codec: Some(Codec::Zstd),
+            codec: Some(Codec::LightZstd),
             streams: NonZeroU32::new(3),
             known,
             ..Options::default()
         };
         let plan = planned(&options);
         assert_eq!((plan.batch_rows, plan.message_bytes, plan.window_batches), (100, 5000, 2));
-        assert_eq!((plan.codec, plan.streams), (Some(Codec::Zstd), 3));
+        assert_eq!((plan.codec, plan.streams), (Some(Codec::LightZstd), 3));
         assert!(options.flight(&plan, 1 << 20).is_none());
         let messages = Options { message_bytes: Some(5000), known, ..Options::default() };
         assert_eq!(planned(&messages).message_bytes, 5000);

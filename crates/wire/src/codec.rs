@@ -1,4 +1,4 @@
-//! Compression of a whole message body.
+//! Codecs, and the compressors of the light layout.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,13 @@ use arrow_buffer::Buffer;
 
 use crate::error::{Result, WireError, malformed};
 
-/// The layout of a message, and its compressor.
+/// The layout of a message, and its compressor. The numbers are part of the format; 1 and 2 are not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Codec {
     /// Arrow buffers as they are. The receiver uses them in place.
     #[default]
     None = 0,
-    /// Arrow buffers compressed with LZ4: fast, with little effect.
-    Lz4 = 1,
-    /// Arrow buffers compressed with Zstandard, level 1.
-    Zstd = 2,
     /// Each column in its cheapest encoding. Worthwhile for links of up to about 1 GB/s.
     Light = 3,
     /// The same; buffers that LZ4 makes smaller are compressed with it.
@@ -27,9 +23,18 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// All codecs.
-    pub const ALL: [Self; 6] =
-        [Self::None, Self::Lz4, Self::Zstd, Self::Light, Self::LightLz4, Self::LightZstd];
+    /// All codecs, in order of the cost of encoding.
+    pub const ALL: [Self; 4] = [Self::None, Self::Light, Self::LightLz4, Self::LightZstd];
+
+    /// The codec's place in [`Self::ALL`], which is not its number on the wire.
+    pub fn index(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Light => 1,
+            Self::LightLz4 => 2,
+            Self::LightZstd => 3,
+        }
+    }
 
     /// From its number on the wire.
     pub(crate) fn parse(byte: u8) -> Result<Self> {
@@ -41,24 +46,23 @@ impl Codec {
 
     /// Whether each column has its own encoding.
     pub(crate) fn is_light(self) -> bool {
-        matches!(self, Self::Light | Self::LightLz4 | Self::LightZstd)
+        self != Self::None
     }
 
     /// The compressor.
     pub(crate) fn compression(self) -> Compression {
         match self {
             Self::None | Self::Light => Compression::None,
-            Self::Lz4 | Self::LightLz4 => Compression::Lz4,
-            Self::Zstd | Self::LightZstd => Compression::Zstd,
+            Self::LightLz4 => Compression::Lz4,
+            Self::LightZstd => Compression::Zstd,
         }
     }
 }
 
 /// A general compressor of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Compression {
-    #[default]
     None = 0,
     /// LZ4 block.
     Lz4 = 1,
@@ -143,8 +147,6 @@ impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "none",
-            Self::Lz4 => "lz4",
-            Self::Zstd => "zstd",
             Self::Light => "light",
             Self::LightLz4 => "light+lz4",
             Self::LightZstd => "light+zstd",

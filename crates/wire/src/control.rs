@@ -465,8 +465,10 @@ mod tests {
         assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
         let queued = Queued { ahead: 3, wait_ms: 10_000 };
         assert_eq!(Queued::decode(&queued.encode()).unwrap(), queued);
-        let query =
-            Query { sql: "select 'ü'".into(), plan: Plan { codec: Some(Codec::Zstd), ..Plan::default() } };
+        let query = Query {
+            sql: "select 'ü'".into(),
+            plan: Plan { codec: Some(Codec::LightZstd), ..Plan::default() },
+        };
         assert_eq!(Query::decode(&query.encode()).unwrap(), query);
         let striped = Query { plan: Plan { streams: 4, ..query.plan }, ..query };
         assert_eq!(Query::decode(&striped.encode()).unwrap(), striped);

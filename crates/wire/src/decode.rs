@@ -44,10 +44,10 @@ pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Resul
     let sent = payload.slice(head.bytes() as usize);
     match head.layout {
         Layout::Plain => {
-            let body = head.compression.restore(sent, body_bytes)?;
+            let body = exactly(sent, body_bytes)?;
             columns(schema, &head, PlainReader { nodes, slices, body: Body::new(body) })
         }
-        Layout::Light { schemes_bytes, unpacked_bytes } => {
+        Layout::Light { compression, schemes_bytes, unpacked_bytes } => {
             let stored_bytes = stored_bytes(slices.clone())?;
             if stored_bytes > sent.len() {
                 return Err(WireError::Truncated {
@@ -56,7 +56,7 @@ pub fn decode(schema: &SchemaRef, payload: Buffer, body_bytes_max: u32) -> Resul
                     available: sent.len() as u64,
                 });
             }
-            let unpacked = head.compression.restore(sent.slice(stored_bytes), allowed(unpacked_bytes)?)?;
+            let unpacked = compression.restore(sent.slice(stored_bytes), allowed(unpacked_bytes)?)?;
             let stored = Body::new(sent.slice_with_length(0, stored_bytes));
             let schemes = Reader::new("message schemes", &schemes[..schemes_bytes as usize]);
             let reader = LightReader::new(nodes, slices, schemes, stored, Body::new(unpacked), body_bytes);

@@ -16,7 +16,7 @@ use crate::codec::{Codec, Compression, Packer};
 use crate::error::{Result, WireError, malformed};
 use crate::layout::padding;
 use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
-use crate::message::{EncodedMessage, Node, Parts, ZEROS, padded_bytes};
+use crate::message::{EncodedMessage, LightParts, Node, Parts, ZEROS, padded_bytes};
 
 /// Bytes of scratch memory kept between messages: as much as a message of the usual size needs.
 const SCRATCH_BYTES: usize = 1 << 20;
@@ -75,30 +75,7 @@ impl Encoder {
         {
             return Ok(message);
         }
-        self.plain(batch)
-    }
-
-    fn plain(&mut self, batch: &RecordBatch) -> Result<EncodedMessage> {
-        let mut walk = Walk { nodes: Vec::new(), sink: PlainSink::default() };
-        batch.columns().iter().try_for_each(|column| walk.array(column))?;
-        let buffers = walk.sink.buffers;
-        let body_bytes = padded_bytes(&buffers);
-        let mut parts = Parts {
-            rows: batch.num_rows(),
-            nodes: walk.nodes,
-            lengths: buffers.iter().map(|buffer| buffer.len() as u64).collect(),
-            body_bytes,
-            ..Parts::default()
-        };
-        let compressed = self.compress(self.codec.compression(), buffers.iter(), body_bytes)?;
-        match compressed {
-            Some(compressed) => {
-                parts.compression = self.codec.compression();
-                parts.compressed = compressed;
-            }
-            None => parts.stored = buffers,
-        }
-        parts.message()
+        plain(batch)
     }
 
     /// `None` if the plain layout is not larger.
@@ -129,10 +106,13 @@ impl Encoder {
             nodes,
             lengths,
             body_bytes: plain_bytes,
-            light: Some((schemes, compressed.as_ref().map_or(0, |_| unpacked_bytes))),
             stored: stored.collect(),
-            compression,
-            compressed: compressed.unwrap_or_default(),
+            light: Some(LightParts {
+                schemes,
+                compression,
+                unpacked_bytes: compressed.as_ref().map_or(0, |_| unpacked_bytes),
+                compressed: compressed.unwrap_or_default(),
+            }),
         };
         if parts.body_len() >= plain_bytes {
             return Ok(None);
@@ -158,6 +138,21 @@ impl Encoder {
         let compressed = self.packer.compress(compression, &self.scratch)?;
         Ok(compressed.filter(|compressed| compressed.len() < bytes).map(Buffer::from_vec))
     }
+}
+
+fn plain(batch: &RecordBatch) -> Result<EncodedMessage> {
+    let mut walk = Walk { nodes: Vec::new(), sink: PlainSink::default() };
+    batch.columns().iter().try_for_each(|column| walk.array(column))?;
+    let Walk { nodes, sink: PlainSink { buffers } } = walk;
+    let parts = Parts {
+        rows: batch.num_rows(),
+        nodes,
+        lengths: buffers.iter().map(|buffer| buffer.len() as u64).collect(),
+        body_bytes: padded_bytes(&buffers),
+        stored: buffers,
+        light: None,
+    };
+    parts.message()
 }
 
 /// Receives the parts of arrays, in order.

@@ -12,6 +12,8 @@ pub(crate) enum Layout {
     Plain,
     /// Each column in its own encoding.
     Light {
+        /// The compressor of the compressed part.
+        compression: Compression,
         /// Bytes of the encodings' numbers and parameters.
         schemes_bytes: u32,
         /// The size of the compressed part after decompression.
@@ -26,24 +28,27 @@ const LIGHT: u8 = 2;
 /// The fields before the tables of a message.
 pub(crate) struct Head {
     pub(crate) rows: u32,
-    pub(crate) compression: Compression,
     pub(crate) layout: Layout,
     pub(crate) nodes: u32,
     pub(crate) slices: u32,
-    /// The size of the body in the plain layout, before compression.
+    /// The size of the body in the plain layout.
     pub(crate) body_bytes: u32,
 }
 
 impl Head {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.rows);
-        out.put_u8(self.compression as u8);
-        out.put_u8(if self.layout == Layout::Plain { PLAIN } else { LIGHT });
+        let (compression, layout) = match self.layout {
+            Layout::Plain => (Compression::None, PLAIN),
+            Layout::Light { compression, .. } => (compression, LIGHT),
+        };
+        out.put_u8(compression as u8);
+        out.put_u8(layout);
         out.put_u16(0);
         out.put_u32(self.nodes);
         out.put_u32(self.slices);
         out.put_u32(self.body_bytes);
-        if let Layout::Light { schemes_bytes, unpacked_bytes } = self.layout {
+        if let Layout::Light { schemes_bytes, unpacked_bytes, .. } = self.layout {
             out.put_u32(schemes_bytes);
             out.put_u32(unpacked_bytes);
         }
@@ -56,11 +61,14 @@ impl Head {
         let (layout, reserved) = (reader.u8()?, reader.u16()?);
         let (nodes, slices, body_bytes) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let layout = match (layout, reserved) {
-            (PLAIN, 0) => Layout::Plain,
-            (LIGHT, 0) => Layout::Light { schemes_bytes: reader.u32()?, unpacked_bytes: reader.u32()? },
+            (PLAIN, 0) if compression == Compression::None => Layout::Plain,
+            (PLAIN, 0) => return Err(malformed("message", "compression in the plain layout")),
+            (LIGHT, 0) => {
+                Layout::Light { compression, schemes_bytes: reader.u32()?, unpacked_bytes: reader.u32()? }
+            }
             _ => return Err(malformed("message", format!("unknown layout {layout}.{reserved}"))),
         };
-        let head = Self { rows, compression, layout, nodes, slices, body_bytes };
+        let head = Self { rows, layout, nodes, slices, body_bytes };
         match head.bytes() {
             needed if needed > payload.len() as u64 => {
                 Err(WireError::Truncated { what: "message head", needed, available: payload.len() as u64 })
@@ -89,13 +97,11 @@ impl Head {
 
     /// The codec of the message.
     pub(crate) fn codec(&self) -> Codec {
-        match (self.layout, self.compression) {
-            (Layout::Plain, Compression::None) => Codec::None,
-            (Layout::Plain, Compression::Lz4) => Codec::Lz4,
-            (Layout::Plain, Compression::Zstd) => Codec::Zstd,
-            (Layout::Light { .. }, Compression::None) => Codec::Light,
-            (Layout::Light { .. }, Compression::Lz4) => Codec::LightLz4,
-            (Layout::Light { .. }, Compression::Zstd) => Codec::LightZstd,
+        match self.layout {
+            Layout::Plain => Codec::None,
+            Layout::Light { compression: Compression::None, .. } => Codec::Light,
+            Layout::Light { compression: Compression::Lz4, .. } => Codec::LightLz4,
+            Layout::Light { compression: Compression::Zstd, .. } => Codec::LightZstd,
         }
     }
 }

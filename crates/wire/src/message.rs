@@ -72,25 +72,31 @@ pub(crate) fn padded_bytes<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) ->
 }
 
 /// The parts of a message.
-#[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) rows: usize,
     pub(crate) nodes: Vec<Node>,
     /// The table of buffers.
     pub(crate) lengths: Vec<u64>,
     pub(crate) body_bytes: usize,
-    /// Schemes, and the size of the compressed part after decompression.
-    pub(crate) light: Option<(Vec<u8>, usize)>,
     pub(crate) stored: Vec<Buffer>,
+    /// `None` in the plain layout.
+    pub(crate) light: Option<LightParts>,
+}
+
+/// What only the light layout has.
+pub(crate) struct LightParts {
+    pub(crate) schemes: Vec<u8>,
     pub(crate) compression: Compression,
+    /// The compressed part, and its size after decompression.
     pub(crate) compressed: Buffer,
+    pub(crate) unpacked_bytes: usize,
 }
 
 impl Parts {
     /// Bytes after the head.
     pub(crate) fn body_len(&self) -> usize {
-        let schemes = self.light.as_ref().map_or(0, |(schemes, _)| schemes.len());
-        schemes + padded_bytes(&self.stored) + self.compressed.len()
+        let light = self.light.as_ref().map_or(0, |light| light.schemes.len() + light.compressed.len());
+        light + padded_bytes(&self.stored)
     }
 
     pub(crate) fn message(self) -> Result<EncodedMessage> {
@@ -103,14 +109,14 @@ impl Parts {
         };
         let layout = match &self.light {
             None => Layout::Plain,
-            Some((schemes, unpacked_bytes)) => Layout::Light {
-                schemes_bytes: fits(schemes.len() as u64, "message schemes")?,
-                unpacked_bytes: fits(*unpacked_bytes as u64, "message body")?,
+            Some(light) => Layout::Light {
+                compression: light.compression,
+                schemes_bytes: fits(light.schemes.len() as u64, "message schemes")?,
+                unpacked_bytes: fits(light.unpacked_bytes as u64, "message body")?,
             },
         };
         let head = Head {
             rows: fits(self.rows as u64, "message rows")?,
-            compression: self.compression,
             layout,
             nodes: fits(self.nodes.len() as u64, "message nodes")?,
             slices: fits(self.lengths.len() as u64, "message buffers")?,
@@ -125,11 +131,12 @@ impl Parts {
         for &length in &self.lengths {
             bytes.put_u32(fits(length, "message buffer")?);
         }
-        if let Some((schemes, _)) = &self.light {
-            bytes.extend_from_slice(schemes);
+        if let Some(light) = &self.light {
+            bytes.extend_from_slice(&light.schemes);
         }
         bytes.resize(head.bytes() as usize, 0);
-        let sent = bytes.len() + padded_bytes(&self.stored) + self.compressed.len();
+        let compressed = self.light.map(|light| light.compressed).unwrap_or_default();
+        let sent = bytes.len() + padded_bytes(&self.stored) + compressed.len();
         let mut message = EncodedMessage {
             payload_bytes: fits(sent as u64, "message")?,
             body_bytes: head.body_bytes,
@@ -138,7 +145,7 @@ impl Parts {
             crc32c: 0,
             head: bytes,
             body: self.stored,
-            compressed: self.compressed,
+            compressed,
         };
         let mut crc = Crc32c::new();
         message.pieces().for_each(|piece| crc.update(piece));

@@ -32,7 +32,7 @@ pub struct Progress {
     pub decoders: u32,
     /// What the application has consumed, and the time that it took.
     pub consumed: Work,
-    /// What was decoded of each codec, by [`Codec`]'s number.
+    /// What was decoded of each codec, by [`Codec::index`].
     pub decoded: [Work; Codec::ALL.len()],
 }
 
@@ -71,7 +71,7 @@ impl Progress {
                 return Err(malformed("progress", format!("{codec} out of order")));
             }
             last = Some(codec);
-            progress.decoded[codec as usize] = Work { bytes: reader.u64()?, ns: reader.u64()? };
+            progress.decoded[codec.index()] = Work { bytes: reader.u64()?, ns: reader.u64()? };
         }
         reader.end()?;
         Ok(progress)
@@ -209,10 +209,10 @@ mod tests {
         let mut progress =
             Progress { decoders: 2, consumed: Work { bytes: 5, ns: 6 }, ..Progress::default() };
         assert_eq!(Progress::decode(&progress.encode()).unwrap(), progress);
-        progress.decoded[Codec::Lz4 as usize].add(7, 8);
-        progress.decoded[Codec::LightZstd as usize].add(u64::MAX, 1);
-        progress.decoded[Codec::LightZstd as usize].add(1, 1);
-        assert_eq!(progress.decoded[Codec::LightZstd as usize], Work { bytes: u64::MAX, ns: 2 });
+        progress.decoded[Codec::Light.index()].add(7, 8);
+        progress.decoded[Codec::LightZstd.index()].add(u64::MAX, 1);
+        progress.decoded[Codec::LightZstd.index()].add(1, 1);
+        assert_eq!(progress.decoded[Codec::LightZstd.index()], Work { bytes: u64::MAX, ns: 2 });
         let bytes = progress.encode();
         assert_eq!(Progress::decode(&bytes).unwrap(), progress);
         (0..bytes.len()).for_each(|len| assert!(Progress::decode(&bytes[..len]).is_err(), "{len}"));
@@ -224,7 +224,7 @@ mod tests {
         progress.decoded[1].add(1, 1);
         progress.decoded[2].add(1, 1);
         let good = progress.encode();
-        for (place, codec) in [(24, 77), (24, 2), (24, 3), (41, 1)] {
+        for (place, codec) in [(24, 77), (24, 1), (24, 2), (24, 4), (24, 5), (41, 2), (41, 3)] {
             let mut bad = good.clone();
             bad[place] = codec;
             assert!(Progress::decode(&bad).is_err(), "{codec} at {place}");
@@ -257,7 +257,7 @@ mod tests {
                 assert_eq!(Retune::decode(&retune.encode()).unwrap(), retune);
             }
         }
-        for bad in [&[6, 0][..], &[0, 6], &[0], &[0, 0, 0]] {
+        for bad in [&[6, 0][..], &[1, 0], &[2, 0], &[0, 6], &[0], &[0, 0, 0]] {
             assert!(Retune::decode(bad).is_err(), "{bad:?}");
         }
     }

@@ -105,11 +105,12 @@ pub(crate) struct TransferArgs {
     /// this command]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// Encoding of rows on the link: auto, none, light, light+lz4, light+zstd, lz4 or zstd.
+    /// Encoding of rows on the link: auto, none, light, light+lz4 or light+zstd.
     ///
-    /// light sends each column in the cheapest of several encodings; lz4 and zstd compress. Both cost
-    /// processor time at both ends and save bytes on the link. auto measures both and follows changes
-    /// of the link; its trials cost about 1% of the time. On one host auto encodes nothing.
+    /// light sends each column in the cheapest of several encodings; +lz4 and +zstd compress what still
+    /// shrinks. All cost processor time at both ends and save bytes on the link. auto measures them and
+    /// follows changes of the link; its trials cost about 1% of the time. On one host auto encodes
+    /// nothing.
     #[arg(long, value_name = "auto|CODEC", default_value = "auto")]
     codec: Auto<Codec>,
     /// Rows per batch. More need more memory, fewer cost more round trips.

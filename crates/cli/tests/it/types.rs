@@ -107,7 +107,7 @@ fn a_node_passes_on_every_arrow_type() {
         for small in [false, true] {
             let mut args = vec!["select * from every", "--quiet", "--format", "stream"];
             if small {
-                args.extend(["--message-bytes", "2KiB", "--batch-rows", "100", "--codec", "zstd"]);
+                args.extend(["--message-bytes", "2KiB", "--batch-rows", "100", "--codec", "light+zstd"]);
             }
             let outcome = node.fetch(&args).succeeds();
             let (schema, found) = read_arrow_stream(&outcome.stdout);

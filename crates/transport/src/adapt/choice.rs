@@ -14,9 +14,6 @@ use lightship_wire::tuning::{Progress, Retune, Stage, Work};
 pub(crate) use self::trials::{SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 use super::Fading;
 
-/// The candidates, in order of the cost of encoding. LZ4 and Zstandard on the plain layout are worse than the
-/// light layout in both time and size.
-const CANDIDATES: [Codec; 4] = [Codec::None, Codec::Light, Codec::LightLz4, Codec::LightZstd];
 /// The codec while nothing is known of the link: it costs little and reduces the size.
 const UNTRIED: Codec = Codec::Light;
 
@@ -110,7 +107,8 @@ pub(crate) struct Choice {
     /// The number of concurrent decoders at the consumer.
     decoders: f64,
     codec: Option<Codec>,
-    known: [CodecMeasurements; CANDIDATES.len()],
+    /// By [`Codec::index`].
+    known: [CodecMeasurements; Codec::ALL.len()],
     produce: Fading,
     consume: Fading,
     progress: Progress,
@@ -167,7 +165,7 @@ impl Choice {
             encoders: encoders.max(1) as f64,
             decoders: 1.0,
             codec: None,
-            known: [known; CANDIDATES.len()],
+            known: [known; Codec::ALL.len()],
             produce: fading,
             consume: fading,
             progress: Progress::default(),
@@ -208,11 +206,10 @@ impl Choice {
         self.messages = self.messages.saturating_add(1);
         // In its first message, an encoder also chooses the columns' encodings.
         let searched = f64::from(self.messages) <= self.encoders;
-        if let Some(known) = self.known_mut(codec) {
-            known.ratio.add(sent_bytes as f64, bytes as f64);
-            if !searched {
-                known.encode.add(ns(took), bytes as f64);
-            }
+        let known = self.known_mut(codec);
+        known.ratio.add(sent_bytes as f64, bytes as f64);
+        if !searched {
+            known.encode.add(ns(took), bytes as f64);
         }
     }
 
@@ -229,12 +226,10 @@ impl Choice {
             self.consume.add(ns, bytes);
         }
         let before = std::mem::replace(&mut self.progress, *progress);
-        for codec in CANDIDATES {
-            let of = |progress: &Progress| progress.decoded[codec as usize];
-            if let (Some((ns, bytes)), Some(known)) =
-                (fresh(of(progress), of(&before)), self.known_mut(codec))
-            {
-                known.decode.add(ns, bytes);
+        for codec in Codec::ALL {
+            let of = |progress: &Progress| progress.decoded[codec.index()];
+            if let Some((ns, bytes)) = fresh(of(progress), of(&before)) {
+                self.known_mut(codec).decode.add(ns, bytes);
             }
         }
     }
@@ -270,9 +265,7 @@ impl Choice {
         };
         self.saturated = saturated;
         let at_bytes = self.bytes;
-        if let Some(known) = self.known_mut(self.codec()) {
-            known.shown = Some(Shown { took, at_bytes, saturated });
-        }
+        self.known_mut(self.codec()).shown = Some(Shown { took, at_bytes, saturated });
     }
 
     /// Decides at the start of a batch, `elapsed` after the query, whose first message has `bytes`. Returns the
@@ -344,7 +337,7 @@ impl Choice {
     fn best(&self, bandwidth: Option<f64>) -> Option<Pace> {
         let trusted =
             |pace: &Pace| pace.shown || self.bytes >= self.trust_from || Some(pace.codec) == self.codec;
-        let paces = || CANDIDATES.into_iter().filter_map(|codec| self.pace(codec, bandwidth)).filter(trusted);
+        let paces = || Codec::ALL.into_iter().filter_map(|codec| self.pace(codec, bandwidth)).filter(trusted);
         let least = paces().map(|pace| pace.time).min_by(f64::total_cmp)?;
         paces().filter(|pace| pace.time <= least * AS_GOOD).min_by(|a, b| a.cpu.total_cmp(&b.cpu))
     }
@@ -352,7 +345,7 @@ impl Choice {
     /// The pace with a codec: measured, or else predicted from its stages; `None` if it was neither used nor
     /// tried.
     fn pace(&self, codec: Codec, bandwidth: Option<f64>) -> Option<Pace> {
-        let known = self.known(codec)?;
+        let known = self.known(codec);
         let mut stages = self.stages(codec, bandwidth)?;
         for stage in [Stage::Encode, Stage::Decode] {
             stages[place(stage)] *= self.contention;
@@ -374,7 +367,7 @@ impl Choice {
 
     /// The stages with a codec, if each end had its processors for itself.
     fn stages(&self, codec: Codec, bandwidth: Option<f64>) -> Option<[f64; Stage::ALL.len()]> {
-        let known = self.known(codec)?;
+        let known = self.known(codec);
         let (encode, decode, ratio) = (known.encode.rate()?, self.decode(known), known.ratio.rate()?);
         let produce = self.produce.rate().unwrap_or(0.0);
         let consume = self.consume.rate().unwrap_or(0.0);
@@ -404,12 +397,12 @@ impl Choice {
         if here > 0.0 { there / here } else { 1.0 }
     }
 
-    fn known(&self, codec: Codec) -> Option<&CodecMeasurements> {
-        CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &self.known[place])
+    fn known(&self, codec: Codec) -> &CodecMeasurements {
+        &self.known[codec.index()]
     }
 
-    fn known_mut(&mut self, codec: Codec) -> Option<&mut CodecMeasurements> {
-        CANDIDATES.iter().position(|&candidate| candidate == codec).map(|place| &mut self.known[place])
+    fn known_mut(&mut self, codec: Codec) -> &mut CodecMeasurements {
+        &mut self.known[codec.index()]
     }
 }
 

@@ -140,7 +140,7 @@ impl World {
             let saturated = sending * 2.0 >= took;
             bandwidth.observe(Carried { bytes: sent as u64, busy: duration(noisy(sending)), saturated });
             progress.consumed.add(MESSAGE_BYTES, noisy(self.consume * bytes) as u64);
-            progress.decoded[codec as usize].add(MESSAGE_BYTES, noisy(self.decode[place] * bytes) as u64);
+            progress.decoded[codec.index()].add(MESSAGE_BYTES, noisy(self.decode[place] * bytes) as u64);
         }
         Outcome { seconds: now_ns / 1e9, used, changes }
     }

@@ -429,7 +429,7 @@ impl Connection {
         // If a message can't be decoded, the connection is unusable.
         let batch = decoded.rows.inspect_err(|_| self.abandon())?;
         let bytes = rows_bytes(&batch);
-        self.progress.decoded[decoded.codec as usize].add(bytes, nanoseconds(decoded.took));
+        self.progress.decoded[decoded.codec.index()].add(bytes, nanoseconds(decoded.took));
         self.handed = Some((bytes, Instant::now()));
         Ok(batch)
     }

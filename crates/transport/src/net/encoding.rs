@@ -176,7 +176,7 @@ fn encode(encoder: &mut Encoder, codec: Codec, rows: &RecordBatch, bytes: u64) -
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::StringArray;
+    use arrow_array::{Decimal128Array, StringArray};
 
     use super::*;
     use crate::net::jobs::HELD_BYTES_MAX;
@@ -184,6 +184,13 @@ mod tests {
     fn rows(bytes: usize) -> RecordBatch {
         let column = StringArray::from(vec!["x".repeat(bytes)]);
         RecordBatch::try_from_iter([("text", Arc::new(column) as _)]).unwrap()
+    }
+
+    /// Numbers that only a compressor of bytes makes smaller.
+    fn repeating(bytes: usize) -> RecordBatch {
+        let values = (0..bytes / 16).map(|row| [i128::MAX, i128::MIN][row % 2]);
+        let column = Decimal128Array::from_iter_values(values);
+        RecordBatch::try_from_iter([("number", Arc::new(column) as _)]).unwrap()
     }
 
     #[tokio::test]
@@ -202,8 +209,9 @@ mod tests {
     fn idle_encoders_are_bounded_in_bytes() {
         let encoders = Encoders::default();
         for _ in 0..2 * ENCODERS_KEPT {
-            let mut encoder = Encoder::new(Codec::Zstd);
-            encoder.encode(&rows(8 << 20)).unwrap();
+            let mut encoder = Encoder::new(Codec::LightZstd);
+            encoder.encode(&repeating(8 << 20)).unwrap();
+            assert!(encoder.memory_bytes() > SCRATCH_BYTES_MAX);
             encoders.put(encoder);
         }
         let idle = lock(&encoders.0);

@@ -474,7 +474,7 @@ fn the_producer_announces_its_codec_and_receives_measurements() {
         .collect();
     assert_eq!(codecs, [Codec::Light, Codec::LightZstd, Codec::LightZstd]);
     let mut progress = Progress { decoders: 3, consumed: Work { bytes: 1, ns: 2 }, ..Progress::default() };
-    progress.decoded[Codec::Light as usize].add(3, 4);
+    progress.decoded[Codec::Light.index()].add(3, 4);
     pair.client.consumed(pair.stream, 1, &progress);
     assert!(matches!(pair.deliver_to_server().as_slice(), [ServerEvent::Progress(p)] if *p == progress));
     pair.server.finish(pair.stream, &Stats::default());

@@ -12,7 +12,7 @@ async fn one_after_the_other_under_all_plans() {
     let server = Running::start(ServerConfig::default()).await;
     let mut connection = server.connect().await;
     assert!(connection.same_host());
-    for codec in [None, Some(Codec::None), Some(Codec::Lz4), Some(Codec::Zstd)] {
+    for codec in [None, Some(Codec::None), Some(Codec::LightLz4), Some(Codec::LightZstd)] {
         for window in [1, 2, 100, u32::MAX] {
             for (message_bytes, batch_rows, batches) in
                 [(64, 0, 3), (1000, 7, 2), (9 << 10, 0, 500), (1 << 20, 5000, 300), (32 << 20, 0, 0)]

@@ -153,7 +153,7 @@ async fn cancelled_halfway() {
     let server = Running::start(ServerConfig::default()).await;
     let mut connection = server.try_connect(&tcp()).await.expect("a connection");
     for round in 1..=10 {
-        let codec = [Some(Codec::Zstd), Some(Codec::None), None][round as usize % 3];
+        let codec = [Some(Codec::LightZstd), Some(Codec::None), None][round as usize % 3];
         let plan = Plan { codec, ..striped(3, 8) };
         ask(&mut connection, "1000000000", plan).await.expect("an answer");
         take(&mut connection, 0, round % 3 * 200 * BATCH_ROWS).await.expect("rows");
@@ -167,7 +167,7 @@ async fn cancelled_halfway() {
 async fn failed_halfway() {
     let server = Running::start(ServerConfig::default()).await;
     let mut connection = server.try_connect(&tcp()).await.expect("a connection");
-    for codec in [Codec::None, Codec::Zstd] {
+    for codec in [Codec::None, Codec::LightZstd] {
         let plan = Plan { codec: Some(codec), ..striped(3, 4) };
         ask(&mut connection, "1000 fail", plan).await.expect("an answer");
         let error = take(&mut connection, 0, u64::MAX).await.expect_err("halfway");

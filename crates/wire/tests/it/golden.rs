@@ -79,8 +79,8 @@ fn control_frames() {
 #[test]
 fn frames_about_the_codec() {
     let mut progress = Progress { decoders: 2, consumed: Work { bytes: 3, ns: 4 }, ..Progress::default() };
-    progress.decoded[Codec::None as usize].add(5, 6);
-    progress.decoded[Codec::LightZstd as usize].add(7, 8);
+    progress.decoded[Codec::None.index()].add(5, 6);
+    progress.decoded[Codec::LightZstd.index()].add(7, 8);
     check("progress.bin", &progress.encode());
     check("resize.bin", &Sizes { batch_bytes: 3, message_bytes: 2, window_batches: 1 }.encode());
     check("retune.bin", &Retune { codec: Codec::LightLz4, slowest: Some(Stage::Send) }.encode());

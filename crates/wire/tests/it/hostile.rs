@@ -8,7 +8,7 @@ use lightship_wire::cluster::Task;
 use lightship_wire::control::{Accepted, Failure, Hello, Query};
 use lightship_wire::join::{Join, Placeholder, StripeOffer};
 use lightship_wire::tuning::{Progress, Retune, Sizes};
-use lightship_wire::{Codec, Encoder, WireError, decode, schema};
+use lightship_wire::{Codec, Encoder, WireError, decode, peek, schema};
 use proptest::prelude::*;
 
 /// Whatever a decoder accepts must be consistent.
@@ -25,7 +25,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn flipped_bits(batch in arrays::any_batch(), codec in 0..6usize, flips in prop::collection::vec(any::<u32>(), 1..8)) {
+    fn flipped_bits(batch in arrays::any_batch(), codec in 0..Codec::ALL.len(), flips in prop::collection::vec(any::<u32>(), 1..8)) {
         let mut bytes = Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec();
         for flip in flips {
             let bit = flip as usize % (bytes.len() * 8);
@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_short(batch in arrays::any_batch(), codec in 0..6usize, part in 0.0..1.0) {
+    fn cut_short(batch in arrays::any_batch(), codec in 0..Codec::ALL.len(), part in 0.0..1.0) {
         let mut bytes = Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec();
         let len = (bytes.len() as f64 * part) as usize;
         bytes.truncate(len);
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn another_schema(batch in arrays::any_batch(), codec in 0..6usize, other in arrays::any_schema()) {
+    fn another_schema(batch in arrays::any_batch(), codec in 0..Codec::ALL.len(), other in arrays::any_schema()) {
         attack(&other, Encoder::new(Codec::ALL[codec]).encode(&batch).unwrap().to_vec());
     }
 
@@ -92,18 +92,37 @@ proptest! {
 
 #[test]
 fn a_decompression_bomb_is_refused_before_it_is_unpacked() {
-    let zeros = arrow_array::Int64Array::from(vec![0; 1 << 20]);
-    let batch = arrow_array::RecordBatch::try_from_iter([("c", std::sync::Arc::new(zeros) as _)]).unwrap();
-    for codec in [Codec::Lz4, Codec::Zstd] {
-        let bytes = Encoder::new(codec).encode(&batch).unwrap().to_vec();
+    // No integer encoding holds these; they are compressed as they are.
+    let wide = (0..1usize << 19).map(|row| [i128::MAX, i128::MIN][row % 2]);
+    let wide = arrow_array::Decimal128Array::from_iter_values(wide);
+    let batch = arrow_array::RecordBatch::try_from_iter([("c", std::sync::Arc::new(wide) as _)]).unwrap();
+    for codec in [Codec::LightLz4, Codec::LightZstd] {
+        let message = Encoder::new(codec).encode(&batch).unwrap();
+        assert_eq!(message.codec(), codec);
+        let bytes = message.to_vec();
         assert!(bytes.len() < 100_000);
         let error = decode(&batch.schema(), Buffer::from_vec(bytes.clone()), 1 << 20).unwrap_err();
         assert!(matches!(error, WireError::TooLarge { bytes: 8_388_608, limit: 1_048_576, .. }), "{error}");
 
-        // One that lies about what it unpacks to gets no more than it announced.
+        // One that lies about its body, and then also about what it unpacks to, gets no more than it announced.
         let mut lying = bytes;
-        lying[16..20].copy_from_slice(&1024u32.to_le_bytes());
-        assert!(decode(&batch.schema(), Buffer::from_vec(lying), 1 << 20).is_err());
+        for place in [16, 24] {
+            lying[place..place + 4].copy_from_slice(&1024u32.to_le_bytes());
+            assert!(decode(&batch.schema(), Buffer::from_vec(lying.clone()), 1 << 20).is_err());
+        }
+    }
+}
+
+#[test]
+fn compression_in_the_plain_layout_is_refused() {
+    let batch = arrays::every_type(9, 1);
+    let mut bytes = Encoder::new(Codec::None).encode(&batch).unwrap().to_vec();
+    assert_eq!(bytes[4..6], [0u8, 0]);
+    for compression in [1, 2] {
+        bytes[4] = compression;
+        let error = decode(&batch.schema(), Buffer::from_vec(bytes.clone()), u32::MAX).unwrap_err();
+        assert!(error.to_string().contains("compression in the plain layout"), "{error}");
+        assert!(peek(&bytes).is_err());
     }
 }
 

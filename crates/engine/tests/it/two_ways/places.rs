@@ -405,8 +405,7 @@ impl Build {
         let node = Node::start(served, &[], ClusterConfig::default()).await;
         let endpoint =
             || Endpoint::Tcp { host: node.address.ip().to_string(), port: node.address.port(), tls: None };
-        let names =
-            ["TCP", "TCP, LZ4", "TCP, Zstandard", "TCP, light", "TCP, light LZ4", "TCP, light Zstandard"];
+        let names = ["TCP", "TCP, light", "TCP, light LZ4", "TCP, light Zstandard"];
         let mut ways = vec![Method::new("in the process", alone)];
         let shared_memory = Client { endpoint: endpoint(), shared_memory: true, codec: Codec::None };
         ways.push(Method::new("shared memory", shared_memory));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lightship_wire::Codec;
 use lightship_wire::tuning::Stage;
 
-use super::{CANDIDATES, Choice, UNTRIED, ns, place};
+use super::{Choice, UNTRIED, ns, place};
 
 /// Smaller messages are not used for trials.
 pub(crate) const SAMPLE_BYTES_MIN: u64 = 64 << 10;
@@ -51,7 +51,7 @@ impl Choice {
             return false;
         }
         let Some(since) = self.ratio_at_trial else { return true };
-        let ratio = self.known(self.codec()).and_then(|known| known.ratio.rate()).unwrap_or(since);
+        let ratio = self.known(self.codec()).ratio.rate().unwrap_or(since);
         let drifted = ratio > since * DRIFT || since > ratio * DRIFT;
         let slow = self.pace(self.codec(), bandwidth).is_some_and(|pace| pace.slowest().0 == Stage::Send);
         let unknown = slow && self.has_untried(bandwidth);
@@ -64,10 +64,10 @@ impl Choice {
     /// Whether a candidate was never tried and may be worth a trial.
     fn has_untried(&self, bandwidth: Option<f64>) -> bool {
         let is_known = |codec: &Codec| self.stages(*codec, bandwidth).is_some();
-        let known = CANDIDATES.into_iter().take_while(is_known).last();
+        let known = Codec::ALL.into_iter().take_while(is_known).last();
         known.is_none_or(|last| {
             let stages = self.stages(last, bandwidth).unwrap_or_default();
-            last != CANDIDATES[CANDIDATES.len() - 1]
+            last != Codec::ALL[Codec::ALL.len() - 1]
                 && (last == Codec::None || stages[place(Stage::Encode)] < stages[place(Stage::Send)])
         })
     }
@@ -75,7 +75,7 @@ impl Choice {
     /// The next candidate to try, after `trials` on the same rows. It is not tried if encoding is already the
     /// bottleneck of the candidate before it.
     pub(crate) fn next_trial(&self, trials: &[Trial], bandwidth: Option<f64>) -> Option<Codec> {
-        let next = *CANDIDATES.get(trials.len())?;
+        let next = *Codec::ALL.get(trials.len())?;
         let wire = |trial: &Trial| bandwidth.map_or(0.0, |rate| trial.sent_bytes as f64 / rate);
         let worthwhile = trials
             .last()
@@ -99,7 +99,7 @@ impl Choice {
         // how much.
         let (mut ratio_by, mut encode_by) = (1.0, 1.0);
         let baseline = trials.iter().find(|trial| Some(trial.codec) == self.codec);
-        if let Some((trial, known)) = baseline.and_then(|trial| Some((trial, self.known(trial.codec)?)))
+        if let Some((trial, known)) = baseline.map(|trial| (trial, self.known(trial.codec)))
             && trial.codec != Codec::None
             && let (Some(ratio), Some(encode)) = (known.ratio.rate(), known.encode.rate())
         {
@@ -110,7 +110,7 @@ impl Choice {
         let in_use = self.codec;
         for trial in trials {
             let bytes = trial.bytes as f64;
-            let Some(known) = self.known_mut(trial.codec) else { continue };
+            let known = self.known_mut(trial.codec);
             known.decode_here = Some(ns(trial.decode) / bytes);
             if in_use == Some(trial.codec) {
                 continue;
@@ -124,6 +124,6 @@ impl Choice {
             known.encode.set(encode, bytes);
         }
         let codec = self.codec.unwrap_or(UNTRIED);
-        self.ratio_at_trial = self.known(codec).and_then(|known| known.ratio.rate()).or(Some(1.0));
+        self.ratio_at_trial = self.known(codec).ratio.rate().or(Some(1.0));
     }
 }

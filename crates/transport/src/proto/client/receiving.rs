@@ -27,7 +27,7 @@ pub struct Totals {
     pub bytes_wire: u64,
     /// Where the producer spent its time.
     pub producer: Stats,
-    /// Totals of each codec, by [`Codec`]'s number.
+    /// Totals of each codec, by [`Codec::index`].
     pub codecs: [CodecTotals; Codec::ALL.len()],
     /// The first [`RETUNES_MAX`] changes of the codec, if the producer chose it.
     pub retunes: Vec<Retuned>,
@@ -192,7 +192,7 @@ impl Receiving {
         self.totals.messages += 1;
         let bytes_wire = HEADER_BYTES as u64 + bytes;
         self.totals.bytes_wire += bytes_wire;
-        let of_codec = &mut self.totals.codecs[codec as usize];
+        let of_codec = &mut self.totals.codecs[codec.index()];
         of_codec.messages += 1;
         of_codec.bytes_body += u64::from(body_bytes);
         of_codec.bytes_wire += bytes_wire;
