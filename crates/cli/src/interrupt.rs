@@ -7,9 +7,6 @@ use std::sync::OnceLock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::commands::Command;
-use crate::error::CliError;
-
 /// A signal that ends the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -37,11 +34,11 @@ pub(crate) fn ending() -> Ending {
     FIRST.get().copied().unwrap_or(Ending::Interrupt)
 }
 
-/// Runs a command. On a signal, a transfer is dropped, which cancels the query and removes
-/// incomplete files; a node is asked to shut down.
-pub(crate) async fn interruptible(command: Command, json: bool) -> Result<(), CliError> {
+/// A channel that becomes true on the first signal. A second signal ends the process at once. Call this once, in a
+/// Tokio runtime.
+pub(crate) fn watch() -> watch::Receiver<bool> {
     let (ask, asked) = watch::channel(false);
-    // This task runs until the process ends: a second signal ends the process at once.
+    // This task runs until the process ends.
     tokio::spawn(async move {
         let mut signals = Signals::new();
         let first = signals.next().await;
@@ -50,13 +47,7 @@ pub(crate) async fn interruptible(command: Command, json: bool) -> Result<(), Cl
         signals.next().await;
         std::process::exit(first.exit_code().into());
     });
-    let mut stop = asked.clone();
-    let ends_by_itself = command.is_service();
-    let done = tokio::select! {
-        done = Box::pin(command.run(json, asked)) => done,
-        _ = stop.wait_for(|&asked| asked), if !ends_by_itself => Err(CliError::interrupted()),
-    };
-    done
+    asked
 }
 
 /// The signals that have arrived since this value was created.

@@ -80,7 +80,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         .build()
         .map_err(|e| CliError::internal(format!("can't start the runtime: {e}")))?;
     let done = runtime.block_on(async {
-        let done = interrupt::interruptible(cli.command, cli.json).await;
+        let done = cli.command.run_until_interrupted(cli.json).await;
         // A query that was interrupted or has failed may still run at a database.
         for unsent in lightship_sources::cancels_sent(CANCEL_WAIT).await {
             say!("warning: {unsent}");

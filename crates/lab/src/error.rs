@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::measure::Measured;
-use crate::tools::Check;
+use crate::check::Check;
+use crate::measured::Measured;
 
 /// Why hosts could not be created, limited or measured.
 #[derive(Debug, thiserror::Error)]

@@ -27,12 +27,14 @@
 //! # }
 //! ```
 
+mod check;
 mod error;
 mod group;
 mod guardian;
 mod limits;
 mod link;
 mod measure;
+mod measured;
 mod namespace;
 mod network;
 mod rattan;
@@ -42,13 +44,15 @@ mod tools;
 pub mod units;
 mod wiring;
 
+pub use check::Check;
 pub use error::LabError;
 pub use limits::Limits;
 pub use link::{Link, Shape};
-pub use measure::{EachWay, Measured, RoundTrip, verify};
+pub use measure::verify;
+pub use measured::{EachWay, Measured, RoundTrip};
 pub use network::{HOSTS_MAX, Host, Lab, Pair};
 pub use shaper::Shaper;
-pub use tools::{Check, doctor};
+pub use tools::doctor;
 
 /// Prints a line to stderr and ignores errors. `eprintln!` is not used, because the test
 /// harness captures its output.

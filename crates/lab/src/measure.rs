@@ -1,58 +1,16 @@
 //! Measures a link with its own traffic: TCP both ways, a ping-pong, and datagrams that may
 //! get lost.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::error::LabError;
 use crate::link::{Link, Shape};
+use crate::measured::{EachWay, Measured, RoundTrip};
 use crate::network::Host;
-use crate::shaper::Shaper;
-
-/// A value for each direction.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct EachWay {
-    /// From the first host to the second.
-    pub a_to_b: f64,
-    /// From the second host to the first.
-    pub b_to_a: f64,
-}
-
-/// Round trips of one small TCP segment, on an idle link.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RoundTrip {
-    /// The shortest, which shows the link.
-    pub min: f64,
-    /// The median, which includes the delays of the machine.
-    pub median: f64,
-}
-
-/// The result of [`verify`]. Displayed as two lines without a trailing newline.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measured {
-    /// The requested link.
-    pub link: Link,
-    /// The shaper of the link.
-    pub shaper: Shaper,
-    /// Payload of one TCP connection after slow start, in 1e6 bits per second.
-    pub mbit_per_s: EachWay,
-    /// Round trips in milliseconds.
-    pub rtt_ms: RoundTrip,
-    /// Share of 1000 datagrams that did not arrive.
-    pub loss: EachWay,
-    /// The kernel's congestion control. With loss, TCP's speed depends more on it than on the
-    /// link (`cubic` at 1 % is an order of magnitude slower than `bbr`).
-    pub congestion_control: String,
-    /// A message about the part of the link that is left out, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub left_out: Option<String>,
-}
 
 /// Goodput over bandwidth: headers take 4 to 6 %, and a busy machine some more.
 const BANDWIDTH_RATIO_MIN: f64 = 0.7;
@@ -263,29 +221,10 @@ fn lost(from: &Host, to: &Host, rtt: Duration) -> io::Result<f64> {
     })
 }
 
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { link, shaper, mbit_per_s, rtt_ms, loss, congestion_control, left_out } = self;
-        write!(f, "{link} ({shaper}")?;
-        if let Some(left_out) = left_out {
-            write!(f, ", {left_out}")?;
-        }
-        write!(
-            f,
-            "):\n  {:.1} / {:.1} Mbit/s ({congestion_control}), round trip {:.3} ms (median {:.3}), lost {:.2} / {:.2} %",
-            mbit_per_s.a_to_b,
-            mbit_per_s.b_to_a,
-            rtt_ms.min,
-            rtt_ms.median,
-            loss.a_to_b * 100.0,
-            loss.b_to_a * 100.0
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shaper::Shaper;
 
     fn measured(link: &str, mbit_per_s: f64, rtt_ms: f64, loss: f64) -> Measured {
         Measured {

@@ -6,16 +6,18 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::check::Check;
 use crate::error::LabError;
 use crate::group::{Group, Tree};
 use crate::guardian::Guardian;
 use crate::limits::Limits;
 use crate::link::Link;
-use crate::measure::{Measured, verify};
+use crate::measure::verify;
+use crate::measured::Measured;
 use crate::namespace::{Namespace, enter};
 use crate::say;
 use crate::shaper::Shaper;
-use crate::tools::{self, Check};
+use crate::tools;
 use crate::wiring::{self, HostNetwork, Wiring};
 
 /// The maximum number of hosts in a network: each is named by a letter.

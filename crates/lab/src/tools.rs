@@ -1,39 +1,15 @@
 //! Checks what a lab needs on the machine, and installs rattan.
 
 use std::env;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde::Serialize;
-
+use crate::check::Check;
 use crate::error::LabError;
 use crate::group::Tree;
 use crate::namespace::Namespace;
 use crate::say;
 use crate::system::is_root;
-
-/// Something that a lab can use, and whether this machine has it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Check {
-    /// What it is.
-    pub what: &'static str,
-    /// Whether this machine has it.
-    pub found: bool,
-    /// Whether every lab needs it.
-    pub required: bool,
-    /// What it is for.
-    pub purpose: &'static str,
-    /// How to get it.
-    pub hint: String,
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, purpose, hint, .. } = self;
-        if self.found { write!(f, "{what}: found") } else { write!(f, "{what}: missing ({purpose}); {hint}") }
-    }
-}
 
 const RATTAN_VERSION: &str = "0.1.1";
 /// The folder in which a lab installs programs.

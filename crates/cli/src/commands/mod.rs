@@ -17,6 +17,7 @@ use clap::Subcommand;
 use tokio::sync::watch;
 
 use crate::error::CliError;
+use crate::interrupt;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -58,6 +59,18 @@ pub(crate) fn grouped(command: clap::Command) -> clap::Command {
 }
 
 impl Command {
+    /// Runs the command. On a signal, a transfer is dropped, which cancels the query and removes incomplete files;
+    /// a node is asked to shut down.
+    pub(crate) async fn run_until_interrupted(self, json: bool) -> Result<(), CliError> {
+        let asked = interrupt::watch();
+        let mut stop = asked.clone();
+        let ends_by_itself = self.is_service();
+        tokio::select! {
+            done = Box::pin(self.run(json, asked)) => done,
+            _ = stop.wait_for(|&asked| asked), if !ends_by_itself => Err(CliError::interrupted()),
+        }
+    }
+
     pub(crate) async fn run(self, json: bool, stop: watch::Receiver<bool>) -> Result<(), CliError> {
         match self {
             Self::Node(args) => node::cmd_node(*args, json, stop).await,

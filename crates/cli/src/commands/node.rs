@@ -1,29 +1,30 @@
 //! `lightship node`: serves tables to clients and other nodes.
 
 mod check;
+mod cluster;
 mod databases;
 mod memory;
 mod overlay;
+mod tables;
 
-use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lightship::node::is_this_host;
-use lightship::{ErrorKind, table_name};
-use lightship_engine::{ClusterConfig, Engine, EngineConfig, MemberState};
-use lightship_sources::Location;
-use lightship_sources::location::{NODE_PORT, redact};
+use lightship_engine::{Engine, EngineConfig};
+use lightship_sources::location::NODE_PORT;
 use lightship_transport::net::{Listen, Server, ServerConfig, raise_descriptors, tls};
 use lightship_transport::proto::QUEUE_TIMEOUT_MAX;
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use self::cluster::follow;
+pub(super) use self::cluster::token_in;
 use self::databases::Databases;
 use self::memory::MemoryShares;
+use self::tables::register;
 use super::values::{Infinite, Numeric, ValueArgs};
 use crate::error::CliError;
 use crate::size::{Limit, Size, grouped};
@@ -323,112 +324,6 @@ impl NodeArgs {
         Ok(config)
     }
 
-    /// Whether it is a node of a cluster.
-    fn is_clustered(&self) -> bool {
-        !self.join.is_empty() || self.advertise.is_some()
-    }
-
-    fn cluster_token(&self) -> Result<String, CliError> {
-        let Some(path) = &self.cluster_token_file else {
-            let far = self.addresses()?.into_iter().find(|listen| !listen.is_local());
-            return match far.filter(|_| !self.insecure) {
-                Some(listen) => Err(CliError::usage(format!(
-                    "{listen} can be reached from other hosts, which requires a cluster token"
-                ))
-                .hint("give all nodes the same file with --cluster-token-file")),
-                None if !self.token.is_empty() || self.token_file.is_some() => {
-                    Err(CliError::usage("clients need a token, but other nodes could join without one")
-                        .hint("give all nodes the same file with --cluster-token-file"))
-                }
-                None => Ok(String::new()),
-            };
-        };
-        token_in(path)
-    }
-
-    /// The cluster settings of a node that listens on these addresses.
-    fn cluster(&self, listening: &[Listen]) -> Result<ClusterConfig, CliError> {
-        let specific = listening.iter().find_map(|listen| match listen {
-            Listen::Tcp(address) if !address.ip().is_unspecified() => Some(address.to_string()),
-            _ => None,
-        });
-        let port = listening.iter().find_map(|listen| match listen {
-            Listen::Tcp(address) => Some(address.port()),
-            Listen::Unix(_) => None,
-        });
-        let name = match (&self.advertise, specific) {
-            // Port 0 stands for the port that the system picked.
-            (Some(name), _) if name.ends_with(":0") => {
-                format!("{}:{}", name.trim_end_matches(":0"), port.unwrap_or(NODE_PORT))
-            }
-            (Some(name), _) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
-                name.clone()
-            }
-            (Some(name), _) => format!("{name}:{NODE_PORT}"),
-            (None, Some(address)) => address,
-            (None, None) => {
-                return Err(CliError::usage("other nodes can't reach this node by the address of --listen")
-                    .hint("give the address by which they can: --advertise HOST[:PORT]"));
-            }
-        };
-        let tls = match (&self.tls_cert, &self.cluster_ca) {
-            (Some(_), Some(path)) => Some(tls::client_with_authority(path)?),
-            (Some(_), None) => {
-                return Err(CliError::usage("the certificates of other nodes can't be verified")
-                    .hint("give the certificate of the CA that signed them: --cluster-ca FILE"));
-            }
-            (None, _) => None,
-        };
-        let with_port = |text: &String| match text.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_ok() => text.clone(),
-            _ => format!("{text}:{NODE_PORT}"),
-        };
-        let token = self.cluster_token()?;
-        let host = |node: &String| node.rsplit_once(':').map_or(node.clone(), |(host, _)| host.to_owned());
-        let far =
-            self.join.iter().map(with_port).find(|node| !is_this_host(host(node).trim_matches(['[', ']'])));
-        if let Some(far) = far.filter(|_| tls.is_none() && !token.is_empty() && !self.insecure) {
-            return Err(CliError::usage(format!("the cluster token would be sent to {far} unencrypted"))
-                .hint(
-                    "give --tls-cert, --tls-key and --cluster-ca, or --insecure if the network is trusted",
-                ));
-        }
-        let defaults = ClusterConfig::default();
-        let mut config = ClusterConfig {
-            name,
-            join: self.join.iter().map(with_port).collect(),
-            state_folder: self.state_folder()?,
-            expect_nodes: self.expect_nodes.unwrap_or(0),
-            drop_parts: self.drop_part.clone(),
-            token,
-            tls,
-            exchange_bytes: self
-                .exchange_memory
-                .map(|size| size.0)
-                .or(self.shares()?.map(|shares| shares.exchange))
-                .unwrap_or(defaults.exchange_bytes),
-            ..defaults
-        };
-        self.add_overlay(&mut config)?;
-        Ok(config)
-    }
-
-    /// Where the node stores the members of its cluster; `None` if the system picks its port.
-    fn state_folder(&self) -> Result<Option<PathBuf>, CliError> {
-        let is_picked = |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
-        if self.state_folder.is_some() || self.addresses()?.iter().any(is_picked) {
-            return Ok(self.state_folder.clone());
-        }
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-        state.map(|state| Some(state.join("lightship/cluster"))).ok_or_else(|| {
-            CliError::usage(
-                "no folder to store the members of the cluster in: neither XDG_STATE_HOME nor HOME is set",
-            )
-            .hint("give one with --state-folder DIR")
-        })
-    }
-
     /// The shares of --memory, if it is given.
     fn shares(&self) -> Result<Option<MemoryShares>, CliError> {
         self.memory.map(|memory| MemoryShares::of(memory, self.in_memory)).transpose()
@@ -457,60 +352,6 @@ impl NodeArgs {
         }
         self.listen.iter().map(|text| listen(text)).collect()
     }
-
-    /// Names and locations of all tables.
-    fn tables(&self) -> Result<Vec<(String, String)>, CliError> {
-        let mut tables = self.data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
-        for given in &self.table {
-            tables.push(named("--table", given)?);
-        }
-        Ok(tables)
-    }
-
-    /// Names and paths of tables that all nodes can read.
-    fn shared_tables(&self) -> Result<Vec<(String, String)>, CliError> {
-        let mut tables = self.shared_data.as_deref().map(tables_in).transpose()?.unwrap_or_default();
-        for given in &self.shared_table {
-            tables.push(named("--shared-table", given)?);
-        }
-        Ok(tables)
-    }
-}
-
-/// Reads the token of a cluster from a file.
-pub(super) fn token_in(path: &Path) -> Result<String, CliError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
-    match text.trim() {
-        "" => Err(CliError::usage(format!("{}: no token in it", path.display()))),
-        token => Ok(token.to_owned()),
-    }
-}
-
-/// A table for each file and folder in a folder.
-fn tables_in(folder: &Path) -> Result<Vec<(String, String)>, CliError> {
-    let fail = |e: std::io::Error| CliError::new(ErrorKind::Source, format!("{}: {e}", folder.display()));
-    let mut tables = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden {
-            tables.push((table_name(&path), path.display().to_string()));
-        }
-    }
-    tables.sort();
-    Ok(tables)
-}
-
-/// A table's name and location, as they were given.
-fn named(flag: &str, given: &str) -> Result<(String, String), CliError> {
-    let (name, place) = given.split_once('=').ok_or_else(|| {
-        CliError::usage(format!("{flag} {}: expected NAME=PATH or NAME=URI", redact(given)))
-    })?;
-    if name.contains("://") {
-        return Err(CliError::usage(format!("{flag} {}: expected NAME=URI", redact(given))));
-    }
-    Ok((name.to_owned(), place.to_owned()))
 }
 
 /// Where the error in a file is and what it is, without values, which may be tokens or passwords.
@@ -532,28 +373,6 @@ fn listen(text: &str) -> Result<Listen, CliError> {
     let full = if has_port { text.to_owned() } else { format!("{text}:{NODE_PORT}") };
     let mut addresses = full.to_socket_addrs().map_err(|e| fail(e.to_string()))?;
     addresses.next().map(Listen::Tcp).ok_or_else(|| fail("no such host".into()))
-}
-
-async fn register(
-    engine: &mut Engine,
-    databases: &mut Databases,
-    name: &str,
-    place: &str,
-    in_memory: bool,
-) -> Result<(), CliError> {
-    let table = databases.table(place, name)?;
-    match Location::parse(&table.uri)? {
-        Location::Path(_) if in_memory => engine.register_in_memory(name, Path::new(place)).await?,
-        Location::Path(_) => engine.register_path(name, Path::new(place)).await?,
-        Location::Node { .. } | Location::NodeUnix { .. } => {
-            return Err(CliError::usage(format!("--table {name}: a table of another node can't be served")));
-        }
-        database => {
-            let source = databases.open(&table.uri, &database).await?;
-            engine.register_source(name, source, table.name, table.options).await?;
-        }
-    }
-    Ok(())
 }
 
 /// Raises the limit of open files and sockets, and warns if it is below what the node may need.
@@ -639,46 +458,4 @@ pub(crate) async fn cmd_node(
     follow.abort();
     announce.abort();
     Ok(ended?)
-}
-
-/// Reports nodes that join and leave. When this node is asked to stop, tells the others that it leaves.
-async fn follow(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
-    let Some(mut changes) = engine.watch_cluster() else { return };
-    let mut told = BTreeMap::new();
-    let mut overlaid = 0;
-    loop {
-        let overlay = engine.cluster_overlay().filter(|overlay| overlay.is_open);
-        let nodes = overlay.map_or(0, |overlay| overlay.nodes.len());
-        if nodes != overlaid {
-            overlaid = nodes;
-            match nodes {
-                0 => crate::say!("rows go directly between nodes"),
-                nodes => crate::say!("rows go over an overlay of {nodes} nodes"),
-            }
-        }
-        let now: BTreeMap<String, Option<String>> = engine
-            .cluster_nodes()
-            .into_iter()
-            .filter(|node| !node.is_self)
-            .filter(|node| !matches!(node.state, MemberState::Connecting | MemberState::Removed))
-            .map(|node| (node.name, node.why))
-            .collect();
-        for (name, absent) in &now {
-            if told.get(name) != Some(absent) {
-                match absent {
-                    None => crate::say!("node {name} joined"),
-                    Some(why) => crate::say!("{why}"),
-                }
-            }
-        }
-        told.keys()
-            .filter(|name| !now.contains_key(*name))
-            .for_each(|name| crate::say!("node {name} no longer belongs to the cluster"));
-        told = now;
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            // A closed channel also means to stop.
-            _ = stop.wait_for(|&asked| asked) => return engine.leave(),
-        }
-    }
 }
