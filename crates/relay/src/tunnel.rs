@@ -89,8 +89,9 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.receiving.abort();
-        self.shared.relay.kill();
+        // First, so that no tunnel ends as if all had been sent.
         self.shared.with(|table| table.fail(RelayError::Closed));
+        self.shared.relay.kill();
     }
 }
 

@@ -24,6 +24,7 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
+use lightship_sources::writers::Format;
 use url::Url;
 
 use self::by_name::FormatAdapter;
@@ -47,15 +48,14 @@ enum FileKind {
 
 impl FileKind {
     fn of(path: &Path) -> Option<(Self, String)> {
-        let extension = path.extension()?.to_str()?.to_owned();
-        let kind = match extension.to_ascii_lowercase().as_str() {
-            "parquet" | "pq" => Self::Parquet,
-            "csv" => Self::Csv,
-            "json" | "jsonl" | "ndjson" => Self::Json,
-            "arrow" | "arrows" | "feather" | "ipc" => Self::Arrow,
-            _ => return None,
+        let kind = match Format::from_path(path)? {
+            Format::Parquet => Self::Parquet,
+            Format::Csv => Self::Csv,
+            Format::Json => Self::Json,
+            Format::ArrowFile | Format::ArrowStream => Self::Arrow,
+            Format::Table => return None,
         };
-        Some((kind, extension))
+        Some((kind, path.extension()?.to_str()?.to_owned()))
     }
 
     fn format(self) -> Arc<dyn FileFormat> {

@@ -283,6 +283,9 @@ impl TunnelTable {
     pub(super) fn end(&mut self, key: Key) {
         let Some(end) = self.ends.get_mut(&key) else { return };
         end.is_written = false;
+        if self.error.is_some() {
+            return;
+        }
         let header = FrameHeader::whole(FrameKind::Close, 0, 0, 0, &[]);
         let close = RoutedFrame {
             accepted: !key.opened_here,
