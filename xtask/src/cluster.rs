@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
@@ -10,7 +9,7 @@ use lightship_testkit::tpch;
 use serde_json::Value;
 
 use crate::demo::print;
-use crate::node::{Node, Result};
+use crate::node::{Node, Result, command};
 
 /// Options of the demonstration.
 #[derive(Args)]
@@ -61,7 +60,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<()> {
         // Any node can answer.
         let uri = &nodes[number % nodes.len()].uri;
         let began = Instant::now();
-        let output = Command::new(&args.lightship).args(["--json", "fetch", uri, sql]).output()?;
+        let output = command(&args.lightship).args(["--json", "fetch", uri, sql]).output()?;
         if !output.status.success() {
             return Err(format!("query {number}: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
@@ -76,9 +75,10 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<()> {
 
     println!("\nTPC-H {}, explained:\n", args.query);
     let uri = &nodes[0].uri;
-    let status = Command::new(&args.lightship)
+    let status = command(&args.lightship)
         .args(["explain", "--analyze", uri, &queries[usize::from(args.query) - 1]])
         .status()?;
+    nodes.iter().for_each(Node::ask_to_stop);
     if !status.success() {
         return Err(format!("lightship explain ended with {status}").into());
     }

@@ -1,14 +1,13 @@
 //! `make demo`: the main job, on generated data.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
 use lightship_testkit::tpch;
 use serde_json::Value;
 
-use crate::node::{Node, Result};
+use crate::node::{Node, Result, command};
 
 /// Options of the demonstration.
 #[derive(Args)]
@@ -63,7 +62,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
 
 fn fetch(args: &DemoArgs, uri: &str, name: &str, sql: &str, output: &Path) -> Result<[String; 7]> {
     let stats = args.folder.join("stats.json");
-    let status = Command::new(&args.lightship)
+    let status = command(&args.lightship)
         .args(["fetch", "--quiet", uri, sql, "-o"])
         .arg(output)
         .arg("--stats")

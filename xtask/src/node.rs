@@ -23,7 +23,7 @@ impl Node {
     /// # Errors
     /// When there is no such program, or the node does not start.
     pub(crate) fn start(lightship: &Path, args: &[&OsStr]) -> Result<Self> {
-        let mut child = Command::new(lightship)
+        let mut child = command(lightship)
             .args(["--json", "--log", "warn", "node", "--listen", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())
@@ -41,9 +41,23 @@ impl Node {
     }
 }
 
+/// The program to run. What it measures of links is not kept: the ports of demonstrations are never used again.
+pub(crate) fn command(lightship: &Path) -> Command {
+    let mut command = Command::new(lightship);
+    command.env("LIGHTSHIP_PROFILES", "target/demo/profiles");
+    command
+}
+
+impl Node {
+    /// Asks it to stop. Nodes that are asked one after the other do not report each other as lost.
+    pub(crate) fn ask_to_stop(&self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        self.ask_to_stop();
         let _ = self.child.wait();
     }
 }

@@ -226,6 +226,13 @@ impl From<TransportError> for Error {
             TransportError::Full { .. } => Self::new(ErrorKind::Limits, message),
             TransportError::Token { .. } => Self::new(ErrorKind::Usage, message),
             TransportError::Tls(_) => Self::new(ErrorKind::Network, message),
+            // The TLS library's error.
+            TransportError::Connect { source, .. } if source.to_string().contains("certificate") => {
+                Self::new(ErrorKind::Network, message).hint(
+                    "give the certificate of the CA that signed the server's with ?ca=FILE, and connect by a name \
+                     that is in the server's certificate",
+                )
+            }
             TransportError::Connect { .. } => Self::new(ErrorKind::Network, message)
                 .hint("is a node listening there? start one with `lightship node`"),
             TransportError::Unwelcome { .. } => Self::new(ErrorKind::Network, message).hint(

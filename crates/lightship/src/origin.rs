@@ -193,14 +193,39 @@ pub async fn open_database(location: &Location, limits: &ConnectionLimits) -> Re
     })
 }
 
-/// The table name of a file or folder in SQL: its file name without the extension, in lower case, with
+/// The table name of a file or folder in SQL: its name, of a file without the extension, in lower case, with
 /// `_` in place of characters that are neither letters nor digits.
 pub fn table_name(path: &Path) -> String {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let stem = full.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let stem = if full.is_dir() { full.file_name() } else { full.file_stem() };
+    let stem = stem.map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
     let mut name: String = stem.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     if !name.starts_with(|c: char| c.is_alphabetic()) {
         name.insert(0, '_');
     }
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_keeps_what_follows_a_dot_in_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, is_folder, expected) in [
+            ("sales-1.0", true, "sales_1_0"),
+            ("sales-1.1", true, "sales_1_1"),
+            ("Sales.parquet", false, "sales"),
+            ("2020.csv", false, "_2020"),
+        ] {
+            let path = folder.path().join(name);
+            if is_folder {
+                std::fs::create_dir(&path).expect("a folder");
+            } else {
+                std::fs::write(&path, "").expect("a file");
+            }
+            assert_eq!(table_name(&path), expected);
+        }
+    }
 }

@@ -71,10 +71,10 @@ struct ShowArgs {
   lightship cluster remove lightship://localhost:4301 localhost:4302
   lightship cluster add lightship://db1 db2:4270 --cluster-token-file secret")]
 struct ChangeArgs {
-    /// A node that stays in the cluster: lightship://HOST[:PORT] or lightship+unix:PATH.
+    /// Another node of the cluster, which tells the rest: lightship://HOST[:PORT] or lightship+unix:PATH.
     #[arg(value_name = "URI")]
     uri: String,
-    /// The node to remove or add, by its name in `lightship cluster show`.
+    /// The node that is removed or added, by its name in `lightship cluster show`.
     #[arg(value_name = "HOST:PORT")]
     node: String,
     /// File with the token of the cluster, if it has one.
