@@ -102,7 +102,7 @@ fn a_query_beyond_the_memory_spills_or_fails() {
     ]);
     let sorted = roomy
         .fetch(&[
-            "select lineitem.* from lineitem, range(1, 5) order by l_comment",
+            "select lineitem.* from range(1, 5), lineitem order by l_comment",
             "--format",
             "stream",
             "--quiet",
