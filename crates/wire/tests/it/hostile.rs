@@ -100,7 +100,7 @@ fn a_decompression_bomb_is_refused_before_it_is_unpacked() {
         let message = Encoder::new(codec).encode(&batch).unwrap();
         assert_eq!(message.codec(), codec);
         let bytes = message.to_vec();
-        assert!(bytes.len() < 100_000);
+        assert!(bytes.len() < 300_000, "{codec:?}: {} bytes", bytes.len());
         let error = decode(&batch.schema(), Buffer::from_vec(bytes.clone()), 1 << 20).unwrap_err();
         assert!(matches!(error, WireError::TooLarge { bytes: 8_388_608, limit: 1_048_576, .. }), "{error}");
 
