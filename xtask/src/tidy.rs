@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. ARCHITECTURE.md has
 /// the same table.
-const LEVELS: [(&str, u8); 16] = [
+const LEVELS: [(&str, u8); 17] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
     ("lightship-overlay", 0),
@@ -20,6 +20,7 @@ const LEVELS: [(&str, u8); 16] = [
     ("lightship-session", 2),
     ("lightship-sources", 2),
     ("lightship-netbench", 3),
+    ("lightship-rangefile", 3),
     ("lightship-engine", 4),
     ("lightship", 5),
     ("lightship-cli", 6),

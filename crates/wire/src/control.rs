@@ -362,6 +362,8 @@ pub enum ErrorCode {
     Peer = 14,
     /// The consumer took nothing of a result for longer than the server waits.
     Stalled = 15,
+    /// The bucket of a range file does not have these keys; another one may.
+    Moved = 16,
 }
 
 impl ErrorCode {
@@ -383,6 +385,7 @@ impl ErrorCode {
             Lost,
             Peer,
             Stalled,
+            Moved,
         ]
         .into_iter()
         .find(|&known| known as u16 == code)
@@ -411,7 +414,8 @@ pub struct Failure {
 impl Failure {
     /// A failure with only a kind and a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let retryable = matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost);
+        let retryable =
+            matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost | ErrorCode::Moved);
         Self { code, retryable, position: None, needed_bytes: None, message: message.into(), hint: None }
     }
 

@@ -1,0 +1,153 @@
+//! Blocks: rows as bytes, in the order of their keys.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_row::Rows;
+use crc_fast::CrcAlgorithm::Crc32Iscsi;
+use lightship_wire::{Codec, Encoder, decode};
+
+use crate::definition::Definition;
+use crate::error::{RangeError, Result};
+
+/// Before the message: flags (u8), three unused bytes, CRC-32C of the message (u32).
+const HEADER_BYTES: usize = 8;
+/// The rows have a column of deletions.
+const HAS_DELETIONS: u8 = 1;
+/// The largest message in a block.
+const MESSAGE_BYTES_MAX: u32 = 1 << 30;
+
+/// Rows with their keys, sorted; no key is there twice.
+#[derive(Clone)]
+pub(crate) struct KeyedRows {
+    /// The columns of [`Definition::loose`]. Of deletions, only those of the key have values.
+    pub(crate) rows: RecordBatch,
+    /// The keys of the rows.
+    pub(crate) keys: Arc<Rows>,
+    /// The keys' first row in `keys`: rows are slices of others.
+    pub(crate) offset: usize,
+    /// Which rows are deletions; `None` if there are no deletions.
+    pub(crate) deleted: Option<BooleanArray>,
+}
+
+impl std::fmt::Debug for KeyedRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyedRows({})", self.len())
+    }
+}
+
+impl KeyedRows {
+    /// Rows that are sorted.
+    ///
+    /// # Errors
+    /// If they are not, or a key is NULL, too long, or there twice.
+    pub(crate) fn new(
+        definition: &Definition,
+        rows: RecordBatch,
+        deleted: Option<BooleanArray>,
+    ) -> Result<Self> {
+        let keys = definition.format().keys(&rows)?;
+        if (1..keys.num_rows()).any(|row| keys.row(row - 1) >= keys.row(row)) {
+            return Err(RangeError::Definition("rows are not in the order of their keys".into()));
+        }
+        let deleted = deleted.filter(|deleted| deleted.true_count() > 0);
+        Ok(Self { rows, keys: Arc::new(keys), offset: 0, deleted })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.num_rows()
+    }
+
+    pub(crate) fn key(&self, row: usize) -> &[u8] {
+        self.keys.row(self.offset + row).data()
+    }
+
+    pub(crate) fn is_deleted(&self, row: usize) -> bool {
+        self.deleted.as_ref().is_some_and(|deleted| deleted.value(row))
+    }
+
+    pub(crate) fn slice(&self, start: usize, len: usize) -> Self {
+        Self {
+            rows: self.rows.slice(start, len),
+            keys: self.keys.clone(),
+            offset: self.offset + start,
+            deleted: self.deleted.as_ref().map(|deleted| deleted.slice(start, len)),
+        }
+    }
+
+    /// The first row whose key is not less than `key`, from row `from` on.
+    pub(crate) fn lower_bound(&self, from: usize, key: &[u8]) -> usize {
+        let (mut low, mut high) = (from, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The row with a key.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
+        let row = self.lower_bound(0, key);
+        (row < self.len() && self.key(row) == key).then_some(row)
+    }
+
+    /// About the bytes of its rows as Arrow data.
+    pub(crate) fn bytes(&self) -> u64 {
+        lightship_wire::rows_bytes(&self.rows)
+    }
+}
+
+/// Encodes rows as a block.
+pub(crate) fn encode_block(
+    definition: &Definition,
+    encoder: &mut Encoder,
+    rows: &KeyedRows,
+) -> Result<Vec<u8>> {
+    let has_deletions = rows.deleted.is_some();
+    let mut columns = rows.rows.columns().to_vec();
+    if let Some(deleted) = &rows.deleted {
+        columns.push(Arc::new(deleted.clone()));
+    }
+    let batch = RecordBatch::try_new(definition.stored(has_deletions).clone(), columns)?;
+    let message = encoder.encode(&batch)?;
+    let mut block = Vec::with_capacity(HEADER_BYTES + message.payload_bytes() as usize);
+    block.extend_from_slice(&[if has_deletions { HAS_DELETIONS } else { 0 }, 0, 0, 0, 0, 0, 0, 0]);
+    message.pieces().for_each(|piece| block.extend_from_slice(piece));
+    let crc = crc_fast::checksum(Crc32Iscsi, &block[HEADER_BYTES..]) as u32;
+    block[4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    Ok(block)
+}
+
+/// An encoder for blocks.
+pub(crate) fn block_encoder() -> Encoder {
+    Encoder::new(Codec::Light)
+}
+
+/// Decodes a block.
+///
+/// # Errors
+/// [`RangeError::Damaged`] if it is not what was encoded.
+pub(crate) fn decode_block(definition: &Definition, block: Vec<u8>) -> Result<KeyedRows> {
+    let damaged = |why: String| RangeError::Damaged(format!("a block of {}: {why}", definition.name));
+    let Some((header, message)) = block.split_at_checked(HEADER_BYTES) else {
+        return Err(damaged(format!("it has {} bytes", block.len())));
+    };
+    let crc = crc_fast::checksum(Crc32Iscsi, message) as u32;
+    if header[4..] != crc.to_le_bytes() {
+        return Err(damaged("the checksum is wrong".into()));
+    }
+    let has_deletions = match header[0] {
+        0 => false,
+        HAS_DELETIONS => true,
+        other => return Err(damaged(format!("unknown flags {other}"))),
+    };
+    let payload = Buffer::from_vec(block).slice(HEADER_BYTES);
+    let batch = decode(definition.stored(has_deletions), payload, MESSAGE_BYTES_MAX)
+        .map_err(|error| damaged(error.to_string()))?;
+    let columns = definition.schema.fields().len();
+    let deleted = has_deletions.then(|| batch.column(columns).as_boolean().clone());
+    let rows = RecordBatch::try_new(definition.loose().clone(), batch.columns()[..columns].to_vec())?;
+    KeyedRows::new(definition, rows, deleted)
+}

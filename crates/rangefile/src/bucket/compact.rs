@@ -1,0 +1,102 @@
+//! Merges runs, so that readers have few to look at and rows that were replaced are gone.
+
+use std::sync::Arc;
+
+use super::block::KeyedRows;
+use super::{Bucket, Merge, Run, RunBuilder, View};
+use crate::definition::Definition;
+use crate::error::{RangeError, Result};
+use crate::key::Interval;
+use crate::request::RunRecord;
+use crate::store::Change;
+
+/// This many adjacent runs of one level are merged into one of the next level.
+const FAN_IN: usize = 8;
+/// Rows that are merged at a time.
+const STEP_ROWS: usize = 8192;
+
+impl Bucket {
+    /// Whether runs wait to be merged.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        candidates(&self.view(), false).is_some()
+    }
+
+    /// Merges runs as long as there are enough of a level; `all` of them into one if that is asked for. Reads
+    /// and writes go on meanwhile.
+    ///
+    /// # Errors
+    /// If they can't be read or stored.
+    pub(crate) async fn compact(self: &Arc<Self>, all: bool) -> Result<()> {
+        let merging = self.compaction.lock().await;
+        loop {
+            let view = self.view();
+            let Some(chosen) = candidates(&view, all) else { break };
+            let inputs = view.runs[chosen.clone()].to_vec();
+            let bucket = self.clone();
+            let keeps_deletions = chosen.start > 0;
+            let range = view.range.clone();
+            let merged = tokio::task::spawn_blocking(move || {
+                merge(&bucket.definition, &inputs, &range, keeps_deletions)
+            })
+            .await
+            .map_err(|_| RangeError::Closed)??;
+            let mut writer = self.writer.lock().await;
+            // Writes have only added runs at the end.
+            let mut runs = self.view().runs.clone();
+            let inputs: Vec<Arc<Run>> = runs.drain(chosen.clone()).collect();
+            let mut changes: Vec<Change> =
+                inputs.iter().map(|run| Change::DeleteRun(self.id, run.number())).collect();
+            if let Some((record, blocks)) = merged {
+                let number = writer.take_run();
+                changes.push(Change::PutRun(self.id, number, Box::new(record.clone()), blocks));
+                let run = Run::new(self.blocks.clone(), self.id, number, record);
+                runs.insert(chosen.start, Arc::new(run));
+            }
+            self.blocks.store().commit(changes).await?;
+            self.publish(&writer.record, runs);
+            inputs.iter().for_each(|run| run.make_obsolete());
+            drop(writer);
+            self.compacted.notify_waiters();
+            if all {
+                break;
+            }
+        }
+        drop(merging);
+        Ok(())
+    }
+}
+
+/// The runs to be merged, if any.
+fn candidates(view: &View, all: bool) -> Option<std::ops::Range<usize>> {
+    let runs = &view.runs;
+    if all {
+        return (!view.is_compact()).then_some(0..runs.len());
+    }
+    let mut start = 0;
+    for end in 1..=runs.len() {
+        if end == runs.len() || runs[end].level() != runs[start].level() {
+            if end - start >= FAN_IN {
+                return Some(start..end);
+            }
+            start = end;
+        }
+    }
+    None
+}
+
+/// The rows of runs as one.
+fn merge(
+    definition: &Arc<Definition>,
+    inputs: &[Arc<Run>],
+    range: &Interval,
+    keeps_deletions: bool,
+) -> Result<Option<(RunRecord, Vec<Vec<u8>>)>> {
+    let level = inputs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
+    let age = inputs.iter().map(|run| run.age()).max().unwrap_or(0);
+    let mut builder = RunBuilder::new(definition, level, age);
+    let mut merging = Merge::new(definition.clone(), inputs, range.clone(), keeps_deletions, STEP_ROWS);
+    while let Some(merged) = merging.next()? {
+        builder.push(&KeyedRows::new(definition, merged.rows, merged.deleted)?)?;
+    }
+    Ok(builder.finish())
+}

@@ -1,0 +1,159 @@
+//! Rows of several runs as one sequence in the order of their keys. Of rows with equal keys, the newest counts.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_select::filter::filter_record_batch;
+use arrow_select::interleave::interleave_record_batch;
+
+use super::block::KeyedRows;
+use super::run::Run;
+use crate::definition::Definition;
+use crate::error::Result;
+use crate::key::Interval;
+
+/// Rows in the order of their keys.
+pub(crate) struct Merged {
+    pub(crate) rows: RecordBatch,
+    /// Which of them are deletions; `None` if there are no deletions.
+    pub(crate) deleted: Option<BooleanArray>,
+}
+
+/// Rows of a run, from some row on.
+struct Cursor {
+    run: Arc<Run>,
+    blocks: Range<u32>,
+    rows: KeyedRows,
+    row: usize,
+}
+
+impl Cursor {
+    /// Reads blocks until there is a row. Returns whether there is one.
+    fn fill(&mut self, definition: &Definition, interval: &Interval) -> Result<bool> {
+        while self.row >= self.rows.len() {
+            let Some(block) = self.blocks.next() else { return Ok(false) };
+            let rows = self.run.block(definition, block)?;
+            let start = rows.lower_bound(0, &interval.low);
+            let end = interval.high.as_ref().map_or(rows.len(), |high| rows.lower_bound(start, high));
+            (self.rows, self.row) = (rows.slice(start, end - start), 0);
+        }
+        Ok(true)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.rows.key(self.row)
+    }
+}
+
+/// Merges runs within an interval.
+pub(crate) struct Merge {
+    definition: Arc<Definition>,
+    interval: Interval,
+    /// Those that have rows, newest first.
+    cursors: Vec<Cursor>,
+    keeps_deletions: bool,
+    rows_max: usize,
+}
+
+impl Merge {
+    /// `runs` are in the order of their age, oldest first. Each batch has at most `rows_max` rows. Unless
+    /// `keeps_deletions`, deleted rows are left out.
+    pub(crate) fn new(
+        definition: Arc<Definition>,
+        runs: &[Arc<Run>],
+        interval: Interval,
+        keeps_deletions: bool,
+        rows_max: usize,
+    ) -> Self {
+        let empty = KeyedRows {
+            rows: RecordBatch::new_empty(definition.loose().clone()),
+            keys: Arc::new(definition.format().no_keys()),
+            offset: 0,
+            deleted: None,
+        };
+        let cursors = runs.iter().rev().filter(|run| run.meets(&interval)).map(|run| Cursor {
+            run: run.clone(),
+            blocks: run.blocks_of(&interval),
+            rows: empty.clone(),
+            row: 0,
+        });
+        Self { cursors: cursors.collect(), definition, interval, keeps_deletions, rows_max: rows_max.max(1) }
+    }
+
+    /// The next rows, and which of them are deletions; `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Merged>> {
+        loop {
+            let mut index = 0;
+            while index < self.cursors.len() {
+                if self.cursors[index].fill(&self.definition, &self.interval)? {
+                    index += 1;
+                } else {
+                    self.cursors.remove(index);
+                }
+            }
+            let merged = match self.cursors.len() {
+                0 => return Ok(None),
+                1 => self.slice()?,
+                _ => self.interleave()?,
+            };
+            if merged.rows.num_rows() > 0 {
+                return Ok(Some(merged));
+            }
+        }
+    }
+
+    /// Rows of the only run: they need not be copied.
+    fn slice(&mut self) -> Result<Merged> {
+        let cursor = &mut self.cursors[0];
+        let len = (cursor.rows.len() - cursor.row).min(self.rows_max);
+        let KeyedRows { rows, deleted, .. } = cursor.rows.slice(cursor.row, len);
+        cursor.row += len;
+        Ok(match deleted {
+            Some(deleted) if !self.keeps_deletions => {
+                let keep = BooleanArray::new(!deleted.values(), None);
+                Merged { rows: filter_record_batch(&rows, &keep)?, deleted: None }
+            }
+            deleted => Merged { rows, deleted },
+        })
+    }
+
+    /// Rows of several runs, until a block of one of them ends.
+    fn interleave(&mut self) -> Result<Merged> {
+        let mut picked: Vec<(usize, usize)> = Vec::new();
+        let mut deleted: Vec<bool> = Vec::new();
+        while picked.len() < self.rows_max {
+            // The newest of those with the least key.
+            let mut least = 0;
+            for index in 1..self.cursors.len() {
+                if self.cursors[index].key() < self.cursors[least].key() {
+                    least = index;
+                }
+            }
+            let (cursor, mut has_ended) = (&self.cursors[least], false);
+            let is_deleted = cursor.rows.is_deleted(cursor.row);
+            if self.keeps_deletions || !is_deleted {
+                picked.push((least, cursor.row));
+                deleted.push(is_deleted);
+            }
+            let key = cursor.key().to_vec();
+            for cursor in &mut self.cursors[least..] {
+                if cursor.key() == key {
+                    cursor.row += 1;
+                    has_ended |= cursor.row == cursor.rows.len();
+                }
+            }
+            if has_ended {
+                break;
+            }
+        }
+        let batches: Vec<&RecordBatch> = self.cursors.iter().map(|cursor| &cursor.rows.rows).collect();
+        let rows = if picked.is_empty() {
+            RecordBatch::new_empty(self.definition.loose().clone())
+        } else {
+            interleave_record_batch(&batches, &picked)?
+        };
+        let deleted = deleted.contains(&true).then(|| BooleanArray::from(deleted));
+        Ok(Merged { rows, deleted })
+    }
+}

@@ -1,0 +1,208 @@
+//! A bucket: the rows of a file whose keys are in one interval, on one node.
+//!
+//! Its rows are in runs, as in a log-structured merge tree: each commit adds a run, and runs of the same level are
+//! merged. Writes that arrive while one is committed are committed together.
+
+mod block;
+mod blocks;
+mod compact;
+mod merge;
+mod run;
+mod write;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::Notify;
+
+pub(crate) use self::block::{KeyedRows, decode_block};
+pub(crate) use self::blocks::Blocks;
+pub(crate) use self::merge::Merge;
+pub(crate) use self::run::{Run, RunBuilder};
+use self::write::Pending;
+use crate::definition::Definition;
+use crate::error::{RangeError, Result};
+use crate::key::{Interval, Key};
+use crate::request::{BucketEntry, BucketRecord};
+use crate::store::{Change, StoredBucket};
+
+/// What readers of a bucket see. It never changes; a change replaces it.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) range: Interval,
+    pub(crate) epoch: u64,
+    /// Whether the keys are the bucket's own; otherwise it is still receiving them.
+    pub(crate) is_active: bool,
+    /// Oldest first.
+    pub(crate) runs: Vec<Arc<Run>>,
+}
+
+impl View {
+    /// Fails unless the bucket has all keys of the interval.
+    pub(crate) fn check(&self, interval: &Interval) -> Result<()> {
+        if self.is_active && self.range.covers(interval) { Ok(()) } else { Err(RangeError::Moved) }
+    }
+
+    /// Whether it has at most one run, without rows that have moved to another bucket.
+    pub(crate) fn is_compact(&self) -> bool {
+        self.runs.len() <= 1 && self.runs.iter().all(|run| run.ends_within(&self.range))
+    }
+
+    /// About its rows and their bytes. Rows that were replaced count until their runs are merged.
+    pub(crate) fn content(&self) -> (u64, u64) {
+        self.runs
+            .iter()
+            .map(|run| run.content_below(self.range.high.as_deref()))
+            .fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
+    }
+}
+
+/// What only one task at a time may change.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) record: BucketRecord,
+    next_run: u64,
+    next_age: u64,
+}
+
+impl Writer {
+    pub(crate) fn take_run(&mut self) -> u64 {
+        self.next_run += 1;
+        self.next_run - 1
+    }
+
+    pub(crate) fn take_age(&mut self) -> u64 {
+        self.next_age += 1;
+        self.next_age - 1
+    }
+}
+
+/// A bucket of this node.
+pub(crate) struct Bucket {
+    pub(crate) id: u64,
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) blocks: Blocks,
+    view: RwLock<Arc<View>>,
+    pub(crate) writer: Arc<tokio::sync::Mutex<Writer>>,
+    /// Writes that wait for the writer.
+    pending: Mutex<Vec<Pending>>,
+    /// Held while runs are merged.
+    pub(crate) compaction: tokio::sync::Mutex<()>,
+    /// Notified when runs have been merged.
+    compacted: Notify,
+    /// Whether a task merges or splits.
+    is_maintained: AtomicBool,
+}
+
+impl std::fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bucket({:x}, {:?})", self.id, self.view())
+    }
+}
+
+impl Bucket {
+    /// A bucket as it was stored.
+    pub(crate) fn new(definition: Arc<Definition>, blocks: Blocks, stored: StoredBucket) -> Arc<Self> {
+        let StoredBucket { id, record, runs } = stored;
+        let next_run = runs.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
+        let next_age = runs.iter().map(|(_, run)| run.age + 1).max().unwrap_or(0);
+        let mut runs: Vec<Arc<Run>> = runs
+            .into_iter()
+            .map(|(number, record)| Arc::new(Run::new(blocks.clone(), id, number, record)))
+            .collect();
+        runs.sort_by_key(|run| run.age());
+        let view = view_of(&record, runs);
+        let writer = Writer { record, next_run, next_age };
+        Arc::new(Self {
+            id,
+            definition,
+            blocks,
+            view: RwLock::new(Arc::new(view)),
+            writer: Arc::new(tokio::sync::Mutex::new(writer)),
+            pending: Mutex::default(),
+            compaction: tokio::sync::Mutex::default(),
+            compacted: Notify::new(),
+            is_maintained: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces what readers see, for the holder of the writer.
+    pub(crate) fn publish(&self, record: &BucketRecord, runs: Vec<Arc<Run>>) {
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view_of(record, runs));
+    }
+
+    /// Stores the record, and then lets readers see it.
+    pub(crate) async fn put_record(&self, writer: &mut Writer, record: BucketRecord) -> Result<()> {
+        let change = Change::PutBucket(self.id, Box::new(record.clone()));
+        self.blocks.store().commit(vec![change]).await?;
+        writer.record = record;
+        self.publish(&writer.record, self.view().runs.clone());
+        Ok(())
+    }
+
+    /// The bucket as others are told of it.
+    pub(crate) fn entry(&self, node: &str) -> BucketEntry {
+        let view = self.view();
+        let (records, bytes) = view.content();
+        let low = &view.range.low;
+        BucketEntry {
+            bucket: self.id,
+            node: node.to_owned(),
+            range: (&view.range).into(),
+            epoch: view.epoch,
+            records: Some(records),
+            bytes: Some(bytes),
+            low_text: if low.is_empty() { String::new() } else { self.definition.format().display(low) },
+        }
+    }
+
+    /// Whether it should split, as far as is known without merging its runs.
+    pub(crate) fn is_full(&self) -> bool {
+        let view = self.view();
+        let (records, bytes) = view.content();
+        view.is_active && self.definition.capacity.is_exceeded(records, bytes)
+    }
+
+    /// The key that divides its rows in halves, if there are two rows or more. All runs but the last few rows
+    /// should have been merged before.
+    pub(crate) fn median(&self) -> Result<Option<Key>> {
+        let view = self.view();
+        let Some(run) = view.runs.iter().max_by_key(|run| run.content_below(view.range.high.as_deref()).0)
+        else {
+            return Ok(None);
+        };
+        let range = run.blocks_of(&view.range);
+        let blocks = &run.blocks()[range.start as usize..range.end as usize];
+        let half = blocks.iter().map(|block| u64::from(block.rows)).sum::<u64>() / 2;
+        let mut before = 0;
+        for (number, block) in range.zip(blocks) {
+            let rows = u64::from(block.rows);
+            if before + rows > half {
+                let rows = run.block(&self.definition, number)?;
+                let key = rows.key((half - before) as usize).to_vec();
+                let is_inside = key > view.range.low && view.range.contains(&key);
+                return Ok(is_inside.then_some(key));
+            }
+            before += rows;
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing else maintains the bucket. Then the caller does, until [`Bucket::end_maintenance`].
+    pub(crate) fn begin_maintenance(&self) -> bool {
+        !self.is_maintained.swap(true, Ordering::Acquire)
+    }
+
+    pub(crate) fn end_maintenance(&self) {
+        self.is_maintained.store(false, Ordering::Release);
+    }
+}
+
+fn view_of(record: &BucketRecord, runs: Vec<Arc<Run>>) -> View {
+    let range = record.range.clone().into();
+    View { range, epoch: record.epoch, is_active: record.incoming.is_none(), runs }
+}

@@ -1,0 +1,341 @@
+//! Reads and writes a range file, wherever its buckets are.
+
+mod scan;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt};
+use lightship_wire::control::ErrorCode;
+use tokio::time::Instant;
+
+pub use self::scan::{Order, ScanOptions, Scanned};
+use crate::definition::Definition;
+use crate::error::{RangeError, Result};
+use crate::image::{Image, Owner};
+use crate::key::{Interval, Key};
+use crate::network::{Network, ask, ask_one, body, tell};
+use crate::request::{
+    BucketEntry, Columns, Counted, Directory, FileName, FileRecord, List, Locate, RequestKind, Scan,
+};
+
+/// The first and the longest pause before a request is repeated.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+
+/// How a client behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientOptions {
+    /// How long a part of the file may be unreachable before the operation fails.
+    pub patience: Duration,
+    /// Requests in flight to different buckets.
+    pub requests_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(10), requests_max: 8 }
+    }
+}
+
+/// A range file. Cheap to clone; clones share what they know of its buckets.
+#[derive(Clone)]
+pub struct RangeFile {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    network: Arc<dyn Network>,
+    definition: Arc<Definition>,
+    image: Mutex<Image>,
+    /// Nodes that may have buckets.
+    nodes: Mutex<Vec<String>>,
+    options: ClientOptions,
+}
+
+impl std::fmt::Debug for RangeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RangeFile").field(&self.shared.definition.name).finish()
+    }
+}
+
+impl RangeFile {
+    /// Creates a file on the first node that the network names.
+    ///
+    /// # Errors
+    /// [`RangeError::FileExists`], or that the node can't be reached.
+    pub async fn create(
+        network: Arc<dyn Network>,
+        definition: &Definition,
+        options: ClientOptions,
+    ) -> Result<Self> {
+        let node = first(&network)?;
+        let record = definition.to_record()?;
+        let directory = ask_one(&network, &node, RequestKind::Create(record)).await?;
+        Self::of(network, directory, options)
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`RangeError::NoFile`], or that no node can be reached.
+    pub async fn open(network: Arc<dyn Network>, name: &str, options: ClientOptions) -> Result<Self> {
+        let mut failed = RangeError::NoFile(name.to_owned());
+        for node in network.nodes() {
+            let locate = Locate { file: name.to_owned(), own: false };
+            match ask_one(&network, &node, RequestKind::Locate(locate)).await {
+                Ok(directory) => return Self::of(network, directory, options),
+                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// The definitions of all files that the first node knows.
+    ///
+    /// # Errors
+    /// If the node can't be reached.
+    pub async fn list(network: &Arc<dyn Network>) -> Result<Vec<Definition>> {
+        let node = first(network)?;
+        let records: Vec<FileRecord> = ask(network, &node, RequestKind::List(List {})).await?;
+        records.iter().map(Definition::from_record).collect()
+    }
+
+    /// Removes the file with all its rows from all nodes.
+    ///
+    /// # Errors
+    /// If there is no such file, or a node can't be reached: its part of the file stays.
+    pub async fn drop_file(network: &Arc<dyn Network>, name: &str) -> Result<()> {
+        tell(network, &first(network)?, RequestKind::Drop(FileName { name: name.to_owned() })).await
+    }
+
+    fn of(network: Arc<dyn Network>, directory: Directory, options: ClientOptions) -> Result<Self> {
+        let definition = Arc::new(Definition::from_record(&directory.file)?);
+        let mut nodes = network.nodes();
+        nodes.extend(directory.nodes);
+        nodes.sort();
+        nodes.dedup();
+        let mut image = Image::default();
+        directory.buckets.iter().for_each(|entry| image.learn(entry));
+        let (image, nodes) = (Mutex::new(image), Mutex::new(nodes));
+        Ok(Self { shared: Arc::new(Shared { network, definition, image, nodes, options }) })
+    }
+
+    /// What the file is.
+    pub fn definition(&self) -> &Arc<Definition> {
+        &self.shared.definition
+    }
+
+    /// What is known of the owners of its keys.
+    pub fn image(&self) -> Image {
+        self.locked_image().clone()
+    }
+
+    fn locked_image(&self) -> MutexGuard<'_, Image> {
+        self.shared.image.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks all nodes for their buckets. Returns these, and the nodes that did not answer, with the reason.
+    pub async fn buckets(&self) -> (Vec<BucketEntry>, Vec<(String, RangeError)>) {
+        let nodes = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let asked = nodes.into_iter().map(|node| async move {
+            let locate = Locate { file: self.shared.definition.name.clone(), own: true };
+            let found = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate)).await;
+            (node, found)
+        });
+        let (mut buckets, mut failed) = (Vec::new(), Vec::new());
+        for (node, found) in join_all(asked).await {
+            match found {
+                Ok(directory) => {
+                    let mut nodes = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+                    nodes.extend(directory.nodes);
+                    nodes.sort();
+                    nodes.dedup();
+                    buckets.extend(directory.buckets);
+                }
+                // A node that does not know the file has no bucket of it.
+                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
+                Err(error) => failed.push((node, error)),
+            }
+        }
+        let mut image = self.locked_image();
+        buckets.iter().for_each(|entry| image.learn(entry));
+        drop(image);
+        buckets.sort_by(|a, b| a.range.low.cmp(&b.range.low));
+        (buckets, failed)
+    }
+
+    /// The row with a key; no rows if there is none.
+    ///
+    /// # Errors
+    /// [`RangeError::Missing`] if its bucket does not answer in time.
+    pub async fn get(&self, key: Key) -> Result<RecordBatch> {
+        let interval = Interval::of_key(&key);
+        self.with_owner(&interval, |owner| {
+            let (scan, owner) = (self.scan_request(&owner, &interval, Some(1), None), owner.clone());
+            async move {
+                let reply = self.shared.network.request(&owner.node, body(RequestKind::Scan(scan))).await?;
+                let rows: Vec<RecordBatch> = reply.rows.try_collect().await?;
+                Ok(arrow_select::concat::concat_batches(&reply.schema, &rows)?)
+            }
+        })
+        .await
+    }
+
+    /// The number of rows with keys in an interval.
+    ///
+    /// # Errors
+    /// [`RangeError::Missing`] if a bucket does not answer in time.
+    pub async fn count(&self, interval: &Interval) -> Result<u64> {
+        let mut total = 0;
+        let mut rest = vec![interval.clone()];
+        while let Some(interval) = rest.pop() {
+            let pieces = self.locked_image().route(&interval);
+            let counted = pieces.into_iter().map(|(piece, _)| async move {
+                let counted = self
+                    .with_owner(&piece, |owner| {
+                        let scan = self.scan_request(&owner, &piece, None, None);
+                        async move {
+                            let kind = RequestKind::Count(scan);
+                            ask_one::<Counted>(&self.shared.network, &owner.node, kind).await
+                        }
+                    })
+                    .await;
+                (piece, counted)
+            });
+            let mut counted =
+                futures::stream::iter(counted).buffer_unordered(self.shared.options.requests_max);
+            while let Some((piece, counted)) = counted.next().await {
+                match counted {
+                    Ok(Counted { rows }) => total += rows,
+                    // It belongs to several buckets now.
+                    Err(RangeError::Moved) => rest.push(piece),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn scan_request(
+        &self,
+        owner: &Owner,
+        piece: &Interval,
+        limit: Option<u64>,
+        columns: Option<&Vec<u32>>,
+    ) -> Scan {
+        Scan {
+            file: self.shared.definition.name.clone(),
+            bucket: owner.bucket,
+            range: piece.into(),
+            limit,
+            columns: columns.map(|positions| Columns { positions: positions.clone() }),
+        }
+    }
+
+    /// Sends a request to the bucket that has an interval, again and again until it answers or the client's
+    /// patience ends.
+    ///
+    /// # Errors
+    /// [`RangeError::Moved`] if the interval belongs to several buckets; [`RangeError::Missing`] if nobody
+    /// answers in time; otherwise what the bucket answers.
+    async fn with_owner<T, F: Future<Output = Result<T>>>(
+        &self,
+        interval: &Interval,
+        request: impl Fn(Owner) -> F,
+    ) -> Result<T> {
+        let mut retry = Retry::new(self);
+        loop {
+            let pieces = self.locked_image().route(interval);
+            let failed = match pieces.as_slice() {
+                [(_, Some(owner))] => match request(owner.clone()).await {
+                    Err(error) if is_retried(&error) => error,
+                    done => return done,
+                },
+                [(_, None)] => RangeError::Moved,
+                _ => return Err(RangeError::Moved),
+            };
+            retry.again(interval, failed).await?;
+        }
+    }
+}
+
+/// Whether another try may succeed: the image was stale, or the node can't be reached.
+fn is_retried(error: &RangeError) -> bool {
+    match error {
+        RangeError::Moved => true,
+        RangeError::Remote(failure) => {
+            matches!(
+                failure.code,
+                ErrorCode::Moved
+                    | ErrorCode::Peer
+                    | ErrorCode::Lost
+                    | ErrorCode::Busy
+                    | ErrorCode::ShuttingDown
+            ) || failure.retryable
+        }
+        _ => false,
+    }
+}
+
+/// Repeats a request, with growing pauses, until the client's patience ends.
+struct Retry<'a> {
+    file: &'a RangeFile,
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl<'a> Retry<'a> {
+    fn new(file: &'a RangeFile) -> Self {
+        Self { file, deadline: Instant::now() + file.shared.options.patience, pause: Duration::ZERO }
+    }
+
+    /// Learns where the buckets are now, and waits a little if that was done before.
+    async fn again(&mut self, interval: &Interval, failed: RangeError) -> Result<()> {
+        if Instant::now() + self.pause >= self.deadline {
+            return Err(self.file.missing(interval, &failed));
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).clamp(PAUSES[0], PAUSES[1]);
+        let known = self.file.locked_image().route(interval);
+        let (_, unreachable) = self.file.buckets().await;
+        let is_missing = |(_, owner): &(Interval, Option<Owner>)| owner.is_none();
+        let now = self.file.locked_image().route(interval);
+        if now.iter().any(is_missing) && !unreachable.is_empty() && known == now {
+            tracing::debug!(?interval, "a part of the range file is not known");
+        }
+        Ok(())
+    }
+
+    /// There is progress: the client's patience begins anew.
+    fn progress(&mut self) {
+        *self = Self::new(self.file);
+    }
+}
+
+impl RangeFile {
+    fn missing(&self, interval: &Interval, why: &RangeError) -> RangeError {
+        let text = |key: &Key| match key.is_empty() {
+            true => "the first".to_owned(),
+            false => {
+                let image = self.locked_image();
+                let known = image.owners().find(|(known, _)| known.low == *key);
+                known.map_or_else(|| format!("{key:02x?}"), |(_, owner)| owner.low_text.clone())
+            }
+        };
+        let why = match why {
+            RangeError::Moved => "no node that answers has them".to_owned(),
+            error if error.is_moved() => "they move from node to node".to_owned(),
+            error => error.to_string(),
+        };
+        let to = interval.high.as_ref().map_or_else(|| "the last".to_owned(), text);
+        RangeError::Missing { from: text(&interval.low), to, why }
+    }
+}
+
+fn first(network: &Arc<dyn Network>) -> Result<String> {
+    network.nodes().into_iter().next().ok_or_else(|| RangeError::Definition("no node is known".into()))
+}

@@ -1,0 +1,230 @@
+//! What somebody knows of where the keys of a file are: which bucket has which interval. It may be out of date; the
+//! buckets themselves know, and refuse what is not theirs.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::key::{Interval, Key, ends_before};
+use crate::request::BucketEntry;
+
+/// The owner of an interval, as far as is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The bucket.
+    pub bucket: u64,
+    /// Its node.
+    pub node: String,
+    /// Of two owners of a key, the one with the greater epoch is the later one.
+    pub epoch: u64,
+    /// The low end of the interval as text.
+    pub low_text: String,
+}
+
+/// Which bucket has which interval.
+#[derive(Debug, Clone, Default)]
+pub struct Image {
+    /// By the low end of the interval, with its high end.
+    owners: BTreeMap<Key, (Option<Key>, Owner)>,
+}
+
+/// A part of an interval, with its owner if that is known.
+pub type Piece = (Interval, Option<Owner>);
+
+impl Image {
+    /// Learns of a bucket. What is known of later owners of its keys stays.
+    pub fn learn(&mut self, entry: &BucketEntry) {
+        let range: Interval = entry.range.clone().into();
+        if range.is_empty() {
+            return;
+        }
+        let owner = Owner {
+            bucket: entry.bucket,
+            node: entry.node.clone(),
+            epoch: entry.epoch,
+            low_text: entry.low_text.clone(),
+        };
+        for (piece, known) in self.route(&range) {
+            if known.as_ref().is_none_or(|known| known.epoch <= owner.epoch) {
+                self.cut(&piece);
+                self.owners.insert(piece.low, (piece.high, owner.clone()));
+            }
+        }
+        self.join(&range);
+    }
+
+    /// Forgets who has the keys of an interval.
+    pub fn forget(&mut self, interval: &Interval) {
+        self.cut(interval);
+    }
+
+    /// The parts of an interval, in order, with their owners.
+    pub fn route(&self, interval: &Interval) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut low = interval.low.clone();
+        let rest = |low: &Key| Interval::new(low.clone(), interval.high.clone());
+        while !rest(&low).is_empty() {
+            let (piece, owner) = match self.at(&low) {
+                Some((high, owner)) => (Interval::new(low.clone(), high.clone()), Some(owner.clone())),
+                None => {
+                    let next = self
+                        .owners
+                        .range::<[u8], _>((Bound::Excluded(low.as_slice()), Bound::Unbounded))
+                        .next();
+                    (Interval::new(low.clone(), next.map(|(low, _)| low.clone())), None)
+                }
+            };
+            let piece = piece.intersection(interval);
+            let high = piece.high.clone();
+            pieces.push((piece, owner));
+            match high {
+                Some(high) => low = high,
+                None => break,
+            }
+        }
+        pieces
+    }
+
+    /// The intervals with owners, in order.
+    pub fn owners(&self) -> impl Iterator<Item = (Interval, &Owner)> {
+        self.owners.iter().map(|(low, (high, owner))| (Interval::new(low.clone(), high.clone()), owner))
+    }
+
+    /// The end and the owner of the interval that a key is in.
+    fn at(&self, key: &[u8]) -> Option<&(Option<Key>, Owner)> {
+        let (_, found) =
+            self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        found.0.as_deref().is_none_or(|high| key < high).then_some(found)
+    }
+
+    /// Removes an interval.
+    fn cut(&mut self, interval: &Interval) {
+        for (piece, owner) in self.route(interval) {
+            let Some(owner) = owner else { continue };
+            // The interval that the piece is a part of.
+            let Some((low, (high, _))) = self
+                .owners
+                .range::<[u8], _>((Bound::Unbounded, Bound::Included(piece.low.as_slice())))
+                .next_back()
+                .map(|(low, found)| (low.clone(), found.clone()))
+            else {
+                continue;
+            };
+            self.owners.remove(&low);
+            if low < piece.low {
+                self.owners.insert(low, (Some(piece.low.clone()), owner.clone()));
+            }
+            if ends_before(piece.high.as_deref(), high.as_deref())
+                && let Some(start) = piece.high
+            {
+                self.owners.insert(start, (high, owner));
+            }
+        }
+    }
+
+    /// Joins adjacent intervals of one bucket, within and at the ends of an interval.
+    fn join(&mut self, interval: &Interval) {
+        let start = self
+            .owners
+            .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(interval.low.as_slice())))
+            .next_back()
+            .map_or_else(|| interval.low.clone(), |(low, _)| low.clone());
+        let mut low = start;
+        while let Some((high, owner)) = self.owners.get(&low).cloned() {
+            let Some(high) = high else { break };
+            if ends_before(interval.high.as_deref(), Some(&high)) {
+                break;
+            }
+            match self.owners.get(&high) {
+                Some((end, next)) if next.bucket == owner.bucket && next.epoch == owner.epoch => {
+                    let end = end.clone();
+                    self.owners.remove(&high);
+                    self.owners.insert(low.clone(), (end, owner));
+                }
+                Some(_) => low = high,
+                // Nothing is known between the one before and the interval.
+                None if low < interval.low => low = interval.low.clone(),
+                None => break,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(low: u8, high: Option<u8>, bucket: u64, epoch: u64) -> BucketEntry {
+        let range = Interval::new(if low == 0 { Vec::new() } else { vec![low] }, high.map(|high| vec![high]));
+        BucketEntry {
+            bucket,
+            epoch,
+            range: (&range).into(),
+            node: format!("n{bucket}"),
+            ..BucketEntry::default()
+        }
+    }
+
+    fn owners(image: &Image) -> Vec<(u8, u64)> {
+        image
+            .owners()
+            .map(|(interval, owner)| (interval.low.first().copied().unwrap_or(0), owner.bucket))
+            .collect()
+    }
+
+    #[test]
+    fn a_split_that_was_missed_is_learned() {
+        let mut image = Image::default();
+        image.learn(&entry(0, None, 1, 1));
+        image.learn(&entry(5, None, 2, 2));
+        assert_eq!(owners(&image), [(0, 1), (5, 2)]);
+        // An old message does not undo it.
+        image.learn(&entry(0, None, 1, 1));
+        assert_eq!(owners(&image), [(0, 1), (5, 2)]);
+        image.learn(&entry(0, Some(5), 1, 2));
+        image.learn(&entry(3, Some(5), 3, 3));
+        assert_eq!(owners(&image), [(0, 1), (3, 3), (5, 2)]);
+    }
+
+    #[test]
+    fn unknown_parts_are_pieces_too() {
+        let mut image = Image::default();
+        image.learn(&entry(3, Some(5), 3, 3));
+        let pieces = image.route(&Interval::ALL);
+        assert_eq!(pieces.iter().map(|(_, owner)| owner.is_some()).collect::<Vec<_>>(), [false, true, false]);
+        image.forget(&Interval::new(vec![4], None));
+        assert_eq!(image.route(&Interval::ALL)[1].0, Interval::new(vec![3], Some(vec![4])));
+    }
+
+    proptest! {
+        #[test]
+        fn the_latest_owner_of_each_key_is_known(
+            learned in prop::collection::vec((0..12u8, prop::option::of(1..13u8)), 0..20),
+            order in any::<u64>(),
+        ) {
+            // Each is later than the one before; they are learned in any order.
+            let entries: Vec<BucketEntry> = learned
+                .iter()
+                .enumerate()
+                .map(|(index, &(low, high))| entry(low, high, index as u64, index as u64))
+                .collect();
+            let mut shuffled = entries.clone();
+            fastrand::Rng::with_seed(order).shuffle(&mut shuffled);
+            let mut image = Image::default();
+            shuffled.iter().for_each(|entry| image.learn(entry));
+            for key in 0..14u8 {
+                let expected = entries.iter().rev().find(|entry| Interval::from(entry.range.clone()).contains(&[key]));
+                let found = image.route(&Interval::of_key(&[key]));
+                prop_assert_eq!(found.len(), 1);
+                prop_assert_eq!(found[0].1.as_ref().map(|owner| owner.bucket), expected.map(|entry| entry.bucket));
+            }
+            // The parts are without holes and in order, and no two neighbours are the same.
+            let pieces = image.route(&Interval::ALL);
+            for pair in pieces.windows(2) {
+                prop_assert_eq!(pair[0].0.high.as_ref(), Some(&pair[1].0.low));
+                prop_assert!(pair[0].1 != pair[1].1);
+            }
+        }
+    }
+}

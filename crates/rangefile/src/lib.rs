@@ -1,0 +1,35 @@
+//! Range-partitioned files: rows in the order of a key, in buckets over many nodes. A bucket that is full splits,
+//! and its upper half moves to the node with the least.
+//!
+//! After W. Litwin, M.-A. Neimat and D. Schneider, "RP*: A Family of Order Preserving Scalable Distributed Data
+//! Structures" (1994): a client has an [`Image`] of where the keys are, which may be stale, and corrects it when a
+//! bucket refuses what is not its own. A scan is complete when the answers cover its interval.
+//!
+//! - [`Definition`]: the columns of a file, its key, and the capacity of its buckets.
+//! - [`Node`]: the buckets of one node, on disk, and its answers to requests.
+//! - [`RangeFile`]: reads and writes a file, wherever its buckets are.
+//! - [`Network`]: how requests reach nodes; the caller provides it.
+//!
+//! There is one copy of each bucket: while its node is down, its keys can't be read or written.
+
+mod bucket;
+mod client;
+mod definition;
+mod error;
+mod image;
+mod key;
+mod network;
+mod node;
+mod reply;
+mod request;
+mod split;
+mod store;
+
+pub use client::{ClientOptions, Order, RangeFile, ScanOptions, Scanned};
+pub use definition::{Capacity, Definition};
+pub use error::{RangeError, Result};
+pub use image::{Image, Owner, Piece};
+pub use key::{Interval, KEY_BYTES_MAX, Key, KeyFormat};
+pub use network::{Network, Reply};
+pub use node::Node;
+pub use request::{BucketEntry, RangeRecord, WriteMode};

@@ -1,0 +1,89 @@
+//! How requests reach nodes.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use lightship_transport::net::Answer;
+use lightship_wire::control::{ErrorCode, Failure};
+use prost::Message;
+
+use crate::error::{RangeError, Result};
+use crate::reply::blob;
+use crate::request::{Request, RequestKind};
+
+/// Connects to nodes.
+pub trait Network: Send + Sync + 'static {
+    /// The names (HOST:PORT) of nodes that may have range files.
+    fn nodes(&self) -> Vec<String>;
+
+    /// Sends a request to a node, for [`Node::answer`](crate::Node::answer) there. Returns when the answer begins.
+    /// Failures to reach the node are [`RangeError::Remote`] with [`ErrorCode::Peer`].
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>>;
+}
+
+/// The answer of a node. Dropping it cancels the request.
+pub struct Reply {
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// Its rows.
+    pub rows: BoxStream<'static, Result<RecordBatch>>,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Self { schema: answer.schema, rows: answer.rows.map_err(RangeError::Remote).boxed() }
+    }
+}
+
+/// The bytes of a request.
+pub(crate) fn body(kind: RequestKind) -> Vec<u8> {
+    Request { kind: Some(kind) }.encode_to_vec()
+}
+
+/// Sends a request whose answer is messages.
+///
+/// # Errors
+/// If the node fails, can't be reached, or answers something else.
+pub(crate) async fn ask<M: Message + Default>(
+    network: &Arc<dyn Network>,
+    node: &str,
+    kind: RequestKind,
+) -> Result<Vec<M>> {
+    let mut reply = network.request(node, body(kind)).await?;
+    let mut messages = Vec::new();
+    while let Some(rows) = reply.rows.try_next().await? {
+        for row in 0..rows.num_rows() {
+            let bytes = blob(&rows, row).ok_or_else(|| unexpected(node))?;
+            messages.push(M::decode(bytes).map_err(|_| unexpected(node))?);
+        }
+    }
+    Ok(messages)
+}
+
+/// Sends a request whose answer is one message.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) async fn ask_one<M: Message + Default>(
+    network: &Arc<dyn Network>,
+    node: &str,
+    kind: RequestKind,
+) -> Result<M> {
+    ask(network, node, kind).await?.pop().ok_or_else(|| unexpected(node))
+}
+
+/// Sends a request whose answer is empty.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) async fn tell(network: &Arc<dyn Network>, node: &str, kind: RequestKind) -> Result<()> {
+    ask::<crate::request::List>(network, node, kind).await.map(drop)
+}
+
+fn unexpected(node: &str) -> RangeError {
+    RangeError::Remote(Failure::new(ErrorCode::Protocol, format!("node {node} gave an unexpected answer")))
+}

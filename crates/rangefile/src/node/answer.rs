@@ -1,0 +1,215 @@
+//! Answers to requests.
+
+use std::sync::PoisonError;
+
+use arrow_buffer::Buffer;
+use lightship_transport::net::Answer;
+use lightship_wire::control::{ErrorCode, Failure};
+use prost::Message;
+
+use super::{File, Node, scan};
+use crate::bucket::KeyedRows;
+use crate::error::{RangeError, Result};
+use crate::key::Interval;
+use crate::network::tell;
+use crate::reply::blobs;
+use crate::request::{
+    BucketRecord, Counted, Directory, FileName, FileRecord, Locate, RangeRecord, Request, RequestKind,
+    SplitOutcome, Write, WriteMode, Written,
+};
+use crate::split;
+use crate::store::Change;
+
+/// The largest rows of a write, as Arrow data.
+const WRITE_BYTES_MAX: u32 = 64 << 20;
+
+impl Node {
+    /// Answers a request. `is_peer` says that it comes from another node of the cluster.
+    ///
+    /// # Errors
+    /// The failure for the sender.
+    pub async fn answer(&self, body: &[u8], is_peer: bool) -> Result<Answer, Failure> {
+        let request = Request::decode(body).map_err(|e| {
+            Failure::new(ErrorCode::Protocol, format!("malformed request about a range file: {e}"))
+        })?;
+        // A task of its own: what has begun to change is changed, even if the sender is gone.
+        let node = self.clone();
+        let answered = tokio::spawn(async move { node.answered(request, is_peer).await });
+        let answered = answered.await.unwrap_or(Err(RangeError::Closed));
+        answered.map_err(|error| error.to_failure())
+    }
+
+    pub(super) async fn answered(&self, request: Request, is_peer: bool) -> Result<Answer> {
+        let Some(kind) = request.kind else {
+            return Err(RangeError::Definition("empty request".into()));
+        };
+        match kind {
+            RequestKind::Create(record) => self.create(record).await.map(message),
+            RequestKind::Locate(locate) => self.locate(&locate).await.map(message),
+            RequestKind::Write(write) => self.write(write).await.map(message),
+            RequestKind::Scan(request) => scan::scan(&self.bucket(&request.file, request.bucket)?.1, request),
+            RequestKind::Count(request) => {
+                let bucket = self.bucket(&request.file, request.bucket)?.1;
+                Ok(message(Counted { rows: scan::count(&bucket, request.range.into()).await? }))
+            }
+            RequestKind::List(_) => {
+                let records: Vec<FileRecord> =
+                    self.files_read().values().map(|file| file.record.clone()).collect();
+                Ok(messages(records))
+            }
+            RequestKind::Drop(name) => self.drop_file(name, is_peer).await.map(|()| nothing()),
+            _ if !is_peer => {
+                Err(Failure::new(ErrorCode::Forbidden, "only nodes of the cluster may request this").into())
+            }
+            RequestKind::Announce(directory) => self.announced(&directory).await.map(|()| nothing()),
+            RequestKind::Prepare(prepare) => {
+                let file = self.know(&prepare.file).await?;
+                let existing = file.bucket(prepare.bucket);
+                let record = match &existing {
+                    Some(bucket) => split::prepare(Some(&bucket.writer.lock().await.record), &prepare)?,
+                    None => split::prepare(None, &prepare)?,
+                };
+                if existing.is_none() {
+                    self.add_bucket(&file, prepare.bucket, record).await?;
+                }
+                Ok(nothing())
+            }
+            RequestKind::Receive(receive) => {
+                let (_, bucket) = self.bucket(&receive.file, receive.bucket)?;
+                bucket.receive(receive).await?;
+                Ok(nothing())
+            }
+            RequestKind::Activate(name) => {
+                let (file, bucket) = self.bucket(&name.file, name.bucket)?;
+                self.activate(&file, &bucket).await?;
+                Ok(nothing())
+            }
+            RequestKind::Outcome(name) => Ok(message(self.outcome(&name.file, name.bucket).await?)),
+        }
+    }
+
+    /// Creates a file. Its first bucket is on this node.
+    async fn create(&self, record: FileRecord) -> Result<Directory> {
+        // The name is for the whole cluster: no node may have another file of this name.
+        if self.file(&record.name).is_ok() {
+            return Err(RangeError::FileExists(record.name));
+        }
+        let file = self.know(&record).await?;
+        let bucket = BucketRecord {
+            file: record.name.clone(),
+            range: RangeRecord::from(&Interval::ALL),
+            epoch: 1,
+            ..BucketRecord::default()
+        };
+        for node in self.others() {
+            // The others know where the file begins; one that is down learns it when it is asked.
+            let announced = Directory {
+                file: record.clone(),
+                buckets: Vec::new(),
+                nodes: vec![self.shared.name.clone()],
+            };
+            if let Err(error) = tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
+                if matches!(&error, RangeError::Remote(failure) if failure.code == ErrorCode::Sql) {
+                    self.forget(&record.name).await?;
+                    return Err(RangeError::FileExists(record.name));
+                }
+                tracing::warn!(node, %error, file = record.name, "a node does not know of the new range file");
+            }
+        }
+        let bucket = self.add_bucket(&file, self.new_id(), bucket).await?;
+        file.image().learn(&bucket.entry(&self.shared.name));
+        Ok(self.directory(&file, true))
+    }
+
+    async fn locate(&self, locate: &Locate) -> Result<Directory> {
+        Ok(self.directory(self.file(&locate.file)?.as_ref(), locate.own))
+    }
+
+    fn directory(&self, file: &File, own: bool) -> Directory {
+        let mut nodes = self.others();
+        nodes.push(self.shared.name.clone());
+        file.directory(&self.shared.name, own, nodes)
+    }
+
+    /// The other nodes.
+    pub(super) fn others(&self) -> Vec<String> {
+        let mut nodes = self.shared.network.nodes();
+        nodes.retain(|node| *node != self.shared.name);
+        nodes
+    }
+
+    async fn announced(&self, directory: &Directory) -> Result<()> {
+        let file = self.know(&directory.file).await?;
+        let mut image = file.image();
+        directory
+            .buckets
+            .iter()
+            .filter(|entry| entry.node != self.shared.name)
+            .for_each(|entry| image.learn(entry));
+        Ok(())
+    }
+
+    async fn write(&self, write: Write) -> Result<Written> {
+        let (file, bucket) = self.bucket(&write.file, write.bucket)?;
+        let mode = WriteMode::try_from(write.mode)
+            .map_err(|_| RangeError::Definition(format!("unknown kind of write {}", write.mode)))?;
+        let definition = &file.definition;
+        let schema = if mode == WriteMode::Delete { definition.loose() } else { &definition.schema };
+        let rows = lightship_wire::decode(schema, Buffer::from_vec(write.rows), WRITE_BYTES_MAX)?;
+        let rows = rows.with_schema(definition.loose().clone())?;
+        let rows = KeyedRows::new(&file.definition, rows, None)?;
+        let count = rows.len() as u64;
+        bucket.write(mode, rows).await?;
+        self.maintain(&file, &bucket);
+        Ok(Written { rows: count })
+    }
+
+    pub(super) async fn outcome(&self, file: &str, child: u64) -> Result<SplitOutcome> {
+        // The child names its origin's file only; the origin is the bucket that knows it.
+        let file = self.file(file)?;
+        let mut committed = Some(false);
+        for bucket in file.all() {
+            match split::outcome(&bucket.writer.lock().await.record, child) {
+                Some(false) => {}
+                found => committed = found,
+            }
+        }
+        Ok(SplitOutcome { committed })
+    }
+
+    async fn drop_file(&self, name: FileName, is_peer: bool) -> Result<()> {
+        let known = self.forget(&name.name).await;
+        if !is_peer {
+            for node in self.others() {
+                match tell(&self.shared.network, &node, RequestKind::Drop(name.clone())).await {
+                    Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
+                    told => told?,
+                }
+            }
+        }
+        known
+    }
+
+    /// Removes a file from this node.
+    async fn forget(&self, name: &str) -> Result<()> {
+        let file = self.file(name)?;
+        for bucket in file.all() {
+            self.remove_bucket(&file, &bucket).await?;
+        }
+        self.shared.blocks.store().commit(vec![Change::DeleteFile(name.to_owned())]).await?;
+        self.shared.files.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        Ok(())
+    }
+}
+
+fn message(message: impl Message) -> Answer {
+    messages(vec![message])
+}
+
+fn messages<M: Message>(messages: Vec<M>) -> Answer {
+    blobs(messages.iter().map(Message::encode_to_vec).collect())
+}
+
+fn nothing() -> Answer {
+    messages::<Written>(Vec::new())
+}

@@ -1,0 +1,188 @@
+//! A node: the buckets that it has on disk, and its answers to requests about them.
+
+mod answer;
+mod scan;
+mod split;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::bucket::{Blocks, Bucket};
+use crate::definition::Definition;
+use crate::error::{RangeError, Result};
+use crate::image::Image;
+use crate::network::Network;
+use crate::request::{BucketEntry, BucketRecord, Directory, FileRecord};
+use crate::store::{Change, Store, StoredBucket};
+
+/// The most files of a node.
+const FILES_MAX: usize = 10_000;
+
+/// The range files of a node. Cheap to clone.
+#[derive(Clone)]
+pub struct Node {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// HOST:PORT, as others reach it.
+    name: String,
+    blocks: Blocks,
+    files: RwLock<BTreeMap<String, Arc<File>>>,
+    network: Arc<dyn Network>,
+    random: Mutex<fastrand::Rng>,
+}
+
+/// A file, as a node knows it.
+struct File {
+    definition: Arc<Definition>,
+    record: FileRecord,
+    /// The node's own.
+    buckets: RwLock<BTreeMap<u64, Arc<Bucket>>>,
+    /// What is known of all.
+    image: Mutex<Image>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Node").field(&self.shared.name).finish()
+    }
+}
+
+impl Node {
+    /// Opens the range files in a folder, or creates the folder. `name` is the node's address as others reach it;
+    /// `seed` is for the numbers of new buckets: it must be another one at each start. [`Node::recover`] ends what a crash has interrupted.
+    ///
+    /// # Errors
+    /// If the folder can't be used, another process uses it, or what is stored there is damaged.
+    pub fn open(folder: &Path, name: &str, network: Arc<dyn Network>, seed: u64) -> Result<Self> {
+        let (store, stored) = Store::open(folder)?;
+        let blocks = Blocks::new(store);
+        let mut files = BTreeMap::new();
+        for record in stored.files {
+            files.insert(record.name.clone(), Arc::new(File::new(record)?));
+        }
+        for bucket in stored.buckets {
+            let file = &bucket.record.file;
+            let Some(file) = files.get(file) else {
+                return Err(RangeError::Damaged(format!("bucket {:x} is of unknown file {file}", bucket.id)));
+            };
+            let bucket = Bucket::new(file.definition.clone(), blocks.clone(), bucket);
+            file.image().learn(&bucket.entry(name));
+            file.buckets.write().unwrap_or_else(PoisonError::into_inner).insert(bucket.id, bucket);
+        }
+        let random = Mutex::new(fastrand::Rng::with_seed(seed));
+        let (name, files) = (name.to_owned(), RwLock::new(files));
+        Ok(Self { shared: Arc::new(Shared { name, blocks, files, network, random }) })
+    }
+
+    /// The names of its files.
+    pub fn files(&self) -> Vec<String> {
+        self.files_read().keys().cloned().collect()
+    }
+
+    /// Its own buckets of a file.
+    pub fn buckets(&self, file: &str) -> Vec<BucketEntry> {
+        self.file(file).map(|file| file.entries(&self.shared.name)).unwrap_or_default()
+    }
+
+    fn files_read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<File>>> {
+        self.shared.files.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, name: &str) -> Result<Arc<File>> {
+        self.files_read().get(name).cloned().ok_or_else(|| RangeError::NoFile(name.to_owned()))
+    }
+
+    fn bucket(&self, file: &str, bucket: u64) -> Result<(Arc<File>, Arc<Bucket>)> {
+        let file = self.file(file)?;
+        let bucket = file.bucket(bucket).ok_or(RangeError::Moved)?;
+        Ok((file, bucket))
+    }
+
+    /// The file, which is stored if the node did not know it.
+    async fn know(&self, record: &FileRecord) -> Result<Arc<File>> {
+        if let Ok(file) = self.file(&record.name) {
+            return if file.record == *record {
+                Ok(file)
+            } else {
+                Err(RangeError::FileExists(record.name.clone()))
+            };
+        }
+        if self.files_read().len() >= FILES_MAX {
+            return Err(RangeError::Definition(format!("there are {FILES_MAX} range files already")));
+        }
+        let file = Arc::new(File::new(record.clone())?);
+        self.shared.blocks.store().commit(vec![Change::PutFile(record.clone())]).await?;
+        let mut files = self.shared.files.write().unwrap_or_else(PoisonError::into_inner);
+        let known = files.entry(record.name.clone()).or_insert(file).clone();
+        drop(files);
+        if known.record == *record { Ok(known) } else { Err(RangeError::FileExists(record.name.clone())) }
+    }
+
+    /// Stores a new bucket without rows.
+    async fn add_bucket(&self, file: &File, id: u64, record: BucketRecord) -> Result<Arc<Bucket>> {
+        let change = Change::PutBucket(id, Box::new(record.clone()));
+        self.shared.blocks.store().commit(vec![change]).await?;
+        let stored = StoredBucket { id, record, runs: Vec::new() };
+        let bucket = Bucket::new(file.definition.clone(), self.shared.blocks.clone(), stored);
+        let mut buckets = file.buckets.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(buckets.entry(id).or_insert(bucket).clone())
+    }
+
+    /// Removes a bucket with its rows.
+    async fn remove_bucket(&self, file: &File, bucket: &Arc<Bucket>) -> Result<()> {
+        self.shared.blocks.store().commit(vec![Change::DeleteBucket(bucket.id)]).await?;
+        file.buckets.write().unwrap_or_else(PoisonError::into_inner).remove(&bucket.id);
+        bucket.view().runs.iter().for_each(|run| run.make_obsolete());
+        Ok(())
+    }
+
+    /// A number that no bucket has.
+    fn new_id(&self) -> u64 {
+        self.shared.random.lock().unwrap_or_else(PoisonError::into_inner).u64(1..)
+    }
+}
+
+impl File {
+    fn new(record: FileRecord) -> Result<Self> {
+        let definition = Arc::new(Definition::from_record(&record)?);
+        Ok(Self { definition, record, buckets: RwLock::default(), image: Mutex::default() })
+    }
+
+    fn image(&self) -> MutexGuard<'_, Image> {
+        self.image.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Bucket>> {
+        self.buckets.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn bucket(&self, id: u64) -> Option<Arc<Bucket>> {
+        self.buckets.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// The node's own buckets.
+    fn entries(&self, node: &str) -> Vec<BucketEntry> {
+        self.all().iter().filter(|bucket| bucket.view().is_active).map(|bucket| bucket.entry(node)).collect()
+    }
+
+    /// What is known of all buckets.
+    fn directory(&self, node: &str, own: bool, nodes: Vec<String>) -> Directory {
+        let mut buckets = self.entries(node);
+        if !own {
+            let known = |(interval, owner): (crate::key::Interval, &crate::image::Owner)| BucketEntry {
+                bucket: owner.bucket,
+                node: owner.node.clone(),
+                range: (&interval).into(),
+                epoch: owner.epoch,
+                records: None,
+                bytes: None,
+                low_text: owner.low_text.clone(),
+            };
+            buckets.extend(self.image().owners().filter(|(_, owner)| owner.node != node).map(known));
+        }
+        Directory { file: self.record.clone(), buckets, nodes }
+    }
+}

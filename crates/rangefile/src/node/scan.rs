@@ -1,0 +1,107 @@
+//! Rows of a bucket, read on a thread of their own.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use lightship_transport::net::Answer;
+use lightship_wire::control::Failure;
+use tokio::sync::mpsc;
+
+use crate::bucket::{Bucket, Merge};
+use crate::error::{RangeError, Result};
+use crate::key::Interval;
+use crate::request::Scan;
+
+/// Rows of a batch.
+const BATCH_ROWS: usize = 8192;
+/// Batches that are read before they are asked for.
+const AHEAD: usize = 1;
+
+/// The rows of a bucket in an interval, in the order of their keys.
+///
+/// # Errors
+/// [`RangeError::Moved`] if the bucket does not have all these keys.
+pub(super) fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> {
+    let interval: Interval = request.range.into();
+    let columns = match request.columns {
+        None => None,
+        Some(columns) => Some(columns.positions.iter().map(|&column| column as usize).collect::<Vec<_>>()),
+    };
+    let whole = &bucket.definition.schema;
+    let schema = match &columns {
+        None => whole.clone(),
+        Some(columns) => Arc::new(whole.project(columns)?),
+    };
+    let limit = request.limit.unwrap_or(u64::MAX);
+    let estimate = Some(bucket.view().content().0.min(limit));
+    let rows = rows(bucket, interval, schema.clone(), columns, limit)?;
+    let rows = rows.map(|rows| rows.map_err(|error| error.to_failure()));
+    Ok(Answer::new(schema, estimate, rows.boxed()))
+}
+
+fn rows(
+    bucket: &Arc<Bucket>,
+    interval: Interval,
+    schema: SchemaRef,
+    columns: Option<Vec<usize>>,
+    limit: u64,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let view = bucket.view();
+    view.check(&interval)?;
+    let rows_max = BATCH_ROWS.min(usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut merge = Merge::new(bucket.definition.clone(), &view.runs, interval, false, rows_max);
+    let (rows, read) = mpsc::channel(AHEAD);
+    let mut left = limit;
+    let reading = tokio::task::spawn_blocking(move || {
+        while left > 0 {
+            let batch = match merge.next() {
+                Ok(None) => break,
+                Ok(Some(merged)) => project(&merged.rows, &schema, columns.as_deref(), left),
+                Err(error) => Err(error),
+            };
+            left -= batch.as_ref().map_or(left, |batch| left.min(batch.num_rows() as u64));
+            if rows.blocking_send(batch).is_err() {
+                break;
+            }
+        }
+    });
+    // If the thread has panicked, its rows are not complete.
+    let ended =
+        stream::once(reading).filter_map(|ended| async { ended.err().map(|_| Err(RangeError::Closed)) });
+    let read = stream::unfold(read, |mut read| async { Some((read.recv().await?, read)) });
+    Ok(read.chain(ended).boxed())
+}
+
+/// The columns of the first rows.
+fn project(
+    rows: &RecordBatch,
+    schema: &Arc<Schema>,
+    columns: Option<&[usize]>,
+    left: u64,
+) -> Result<RecordBatch> {
+    let take = rows.num_rows().min(usize::try_from(left).unwrap_or(usize::MAX));
+    let rows = rows.slice(0, take);
+    let columns = match columns {
+        None => rows.columns().to_vec(),
+        Some(columns) => columns.iter().map(|&column| rows.column(column).clone()).collect(),
+    };
+    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(take));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+/// The number of rows of a bucket in an interval.
+///
+/// # Errors
+/// As [`scan`]; or that they can't be read.
+pub(super) async fn count(bucket: &Arc<Bucket>, interval: Interval) -> Result<u64, Failure> {
+    let mut read = rows(bucket, interval, bucket.definition.schema.clone(), None, u64::MAX)
+        .map_err(|error| error.to_failure())?;
+    let mut count = 0;
+    while let Some(rows) = read.next().await {
+        count += rows.map_err(|error| error.to_failure())?.num_rows() as u64;
+    }
+    Ok(count)
+}

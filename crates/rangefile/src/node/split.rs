@@ -1,0 +1,408 @@
+//! Splits of full buckets, and their end after a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::timeout;
+
+use super::{File, Node};
+use crate::bucket::{Bucket, KeyedRows, Merge, Run, RunBuilder, View, Writer};
+use crate::error::{RangeError, Result};
+use crate::key::Interval;
+use crate::network::{ask_one, tell};
+use crate::request::{
+    BucketEntry, BucketName, Child, Directory, Prepare, Receive, RequestKind, SplitOutcome,
+};
+use crate::split;
+use crate::store::Change;
+
+/// How long writes to a bucket may be held back by its split; then it is abandoned.
+const FREEZE_MAX: Duration = Duration::from_secs(10);
+/// Bytes of blocks that are sent together.
+const SEND_BYTES: usize = 4 << 20;
+/// Writes go on while rows are copied. After this many rounds, those of the last one are held back.
+const ROUNDS_MAX: u32 = 4;
+/// A round of at most this many runs is short enough to hold writes back.
+const LAST_RUNS: usize = 2;
+/// The first and the longest pause before another node is asked again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+
+/// What became of the maintenance of a bucket.
+enum Maintained {
+    /// There is nothing more to do.
+    Done,
+    /// There may be more to do.
+    Again,
+    /// It has split. It can split again when the new bucket has confirmed it.
+    Split,
+}
+
+impl Node {
+    /// Merges runs of a bucket, and splits it, if that is due. Does not wait for the end.
+    pub(super) fn maintain(&self, file: &Arc<File>, bucket: &Arc<Bucket>) {
+        if !(bucket.wants_compaction() || bucket.is_full()) || !bucket.begin_maintenance() {
+            return;
+        }
+        let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
+        tokio::spawn(async move {
+            let maintained = node.maintained(&file, &bucket).await;
+            bucket.end_maintenance();
+            match maintained {
+                Ok(Maintained::Again) => node.maintain(&file, &bucket),
+                Ok(Maintained::Done) => {}
+                // The new bucket may have confirmed it before this one could be maintained again.
+                Ok(Maintained::Split) => {
+                    if bucket.writer.lock().await.record.given.is_none() {
+                        node.maintain(&file, &bucket);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(file = file.definition.name, bucket = bucket.id, %error, "a bucket did not split");
+                }
+            }
+        });
+    }
+
+    async fn maintained(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
+        bucket.compact(false).await?;
+        if !bucket.is_full() {
+            return Ok(Maintained::Done);
+        }
+        if !bucket.view().is_compact() {
+            // Rows that were replaced or have moved do not count, and the median is exact.
+            bucket.compact(true).await?;
+        }
+        if !bucket.is_full() {
+            return Ok(Maintained::Again);
+        }
+        self.split(file, bucket).await
+    }
+
+    /// Splits a bucket, if it has a key to split at.
+    async fn split(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
+        let reading = bucket.clone();
+        let median =
+            tokio::task::spawn_blocking(move || reading.median()).await.map_err(|_| RangeError::Closed)??;
+        let Some(median) = median else { return Ok(Maintained::Done) };
+        let text = file.definition.format().display(&median);
+        let target = self.target(file).await;
+        let child = {
+            let mut writer = bucket.writer.lock().await;
+            let (record, child) = split::begin(&writer.record, median, text, self.new_id(), target)?;
+            bucket.put_record(&mut writer, record).await?;
+            child
+        };
+        let copied = self.copy_and_commit(file, bucket, &child).await;
+        if let Err(error) = copied {
+            let mut writer = bucket.writer.lock().await;
+            if split::outcome(&writer.record, child.bucket) != Some(true) {
+                let record = split::abort(&writer.record);
+                bucket.put_record(&mut writer, record).await?;
+                return Err(error);
+            }
+        }
+        let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
+        tokio::spawn(async move {
+            node.confirm(&file, &bucket, &child).await;
+            // Until now it could not split again.
+            node.maintain(&file, &bucket);
+        });
+        Ok(Maintained::Split)
+    }
+
+    /// The node for a new bucket: the one with the fewest bytes of the file.
+    async fn target(&self, file: &Arc<File>) -> String {
+        let name = &file.definition.name;
+        let mut best = (self.shared.name.clone(), load(&file.entries(&self.shared.name)));
+        let mut nodes = self.others();
+        nodes.sort();
+        let asked = nodes.into_iter().map(|node| async move {
+            let locate = crate::request::Locate { file: name.clone(), own: true };
+            let asked = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate));
+            match timeout(FREEZE_MAX, asked).await {
+                Ok(Ok(directory)) => Some((node, load(&directory.buckets))),
+                // It learns of the file with the new bucket.
+                Ok(Err(RangeError::Remote(failure)))
+                    if failure.code == lightship_wire::control::ErrorCode::Sql =>
+                {
+                    Some((node, 0))
+                }
+                _ => None,
+            }
+        });
+        for found in futures::future::join_all(asked).await.into_iter().flatten() {
+            if found.1 < best.1 {
+                best = found;
+            }
+        }
+        best.0
+    }
+
+    async fn copy_and_commit(&self, file: &Arc<File>, bucket: &Arc<Bucket>, child: &Child) -> Result<()> {
+        let prepare = Prepare {
+            file: file.record.clone(),
+            bucket: child.bucket,
+            range: child.range.clone(),
+            epoch: child.epoch,
+            from_node: self.shared.name.clone(),
+            from_bucket: bucket.id,
+        };
+        self.tell_node(&child.node, RequestKind::Prepare(prepare)).await?;
+        // A merge could drop a deletion of a row that was sent.
+        let _uncompacted = bucket.compaction.lock().await;
+        let mut copy = Copy { node: self, file, bucket, child, age: None, sent: 0 };
+        for _ in 0..ROUNDS_MAX {
+            let view = bucket.view();
+            if copy.newer(&view).len() <= LAST_RUNS && copy.age.is_some() {
+                break;
+            }
+            copy.send(&view).await?;
+        }
+        // From here to the end, writes wait.
+        let mut writer = bucket.writer.clone().lock_owned().await;
+        let view = bucket.view();
+        timeout(FREEZE_MAX, copy.send(&view)).await.unwrap_or_else(|_| {
+            Err(RangeError::Storage(format!("node {} took too long to receive rows", child.node)))
+        })?;
+        // Not to be interrupted: what is on disk and what readers see must not differ.
+        self.committed(file, bucket, &mut writer).await
+    }
+
+    /// Stores that the upper keys are the new bucket's.
+    async fn committed(&self, file: &Arc<File>, bucket: &Arc<Bucket>, writer: &mut Writer) -> Result<()> {
+        let record = split::commit(&writer.record)?;
+        bucket.put_record(writer, record).await?;
+        file.image().learn(&bucket.entry(&self.shared.name));
+        Ok(())
+    }
+
+    /// Activates the new bucket, however long that takes, and tells the other nodes.
+    async fn confirm(&self, file: &Arc<File>, bucket: &Arc<Bucket>, child: &Child) {
+        let activate = BucketName { file: file.definition.name.clone(), bucket: child.bucket };
+        let mut pause = PAUSES[0];
+        while let Err(error) = self.tell_node(&child.node, RequestKind::Activate(activate.clone())).await {
+            tracing::warn!(node = child.node, %error, "a new bucket is not active yet");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES[1]);
+        }
+        {
+            let mut writer = bucket.writer.lock().await;
+            let record = split::confirm(&writer.record);
+            if let Err(error) = bucket.put_record(&mut writer, record).await {
+                tracing::warn!(%error, "the end of a split is not stored; it is repeated after a restart");
+            }
+        }
+        let upper = BucketEntry {
+            bucket: child.bucket,
+            node: child.node.clone(),
+            range: child.range.clone(),
+            epoch: child.epoch,
+            low_text: child.low_text.clone(),
+            ..BucketEntry::default()
+        };
+        if child.node != self.shared.name {
+            file.image().learn(&upper);
+        }
+        let buckets = vec![bucket.entry(&self.shared.name), upper];
+        for node in self.others().into_iter().filter(|node| *node != child.node) {
+            let directory =
+                Directory { file: file.record.clone(), buckets: buckets.clone(), nodes: Vec::new() };
+            // A node that misses this learns it when a bucket refuses what is no longer its own.
+            let _ = tell(&self.shared.network, &node, RequestKind::Announce(directory)).await;
+        }
+    }
+
+    /// Sends a request to a node, which may be this one.
+    async fn tell_node(&self, node: &str, kind: RequestKind) -> Result<()> {
+        if node == self.shared.name {
+            let request = crate::request::Request { kind: Some(kind) };
+            let answered: BoxFuture<'_, _> = Box::pin(self.answered(request, true));
+            return answered.await.map(drop);
+        }
+        tell(&self.shared.network, node, kind).await
+    }
+
+    /// The keys of a bucket are its own now.
+    pub(super) async fn activate(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<()> {
+        {
+            let mut writer = bucket.writer.lock().await;
+            if writer.record.incoming.is_some() {
+                let record = split::activate(&writer.record);
+                bucket.put_record(&mut writer, record).await?;
+            }
+        }
+        file.image().learn(&bucket.entry(&self.shared.name));
+        self.maintain(file, bucket);
+        Ok(())
+    }
+
+    /// Ends what was interrupted when the node last ran: splits of its buckets, and buckets that were being
+    /// received. Returns when all that can be decided is. Call it when the node can be reached.
+    ///
+    /// # Errors
+    /// If something can't be stored.
+    pub async fn recover(&self) -> Result<()> {
+        let files: Vec<Arc<File>> = self.files_read().values().cloned().collect();
+        for file in files {
+            for bucket in file.all() {
+                let record = bucket.writer.lock().await.record.clone();
+                if let Some(child) = record.given {
+                    let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
+                    tokio::spawn(async move {
+                        node.confirm(&file, &bucket, &child).await;
+                        node.maintain(&file, &bucket);
+                    });
+                } else if record.splitting.is_some() {
+                    let mut writer = bucket.writer.lock().await;
+                    let record = split::abort(&writer.record);
+                    bucket.put_record(&mut writer, record).await?;
+                }
+                if let Some(origin) = record.incoming {
+                    let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
+                    tokio::spawn(async move { node.settle(&file, &bucket, &origin.node).await });
+                } else {
+                    self.maintain(&file, &bucket);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the bucket that was splitting what became of this one.
+    async fn settle(&self, file: &Arc<File>, bucket: &Arc<Bucket>, origin: &str) {
+        let name = BucketName { file: file.definition.name.clone(), bucket: bucket.id };
+        let mut pause = PAUSES[0];
+        while !bucket.view().is_active {
+            let asked = match origin == self.shared.name {
+                true => self.outcome(&name.file, name.bucket).await,
+                false => {
+                    ask_one::<SplitOutcome>(&self.shared.network, origin, RequestKind::Outcome(name.clone()))
+                        .await
+                }
+            };
+            let settled = match asked {
+                Ok(SplitOutcome { committed: Some(true) }) => self.activate(file, bucket).await,
+                Ok(SplitOutcome { committed: Some(false) }) => match self.remove_bucket(file, bucket).await {
+                    Ok(()) => return,
+                    failed => failed,
+                },
+                Ok(SplitOutcome { committed: None }) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = settled {
+                tracing::warn!(node = origin, %error, "a bucket waits for the end of its split");
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+}
+
+fn load(buckets: &[BucketEntry]) -> u64 {
+    buckets.iter().filter_map(|bucket| bucket.bytes).sum()
+}
+
+/// Sends the rows of a bucket to the one that takes over its upper keys.
+struct Copy<'a> {
+    node: &'a Node,
+    file: &'a Arc<File>,
+    bucket: &'a Arc<Bucket>,
+    child: &'a Child,
+    /// The age of the newest run that was sent.
+    age: Option<u64>,
+    /// Runs that were sent.
+    sent: u64,
+}
+
+impl Copy<'_> {
+    /// Runs that were not sent.
+    fn newer<'v>(&self, view: &'v View) -> &'v [Arc<Run>] {
+        let start = view.runs.partition_point(|run| self.age.is_some_and(|age| run.age() <= age));
+        &view.runs[start..]
+    }
+
+    /// Sends the runs that were not sent, as one or more.
+    async fn send(&mut self, view: &View) -> Result<()> {
+        let runs = self.newer(view).to_vec();
+        let Some(age) = runs.last().map(|run| run.age()) else { return Ok(()) };
+        let definition = self.bucket.definition.clone();
+        let interval: Interval = self.child.range.clone().into();
+        let (blocks, mut built) = tokio::sync::mpsc::channel::<Result<Vec<Vec<u8>>>>(1);
+        let merging = tokio::task::spawn_blocking(move || {
+            let mut merge = Merge::new(definition.clone(), &runs, interval, true, 8192);
+            loop {
+                // One message is a run of its own: the rows of the next one are all greater.
+                let mut builder = RunBuilder::new(&definition, 0, 0);
+                let mut is_last = false;
+                let filled = loop {
+                    match merge.next() {
+                        Ok(Some(merged)) => {
+                            let pushed = KeyedRows::new(&definition, merged.rows, merged.deleted)
+                                .and_then(|rows| builder.push(&rows));
+                            if pushed.is_err() || builder.bytes() >= SEND_BYTES {
+                                break pushed;
+                            }
+                        }
+                        Ok(None) => {
+                            is_last = true;
+                            break Ok(());
+                        }
+                        Err(error) => break Err(error),
+                    }
+                };
+                let message = filled.map(|()| builder.finish().map_or_else(Vec::new, |(_, blocks)| blocks));
+                is_last |= message.is_err();
+                if blocks.blocking_send(message).is_err() || is_last {
+                    break;
+                }
+            }
+        });
+        while let Some(message) = built.recv().await {
+            let blocks = message?;
+            if blocks.is_empty() {
+                continue;
+            }
+            self.sent += 1;
+            let (file, bucket) = (self.file.definition.name.clone(), self.child.bucket);
+            let receive = Receive { file, bucket, number: self.sent, blocks };
+            self.node.tell_node(&self.child.node, RequestKind::Receive(receive)).await?;
+        }
+        merging.await.map_err(|_| RangeError::Closed)?;
+        self.age = Some(age);
+        Ok(())
+    }
+}
+
+impl Bucket {
+    /// Stores a run of a bucket that is being received.
+    pub(super) async fn receive(self: &Arc<Self>, request: Receive) -> Result<()> {
+        let mut writer = self.writer.clone().lock_owned().await;
+        let Some(record) = split::receive(&writer.record, request.number)? else { return Ok(()) };
+        let (number, age) = (writer.take_run(), writer.take_age());
+        let (bucket, blocks) = (self.clone(), request.blocks);
+        let built = tokio::task::spawn_blocking(move || {
+            let mut builder = RunBuilder::new(&bucket.definition, 1, age);
+            let mut last = Vec::new();
+            for block in blocks {
+                let rows = crate::bucket::decode_block(&bucket.definition, block)?;
+                if rows.len() > 0 && !last.is_empty() && *rows.key(0) <= *last {
+                    return Err(RangeError::Definition("blocks are not in the order of their keys".into()));
+                }
+                last = rows.len().checked_sub(1).map_or(last, |row| rows.key(row).to_vec());
+                builder.push(&rows)?;
+            }
+            Ok(builder.finish())
+        });
+        let mut changes = vec![Change::PutBucket(self.id, Box::new(record.clone()))];
+        let mut runs = self.view().runs.clone();
+        if let Some((run, blocks)) = built.await.map_err(|_| RangeError::Closed)?? {
+            changes.push(Change::PutRun(self.id, number, Box::new(run.clone()), blocks));
+            runs.push(Arc::new(Run::new(self.blocks.clone(), self.id, number, run)));
+        }
+        self.blocks.store().commit(changes).await?;
+        writer.record = record;
+        self.publish(&writer.record, runs);
+        Ok(())
+    }
+}

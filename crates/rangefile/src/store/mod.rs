@@ -1,0 +1,203 @@
+//! What a node has on disk: files, buckets, runs and blocks of rows, in one database of `redb`.
+//!
+//! All changes go through one thread, which commits those that are waiting together: a commit costs two writes to
+//! the disk and a sync, whoever it is for.
+
+mod commit;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use prost::Message;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use self::commit::Committer;
+use crate::error::{RangeError, Result};
+use crate::request::{BucketRecord, FileRecord, RunRecord};
+
+/// The version of everything that is stored.
+const VERSION: u64 = 1;
+/// The file in the folder of a node.
+const FILE_NAME: &str = "range.redb";
+/// Blocks that are kept in memory.
+const CACHE_BYTES: usize = 64 << 20;
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const FILES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("files");
+const BUCKETS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("buckets");
+const RUNS: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("runs");
+const BLOCKS: TableDefinition<'_, (u64, u64, u32), &[u8]> = TableDefinition::new("blocks");
+
+/// A change of what is stored.
+#[derive(Debug)]
+pub(crate) enum Change {
+    PutFile(FileRecord),
+    /// With its buckets gone already.
+    DeleteFile(String),
+    PutBucket(u64, Box<BucketRecord>),
+    DeleteBucket(u64),
+    /// A run of a bucket, with its blocks.
+    PutRun(u64, u64, Box<RunRecord>, Vec<Vec<u8>>),
+    /// A run is no longer part of its bucket. Its blocks stay, for those who read them.
+    DeleteRun(u64, u64),
+    /// The first blocks of a run that nobody reads any more; this many.
+    DeleteBlocks(u64, u64, u32),
+}
+
+impl Change {
+    /// About its bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::PutRun(.., blocks) => blocks.iter().map(|block| block.len() + 128).sum(),
+            _ => 512,
+        }
+    }
+}
+
+/// What was stored when the node last ran.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    pub(crate) files: Vec<FileRecord>,
+    pub(crate) buckets: Vec<StoredBucket>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StoredBucket {
+    pub(crate) id: u64,
+    pub(crate) record: BucketRecord,
+    /// With their numbers, in ascending order.
+    pub(crate) runs: Vec<(u64, RunRecord)>,
+}
+
+/// The database of a node. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Store {
+    database: Arc<Database>,
+    committer: Committer,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Store {
+    /// Opens the database in a folder, or creates it.
+    ///
+    /// # Errors
+    /// If it can't be opened, is in use by another process, or was written by another version.
+    pub(crate) fn open(folder: &Path) -> Result<(Self, Stored)> {
+        let failed = |e: std::io::Error| RangeError::Storage(format!("{}: {e}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let path = folder.join(FILE_NAME);
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create(&path).map_err(|error| {
+            RangeError::Storage(match error {
+                redb::DatabaseError::DatabaseAlreadyOpen => {
+                    format!("{} is in use by another process", path.display())
+                }
+                error => format!("{}: {error}", path.display()),
+            })
+        })?;
+        Self::over(database)
+    }
+
+    /// Uses a database.
+    pub(crate) fn over(database: Database) -> Result<(Self, Stored)> {
+        let stored = load(&database)?;
+        let database = Arc::new(database);
+        let committer = Committer::start(database.clone());
+        Ok((Self { database, committer }, stored))
+    }
+
+    /// Commits changes together. Returns once they are on disk.
+    ///
+    /// # Errors
+    /// If they could not be stored; then none of them was.
+    pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<()> {
+        self.committer.commit(changes).await
+    }
+
+    /// Commits changes at some time, in order with the others. If that fails, they are made when the node starts
+    /// again.
+    pub(crate) fn commit_later(&self, changes: Vec<Change>) {
+        self.committer.commit_later(changes);
+    }
+
+    /// A block of a run.
+    ///
+    /// # Errors
+    /// If it is missing or can't be read.
+    pub(crate) fn block(&self, bucket: u64, run: u64, block: u32) -> Result<Vec<u8>> {
+        let read = || -> Result<Option<Vec<u8>>, redb::Error> {
+            let table = self.database.begin_read()?.open_table(BLOCKS)?;
+            Ok(table.get((bucket, run, block))?.map(|bytes| bytes.value().to_vec()))
+        };
+        let missing =
+            || RangeError::Damaged(format!("block {block} of run {run} of bucket {bucket:x} is missing"));
+        read().map_err(storage)?.ok_or_else(missing)
+    }
+}
+
+/// Reads everything but the blocks, and removes blocks that belong to no run.
+fn load(database: &Database) -> Result<Stored> {
+    let transaction = database.begin_write().map_err(storage)?;
+    let mut stored = Stored::default();
+    {
+        let mut meta = transaction.open_table(META).map_err(storage)?;
+        let version = meta.get("version").map_err(storage)?.map(|version| version.value());
+        match version {
+            None => drop(meta.insert("version", VERSION).map_err(storage)?),
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(RangeError::Storage(format!(
+                    "the stored range files have version {other}; this program reads version {VERSION}"
+                )));
+            }
+        }
+        let files = transaction.open_table(FILES).map_err(storage)?;
+        for entry in files.iter().map_err(storage)? {
+            let (_, bytes) = entry.map_err(storage)?;
+            stored.files.push(decode(bytes.value())?);
+        }
+        let buckets = transaction.open_table(BUCKETS).map_err(storage)?;
+        let runs = transaction.open_table(RUNS).map_err(storage)?;
+        for entry in buckets.iter().map_err(storage)? {
+            let (id, bytes) = entry.map_err(storage)?;
+            let id = id.value();
+            let mut found = Vec::new();
+            for entry in runs.range((id, 0)..=(id, u64::MAX)).map_err(storage)? {
+                let (key, bytes) = entry.map_err(storage)?;
+                found.push((key.value().1, decode(bytes.value())?));
+            }
+            stored.buckets.push(StoredBucket { id, record: decode(bytes.value())?, runs: found });
+        }
+        // Blocks of runs that were merged while somebody read them.
+        let mut blocks = transaction.open_table(BLOCKS).map_err(storage)?;
+        let mut next = (0, 0, 0);
+        loop {
+            let Some(found) = blocks.range(next..).map_err(storage)?.next() else { break };
+            let (bucket, run, _) = found.map_err(storage)?.0.value();
+            if runs.get((bucket, run)).map_err(storage)?.is_none() {
+                blocks
+                    .retain_in((bucket, run, 0)..=(bucket, run, u32::MAX), |_, _| false)
+                    .map_err(storage)?;
+            }
+            next = match run.checked_add(1) {
+                Some(run) => (bucket, run, 0),
+                None => break,
+            };
+        }
+    }
+    transaction.commit().map_err(storage)?;
+    Ok(stored)
+}
+
+fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M> {
+    M::decode(bytes).map_err(|e| RangeError::Damaged(e.to_string()))
+}
+
+/// An error of the database.
+fn storage(error: impl Into<redb::Error>) -> RangeError {
+    RangeError::Storage(error.into().to_string())
+}

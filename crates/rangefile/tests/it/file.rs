@@ -1,0 +1,97 @@
+//! One file: writes, reads, names.
+
+use lightship_rangefile::{Capacity, Definition, Interval, RangeError, RangeFile, ScanOptions, WriteMode};
+
+use crate::support::{Cluster, all, expected, interval, key, options, rows, scan, schema, upsert};
+
+#[tokio::test]
+async fn rows_are_there_after_a_restart() {
+    let cluster = Cluster::start(1).await;
+    let file = cluster.create("t", Capacity::default()).await;
+    file.write(WriteMode::Insert, &rows([5, 1, 3], "")).await.unwrap();
+    upsert(&file, [3, 4], "!").await;
+    file.write(WriteMode::Delete, &rows([5, 9], "")).await.unwrap();
+    let now = [(1, "1".to_owned()), (3, "3!".to_owned()), (4, "4!".to_owned())];
+    assert_eq!(all(&file).await, now);
+    cluster.stop(0);
+    cluster.begin(0).await;
+    let file = cluster.open("t").await;
+    assert_eq!(all(&file).await, now);
+    assert_eq!(file.get(key(&file, 3)).await.unwrap(), rows([3], "!"));
+    assert_eq!(file.get(key(&file, 5)).await.unwrap().num_rows(), 0);
+}
+
+#[tokio::test]
+async fn an_existing_key_is_not_inserted() {
+    let cluster = Cluster::start(1).await;
+    let file = cluster.create("t", Capacity::default()).await;
+    file.write(WriteMode::Insert, &rows(0..10_000, "")).await.unwrap();
+    let error = file.write(WriteMode::Insert, &rows([10_001, 7], "")).await.unwrap_err();
+    assert_eq!(error.to_string(), "key 7 exists already");
+    let error = file.write(WriteMode::Insert, &rows([20_001, 20_001], "")).await.unwrap_err();
+    assert_eq!(error.to_string(), "key 20001 exists already");
+    assert_eq!(all(&file).await, expected(0..10_000, ""));
+    // After a deletion, it can be.
+    file.write(WriteMode::Delete, &rows([7], "")).await.unwrap();
+    file.write(WriteMode::Insert, &rows([7], "")).await.unwrap();
+    // An insert whose outcome was unknown is repeated.
+    file.write(WriteMode::InsertAgain, &rows([7], "")).await.unwrap();
+    assert!(file.write(WriteMode::InsertAgain, &rows([7], "!")).await.is_err());
+    assert_eq!(all(&file).await, expected(0..10_000, ""));
+}
+
+#[tokio::test]
+async fn scans_have_intervals_limits_and_columns() {
+    let cluster = Cluster::start(2).await;
+    let file = cluster.create("t", Capacity::Records(100)).await;
+    upsert(&file, 0..1000, "").await;
+    assert_eq!(
+        scan(&file, interval(&file, 10, 20), &ScanOptions::default()).await.unwrap(),
+        expected(10..20, "")
+    );
+    let limited = ScanOptions { limit: Some(7), ..ScanOptions::default() };
+    assert_eq!(scan(&file, interval(&file, 195, 900), &limited).await.unwrap(), expected(195..202, ""));
+    let text = ScanOptions { columns: Some(vec!["text".into()]), ..ScanOptions::default() };
+    let scanned = file.scan(Interval::ALL, &text).unwrap();
+    assert_eq!(scanned.schema.fields().len(), 1);
+    let none = ScanOptions { columns: Some(Vec::new()), ..ScanOptions::default() };
+    let scanned = file.scan(interval(&file, 0, 500), &none).unwrap();
+    let batches: Vec<_> = futures::TryStreamExt::try_collect(scanned.rows).await.unwrap();
+    assert_eq!(batches.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>(), 500);
+    assert!(
+        file.scan(Interval::ALL, &ScanOptions { columns: Some(vec!["x".into()]), ..ScanOptions::default() })
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn files_have_different_names() {
+    let cluster = Cluster::start(2).await;
+    cluster.create("t", Capacity::default()).await;
+    let definition = Definition::new("t", &schema(), &["text".into()], Capacity::default()).unwrap();
+    let again = RangeFile::create(cluster.client(), &definition, options()).await.unwrap_err();
+    assert_eq!(again.to_string(), "range file t exists already");
+    let missing = RangeFile::open(cluster.client(), "x", options()).await.unwrap_err();
+    assert!(matches!(missing, RangeError::NoFile(_)), "{missing}");
+    RangeFile::drop_file(&cluster.client(), "t").await.unwrap();
+    RangeFile::open(cluster.client(), "t", options()).await.unwrap_err();
+    cluster.create("t", Capacity::default()).await;
+}
+
+#[tokio::test]
+async fn many_writers_of_single_rows_are_all_heard() {
+    let cluster = Cluster::start(1).await;
+    let file = cluster.create("t", Capacity::default()).await;
+    let writers = (0..8).map(|writer| {
+        let file = file.clone();
+        tokio::spawn(async move {
+            for id in 0..50 {
+                file.write(WriteMode::Insert, &rows([id * 8 + writer], "")).await.unwrap();
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    assert_eq!(all(&file).await, expected(0..400, ""));
+}

@@ -1,0 +1,5 @@
+//! Nodes with their own disks, and clients, in one process.
+
+mod file;
+mod splits;
+mod support;
