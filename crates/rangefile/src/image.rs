@@ -52,11 +52,6 @@ impl Image {
         self.join(&range);
     }
 
-    /// Forgets who has the keys of an interval.
-    pub fn forget(&mut self, interval: &Interval) {
-        self.cut(interval);
-    }
-
     /// The parts of an interval, in order, with their owners.
     pub fn route(&self, interval: &Interval) -> Vec<Piece> {
         let mut pieces = Vec::new();
@@ -193,7 +188,7 @@ mod tests {
         image.learn(&entry(3, Some(5), 3, 3));
         let pieces = image.route(&Interval::ALL);
         assert_eq!(pieces.iter().map(|(_, owner)| owner.is_some()).collect::<Vec<_>>(), [false, true, false]);
-        image.forget(&Interval::new(vec![4], None));
+        image.cut(&Interval::new(vec![4], None));
         assert_eq!(image.route(&Interval::ALL)[1].0, Interval::new(vec![3], Some(vec![4])));
     }
 

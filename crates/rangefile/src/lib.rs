@@ -7,7 +7,7 @@
 //!
 //! - [`Definition`]: the columns of a file, its key, and the capacity of its buckets.
 //! - [`Node`]: the buckets of one node, on disk, and its answers to requests.
-//! - [`RangeFile`]: reads and writes a file, wherever its buckets are.
+//! - [`RangeFile`]: the client, which reads and writes a file on all nodes.
 //! - [`Network`]: how requests reach nodes; the caller provides it.
 //!
 //! There is one copy of each bucket: while its node is down, its keys can't be read or written.

@@ -12,6 +12,8 @@ use crate::store::Change;
 
 /// This many adjacent runs of one level are merged into one of the next level.
 const FAN_IN: usize = 8;
+/// With more runs than this, whatever their levels, all are merged, and writes wait for it.
+pub(super) const RUNS_MAX: usize = 64;
 /// Rows that are merged at a time.
 const STEP_ROWS: usize = 8192;
 
@@ -56,7 +58,6 @@ impl Bucket {
             self.publish(&writer.record, runs);
             inputs.iter().for_each(|run| run.make_obsolete());
             drop(writer);
-            self.compacted.notify_waiters();
             if all {
                 break;
             }
@@ -71,6 +72,9 @@ fn candidates(view: &View, all: bool) -> Option<std::ops::Range<usize>> {
     let runs = &view.runs;
     if all {
         return (!view.is_compact()).then_some(0..runs.len());
+    }
+    if runs.len() > RUNS_MAX {
+        return Some(0..runs.len());
     }
     let mut start = 0;
     for end in 1..=runs.len() {

@@ -44,6 +44,12 @@ impl Cursor {
     fn key(&self) -> &[u8] {
         self.rows.key(self.row)
     }
+
+    /// Goes to the next row. Returns whether the block has ended.
+    fn advance(&mut self) -> bool {
+        self.row += 1;
+        self.row == self.rows.len()
+    }
 }
 
 /// Merges runs within an interval.
@@ -136,13 +142,13 @@ impl Merge {
                 picked.push((least, cursor.row));
                 deleted.push(is_deleted);
             }
-            let key = cursor.key().to_vec();
-            for cursor in &mut self.cursors[least..] {
-                if cursor.key() == key {
-                    cursor.row += 1;
-                    has_ended |= cursor.row == cursor.rows.len();
+            let (first, older) = self.cursors[least..].split_at_mut(1);
+            for cursor in older {
+                if cursor.key() == first[0].key() {
+                    has_ended |= cursor.advance();
                 }
             }
+            has_ended |= first[0].advance();
             if has_ended {
                 break;
             }

@@ -13,8 +13,6 @@ mod write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tokio::sync::Notify;
-
 pub(crate) use self::block::{KeyedRows, decode_block};
 pub(crate) use self::blocks::Blocks;
 pub(crate) use self::merge::Merge;
@@ -88,8 +86,6 @@ pub(crate) struct Bucket {
     pending: Mutex<Vec<Pending>>,
     /// Held while runs are merged.
     pub(crate) compaction: tokio::sync::Mutex<()>,
-    /// Notified when runs have been merged.
-    compacted: Notify,
     /// Whether a task merges or splits.
     is_maintained: AtomicBool,
 }
@@ -121,7 +117,6 @@ impl Bucket {
             writer: Arc::new(tokio::sync::Mutex::new(writer)),
             pending: Mutex::default(),
             compaction: tokio::sync::Mutex::default(),
-            compacted: Notify::new(),
             is_maintained: AtomicBool::new(false),
         })
     }
@@ -144,7 +139,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// The bucket as others are told of it.
+    /// The entry that other nodes and clients get.
     pub(crate) fn entry(&self, node: &str) -> BucketEntry {
         let view = self.view();
         let (records, bytes) = view.content();

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastbloom::BloomFilter;
+use siphasher::sip::SipHasher13;
 
 use super::block::{KeyedRows, block_encoder, encode_block};
 use super::blocks::Blocks;
@@ -36,25 +37,22 @@ impl<'a> RunBuilder<'a> {
 
     /// Adds rows, all after those that were added before.
     pub(crate) fn push(&mut self, rows: &KeyedRows) -> Result<()> {
-        let mut start = 0;
-        while start < rows.len() {
-            let left = rows.len() - start;
-            let bytes = rows.bytes().max(1);
-            let fit = (BLOCK_BYTES.saturating_mul(rows.len() as u64) / bytes).max(1) as usize;
-            // No short block at the end: the last two share their rows.
-            let take = match left.div_ceil(fit.min(BLOCK_ROWS_MAX)) {
-                1 => left,
-                blocks => left.div_ceil(blocks),
-            };
-            self.push_block(&rows.slice(start, take))?;
-            start += take;
+        let Some(bytes_a_row) = rows.bytes().checked_div(rows.len() as u64) else { return Ok(()) };
+        let rows_max = (BLOCK_BYTES / bytes_a_row.max(1)).clamp(1, BLOCK_ROWS_MAX as u64) as usize;
+        // All blocks have about as many rows.
+        let block_rows = rows.len().div_ceil(rows.len().div_ceil(rows_max));
+        for start in (0..rows.len()).step_by(block_rows) {
+            let rows = rows.slice(start, block_rows.min(rows.len() - start));
+            let block = encode_block(self.definition, &mut self.encoder, &rows)?;
+            self.push_block(&rows, block);
         }
         Ok(())
     }
 
-    fn push_block(&mut self, rows: &KeyedRows) -> Result<()> {
-        let Some(last) = rows.len().checked_sub(1) else { return Ok(()) };
-        self.blocks.push(encode_block(self.definition, &mut self.encoder, rows)?);
+    /// Adds rows that are encoded already.
+    pub(crate) fn push_block(&mut self, rows: &KeyedRows, block: Vec<u8>) {
+        let Some(last) = rows.len().checked_sub(1) else { return };
+        self.blocks.push(block);
         self.hashes.extend((0..rows.len()).map(|row| hash(rows.key(row))));
         self.record.has_deletions |= rows.deleted.is_some();
         self.record.last = rows.key(last).to_vec();
@@ -63,7 +61,11 @@ impl<'a> RunBuilder<'a> {
             rows: rows.len() as u32,
             bytes: rows.bytes(),
         });
-        Ok(())
+    }
+
+    /// The blocks alone.
+    pub(crate) fn into_blocks(self) -> Vec<Vec<u8>> {
+        self.blocks
     }
 
     /// Bytes of its blocks.
@@ -86,14 +88,9 @@ impl<'a> RunBuilder<'a> {
     }
 }
 
-/// The hash of a key in filters, which are stored: 64-bit FNV-1a, mixed by MurmurHash3's finaliser.
+/// The hash of a key in filters, which are stored.
 fn hash(key: &[u8]) -> u64 {
-    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
+    SipHasher13::new().hash(key)
 }
 
 /// A stored run.

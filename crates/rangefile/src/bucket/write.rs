@@ -9,6 +9,7 @@ use arrow_select::interleave::interleave_record_batch;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::block::KeyedRows;
+use super::compact::RUNS_MAX;
 use super::run::{Run, RunBuilder};
 use super::{Bucket, View, Writer};
 use crate::error::{RangeError, Result};
@@ -17,8 +18,6 @@ use crate::store::Change;
 
 /// Rows that are committed together.
 const TOGETHER_ROWS_MAX: usize = 64 << 10;
-/// With more runs than this, writes wait until some have been merged.
-const RUNS_MAX: usize = 64;
 
 /// A write that waits.
 pub(crate) struct Pending {
@@ -35,13 +34,9 @@ impl Bucket {
     /// can't be stored. Nothing is changed then.
     pub(crate) async fn write(self: &Arc<Self>, mode: WriteMode, rows: KeyedRows) -> Result<()> {
         while self.view().runs.len() > RUNS_MAX {
-            let compacted = self.compacted.notified();
-            if self.view().runs.len() <= RUNS_MAX {
-                break;
-            }
             let bucket = self.clone();
-            tokio::spawn(async move { bucket.compact(false).await });
-            compacted.await;
+            let compacted = tokio::spawn(async move { bucket.compact(false).await });
+            compacted.await.map_err(|_| RangeError::Closed)??;
         }
         let (done, mut outcome) = oneshot::channel();
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(Pending { mode, rows, done });

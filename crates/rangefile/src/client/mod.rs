@@ -1,4 +1,4 @@
-//! Reads and writes a range file, wherever its buckets are.
+//! The client: reads and writes a range file on all nodes that have buckets of it.
 
 mod scan;
 mod write;
@@ -300,17 +300,11 @@ impl<'a> Retry<'a> {
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).clamp(PAUSES[0], PAUSES[1]);
-        let known = self.file.locked_image().route(interval);
-        let (_, unreachable) = self.file.buckets().await;
-        let is_missing = |(_, owner): &(Interval, Option<Owner>)| owner.is_none();
-        let now = self.file.locked_image().route(interval);
-        if now.iter().any(is_missing) && !unreachable.is_empty() && known == now {
-            tracing::debug!(?interval, "a part of the range file is not known");
-        }
+        self.file.buckets().await;
         Ok(())
     }
 
-    /// There is progress: the client's patience begins anew.
+    /// Restarts the client's patience, after progress.
     fn progress(&mut self) {
         *self = Self::new(self.file);
     }

@@ -1,7 +1,7 @@
 //! Scans: the rows of an interval, from all buckets that it meets.
 //!
 //! The interval is divided among the buckets as the image has it. A bucket that does not have all keys of its part
-//! refuses it, and the part is divided anew; so each key is read from exactly one bucket, and the scan is complete
+//! refuses it, and the part is divided again; so each key is read from exactly one bucket, and the scan is complete
 //! when every part is.
 
 use std::collections::VecDeque;
@@ -38,13 +38,11 @@ pub enum Order {
 pub struct ScanOptions {
     /// The order of the rows.
     pub order: Order,
-    /// Most rows. With [`Order::Key`], these are the first ones.
+    /// Most rows. With [`Order::Key`], these are the first ones: the first bucket is read alone until it is clear
+    /// that it does not suffice.
     pub limit: Option<u64>,
     /// Names of the columns; all if it is `None`.
     pub columns: Option<Vec<String>>,
-    /// Buckets that are read at the same time; 0 for as many as the client's requests. With a limit, the first
-    /// bucket is read alone until it is clear that it does not suffice.
-    pub buckets_at_once: usize,
 }
 
 /// The rows of a scan. Dropping it cancels the scan.
@@ -75,10 +73,6 @@ impl RangeFile {
             None => whole.clone(),
             Some(columns) => Arc::new(whole.project(columns)?),
         };
-        let at_once = match options.buckets_at_once {
-            0 => self.shared.options.requests_max,
-            at_once => at_once,
-        };
         let scan = Scan {
             file: self.clone(),
             // The key is read too: a scan that is interrupted goes on after the last row.
@@ -88,7 +82,7 @@ impl RangeFile {
             }),
             schema: schema.clone(),
             order: options.order,
-            at_once: at_once.max(1),
+            at_once: self.shared.options.requests_max.max(1),
         };
         let rows = scan.run(interval, options.limit);
         Ok(Scanned { schema, rows })

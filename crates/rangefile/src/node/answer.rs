@@ -70,7 +70,9 @@ impl Node {
                     None => split::prepare(None, &prepare)?,
                 };
                 if existing.is_none() {
-                    self.add_bucket(&file, prepare.bucket, record).await?;
+                    let bucket = self.add_bucket(&file, prepare.bucket, record).await?;
+                    let (node, from) = (self.clone(), prepare.from_node);
+                    tokio::spawn(async move { node.settle(&file, &bucket, &from).await });
                 }
                 Ok(nothing())
             }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 
 use super::{File, Node};
-use crate::bucket::{Bucket, KeyedRows, Merge, Run, RunBuilder, View, Writer};
+use crate::bucket::{Bucket, KeyedRows, Merge, Run, RunBuilder, View, Writer, decode_block};
 use crate::error::{RangeError, Result};
 use crate::key::Interval;
 use crate::network::{ask_one, tell};
@@ -269,11 +269,17 @@ impl Node {
         Ok(())
     }
 
-    /// Asks the bucket that was splitting what became of this one.
-    async fn settle(&self, file: &Arc<File>, bucket: &Arc<Bucket>, origin: &str) {
+    /// Asks the bucket that splits what became of this one, until that is decided: the split may be abandoned, or
+    /// the message that activates this one lost.
+    pub(super) async fn settle(&self, file: &Arc<File>, bucket: &Arc<Bucket>, origin: &str) {
         let name = BucketName { file: file.definition.name.clone(), bucket: bucket.id };
         let mut pause = PAUSES[0];
-        while !bucket.view().is_active {
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES[1]);
+            if bucket.view().is_active {
+                return;
+            }
             let asked = match origin == self.shared.name {
                 true => self.outcome(&name.file, name.bucket).await,
                 false => {
@@ -293,8 +299,6 @@ impl Node {
             if let Err(error) = settled {
                 tracing::warn!(node = origin, %error, "a bucket waits for the end of its split");
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES[1]);
         }
     }
 }
@@ -351,7 +355,7 @@ impl Copy<'_> {
                         Err(error) => break Err(error),
                     }
                 };
-                let message = filled.map(|()| builder.finish().map_or_else(Vec::new, |(_, blocks)| blocks));
+                let message = filled.map(|()| builder.into_blocks());
                 is_last |= message.is_err();
                 if blocks.blocking_send(message).is_err() || is_last {
                     break;
@@ -385,12 +389,12 @@ impl Bucket {
             let mut builder = RunBuilder::new(&bucket.definition, 1, age);
             let mut last = Vec::new();
             for block in blocks {
-                let rows = crate::bucket::decode_block(&bucket.definition, block)?;
+                let rows = decode_block(&bucket.definition, block.clone())?;
                 if rows.len() > 0 && !last.is_empty() && *rows.key(0) <= *last {
                     return Err(RangeError::Definition("blocks are not in the order of their keys".into()));
                 }
                 last = rows.len().checked_sub(1).map_or(last, |row| rows.key(row).to_vec());
-                builder.push(&rows)?;
+                builder.push_block(&rows, block);
             }
             Ok(builder.finish())
         });

@@ -1,7 +1,7 @@
 //! What a node has on disk: files, buckets, runs and blocks of rows, in one database of `redb`.
 //!
-//! All changes go through one thread, which commits those that are waiting together: a commit costs two writes to
-//! the disk and a sync, whoever it is for.
+//! All changes go through one thread, which commits those that are waiting together: each commit
+//! costs a sync of the disk.
 
 mod commit;
 
