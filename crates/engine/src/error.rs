@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
+use lightship_rangefile::RangeError;
 use lightship_sources::SourceError;
 use lightship_wire::control::{ErrorCode, Failure};
 
@@ -81,6 +82,12 @@ pub enum EngineError {
         /// The message of the panic or error.
         message: String,
     },
+}
+
+impl From<RangeError> for EngineError {
+    fn from(error: RangeError) -> Self {
+        Self::Remote(error.to_failure())
+    }
 }
 
 impl EngineError {

@@ -20,6 +20,7 @@ mod load;
 mod optimizer;
 mod pushdown;
 mod query;
+mod range;
 mod remote;
 mod service;
 mod statement;
@@ -36,6 +37,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use lightship_sources::{ReadOptions, Source, TableName};
 use tokio::sync::watch;
@@ -43,6 +45,7 @@ use tokio::sync::watch;
 use cluster::{Cluster, Local, LocalTable};
 use files::SharedReads;
 use load::{RowMemory, RunningQueries};
+use range::{RangeFiles, WithRangeFiles};
 use threads::Threads;
 
 pub use cluster::{
@@ -113,6 +116,7 @@ pub struct Engine {
     threads: Arc<Threads>,
     load: RunningQueries,
     room: RowMemory,
+    range_files: Option<Arc<RangeFiles>>,
 }
 
 impl Engine {
@@ -155,7 +159,7 @@ impl Engine {
         );
         let (tables, threads, load) = (BTreeMap::new(), Threads::start()?, RunningQueries::default());
         let room = RowMemory::new(config.row_memory_bytes as u64);
-        Ok(Self { context, config, tables, cluster: None, threads, load, room })
+        Ok(Self { context, config, tables, cluster: None, threads, load, room, range_files: None })
     }
 
     /// The tables, by name.
@@ -232,6 +236,41 @@ impl Engine {
         Ok(())
     }
 
+    /// Opens the range files in a folder, or creates the folder. Clients may then create, change and drop range
+    /// files, and query them as tables. `cluster` is the configuration for [`Engine::join`], if the node is going
+    /// to join a cluster; then buckets may be on all nodes that have range files. Requests run on the runtime that
+    /// calls this.
+    ///
+    /// # Errors
+    /// When the folder can't be used or its data is damaged.
+    pub fn open_range_files(&mut self, folder: &Path, cluster: Option<&ClusterConfig>) -> Result<()> {
+        let files = Arc::new(RangeFiles::open(folder, cluster)?);
+        if let Some(catalog) = self.context.catalog("datafusion")
+            && let Some(others) = catalog.schema("public")
+        {
+            catalog.register_schema("public", Arc::new(WithRangeFiles { others, files: files.clone() }))?;
+        }
+        self.range_files = Some(files);
+        Ok(())
+    }
+
+    /// The names of the range files that this node knows.
+    pub fn range_files(&self) -> Vec<String> {
+        self.range_files.as_ref().map(|files| files.names()).unwrap_or_default()
+    }
+
+    /// Ends splits of range files that were interrupted when the node last ran. Call it when the node can be
+    /// reached and has joined its cluster.
+    ///
+    /// # Errors
+    /// When something can't be stored.
+    pub async fn recover_range_files(&self) -> Result<()> {
+        match &self.range_files {
+            Some(files) => Ok(files.recover().await?),
+            None => Ok(()),
+        }
+    }
+
     /// Joins a cluster with the tables registered so far. From then on, queries read the tables of
     /// all nodes and run on all nodes.
     ///
@@ -245,9 +284,16 @@ impl Engine {
             identity: table.identity.clone(),
             shared: table.shared,
         };
-        let local =
-            Local { context: self.context.clone(), tables: self.tables.values().map(table).collect() };
-        self.cluster = Some(Cluster::join(config, local, self.threads.clone()).await?);
+        let local = Local {
+            range_files: self.range_files.clone(),
+            context: self.context.clone(),
+            tables: self.tables.values().map(table).collect(),
+        };
+        let cluster = Cluster::join(config, local, self.threads.clone()).await?;
+        if let Some(files) = &self.range_files {
+            files.joined(&cluster);
+        }
+        self.cluster = Some(cluster);
         Ok(())
     }
 
@@ -278,6 +324,23 @@ impl Engine {
             cluster.members().leave();
         }
     }
+}
+
+/// Columns from the text between the parentheses of CREATE TABLE, as in `id bigint, name text`.
+///
+/// # Errors
+/// If the text is not a list of columns.
+pub async fn columns(text: &str) -> Result<SchemaRef> {
+    let mut config = SessionConfig::new();
+    config.options_mut().sql_parser.map_string_types_to_utf8view = false;
+    let context = SessionContext::new_with_config(config);
+    let sql = format!("create table t ({text})");
+    let statement = statement::parse(&sql, &context.state().config_options().sql_parser)?;
+    let plan = context.state().statement_to_plan(statement).await?;
+    let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) = &plan else {
+        return Err(EngineError::Config(format!("{text} is not a list of columns")));
+    };
+    Ok(Arc::new(table.input.schema().as_arrow().clone()))
 }
 
 impl TableEntry {

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use lightship_transport::net::{Answer, Intake, Service};
-use lightship_wire::cluster::Task;
+use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Query};
 
 use crate::Engine;
@@ -22,13 +22,24 @@ impl Service for Engine {
     fn task<'a>(
         &'a self,
         task: &'a Task,
+        is_peer: bool,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async move {
-            match &self.cluster {
-                Some(cluster) => cluster.answer(task).await,
-                None => Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster")),
+            match (task.recipient, &self.cluster, &self.range_files) {
+                (Recipient::RangeFiles, _, Some(files)) => files.answer(&task.body, is_peer).await,
+                (Recipient::RangeFiles, _, None) => {
+                    Err(Failure::new(ErrorCode::Forbidden, "this node has no range files"))
+                }
+                (Recipient::Engine, Some(cluster), _) if is_peer => cluster.answer(task).await,
+                (Recipient::Engine, ..) => {
+                    Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster"))
+                }
             }
         })
+    }
+
+    fn has_range_files(&self) -> bool {
+        self.range_files.is_some()
     }
 
     fn beside<'a>(&'a self, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -1,11 +1,13 @@
 //! Copies a query result to a file, a table or a pipe.
 
+use arrow_array::RecordBatch;
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 use lightship_sources::postgres::PostgresDestination;
 use lightship_sources::writers::{self, Format, WriteOptions};
-use lightship_sources::{Destination, Location, NumericRule, TableName, WriteMode};
+use lightship_sources::{Destination, Location, NumericRule, TableName, Tuples, WriteMode};
 
 use crate::options::Options;
+use crate::range::{self, RangeTarget};
 use crate::report::Report;
 use crate::result::Connection;
 use crate::{Error, Result};
@@ -23,6 +25,15 @@ pub enum Target {
         /// The settings of the format. Its memory limit is replaced by a third of
         /// [`Options::memory_bytes`].
         options: WriteOptions,
+    },
+    /// A range file of a node. The rows arrive as they are written: after an error, some may be there.
+    RangeFile {
+        /// The node.
+        location: Location,
+        /// The name of the file.
+        name: String,
+        /// What to do with rows whose keys exist.
+        mode: range::WriteMode,
     },
     /// A table of a PostgreSQL database.
     Table {
@@ -54,13 +65,62 @@ impl Target {
         }
     }
 
-    async fn open(self, schema: SchemaRef) -> Result<Box<dyn Destination>> {
+    /// A range file.
+    ///
+    /// # Errors
+    /// If the location is not a node.
+    pub fn range_file(location: &Location, name: &str, mode: range::WriteMode) -> Result<Self> {
+        match location {
+            Location::Node { .. } | Location::NodeUnix { .. } => {
+                Ok(Self::RangeFile { location: location.clone(), name: name.to_owned(), mode })
+            }
+            other => Err(Error::usage(format!("{other} is not a node"))),
+        }
+    }
+
+    async fn open(self, schema: SchemaRef) -> Result<Opened> {
         Ok(match self {
-            Self::File { target, format, options } => writers::create(target, format, schema, options)?,
+            Self::File { target, format, options } => {
+                Opened::Whole(writers::create(target, format, schema, options)?)
+            }
             Self::Table { uri, table, mode } => {
-                Box::new(PostgresDestination::create(&uri, &table, &schema, mode).await?)
+                Opened::Whole(Box::new(PostgresDestination::create(&uri, &table, &schema, mode).await?))
+            }
+            Self::RangeFile { location, name, mode } => {
+                Opened::RangeFile(RangeTarget::open(&location, &name, mode, &schema).await?)
             }
         })
+    }
+}
+
+/// A target that is being written.
+enum Opened {
+    /// It gets all rows or none.
+    Whole(Box<dyn Destination>),
+    RangeFile(RangeTarget),
+}
+
+impl Opened {
+    fn take_tuples(&mut self, offer: Tuples) -> bool {
+        match self {
+            Self::Whole(destination) => destination.take_tuples(offer),
+            Self::RangeFile(_) => false,
+        }
+    }
+
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        match self {
+            Self::Whole(destination) => Ok(destination.write(batch).await?),
+            Self::RangeFile(file) => file.write(&batch).await,
+        }
+    }
+
+    /// Returns the bytes that were written.
+    async fn finish(self) -> Result<u64> {
+        match self {
+            Self::Whole(destination) => Ok(destination.finish().await?.bytes),
+            Self::RangeFile(mut file) => file.finish().await,
+        }
     }
 }
 
@@ -82,8 +142,8 @@ pub trait Observer {
 /// Observes nothing.
 impl Observer for () {}
 
-/// Runs a query at one or several sources and writes its result. A file or a table gets all rows or
-/// none; a pipe and standard output get rows as they arrive. Dropping the future cancels the query, and
+/// Runs a query at one or several sources and writes its result. A file or a table of a database gets all rows or
+/// none; a range file keeps what was written before an error; a pipe and standard output get rows as they arrive. Dropping the future cancels the query, and
 /// leaves no incomplete file or table.
 ///
 /// The file or table is created only after all sources have begun to return rows with compatible columns.
@@ -103,7 +163,7 @@ pub async fn copy(
             let memory_bytes = usize::try_from(options.memory_bytes() / 3).unwrap_or(usize::MAX);
             Target::File { target, format, options: WriteOptions { memory_bytes, ..write } }
         }
-        table => table,
+        other => other,
     };
     let mut connection = Connection::open(from, options, tuples).await?;
     let mut result = connection.query(sql).await?;
@@ -117,7 +177,7 @@ pub async fn copy(
         destination.write(batch).await?;
     }
     let written = destination.finish().await?;
-    Ok(result.report_written(written.bytes))
+    Ok(result.report_written(written))
 }
 
 fn open_numbers(schema: &SchemaRef) -> Vec<&str> {

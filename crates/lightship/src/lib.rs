@@ -57,6 +57,7 @@ mod interleave;
 pub mod node;
 mod options;
 mod origin;
+pub mod range;
 mod report;
 mod result;
 

@@ -98,6 +98,11 @@ impl Definition {
         Ok(Self { name: name.to_owned(), schema, key: key.to_vec(), capacity, format, stored, loose })
     }
 
+    /// The columns for deletions: those of the key, and the others with NULL in them.
+    pub fn key_schema(&self) -> SchemaRef {
+        self.loose.clone()
+    }
+
     /// Converts keys to bytes and back.
     pub fn format(&self) -> &SharedKeyFormat {
         &self.format
@@ -124,6 +129,7 @@ impl Definition {
             key: self.key.clone(),
             capacity_records: records,
             capacity_bytes: bytes,
+            id: 0,
         })
     }
 

@@ -93,6 +93,12 @@ impl RangeError {
         Failure::new(code, self.to_string())
     }
 
+    /// Whether a node answered that it has nothing of a file: it does not know the file, or has no range files.
+    pub(crate) fn has_no_file(&self) -> bool {
+        matches!(self, Self::NoFile(_))
+            || matches!(self, Self::Remote(failure) if matches!(failure.code, ErrorCode::Sql | ErrorCode::Forbidden))
+    }
+
     /// Whether the sender's image of the file was stale.
     pub(crate) fn is_moved(&self) -> bool {
         matches!(self, Self::Moved)

@@ -199,6 +199,32 @@ impl KeyFormat {
         }
     }
 
+    /// The bounds of all keys that begin with these values, of the first key columns, one array of length 1 for
+    /// each: the least bytes in, and the least bytes after them (`None` if no key follows).
+    ///
+    /// # Errors
+    /// If there are no values, more than columns, or their types are not those of the columns.
+    pub fn prefix(&self, values: &[ArrayRef]) -> Result<Interval> {
+        if values.is_empty() || values.len() > self.columns.len() || values.iter().any(|v| v.len() != 1) {
+            return Err(RangeError::Definition(format!(
+                "{} values for a key of {} columns",
+                values.len(),
+                self.columns.len()
+            )));
+        }
+        // Columns are encoded one after the other, and no encoding of a value is the beginning of another one.
+        let fields = self.columns.iter().take(values.len());
+        let fields = fields.map(|&column| SortField::new(self.schema.field(column).data_type().clone()));
+        let rows = RowConverter::new(fields.collect())?.convert_columns(values)?;
+        let low = rows.row(0).data().to_vec();
+        let mut high = low.clone();
+        while high.last() == Some(&u8::MAX) {
+            high.pop();
+        }
+        let high = high.last_mut().map(|last| *last += 1).is_some().then_some(high);
+        Ok(Interval { low, high })
+    }
+
     /// The values of a key, one array of length 1 for each key column. `None` if these are not bytes of a key,
     /// as bounds need not be.
     pub fn values(&self, key: &[u8]) -> Option<Vec<ArrayRef>> {
@@ -298,6 +324,27 @@ mod tests {
         let keys = format().keys(&batch(&[("ab", Some(258))])).unwrap();
         let expected = [2, b'a', b'b', 0, 0, 0, 0, 0, 0, 2, 1, 0x80, 0, 0, 0, 0, 0, 1, 2];
         assert_eq!(keys.row(0).data(), expected);
+    }
+
+    #[test]
+    fn a_prefix_has_all_keys_that_begin_with_it() {
+        let format = format();
+        let texts = ["", "a", "a\0", "ab", "b", "\u{10ffff}"];
+        for prefix in texts {
+            let value: ArrayRef = Arc::new(StringArray::from(vec![prefix]));
+            let interval = format.prefix(&[value]).unwrap();
+            for text in texts {
+                for number in [i64::MIN, -1, 0, 255, i64::MAX] {
+                    let key = format.keys(&batch(&[(text, Some(number))])).unwrap();
+                    assert_eq!(
+                        interval.contains(key.row(0).data()),
+                        text == prefix,
+                        "{prefix:?} {text:?} {number}"
+                    );
+                }
+            }
+        }
+        assert!(format.prefix(&[]).is_err());
     }
 
     #[test]

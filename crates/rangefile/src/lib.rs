@@ -8,24 +8,25 @@
 //! - [`Definition`]: the columns of a file, its key, and the capacity of its buckets.
 //! - [`Node`]: the buckets of one node, on disk, and its answers to requests.
 //! - [`RangeFile`]: the client, which reads and writes a file on all nodes.
-//! - [`Network`]: how requests reach nodes; the caller provides it.
+//! - [`Network`]: how requests reach nodes; [`Connections`] is one over the client protocol.
 //!
 //! There is one copy of each bucket: while its node is down, its keys can't be read or written.
 
 mod bucket;
 mod client;
+mod connect;
 mod definition;
 mod error;
 mod image;
 mod key;
 mod network;
 mod node;
-mod reply;
 mod request;
 mod split;
 mod store;
 
-pub use client::{ClientOptions, Order, RangeFile, ScanOptions, Scanned};
+pub use client::{ClientOptions, Order, RangeFile, RowWriter, ScanOptions, Scanned};
+pub use connect::{Connections, LONE_NODE};
 pub use definition::{Capacity, Definition};
 pub use error::{RangeError, Result};
 pub use image::{Image, Owner, Piece};

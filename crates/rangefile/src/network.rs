@@ -7,12 +7,11 @@ use arrow_schema::SchemaRef;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use lightship_transport::net::Answer;
+use lightship_transport::net::{Answer, blob};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 
 use crate::error::{RangeError, Result};
-use crate::reply::blob;
 use crate::request::{Request, RequestKind};
 
 /// Connects to nodes.

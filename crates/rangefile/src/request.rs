@@ -71,6 +71,9 @@ pub(crate) struct FileRecord {
     /// Capacity of a bucket in bytes.
     #[prost(uint64, optional, tag = "5")]
     pub(crate) capacity_bytes: Option<u64>,
+    /// Another number for each file that is created, whatever its name; of a request to create one, 0.
+    #[prost(fixed64, tag = "6")]
+    pub(crate) id: u64,
 }
 
 /// The name of a file.

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lightship::{Format, Location, TableName, Target, WriteMode, WriteTarget, copy};
+use lightship::{Format, Location, TableName, Target, WriteMode, WriteTarget, copy, range};
 
 use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs, finish};
 use super::sql::SqlArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
 
-/// Copy a result into a PostgreSQL table or a file
+/// Copy a result into a PostgreSQL table, a file or a range file
 ///
-/// The copy is one transaction: all rows arrive, or none. A missing table is created with the types
+/// The copy is one transaction: all rows arrive, or none, except in a range file, which keeps what was
+/// written before an error. A missing table is created with the types
 /// of the result. Each value arrives unchanged; a value that the column can't hold exactly is an
 /// error with row and column.
 #[derive(Args)]
@@ -33,10 +34,11 @@ pub(crate) struct CopyArgs {
     sql: SqlArgs,
     #[command(flatten)]
     also: AlsoArgs,
-    /// Destination of the rows: postgresql://…, or a file.
+    /// Destination of the rows: postgresql://…, lightship://… for a range file, or a file.
     #[arg(value_name = "URI")]
     to: String,
-    /// Table to write: [SCHEMA.]NAME. Required for PostgreSQL; a file has no tables.
+    /// Table to write: [SCHEMA.]NAME, or the name of a range file. Required for PostgreSQL and nodes; a file
+    /// has no tables.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
     /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table.
@@ -74,6 +76,20 @@ fn target(to: &Location, table: Option<&str>, mode: Option<WriteMode>) -> Result
     match (to, table) {
         (Location::Postgres(_), None) => {
             Err(CliError::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"))
+        }
+        (Location::Node { .. } | Location::NodeUnix { .. }, Some(name)) => {
+            let mode = match mode {
+                None | Some(WriteMode::Append) => range::WriteMode::Insert,
+                Some(_) => {
+                    return Err(CliError::usage("rows are only added to a range file").hint(
+                        "leave out --mode; `lightship range create` creates a range file, `drop` removes it",
+                    ));
+                }
+            };
+            Ok(Target::range_file(to, name, mode)?)
+        }
+        (Location::Node { .. } | Location::NodeUnix { .. }, None) => {
+            Err(CliError::usage("a copy into a node requires --table NAME, the name of a range file"))
         }
         (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
             let only = |option: &str| {

@@ -182,7 +182,7 @@ impl TransferArgs {
 
 pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
     let from = args.also.locations(&args.uri)?;
-    let (target, format) = destination(&args, json)?;
+    let (target, format) = destination(args.output.as_deref(), args.format.as_deref(), json)?;
     let sql = args.sql.read().await?;
     let options = WriteOptions { table_rows: args.table_rows, ..WriteOptions::default() };
     let to = Target::File { target, format, options };
@@ -230,19 +230,24 @@ fn summary(report: &Report) -> String {
     )
 }
 
-fn destination(args: &FetchArgs, json: bool) -> Result<(WriteTarget, Format), CliError> {
-    let named = args.format.as_deref().map(Format::from_str).transpose()?;
-    match &args.output {
+/// The file or stream of `--output`, and its format.
+pub(crate) fn destination(
+    output: Option<&Path>,
+    format: Option<&str>,
+    json: bool,
+) -> Result<(WriteTarget, Format), CliError> {
+    let named = format.map(Format::from_str).transpose()?;
+    match output {
         Some(path) if path.as_os_str() != "-" => {
             let format = named.or_else(|| Format::from_path(path)).ok_or_else(|| {
                 CliError::usage(format!("{}: cannot infer the format from the file name", path.display()))
                     .hint("give the format with --format arrow|stream|parquet|csv|json|table")
             })?;
-            Ok((WriteTarget::File(path.clone()), format))
+            Ok((WriteTarget::File(path.to_owned()), format))
         }
         _ => {
             if json && matches!(named, Some(Format::Csv | Format::Table)) {
-                let name = args.format.as_deref().unwrap_or_default();
+                let name = format.unwrap_or_default();
                 return Err(CliError::usage(format!(
                     "--json prints rows as JSON lines, which contradicts --format {name}"
                 ))

@@ -9,6 +9,7 @@ mod manual;
 mod netbench;
 mod node;
 mod overlay;
+mod range;
 mod sql;
 mod tune;
 mod values;
@@ -26,6 +27,7 @@ pub(crate) enum Command {
     Copy(copy::CopyArgs),
     Explain(explain::ExplainArgs),
     Cluster(cluster::ClusterArgs),
+    Range(range::RangeArgs),
     Calibrate(calibrate::CalibrateArgs),
     Tune(Box<tune::TuneArgs>),
     Overlay(Box<overlay::OverlayArgs>),
@@ -37,7 +39,7 @@ pub(crate) enum Command {
 /// The subcommands as the help lists them.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Data", &["fetch", "copy", "explain"]),
-    ("Nodes", &["node", "cluster"]),
+    ("Nodes", &["node", "cluster", "range"]),
     ("Tuning", &["calibrate", "tune"]),
     ("Networks", &["netbench", "overlay"]),
     ("Manual", &["completions", "man"]),
@@ -77,6 +79,7 @@ impl Command {
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
             Self::Cluster(args) => cluster::cmd_cluster(args, json).await,
+            Self::Range(args) => range::cmd_range(args, json).await,
             Self::Explain(args) => explain::cmd_explain(args, json).await,
             Self::Calibrate(args) => calibrate::cmd_calibrate(args, json).await,
             Self::Tune(args) => tune::cmd_tune(&args, json).await,

@@ -31,8 +31,8 @@ use crate::size::{Limit, Size, grouped};
 
 /// Serve files, folders and tables of databases
 ///
-/// Clients run SQL over the tables named here and over nothing else; no statement opens a file or
-/// writes. To listen on an address that other hosts can reach, a node needs TLS and a token.
+/// Clients run SQL over the tables named here and over nothing else; no statement opens a file, or
+/// writes anything but range files (--range-data). To listen on an address that other hosts can reach, a node needs TLS and a token.
 ///
 /// On Ctrl-C or SIGTERM it accepts no more connections and gives running queries 5 seconds to end;
 /// then they are cancelled. A second signal ends it at once with exit code 130.
@@ -45,6 +45,7 @@ use crate::size::{Limit, Size, grouped};
 #[command(after_long_help = "Examples:
   lightship node --table lineitem=lineitem.parquet
   lightship node --data warehouse/ --in-memory
+  lightship node --range-data /var/lib/lightship
   lightship node --table 'orders=postgresql://me@db/shop?table=public.orders'
   lightship node --listen 0.0.0.0:4270 --data warehouse/ \\
       --tls-cert cert.pem --tls-key key.pem --token-file tokens
@@ -69,6 +70,13 @@ pub(crate) struct NodeArgs {
     /// Serve each file and folder in this folder as a table named after it.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Keep range files in this folder, which is created if it is missing: tables that grow over the
+    /// nodes of a cluster.
+    ///
+    /// Clients may create, change and drop range files (`lightship range`), and query them as tables. Nodes
+    /// of a cluster move buckets of range files to each other; each has a folder of its own.
+    #[arg(long, value_name = "DIR")]
+    range_data: Option<PathBuf>,
     /// Load the tables of files into memory at startup, so that queries read no files. --table-memory
     /// limits their size.
     #[arg(long)]
@@ -247,6 +255,7 @@ impl NodeArgs {
             listen: either(self.listen, file.listen),
             table: [file.table, self.table].concat(),
             data: self.data.or(file.data),
+            range_data: self.range_data.or(file.range_data),
             in_memory: self.in_memory || file.in_memory,
             memory: self.memory.or(file.memory),
             table_memory: self.table_memory.or(file.table_memory),
@@ -420,8 +429,12 @@ pub(crate) async fn cmd_node(
     // Listen before joining the cluster: another process may have taken the address meanwhile.
     let server = reserved.listen()?;
     let addresses = server.local()?;
-    if args.is_clustered() {
-        engine.join(args.cluster(&addresses)?).await?;
+    let cluster = args.is_clustered().then(|| args.cluster(&addresses)).transpose()?;
+    if let Some(folder) = &args.range_data {
+        engine.open_range_files(folder, cluster.as_ref())?;
+    }
+    if let Some(cluster) = cluster {
+        engine.join(cluster).await?;
     }
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
@@ -441,13 +454,22 @@ pub(crate) async fn cmd_node(
             };
             crate::say!("table {}: {} columns{size}", table.name, table.schema.fields().len());
         }
-        if engine.tables().next().is_none() {
-            crate::say!("no tables: add some with --table NAME=PATH or --data DIR");
+        for file in engine.range_files() {
+            crate::say!("range file {file}");
+        }
+        if engine.tables().next().is_none() && args.range_data.is_none() {
+            crate::say!("no tables: add some with --table NAME=PATH, --data DIR or --range-data DIR");
         }
         listening.iter().for_each(|address| crate::say!("listening on {address}"));
     }
     let engine = Arc::new(engine);
     let follow = tokio::spawn(follow(engine.clone(), stop.clone()));
+    let recovering = engine.clone();
+    tokio::spawn(async move {
+        if let Err(error) = recovering.recover_range_files().await {
+            tracing::error!(%error, "range files were not recovered; restart the node once the cause is removed");
+        }
+    });
     let mut asked = stop.clone();
     let announce = tokio::spawn(async move {
         if asked.wait_for(|&asked| asked).await.is_ok() {

@@ -77,13 +77,13 @@ fn each_of_four_nodes_answers_like_a_single_node() {
 }
 
 /// A cluster whose nodes keep their addresses over restarts; each node has one row of `t`.
-struct Restartable {
-    folder: Folder,
+pub(crate) struct Restartable {
+    pub(crate) folder: Folder,
     addresses: Vec<String>,
 }
 
 impl Restartable {
-    fn new(nodes: usize) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         let folder = Folder::new();
         // Bind all at the same time, so that the ports differ.
         let listeners: Vec<_> =
@@ -98,7 +98,7 @@ impl Restartable {
     }
 
     /// The first node knows the others only from its state folder; the others join the first.
-    fn start(&self, node: usize, more: &[&str]) -> Node {
+    pub(crate) fn start(&self, node: usize, more: &[&str]) -> Node {
         let address = self.addresses[node].as_str();
         let (data, state) = (self.folder.arg(&node.to_string()), self.folder.arg(&format!("state-{node}")));
         let mut words =

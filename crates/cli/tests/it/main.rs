@@ -19,6 +19,7 @@ mod netbench;
 mod node;
 mod output;
 mod overlay;
+mod range;
 mod security;
 mod support;
 mod tune;

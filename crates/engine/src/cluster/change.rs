@@ -2,7 +2,7 @@
 
 use lightship_transport::Result;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
-use lightship_wire::cluster::Task;
+use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::Plan;
 use prost::Message as _;
 
@@ -31,7 +31,7 @@ pub async fn change_members(endpoint: &Endpoint, config: &ClientConfig, change: 
     };
     let body = Request { kind: Some(RequestKind::Change(Change { node, remove })) }.encode_to_vec();
     let mut connection = Connection::connect(endpoint, &config).await?;
-    connection.task(&Task { body, plan: Plan::default() }).await?;
+    connection.task(&Task { recipient: Recipient::Engine, body, plan: Plan::default() }).await?;
     while !matches!(connection.next().await?, Incoming::Finished(_)) {}
     Ok(())
 }

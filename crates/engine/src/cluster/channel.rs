@@ -17,13 +17,11 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderMap;
 use lightship_wire::control::Plan;
-use prost::Message as _;
 use url::Url;
 
 use super::metrics::TaskReport;
 use super::peer::{Peer, Reply};
-use super::reply::first_binary;
-use super::request::{Execute, Head, Header, RequestKind, SetPlan, malformed};
+use super::request::{Execute, Head, Header, RequestKind, SetPlan, message_at};
 use super::{Cluster, VERSION, explain, handler};
 use crate::error::EngineError;
 
@@ -163,8 +161,7 @@ impl WorkerChannel for PeerChannel {
                 None => (0, reply.next().await?),
             };
             let Some(rows) = rows else { return Ok(None) };
-            let report =
-                TaskReport::decode(first_binary(&rows, row)?).map_err(|e| malformed(&e.to_string()))?;
+            let report: TaskReport = message_at(&rows, row)?;
             let rest = (row + 1 < rows.num_rows()).then_some(rows);
             Ok::<_, DataFusionError>(Some((
                 WorkerToCoordinatorMsg::TaskMetrics(report.to_metrics()),

@@ -12,7 +12,7 @@ use datafusion_distributed::{
 };
 use futures::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use lightship_transport::net::Answer;
+use lightship_transport::net::{Answer, blobs};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message as _;
@@ -20,7 +20,6 @@ use url::Url;
 
 use super::Cluster;
 use super::metrics::TaskReport;
-use super::reply::blobs;
 use super::request::{Change, Execute, Head, Key, Request, RequestKind, Scan, SetPlan, Watch, malformed};
 use super::shard::ShardScanExec;
 use crate::error::{EngineError, Result};

@@ -19,7 +19,6 @@ mod overlay;
 mod peer;
 mod planner;
 mod queries;
-mod reply;
 mod request;
 mod route;
 mod shard;
@@ -31,14 +30,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use lightship_transport::net::{Answer, ClientConfig, Intake};
 use lightship_wire::cluster::Task;
-use lightship_wire::control::Failure;
+use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{OnceCell, Semaphore};
 
 pub use self::change::{MemberChange, change_members};
@@ -50,10 +49,12 @@ pub use self::overlay::{OverlayConfig, OverlayState};
 use self::peer::{Dial, Peer};
 use self::queries::Queries;
 use self::request::Table;
+pub(crate) use self::request::{RangeScan, RangeScanPart, malformed};
 use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::error::{EngineError, Result};
+use crate::range::{RangeFiles, WithRangeFiles};
 use crate::stop::StopFlag;
 use crate::threads::Threads;
 use crate::{arithmetic, functions};
@@ -62,7 +63,7 @@ use crate::{arithmetic, functions};
 pub(crate) const VERSION: &str = concat!(
     "lightship ",
     env!("CARGO_PKG_VERSION"),
-    ", cluster 2, datafusion 55.2, datafusion-distributed 4.0"
+    ", cluster 3, datafusion 55.2, datafusion-distributed 4.0"
 );
 
 /// A node that accepts no connection within this time counts as unreachable.
@@ -133,6 +134,21 @@ impl Default for ClusterConfig {
             wire: Wire::default(),
             message_bytes_max: 1 << 20,
             overlay: None,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// The settings of a connection to another node.
+    pub(crate) fn client(&self) -> ClientConfig {
+        ClientConfig {
+            token: self.token.clone(),
+            connect_timeout: CONNECT_TIMEOUT,
+            // A node that says nothing for this long counts as lost; all requests wait for the same attempt to connect.
+            welcome_timeout: (self.ping_interval * 3).clamp(CONNECT_TIMEOUT, WELCOME_TIMEOUT_MAX),
+            ping_interval: self.ping_interval,
+            shared_memory: false,
+            peer: true,
         }
     }
 }
@@ -216,6 +232,7 @@ pub(crate) struct Cluster {
 
 /// The tables that this node has.
 pub(crate) struct Local {
+    pub(crate) range_files: Option<Arc<RangeFiles>>,
     pub(crate) context: SessionContext,
     pub(crate) tables: Vec<LocalTable>,
 }
@@ -249,15 +266,7 @@ impl Cluster {
         for table in &local.tables {
             tables.push(describe(&local.context, table).await?);
         }
-        let client = ClientConfig {
-            token: config.token.clone(),
-            connect_timeout: CONNECT_TIMEOUT,
-            // A node that says nothing for this long counts as lost; all requests wait for the same attempt to connect.
-            welcome_timeout: (config.ping_interval * 3).clamp(CONNECT_TIMEOUT, WELCOME_TIMEOUT_MAX),
-            ping_interval: config.ping_interval,
-            shared_memory: false,
-            peer: true,
-        };
+        let client = config.client();
         let overlay = config.overlay.map(|part| Overlay::new(part, client.clone(), config.tls.clone()));
         let overlay = overlay.transpose()?;
         let dial = Dial {
@@ -308,6 +317,23 @@ impl Cluster {
 
     pub(crate) fn members(&self) -> &Arc<Members> {
         &self.members
+    }
+
+    /// The range files.
+    ///
+    /// # Errors
+    /// If this node has none.
+    pub(crate) fn range_files(&self) -> DataFusionResult<Arc<RangeFiles>> {
+        let message = || format!("node {} has no range files", self.name());
+        let missing = || Failure::new(ErrorCode::Peer, message()).hint("start it with --range-data FOLDER");
+        self.local.range_files.clone().ok_or_else(|| EngineError::Remote(missing()).into())
+    }
+
+    /// The nodes that may have range files: all that belong to the cluster.
+    pub(crate) fn range_nodes(&self) -> Vec<String> {
+        let nodes =
+            self.nodes().into_iter().filter(|node| node.is_self || node.state != MemberState::Removed);
+        nodes.map(|node| node.name).collect()
     }
 
     pub(crate) fn exchange(&self) -> &Arc<Exchange> {
@@ -425,7 +451,13 @@ impl Cluster {
         let all = datafusion::catalog::MemoryCatalogProvider::new();
         use datafusion::catalog::CatalogProvider as _;
         all.register_schema("cluster", catalog::schema(&self.nodes(), &snapshot)?)?;
-        all.register_schema("public", Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) }))?;
+        let tables: Arc<dyn SchemaProvider> =
+            Arc::new(ClusterSchema { snapshot, cluster: Arc::downgrade(self) });
+        let tables = match self.local.range_files.clone() {
+            Some(files) => Arc::new(WithRangeFiles { others: tables, files }),
+            None => tables,
+        };
+        all.register_schema("public", tables)?;
         state.catalog_list().register_catalog("datafusion".into(), Arc::new(all));
         Ok(state)
     }

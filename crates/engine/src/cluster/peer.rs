@@ -12,7 +12,7 @@ use arrow_schema::SchemaRef;
 use lightship_transport::TransportError;
 use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
 use lightship_wire::Codec;
-use lightship_wire::cluster::Task;
+use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Plan};
 use prost::Message as _;
 use tokio::task::JoinSet;
@@ -95,7 +95,8 @@ impl Peer {
             // be over.
             plan.codec = Some(if connection.same_host() { Codec::None } else { Codec::Light });
         }
-        let task = Task { body: Request { kind: Some(kind) }.encode_to_vec(), plan };
+        let body = Request { kind: Some(kind) }.encode_to_vec();
+        let task = Task { recipient: Recipient::Engine, body, plan };
         let schema = connection.task(&task).await.map_err(|e| self.blame_route(route.as_ref(), e))?;
         let (peer, connection) = (self.clone(), Some(connection));
         Ok(Reply { peer, connection, route, schema, bytes_wire: 0, direct, _lease: lease })

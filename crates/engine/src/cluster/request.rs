@@ -1,8 +1,10 @@
 //! Requests between nodes, in the bytes of a [`Task`](lightship_wire::cluster::Task). They are Protocol
 //! Buffers, so that a node can read enough of a request of another version to refuse it by name.
 
+use arrow_array::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion_distributed::TaskKey;
+use lightship_transport::net::blob;
 use prost::{Message, Oneof};
 use uuid::Uuid;
 
@@ -255,6 +257,70 @@ pub(crate) struct Share {
     /// Partitions of each part. Every node cuts the files into `of` times this many pieces.
     #[prost(uint64, tag = "4")]
     pub(crate) partitions: u64,
+}
+
+/// A leaf of a plan that is sent to another node.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Leaf {
+    #[prost(oneof = "LeafKind", tags = "1, 2")]
+    pub(crate) kind: Option<LeafKind>,
+}
+
+/// The kinds of leaf.
+#[derive(Clone, PartialEq, Oneof)]
+pub(crate) enum LeafKind {
+    /// Rows of a table that is in parts or shared.
+    #[prost(message, tag = "1")]
+    Scan(Scan),
+    /// Rows of a range file.
+    #[prost(message, tag = "2")]
+    RangeScan(RangeScan),
+}
+
+/// Rows of a range file.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeScan {
+    #[prost(string, tag = "1")]
+    pub(crate) file: String,
+    /// The columns to read and their types, as `lightship_wire::schema` encodes them.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) schema: Vec<u8>,
+    /// The columns that the rows of each partition are in the order of.
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) key: Vec<String>,
+    #[prost(uint64, tag = "4")]
+    pub(crate) partitions: u64,
+    /// In order.
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) parts: Vec<RangeScanPart>,
+    /// Most rows of each partition.
+    #[prost(uint64, optional, tag = "6")]
+    pub(crate) fetch: Option<u64>,
+    /// Estimates for the planner.
+    #[prost(uint64, tag = "7")]
+    pub(crate) rows: u64,
+    #[prost(uint64, tag = "8")]
+    pub(crate) bytes: u64,
+}
+
+/// An interval of keys.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeScanPart {
+    #[prost(uint64, tag = "1")]
+    pub(crate) partition: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) low: Vec<u8>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub(crate) high: Option<Vec<u8>>,
+    /// The node that had it when the scan was planned.
+    #[prost(string, optional, tag = "4")]
+    pub(crate) node: Option<String>,
+}
+
+/// The message in a row of another node's answer.
+pub(crate) fn message_at<M: Message + Default>(rows: &RecordBatch, row: usize) -> Result<M> {
+    let bytes = blob(rows, row).ok_or_else(|| malformed("an answer without a message"))?;
+    M::decode(bytes).map_err(|e| malformed(&e.to_string()))
 }
 
 /// The error for a request that can't be decoded.

@@ -17,6 +17,7 @@ use url::Url;
 use super::members::Snapshot;
 use super::request::{Shards, Share};
 use super::shard::ShardScanExec;
+use crate::range::scan::{Part, RangeScanExec};
 
 /// A shared table is read by one node for each of these many bytes.
 const SHARE_BYTES: u64 = 4 << 20;
@@ -32,6 +33,12 @@ fn snapshot(config: &SessionConfig) -> Result<Arc<Snapshot>> {
 pub(crate) fn desired_tasks(
     event: DesiredTaskCountEvent<'_>,
 ) -> Option<Result<DesiredTaskCountEventResponse>> {
+    if let Some(scan) = event.plan.downcast_ref::<RangeScanExec>() {
+        let mut nodes: Vec<_> = scan.parts().filter_map(|part| part.node.as_ref()).collect();
+        nodes.sort();
+        nodes.dedup();
+        return Some(Ok(DesiredTaskCountEventResponse::desired(nodes.len().max(1))));
+    }
     let scan = event.plan.downcast_ref::<ShardScanExec>()?;
     let Shards { nodes, share, bytes, .. } = scan.shards();
     let tasks = match (share, bytes) {
@@ -46,15 +53,36 @@ pub(crate) fn desired_tasks(
 /// If there are as many tasks as nodes, task *i* runs on node *i*, for every table. So all scans in one
 /// part of the plan read local rows.
 pub(crate) fn scale_up(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEventResponse>> {
-    let scan = event.plan.downcast_ref::<ShardScanExec>()?;
-    let variants = snapshot(event.session_config).map(|snapshot| {
-        distribute(scan.shards(), &snapshot, event.task_count)
-            .into_iter()
-            .map(|shards| Arc::new(scan.with_shards(shards)) as Arc<dyn ExecutionPlan>)
-            .collect::<Vec<_>>()
-    });
+    let snapshot = snapshot(event.session_config);
+    let variants: Result<Vec<Arc<dyn ExecutionPlan>>> =
+        if let Some(scan) = event.plan.downcast_ref::<ShardScanExec>() {
+            snapshot.map(|snapshot| {
+                let shards = distribute(scan.shards(), &snapshot, event.task_count).into_iter();
+                shards.map(|shards| Arc::new(scan.with_shards(shards)) as _).collect()
+            })
+        } else if let Some(scan) = event.plan.downcast_ref::<RangeScanExec>() {
+            snapshot.map(|snapshot| {
+                let tasks = event.task_count;
+                let parts = scan.divided(tasks, |index, part| task_of(part, index, &snapshot, scan, tasks));
+                parts.into_iter().map(|part| Arc::new(part) as _).collect()
+            })
+        } else {
+            return None;
+        };
     let leaf = variants.and_then(|variants| DistributedLeafExec::try_new(event.plan.clone(), variants));
     Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
+}
+
+/// The task that reads a part of a range file.
+fn task_of(part: &Part, index: usize, snapshot: &Snapshot, scan: &RangeScanExec, tasks: usize) -> usize {
+    let Some(node) = &part.node else { return index % tasks };
+    if tasks == snapshot.nodes.len() {
+        return snapshot.nodes.iter().position(|known| known.name == *node).unwrap_or(index % tasks);
+    }
+    let mut nodes: Vec<&String> = scan.parts().filter_map(|part| part.node.as_ref()).collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes.binary_search(&node).unwrap_or(index) % tasks
 }
 
 /// The rows of each task.
@@ -103,6 +131,13 @@ pub(crate) fn nodes(plan: &Arc<dyn ExecutionPlan>, tasks: usize, snapshot: &Snap
     plan.apply(|plan| {
         if let Some(leaf) = plan.downcast_ref::<DistributedLeafExec>() {
             for (task, variant) in leaf.variants().iter().enumerate().take(tasks) {
+                if let Some(scan) = variant.downcast_ref::<RangeScanExec>() {
+                    let each = scan.bytes() / (scan.parts().count().max(1) as u64);
+                    for node in scan.parts().filter_map(|part| part.node.as_deref()) {
+                        *own[task].entry(node).or_default() += 1 + each;
+                    }
+                    continue;
+                }
                 let Some(scan) = variant.downcast_ref::<ShardScanExec>() else { continue };
                 let shards = scan.shards();
                 match shards.share {
@@ -157,7 +192,8 @@ pub(crate) fn is_known(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.name() {
         "DataSinkExec" => false,
         // The last three generate their rows.
-        "ShardScanExec" | "WorkTableExec" | "EmptyExec" | "PlaceholderRowExec" | "LazyMemoryExec" => true,
+        "ShardScanExec" | "RangeScanExec" | "WorkTableExec" | "EmptyExec" | "PlaceholderRowExec"
+        | "LazyMemoryExec" => true,
         "DataSourceExec" => is_in_memory(plan),
         _ => plan.as_network_boundary().is_some() || !plan.children().is_empty(),
     }

@@ -36,7 +36,8 @@ use prost::Message as _;
 use tokio::sync::OnceCell;
 
 use super::Cluster;
-use super::request::{RequestKind, Scan, Shards, Share, malformed};
+use super::request::{Leaf, LeafKind, RequestKind, Scan, Shards, Share, malformed};
+use crate::range::scan::RangeScanExec;
 use crate::remote::with_schema;
 
 /// Reads a table's rows from the nodes that have them.
@@ -380,7 +381,7 @@ impl ExecutionPlan for ShardScanExec {
     }
 }
 
-/// Encodes and decodes scans in a plan.
+/// Encodes and decodes the leaves of a plan.
 #[derive(Debug)]
 pub(crate) struct ShardCodec;
 
@@ -392,8 +393,12 @@ impl PhysicalExtensionCodec for ShardCodec {
         context: &TaskContext,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let scan = Scan::decode(bytes).map_err(|e| malformed(&e.to_string()))?;
-        Ok(Arc::new(ShardScanExec::from_message(scan, context)?))
+        let leaf = Leaf::decode(bytes).map_err(|e| malformed(&e.to_string()))?;
+        Ok(match leaf.kind {
+            Some(LeafKind::Scan(scan)) => Arc::new(ShardScanExec::from_message(scan, context)?),
+            Some(LeafKind::RangeScan(scan)) => Arc::new(RangeScanExec::from_message(scan, context)?),
+            None => return Err(malformed("a leaf of an unknown kind")),
+        })
     }
 
     fn try_encode(
@@ -402,13 +407,17 @@ impl PhysicalExtensionCodec for ShardCodec {
         bytes: &mut Vec<u8>,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let Some(scan) = node.downcast_ref::<ShardScanExec>() else {
+        let kind = if let Some(scan) = node.downcast_ref::<ShardScanExec>() {
+            LeafKind::Scan(scan.to_message()?)
+        } else if let Some(scan) = node.downcast_ref::<RangeScanExec>() {
+            LeafKind::RangeScan(scan.to_message()?)
+        } else {
             return Err(DataFusionError::NotImplemented(format!(
                 "{} can't be sent to another node",
                 node.name()
             )));
         };
-        scan.to_message()?.encode(bytes).map_err(|e| malformed(&e.to_string()))
+        Leaf { kind: Some(kind) }.encode(bytes).map_err(|e| malformed(&e.to_string()))
     }
 }
 

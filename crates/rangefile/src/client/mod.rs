@@ -2,6 +2,7 @@
 
 mod scan;
 mod write;
+mod writer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use lightship_wire::control::ErrorCode;
 use tokio::time::Instant;
 
 pub use self::scan::{Order, ScanOptions, Scanned};
+pub use self::writer::RowWriter;
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::image::{Image, Owner};
@@ -49,6 +51,7 @@ pub struct RangeFile {
 struct Shared {
     network: Arc<dyn Network>,
     definition: Arc<Definition>,
+    record: FileRecord,
     image: Mutex<Image>,
     /// Nodes that may have buckets.
     nodes: Mutex<Vec<String>>,
@@ -114,19 +117,25 @@ impl RangeFile {
 
     fn of(network: Arc<dyn Network>, directory: Directory, options: ClientOptions) -> Result<Self> {
         let definition = Arc::new(Definition::from_record(&directory.file)?);
-        let mut nodes = network.nodes();
-        nodes.extend(directory.nodes);
+        let record = directory.file;
+        // The names that the nodes have for each other: the client may have reached one by another address.
+        let mut nodes = directory.nodes;
         nodes.sort();
         nodes.dedup();
         let mut image = Image::default();
         directory.buckets.iter().for_each(|entry| image.learn(entry));
         let (image, nodes) = (Mutex::new(image), Mutex::new(nodes));
-        Ok(Self { shared: Arc::new(Shared { network, definition, image, nodes, options }) })
+        Ok(Self { shared: Arc::new(Shared { network, definition, record, image, nodes, options }) })
     }
 
     /// What the file is.
     pub fn definition(&self) -> &Arc<Definition> {
         &self.shared.definition
+    }
+
+    /// What identifies the file.
+    pub(crate) fn record(&self) -> &FileRecord {
+        &self.shared.record
     }
 
     /// What is known of the owners of its keys.
@@ -149,6 +158,9 @@ impl RangeFile {
         let (mut buckets, mut failed) = (Vec::new(), Vec::new());
         for (node, found) in join_all(asked).await {
             match found {
+                Ok(directory) if directory.file != self.shared.record => {
+                    failed.push((node, RangeError::NoFile(self.shared.definition.name.clone())));
+                }
                 Ok(directory) => {
                     let mut nodes = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
                     nodes.extend(directory.nodes);
@@ -157,7 +169,7 @@ impl RangeFile {
                     buckets.extend(directory.buckets);
                 }
                 // A node that does not know the file has no bucket of it.
-                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
+                Err(error) if error.has_no_file() => {}
                 Err(error) => failed.push((node, error)),
             }
         }

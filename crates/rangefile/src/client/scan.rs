@@ -62,6 +62,14 @@ impl RangeFile {
     /// # Errors
     /// If there is no such column.
     pub fn scan(&self, interval: Interval, options: &ScanOptions) -> Result<Scanned> {
+        self.scan_all(&[interval], options)
+    }
+
+    /// As [`RangeFile::scan`], of several intervals, which are in order and don't meet.
+    ///
+    /// # Errors
+    /// As [`RangeFile::scan`].
+    pub fn scan_all(&self, intervals: &[Interval], options: &ScanOptions) -> Result<Scanned> {
         let whole = &self.definition().schema;
         let columns = match &options.columns {
             None => None,
@@ -84,7 +92,7 @@ impl RangeFile {
             order: options.order,
             at_once: self.shared.options.requests_max.max(1),
         };
-        let rows = scan.run(interval, options.limit);
+        let rows = scan.run(intervals, options.limit);
         Ok(Scanned { schema, rows })
     }
 }
@@ -117,9 +125,11 @@ struct Running {
 }
 
 impl Scan {
-    fn run(self, interval: Interval, limit: Option<u64>) -> BoxStream<'static, Result<RecordBatch>> {
-        let pieces = self.file.locked_image().route(&interval);
-        let rest = pieces.into_iter().map(|(piece, _)| piece).collect();
+    fn run(self, intervals: &[Interval], limit: Option<u64>) -> BoxStream<'static, Result<RecordBatch>> {
+        let image = self.file.locked_image();
+        let pieces = intervals.iter().flat_map(|interval| image.route(interval));
+        let rest = pieces.map(|(piece, _)| piece).collect();
+        drop(image);
         // With a limit, the next bucket is asked when the ones before have ended, and then twice as many.
         let at_once = if limit.is_some() && self.order == Order::Key { 1 } else { self.at_once };
         let running = Running {

@@ -3,7 +3,9 @@
 use std::sync::PoisonError;
 
 use arrow_buffer::Buffer;
-use lightship_transport::net::Answer;
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use lightship_transport::net::{Answer, blobs};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 
@@ -11,8 +13,7 @@ use super::{File, Node, scan};
 use crate::bucket::KeyedRows;
 use crate::error::{RangeError, Result};
 use crate::key::Interval;
-use crate::network::tell;
-use crate::reply::blobs;
+use crate::network::{ask_one, tell};
 use crate::request::{
     BucketRecord, Counted, Directory, FileName, FileRecord, Locate, RangeRecord, Request, RequestKind,
     SplitOutcome, Write, WriteMode, Written,
@@ -92,6 +93,7 @@ impl Node {
 
     /// Creates a file. Its first bucket is on this node.
     async fn create(&self, record: FileRecord) -> Result<Directory> {
+        let record = FileRecord { id: self.new_id(), ..record };
         // The name is for the whole cluster: no node may have another file of this name.
         if self.file(&record.name).is_ok() {
             return Err(RangeError::FileExists(record.name));
@@ -111,6 +113,10 @@ impl Node {
                 nodes: vec![self.shared.name.clone()],
             };
             if let Err(error) = tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
+                if matches!(&error, RangeError::Remote(failure) if failure.code == ErrorCode::Forbidden) {
+                    // It has no range files.
+                    continue;
+                }
                 if matches!(&error, RangeError::Remote(failure) if failure.code == ErrorCode::Sql) {
                     self.forget(&record.name).await?;
                     return Err(RangeError::FileExists(record.name));
@@ -180,11 +186,21 @@ impl Node {
     }
 
     async fn drop_file(&self, name: FileName, is_peer: bool) -> Result<()> {
+        let file = &name.name;
+        if !is_peer {
+            // The buckets of a node that is down would come back with it.
+            let asked = self.others().into_iter().map(|node| async move {
+                let locate = Locate { file: file.clone(), own: true };
+                let asked = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate));
+                asked.await.map(drop).or_else(|error| if error.has_no_file() { Ok(()) } else { Err(error) })
+            });
+            join_all(asked).await.into_iter().collect::<Result<()>>()?;
+        }
         let known = self.forget(&name.name).await;
         if !is_peer {
             for node in self.others() {
                 match tell(&self.shared.network, &node, RequestKind::Drop(name.clone())).await {
-                    Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
+                    Err(error) if error.has_no_file() => {}
                     told => told?,
                 }
             }
@@ -204,12 +220,12 @@ impl Node {
     }
 }
 
-fn message(message: impl Message) -> Answer {
+fn message(message: impl Message + 'static) -> Answer {
     messages(vec![message])
 }
 
-fn messages<M: Message>(messages: Vec<M>) -> Answer {
-    blobs(messages.iter().map(Message::encode_to_vec).collect())
+fn messages<M: Message + 'static>(messages: Vec<M>) -> Answer {
+    blobs(stream::iter(messages).map(|message| Ok(message.encode_to_vec())))
 }
 
 fn nothing() -> Answer {

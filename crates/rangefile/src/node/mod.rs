@@ -82,6 +82,11 @@ impl Node {
         self.files_read().keys().cloned().collect()
     }
 
+    /// Whether a client's file is still the node's file of this name: it may have been dropped.
+    pub fn has(&self, file: &crate::client::RangeFile) -> bool {
+        self.file(&file.definition().name).is_ok_and(|known| known.record == *file.record())
+    }
+
     /// Its own buckets of a file.
     pub fn buckets(&self, file: &str) -> Vec<BucketEntry> {
         self.file(file).map(|file| file.entries(&self.shared.name)).unwrap_or_default()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES, Task};
 use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
 use lightship_wire::join::{CAPABILITY_JOIN, Join};
 use lightship_wire::rows_bytes;
@@ -168,6 +168,7 @@ impl Connection {
             (Carrier::Unix | Carrier::SharedMemory, Some(_)) => CAPABILITY_SEGMENTS,
             (Carrier::Unix | Carrier::SharedMemory, None) => 0,
         };
+        let capabilities = capabilities | CAPABILITY_RANGE_FILES;
         let client = Client::new(Instant::now(), token, capabilities, config.ping_interval);
         let queue = ResultQueue::default();
         let incoming = queue.incoming.clone();
@@ -333,11 +334,11 @@ impl Connection {
         self.request(&query.plan, joining, |client| client.query(query)).await
     }
 
-    /// As [`Connection::query`], but sends a task to a node of the same cluster.
+    /// As [`Connection::query`], but sends a task.
     ///
     /// # Errors
-    /// As [`Connection::query`], and [`TransportError::Config`] if the server did not welcome this client as a
-    /// node.
+    /// As [`Connection::query`], and [`TransportError::Config`] if the server does not take such tasks of this
+    /// client.
     pub async fn task(&mut self, task: &Task) -> Result<SchemaRef> {
         Ok(self.request(&task.plan, 0, |client| client.task(task)).await?.0)
     }

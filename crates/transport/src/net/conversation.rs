@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use futures::future::OptionFuture;
-use lightship_wire::cluster::CAPABILITY_CLUSTER;
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES};
 use lightship_wire::control::{ErrorCode, Failure, Hello, Queued};
 use lightship_wire::join::CAPABILITY_JOIN;
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, CAPABILITY_SEGMENTS};
@@ -207,6 +207,8 @@ impl Handler {
             Arrival::Pipe => (CAPABILITY_RESIZE, None),
             Arrival::Unix | Arrival::Rendezvous { .. } => (hello.capabilities & CAPABILITY_SEGMENTS, None),
         };
+        let range_files = if self.service.has_range_files() { CAPABILITY_RANGE_FILES } else { 0 };
+        let capabilities = capabilities | range_files;
         if capabilities & CAPABILITY_SEGMENTS == 0 {
             link.lend_nothing().await;
         }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod answer;
+mod blobs;
 mod client;
 mod client_task;
 mod conversation;
@@ -25,6 +26,7 @@ mod striping;
 mod tcp_info;
 pub mod tls;
 
+pub use blobs::{blob, blobs};
 pub use client::{ClientConfig, Connection, Incoming};
 pub use descriptors::raise_descriptors;
 pub use encoding::Encoders;
@@ -83,15 +85,22 @@ pub trait Service: Send + Sync + 'static {
         query: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Runs a task for another node of the cluster. Called only for nodes that have shown the cluster's token.
+    /// Runs a task. `is_peer` is whether another node of the cluster sends it, which has shown the cluster's
+    /// token. Clients send only tasks for range files, and only if there are some.
     ///
     /// # Errors
-    /// The failure to send to the node. The default implementation always fails.
+    /// The failure to send to the node or client. The default implementation always fails.
     fn task<'a>(
         &'a self,
         _task: &'a Task,
+        _is_peer: bool,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster")) })
+    }
+
+    /// Whether it runs tasks for range files.
+    fn has_range_files(&self) -> bool {
+        false
     }
 
     /// Runs beside the server, from its start. It can pass connections to the server through `intake`. At

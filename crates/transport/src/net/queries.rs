@@ -195,7 +195,11 @@ impl Handler {
             Ok(Some(stats)) => stream.proto().finish(stream.id, &stats),
             Ok(None) => {}
             Err(Stop::Failed(failure)) => {
-                tracing::info!(code = ?failure.code, error = %failure, "query failed");
+                match failure.code {
+                    // The sender asks another node.
+                    ErrorCode::Moved => tracing::debug!(error = %failure, "request failed"),
+                    code => tracing::info!(?code, error = %failure, "query failed"),
+                }
                 stream.proto().fail(stream.id, &failure);
             }
             Err(Stop::Broken(error)) => return Err(error),
@@ -219,7 +223,8 @@ impl Handler {
             }
             StreamRequest::Task(mut task) => {
                 task.plan = limited(task.plan);
-                (task.plan, None, stream.attended(self.service.task(&task)).await?)
+                let is_peer = stream.proto().is_peer();
+                (task.plan, None, stream.attended(self.service.task(&task, is_peer)).await?)
             }
             StreamRequest::Join(_) | StreamRequest::TooLarge => return Ok(None),
         };

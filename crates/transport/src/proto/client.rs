@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
-use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES, Recipient, Task};
 use lightship_wire::control::{Accepted, Failure, Hello, Plan, Query, Queued, Stats, encode_credit};
 use lightship_wire::frame::{FLAG_LAST, FLAG_PLACEHOLDER, FLAG_REPLY, FrameHeader, FrameKind};
 use lightship_wire::join::{CAPABILITY_JOIN, Join, Placeholder, StripeOffer};
@@ -155,14 +155,17 @@ impl Client {
         self.request(FrameKind::Query, query.plan, query.encode())
     }
 
-    /// Sends a task to another node of the cluster. Returns the stream of its result.
+    /// Sends a task to a node. Returns the stream of its result.
     ///
     /// # Errors
-    /// As [`Client::query`], and [`TransportError::Config`] if the server did not welcome this client as a
-    /// node of its cluster.
+    /// As [`Client::query`], and [`TransportError::Config`] if the server does not take such tasks of this client.
     pub fn task(&mut self, task: &Task) -> Result<u32> {
-        if self.server.capabilities & CAPABILITY_CLUSTER == 0 {
-            return Err(TransportError::Config("the server is not a node of this cluster".into()));
+        let (needed, without) = match task.recipient {
+            Recipient::Engine => (CAPABILITY_CLUSTER, "the server is not a node of this cluster"),
+            Recipient::RangeFiles => (CAPABILITY_RANGE_FILES, "the node has no range files"),
+        };
+        if self.server.capabilities & needed == 0 {
+            return Err(TransportError::Config(without.into()));
         }
         self.request(FrameKind::Task, task.plan, task.encode())
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use lightship_wire::EncodedMessage;
-use lightship_wire::cluster::{CAPABILITY_CLUSTER, Task};
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES, Recipient, Task};
 use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats, decode_credit,
 };
@@ -32,7 +32,7 @@ pub enum ServerEvent {
     Hello(Hello),
     /// A query: answer with [`Server::accept`] or [`Server::fail`].
     Query(Query),
-    /// A task from another node of the cluster: answer it like a query.
+    /// A task, of a client only about range files: answer it like a query.
     Task(Task),
     /// The client cancels the result: stop, and [`Server::fail`] it.
     Cancel,
@@ -343,7 +343,7 @@ impl Server {
             FrameKind::Message | FrameKind::Schema => 0,
             // Before the welcome, only a hello has a payload.
             kind if !self.is_welcome() && kind != FrameKind::Hello => 0,
-            FrameKind::Task if !self.is_peer() => 0,
+            FrameKind::Task if self.capabilities & (CAPABILITY_CLUSTER | CAPABILITY_RANGE_FILES) == 0 => 0,
             kind => kind.payload_bytes_max(0),
         }
     }
@@ -422,6 +422,7 @@ impl Server {
     fn handle_stream(&mut self, stream: u32, kind: FrameKind, payload: &[u8]) -> Result<Option<ServerEvent>> {
         let can_resize = self.capabilities & CAPABILITY_RESIZE != 0;
         let can_join = self.capabilities & CAPABILITY_JOIN != 0;
+        let has_range_files = self.capabilities & CAPABILITY_RANGE_FILES != 0;
         let is_peer = self.is_peer();
         let Some(Stream { state, is_resizing, stall }) = self.streams.get_mut(&stream) else {
             return Err(unexpected(kind));
@@ -434,8 +435,15 @@ impl Server {
                 *state = State::Requested(query.plan);
                 Ok(Some(ServerEvent::Query(query)))
             }
-            (FrameKind::Task, state) if is_peer => {
+            (FrameKind::Task, state) if is_peer || has_range_files => {
                 let mut task = Task::decode(payload)?;
+                let is_taken = match task.recipient {
+                    Recipient::Engine => is_peer,
+                    Recipient::RangeFiles => has_range_files,
+                };
+                if !is_taken {
+                    return Err(unexpected(kind));
+                }
                 task.plan.window_batches = task.plan.window_batches.min(WINDOW_BATCHES_MAX);
                 task.plan.streams = 1;
                 *state = State::Requested(task.plan);

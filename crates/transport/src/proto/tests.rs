@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_schema::Schema;
-use lightship_wire::cluster::CAPABILITY_CLUSTER;
+use lightship_wire::cluster::{CAPABILITY_CLUSTER, CAPABILITY_RANGE_FILES, Recipient, Task};
 use lightship_wire::control::{Accepted, ErrorCode, Failure, Plan, Query, Stats};
 use lightship_wire::frame::{FLAG_LAST, FrameHeader, FrameKind};
 use lightship_wire::shm::{CAPABILITY_RENDEZVOUS, Loan, Rendezvous};
@@ -226,6 +226,33 @@ fn failures_are_typed() {
     let (header, payload) = split(&frame);
     let error = pair.client.handle(pair.now, &header, payload).unwrap_err();
     assert!(matches!(error, TransportError::Failed(f) if f.code == ErrorCode::Unauthenticated));
+}
+
+#[test]
+fn clients_send_only_tasks_for_range_files() {
+    let task = |recipient| Task { recipient, body: b"get".to_vec(), plan: Plan::default() };
+    let mut pair = Pair::new();
+    pair.client = Client::new(pair.now, String::new(), CAPABILITY_RANGE_FILES | CAPABILITY_CLUSTER, INTERVAL);
+    pair.deliver_to_server();
+    pair.server.welcome(String::new(), CAPABILITY_RANGE_FILES, None);
+    pair.deliver_to_client();
+    assert!(matches!(pair.client.task(&task(Recipient::Engine)), Err(TransportError::Config(_))));
+    pair.client.task(&task(Recipient::RangeFiles)).unwrap();
+    let events = pair.deliver_to_server();
+    assert!(matches!(events.as_slice(), [ServerEvent::Task(sent)] if *sent == task(Recipient::RangeFiles)));
+    // A client that sends one for the engine all the same breaks the protocol.
+    let payload = task(Recipient::Engine).encode();
+    let header = FrameHeader::whole(FrameKind::Task, 0, 2, 0, &payload);
+    let refused = pair.server.handle(pair.now, &header, &payload);
+    assert!(matches!(refused, Err(TransportError::Protocol(_))), "{refused:?}");
+
+    // A server without range files takes none.
+    let mut pair = Pair::new();
+    pair.deliver_to_server();
+    pair.server.welcome(String::new(), 0, None);
+    pair.deliver_to_client();
+    assert!(matches!(pair.client.task(&task(Recipient::RangeFiles)), Err(TransportError::Config(_))));
+    assert_eq!(pair.server.payload_bytes_max(FrameKind::Task), 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, StringArray, StringViewArray};
 use arrow_buffer::Buffer;
 use lightship_testkit::arrays;
-use lightship_wire::cluster::Task;
+use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{
     Accepted, BatchEnd, ErrorCode, Failure, Hello, Plan, Query, Queued, Stats, encode_credit,
 };
@@ -116,7 +116,9 @@ fn frames_about_several_connections() {
 
 #[test]
 fn frames_between_nodes() {
-    check("task.bin", &Task { body: b"scan".to_vec(), plan: Plan::default() }.encode());
+    let task = Task { recipient: Recipient::Engine, body: b"scan".to_vec(), plan: Plan::default() };
+    check("task.bin", &task.encode());
+    check("task.range.bin", &Task { recipient: Recipient::RangeFiles, ..task }.encode());
 }
 
 #[test]

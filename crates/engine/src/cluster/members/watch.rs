@@ -6,13 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lightship_wire::control::{ErrorCode, Failure, Plan};
-use prost::Message as _;
 use tokio::sync::{Notify, watch};
 
 use super::super::VERSION;
 use super::super::peer::Peer;
-use super::super::reply::first_binary;
-use super::super::request::{Description, RequestKind, Watch};
+use super::super::request::{Description, RequestKind, Watch, message_at};
 use super::{MemberStatus, Members, address};
 use crate::error::{EngineError, Result};
 
@@ -40,8 +38,7 @@ impl Members {
         let mut reply = peer.request(kind, Plan::default(), None).await?;
         while let Some(rows) = reply.next().await? {
             for row in 0..rows.num_rows() {
-                let bytes = first_binary(&rows, row)?;
-                let description = Description::decode(bytes)
+                let description: Description = message_at(&rows, row)
                     .map_err(|e| EngineError::Internal(format!("node {}: {e}", peer.name)))?;
                 if description.instance == self.instance {
                     return Ok(End::Me);

@@ -1,0 +1,161 @@
+//! Reads range files.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use futures::{StreamExt, TryStreamExt};
+use lightship::range::{self, ClientOptions, Interval, Order, RangeFile, ScanOptions};
+use lightship::{Location, Observer, WriteOptions};
+use lightship_sources::writers;
+
+use super::FileArgs;
+use crate::commands::fetch::destination;
+use crate::commands::manual::print;
+use crate::error::CliError;
+use crate::progress::Progress;
+use crate::size::{Limit, Size, grouped};
+
+/// Print the row with a key
+///
+/// With fewer values than the key has columns, all rows whose keys begin with them are printed.
+#[derive(Args)]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The values of the key's columns.
+    #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
+    key: Vec<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Where rows are written.
+#[derive(Args)]
+struct OutputArgs {
+    /// File to write; `-` is stdout, the default.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Output format: arrow, stream, parquet, csv, json or table. [default: by the extension of the
+    /// file]
+    #[arg(long)]
+    format: Option<String>,
+    /// Number of rows that the table format shows; further rows are only counted.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    table_rows: usize,
+    /// Print no progress bar and no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(super) async fn get(args: GetArgs, json: bool) -> Result<(), CliError> {
+    let file = open(&args.file, ClientOptions::default()).await?;
+    let interval = range::prefix(file.definition(), &args.key)?;
+    let rows = write(&file, interval, &ScanOptions::default(), &args.output, json).await?;
+    if rows == 0 && !args.output.quiet && !json {
+        crate::say!("no row has this key");
+    }
+    Ok(())
+}
+
+/// Read rows in the order of their keys
+///
+/// All nodes that have buckets of the interval send their rows straight to this command, several
+/// buckets at a time. The scan is complete when the answers cover the interval; if a bucket does not
+/// answer, the command fails and names the keys. Each bucket is read as it was at one moment.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  lightship range scan lightship://db1 orders --limit 10
+  lightship range scan lightship://db1 orders --from 100 --to 200 -o part.parquet
+  lightship range scan lightship://db1 lineitem --from 17 --to 18 3
+  lightship range scan lightship://db1 orders --count")]
+pub(super) struct ScanArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The first key: values of the key's first columns.
+    #[arg(long, value_name = "VALUE", num_args = 1.., allow_negative_numbers = true)]
+    from: Vec<String>,
+    /// The key that ends the scan, which is not part of it.
+    #[arg(long, value_name = "VALUE", num_args = 1.., allow_negative_numbers = true)]
+    to: Vec<String>,
+    /// Columns to read. [default: all]
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
+    /// Most rows.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Return rows as they arrive, not in the order of the key, which can be faster.
+    #[arg(long)]
+    any_order: bool,
+    /// Only count the rows.
+    #[arg(long, conflicts_with_all = ["columns", "limit", "any_order"])]
+    count: bool,
+    /// Buckets that are read at the same time.
+    #[arg(long, value_name = "N", default_value_t = ClientOptions::default().requests_max)]
+    connections: usize,
+    /// How long a bucket may be unreachable before the command fails.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    timeout: Limit,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
+    let patience = args.timeout.0.ok_or_else(|| CliError::usage("--timeout must be a duration"))?;
+    let options = ClientOptions { patience, requests_max: args.connections.max(1) };
+    let file = open(&args.file, options).await?;
+    let bound = |values: &[String]| match values {
+        [] => Ok(None),
+        values => range::prefix(file.definition(), values).map(|interval| Some(interval.low)),
+    };
+    let interval = Interval::new(bound(&args.from)?.unwrap_or_default(), bound(&args.to)?);
+    if args.count {
+        let rows = file.count(&interval).await.map_err(lightship::Error::from)?;
+        return match json {
+            true => print(format!("{}\n", serde_json::json!({ "rows": rows })).as_bytes()),
+            false => print(format!("{rows}\n").as_bytes()),
+        };
+    }
+    let order = if args.any_order { Order::Any } else { Order::Key };
+    let options = ScanOptions { order, limit: args.limit, columns: args.columns };
+    write(&file, interval, &options, &args.output, json).await.map(drop)
+}
+
+async fn open(args: &FileArgs, options: ClientOptions) -> Result<RangeFile, CliError> {
+    Ok(range::open(&Location::parse(&args.uri)?, &args.name, options).await?)
+}
+
+/// Writes the rows of an interval. Returns their number.
+async fn write(
+    file: &RangeFile,
+    interval: Interval,
+    options: &ScanOptions,
+    output: &OutputArgs,
+    json: bool,
+) -> Result<u64, CliError> {
+    let began = Instant::now();
+    let (target, format) = destination(output.output.as_deref(), output.format.as_deref(), json)?;
+    let scanned = file.scan(interval, options).map_err(lightship::Error::from)?;
+    let write = WriteOptions { table_rows: output.table_rows, ..WriteOptions::default() };
+    let mut destination = writers::create(target, format, scanned.schema, write)?;
+    let mut progress = Progress::new(output.quiet || json);
+    progress.began(None, &[]);
+    let (mut rows, mut bytes) = (0, 0);
+    let mut batches = scanned.rows.map(|batch| batch.map_err(lightship::Error::from));
+    while let Some(batch) = batches.try_next().await? {
+        let size = lightship_wire::rows_bytes(&batch);
+        (rows, bytes) = (rows + batch.num_rows() as u64, bytes + size);
+        progress.arrived(batch.num_rows() as u64, size);
+        destination.write(batch).await?;
+    }
+    destination.finish().await?;
+    drop(progress);
+    let seconds = began.elapsed().as_secs_f64();
+    if json {
+        crate::say!("{}", serde_json::json!({ "rows": rows, "bytes_arrow": bytes, "seconds": seconds }));
+    } else if !output.quiet {
+        let (count, noun) = (grouped(rows), if rows == 1 { "row" } else { "rows" });
+        crate::say!("{count} {noun}, {} in {seconds:.2} s", Size(bytes));
+    }
+    Ok(rows)
+}

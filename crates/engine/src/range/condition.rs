@@ -1,0 +1,237 @@
+//! Conditions on the key, as intervals of keys.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
+use lightship_rangefile::{Definition, Interval};
+
+/// Most values of an IN list that become intervals.
+const VALUES_MAX: usize = 4096;
+
+/// What conditions say about the key.
+pub(crate) struct Conditions {
+    /// The intervals of the keys that meet the conditions which are used, in order.
+    pub(crate) intervals: Vec<Interval>,
+    /// Which conditions are used. The others have to be checked for each row.
+    pub(crate) used: Vec<bool>,
+}
+
+impl Conditions {
+    /// Finds the intervals of conditions that all must hold: values of the first columns of the key, then a range
+    /// or a list of values of the next one.
+    pub(crate) fn of(definition: &Arc<Definition>, filters: &[&Expr]) -> Self {
+        let format = definition.format();
+        let conditions: Vec<Option<Condition>> =
+            filters.iter().map(|filter| Condition::of(definition, filter)).collect();
+        let mut used = vec![false; filters.len()];
+        let mut prefix: Vec<ArrayRef> = Vec::new();
+        let mut whole = Interval::ALL;
+        for column in 0..format.columns().len() {
+            let of_column = || {
+                conditions.iter().enumerate().filter_map(|(index, condition)| match condition {
+                    Some(condition) if condition.column == column => Some((index, &condition.kind)),
+                    _ => None,
+                })
+            };
+            let with = |value: &ArrayRef| {
+                let values: Vec<ArrayRef> = prefix.iter().chain([value]).cloned().collect();
+                format.prefix(&values).ok()
+            };
+            // One value: it is part of the prefix.
+            let single = of_column().find_map(|(index, kind)| match kind {
+                Kind::In(values) if values.len() == 1 => Some((index, &values[0])),
+                _ => None,
+            });
+            if let Some((index, value)) = single {
+                let Some(interval) = with(value) else { break };
+                used[index] = true;
+                prefix.push(value.clone());
+                whole = interval;
+                continue;
+            }
+            let list = of_column().find_map(|(index, kind)| match kind {
+                Kind::In(values) => Some((index, values)),
+                Kind::Range { .. } => None,
+            });
+            if let Some((index, values)) = list {
+                let intervals: Option<Vec<Interval>> = values.iter().map(with).collect();
+                let Some(mut intervals) = intervals else { break };
+                used[index] = true;
+                intervals.sort();
+                intervals.dedup();
+                return Self { intervals, used };
+            }
+            for (index, kind) in of_column() {
+                let Kind::Range { low, high } = kind else { continue };
+                let interval = || {
+                    let mut interval = Interval::ALL;
+                    if let Some((value, is_included)) = low {
+                        let at = with(value)?;
+                        interval.low = if *is_included { at.low } else { at.high? };
+                    }
+                    if let Some((value, is_included)) = high {
+                        let at = with(value)?;
+                        interval.high = if *is_included { at.high } else { Some(at.low) };
+                    }
+                    Some(interval)
+                };
+                if let Some(interval) = interval() {
+                    used[index] = true;
+                    whole = whole.intersection(&interval);
+                }
+            }
+            break;
+        }
+        let intervals = if whole.is_empty() { Vec::new() } else { vec![whole] };
+        Self { intervals, used }
+    }
+}
+
+/// A condition on one column of the key.
+struct Condition {
+    /// The position of the column in the key.
+    column: usize,
+    kind: Kind,
+}
+
+/// Values are arrays of length 1.
+enum Kind {
+    In(Vec<ArrayRef>),
+    /// Bounds, with whether they are included.
+    Range {
+        low: Option<(ArrayRef, bool)>,
+        high: Option<(ArrayRef, bool)>,
+    },
+}
+
+impl Condition {
+    fn of(definition: &Definition, filter: &Expr) -> Option<Self> {
+        let (column, kind) = match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                let (left, right) = (Self::of(definition, left)?, Self::of(definition, right)?);
+                let (Kind::In(mut values), Kind::In(others)) = (left.kind, right.kind) else { return None };
+                values.extend(others);
+                (values.len() <= VALUES_MAX && left.column == right.column)
+                    .then_some((left.column, Kind::In(values)))?
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                let (column, op, value) = match (left.as_ref(), right.as_ref()) {
+                    (Expr::Column(column), Expr::Literal(value, _)) => (column, *op, value),
+                    (Expr::Literal(value, _), Expr::Column(column)) => (column, op.swap()?, value),
+                    _ => return None,
+                };
+                let column = key_column(definition, &column.name)?;
+                let value = of_type(definition, column, value)?;
+                let range = |low, high| Kind::Range { low, high };
+                let kind = match op {
+                    Operator::Eq => Kind::In(vec![value]),
+                    Operator::Lt => range(None, Some((value, false))),
+                    Operator::LtEq => range(None, Some((value, true))),
+                    Operator::Gt => range(Some((value, false)), None),
+                    Operator::GtEq => range(Some((value, true)), None),
+                    _ => return None,
+                };
+                (column, kind)
+            }
+            Expr::Between(Between { expr, negated: false, low, high }) => {
+                let (Expr::Column(column), Expr::Literal(low, _), Expr::Literal(high, _)) =
+                    (expr.as_ref(), low.as_ref(), high.as_ref())
+                else {
+                    return None;
+                };
+                let column = key_column(definition, &column.name)?;
+                let bound = |value| Some((of_type(definition, column, value)?, true));
+                (column, Kind::Range { low: Some(bound(low)?), high: Some(bound(high)?) })
+            }
+            Expr::InList(InList { expr, list, negated: false }) if (1..=VALUES_MAX).contains(&list.len()) => {
+                let Expr::Column(column) = expr.as_ref() else { return None };
+                let column = key_column(definition, &column.name)?;
+                let values = list.iter().map(|value| match value {
+                    Expr::Literal(value, _) => of_type(definition, column, value),
+                    _ => None,
+                });
+                (column, Kind::In(values.collect::<Option<_>>()?))
+            }
+            _ => return None,
+        };
+        Some(Self { column, kind })
+    }
+}
+
+/// The position of a column in the key.
+fn key_column(definition: &Definition, name: &str) -> Option<usize> {
+    definition.key.iter().position(|key| key == name)
+}
+
+/// The value as an array, if it has the type of the column and is not NULL: no row meets a comparison with NULL.
+fn of_type(definition: &Definition, column: usize, value: &ScalarValue) -> Option<ArrayRef> {
+    let field = definition.schema.field(definition.format().columns()[column]);
+    if value.is_null() || value.data_type() != *field.data_type() {
+        return None;
+    }
+    value.to_array().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int64Array, RecordBatch, StringArray};
+    use arrow_schema::{DataType, Field, Schema};
+    use datafusion::logical_expr::{col, lit};
+    use lightship_rangefile::Capacity;
+
+    use super::*;
+
+    fn definition() -> Arc<Definition> {
+        let schema = Schema::new(vec![
+            Field::new("region", DataType::Utf8, false),
+            Field::new("id", DataType::Int64, false),
+        ]);
+        let key = ["region".to_owned(), "id".to_owned()];
+        Arc::new(Definition::new("t", &schema, &key, Capacity::default()).unwrap())
+    }
+
+    /// The rows that the intervals have, of 3 regions and ids from 0 to 9.
+    fn selected(filters: &[&Expr]) -> (Vec<(String, i64)>, Vec<bool>) {
+        let definition = definition();
+        let found = Conditions::of(&definition, filters);
+        let all = ["a", "b", "c"].iter().flat_map(|region| (0..10).map(move |id| ((*region).to_owned(), id)));
+        let selected = all.filter(|(region, id)| {
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(StringArray::from(vec![region.as_str()])),
+                Arc::new(Int64Array::from(vec![*id])),
+            ];
+            let rows = RecordBatch::try_new(definition.schema.clone(), columns).unwrap();
+            let keys = definition.format().keys(&rows).unwrap();
+            found.intervals.iter().filter(|interval| interval.contains(keys.row(0).data())).count() == 1
+        });
+        (selected.collect(), found.used)
+    }
+
+    #[test]
+    fn conditions_become_intervals() {
+        let (a, b) = (col("region").eq(lit("a")), col("region").eq(lit("b")));
+        let (rows, used) = selected(&[&a, &col("id").gt_eq(lit(7i64))]);
+        assert_eq!((rows.len(), used), (3, vec![true, true]));
+        let (rows, used) = selected(&[&col("id").lt(lit(3i64)), &b, &col("id").gt(lit(0i64))]);
+        assert_eq!((rows, used), (vec![("b".to_owned(), 1), ("b".to_owned(), 2)], vec![true; 3]));
+        // Of a later column of the key, nothing can be used.
+        let (rows, used) = selected(&[&col("id").lt(lit(3i64))]);
+        assert_eq!((rows.len(), used), (30, vec![false]));
+        let (rows, used) = selected(&[&a.clone().or(b.clone()), &col("id").eq(lit(1i64))]);
+        assert_eq!((rows.len(), used), (20, vec![true, false]));
+        let list = col("id").in_list(vec![lit(4i64), lit(2i64), lit(4i64)], false);
+        let (rows, used) = selected(&[&a, &list]);
+        assert_eq!((rows, used), (vec![("a".to_owned(), 2), ("a".to_owned(), 4)], vec![true, true]));
+        let (rows, used) = selected(&[&col("region").between(lit("b"), lit("bz")), &a]);
+        assert_eq!((rows.len(), used), (10, vec![false, true]), "the other value is checked for each row");
+        let (rows, used) = selected(&[&lit("b").lt(col("region"))]);
+        assert_eq!((rows.len(), used), (10, vec![true]));
+        let (rows, _) = selected(&[&col("region").gt(lit("b")), &col("region").lt(lit("b"))]);
+        assert!(rows.is_empty());
+        let (rows, used) = selected(&[&col("id").eq(lit(3i32))]);
+        assert_eq!((rows.len(), used), (30, vec![false]));
+    }
+}

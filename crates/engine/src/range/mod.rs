@@ -1,0 +1,140 @@
+//! Range files of this node and its cluster, as tables.
+//!
+//! A table is planned from what the node knows of the buckets: each part of the plan has an interval of keys, and
+//! runs on the node that has the bucket, as far as is known ([`scan`]). The rows come through the client of
+//! `lightship-rangefile`, which finds them wherever the buckets are by then: where a scan runs affects its speed,
+//! never its result.
+
+mod condition;
+mod names;
+pub(crate) mod scan;
+pub(crate) mod table;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use lightship_rangefile::{
+    ClientOptions, Connections, LONE_NODE, Network, Node, RangeError, RangeFile, Reply, Result,
+};
+use lightship_transport::net::{Answer, ClientConfig, Endpoint};
+use lightship_wire::control::{ErrorCode, Failure};
+use tokio::runtime::Handle;
+
+pub(crate) use self::names::WithRangeFiles;
+use crate::cluster::{Cluster, ClusterConfig};
+
+/// The range files of a node.
+pub(crate) struct RangeFiles {
+    node: Node,
+    network: Arc<dyn Network>,
+    /// Tells which other nodes there are, once the node has joined its cluster.
+    cluster: Arc<OnceLock<Weak<Cluster>>>,
+    /// The files that were used, with what is known of their buckets.
+    used: Mutex<HashMap<String, RangeFile>>,
+}
+
+impl std::fmt::Debug for RangeFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RangeFiles({:?})", self.node)
+    }
+}
+
+impl RangeFiles {
+    /// Opens the range files in a folder. `config` is that of the cluster, if the node is going to join one.
+    ///
+    /// # Errors
+    /// If the folder can't be used.
+    pub(crate) fn open(folder: &Path, config: Option<&ClusterConfig>) -> Result<Self> {
+        let name = config.map_or(LONE_NODE, |config| &config.name).to_owned();
+        let cluster: Arc<OnceLock<Weak<Cluster>>> = Arc::default();
+        let (known, own) = (cluster.clone(), name.clone());
+        let nodes = move || match known.get().and_then(Weak::upgrade) {
+            Some(cluster) => cluster.range_nodes(),
+            None => vec![own.clone()],
+        };
+        let client = config.map_or_else(ClientConfig::default, ClusterConfig::client);
+        let tls = config.and_then(|config| config.tls.clone());
+        let address = move |node: &str| match node.rsplit_once(':') {
+            Some((host, port)) if let Ok(port) = port.parse() => {
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                Ok(Endpoint::Tcp { host, port, tls: tls.clone() })
+            }
+            _ => Err(Failure::new(ErrorCode::Peer, format!("{node} is not the address of a node"))),
+        };
+        let connections: Arc<dyn Network> = Arc::new(Connections::new(nodes, address, client));
+        let node = Node::open(folder, &name, connections.clone(), fastrand::u64(..))?;
+        let network =
+            Arc::new(Here { name, node: node.clone(), others: connections, runtime: Handle::current() });
+        Ok(Self { node, network, cluster, used: Mutex::default() })
+    }
+
+    /// The node has joined its cluster.
+    pub(crate) fn joined(&self, cluster: &Arc<Cluster>) {
+        // A node joins once.
+        let _ = self.cluster.set(Arc::downgrade(cluster));
+    }
+
+    /// Ends splits that were interrupted when the node last ran.
+    ///
+    /// # Errors
+    /// If something can't be stored.
+    pub(crate) async fn recover(&self) -> Result<()> {
+        self.node.recover().await
+    }
+
+    /// Answers a request of a client or of another node.
+    pub(crate) async fn answer(&self, body: &[u8], is_peer: bool) -> Result<Answer, Failure> {
+        self.node.answer(body, is_peer).await
+    }
+
+    /// The names of the files that this node knows.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.node.files()
+    }
+
+    /// A file.
+    ///
+    /// # Errors
+    /// [`RangeError::NoFile`], or that no node can be reached.
+    pub(crate) async fn file(&self, name: &str) -> Result<RangeFile> {
+        let used = || self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = used().get(name).filter(|file| self.node.has(file)).cloned();
+        if let Some(file) = found {
+            return Ok(file);
+        }
+        used().remove(name);
+        if !self.node.files().iter().any(|known| known == name) {
+            return Err(RangeError::NoFile(name.to_owned()));
+        }
+        let file = RangeFile::open(self.network.clone(), name, ClientOptions::default()).await?;
+        used().insert(name.to_owned(), file.clone());
+        Ok(file)
+    }
+}
+
+/// The network of this node's own client: requests to the node itself stay in the process.
+struct Here {
+    name: String,
+    node: Node,
+    others: Arc<dyn Network>,
+    /// Where requests run: queries come from threads of their own, which they may occupy.
+    runtime: Handle,
+}
+
+impl Network for Here {
+    fn nodes(&self) -> Vec<String> {
+        self.others.nodes()
+    }
+
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
+        let (here, other) = (self.node.clone(), self.others.request(node, body.clone()));
+        let is_here = node == self.name;
+        let asked = self.runtime.spawn(async move {
+            if is_here { Ok(here.answer(&body, false).await?.into()) } else { other.await }
+        });
+        async move { asked.await.unwrap_or(Err(RangeError::Closed)) }.boxed()
+    }
+}

@@ -1,0 +1,143 @@
+//! Connections to nodes: one to each, which all requests share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use lightship_transport::TransportError;
+use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
+use lightship_wire::Codec;
+use lightship_wire::cluster::{Recipient, Task};
+use lightship_wire::control::{ErrorCode, Failure, Plan};
+
+use crate::error::Result;
+use crate::network::{Network, Reply};
+
+/// The name of a node that is not in a cluster. Clients know such a node by the address that they have of it.
+pub const LONE_NODE: &str = "this node";
+
+/// The names of the nodes.
+type Names = Box<dyn Fn() -> Vec<String> + Send + Sync>;
+/// The address of a node.
+type Addresses = Box<dyn Fn(&str) -> Result<Endpoint, Failure> + Send + Sync>;
+
+/// Connects to nodes over the client protocol. A connection is opened when it is first needed, and again after
+/// it was lost.
+pub struct Connections {
+    nodes: Names,
+    address: Addresses,
+    config: ClientConfig,
+    open: Mutex<HashMap<String, Arc<Slot>>>,
+}
+
+/// The connection to a node.
+#[derive(Default)]
+struct Slot {
+    /// Locked while connecting.
+    state: tokio::sync::Mutex<SlotState>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    connection: Option<Connection>,
+    /// When the last attempt to connect failed, and why.
+    failed: Option<(Instant, Failure)>,
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connections")
+    }
+}
+
+impl Connections {
+    /// Connections to the nodes that `nodes` returns, at the addresses that `address` returns for their names.
+    pub fn new(
+        nodes: impl Fn() -> Vec<String> + Send + Sync + 'static,
+        address: impl Fn(&str) -> Result<Endpoint, Failure> + Send + Sync + 'static,
+        config: ClientConfig,
+    ) -> Self {
+        Self { nodes: Box::new(nodes), address: Box::new(address), config, open: Mutex::default() }
+    }
+
+    fn slot(&self, node: &str) -> Arc<Slot> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.entry(node.to_owned()).or_default().clone()
+    }
+}
+
+impl Network for Connections {
+    fn nodes(&self) -> Vec<String> {
+        (self.nodes)()
+    }
+
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
+        let (slot, endpoint, config) = (self.slot(node), (self.address)(node), self.config.clone());
+        let name = node.to_owned();
+        async move {
+            let mut connection = slot.connect(&name, &endpoint?, &config).await?;
+            // A node on this host decompresses what it has just compressed.
+            let codec = connection.same_host().then_some(Codec::None);
+            let plan = Plan { codec, ..Plan::default() };
+            let task = Task { recipient: Recipient::RangeFiles, body, plan };
+            let schema = connection.task(&task).await.map_err(|error| blame(&name, &error))?;
+            let rows = futures::stream::unfold(Some((connection, name)), |open| async move {
+                let (mut connection, name) = open?;
+                match connection.next().await {
+                    Ok(Incoming::Rows(rows)) => Some((Ok(rows), Some((connection, name)))),
+                    Ok(Incoming::Finished(_)) => None,
+                    Err(error) => Some((Err(blame(&name, &error).into()), None)),
+                }
+            });
+            Ok(Reply { schema, rows: rows.boxed() })
+        }
+        .boxed()
+    }
+}
+
+impl Slot {
+    /// The open connection, or a new one. Those who wait for the same attempt share its failure.
+    async fn connect(
+        &self,
+        node: &str,
+        endpoint: &Endpoint,
+        config: &ClientConfig,
+    ) -> Result<Connection, Failure> {
+        let requested = Instant::now();
+        let mut state = self.state.lock().await;
+        if let Some(connection) = state.connection.as_ref().filter(|connection| connection.is_open()) {
+            return Ok(connection.share());
+        }
+        if let Some((_, failure)) = state.failed.as_ref().filter(|(when, _)| *when > requested) {
+            return Err(failure.clone());
+        }
+        let connected = Connection::connect(endpoint, config).await;
+        let connection = connected.map_err(|error| {
+            let failure = blame(node, &error);
+            state.failed = Some((Instant::now(), failure.clone()));
+            failure
+        })?;
+        let shared = connection.share();
+        state.connection = Some(connection);
+        Ok(shared)
+    }
+}
+
+/// The failure of a request to a node.
+fn blame(node: &str, error: &TransportError) -> Failure {
+    let lost = |message: String| Failure { retryable: true, ..Failure::new(ErrorCode::Peer, message) };
+    match error {
+        TransportError::Failed(failure) => failure.clone(),
+        TransportError::Config(without) => {
+            let failure = Failure::new(ErrorCode::Forbidden, format!("node {node}: {without}"));
+            failure.hint("start the node with --range-data FOLDER")
+        }
+        TransportError::Connect { source, .. } => lost(format!("can't reach node {node}: {source}")),
+        TransportError::Full { max } => {
+            Failure::new(ErrorCode::Busy, format!("all {max} requests to node {node} are in use"))
+        }
+        error => lost(format!("node {node} was lost: {error}")),
+    }
+}
