@@ -14,6 +14,7 @@
 //!   fast as any, and returns a [`Plan`]. [`explain()`]: what a plan's time is spent on, and the effect of
 //!   half or twice its memory.
 //! - [`thesis`]: the links, queries and limits of the thesis.
+//! - [`reception`]: how one receiver takes the answers of many senders, with predicted times.
 //! - [`WindowController`] and [`StripeController`]: controllers that adapt the sizes and the number of connections during a
 //!   transfer.
 //!
@@ -52,6 +53,7 @@ mod median;
 mod model;
 mod newton;
 mod plan;
+pub mod reception;
 mod stages;
 mod strategies;
 mod streams;
