@@ -9,6 +9,7 @@ mod client;
 mod liveness;
 mod message;
 mod outbox;
+pub mod reception;
 mod server;
 mod stall;
 

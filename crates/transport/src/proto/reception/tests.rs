@@ -1,0 +1,6 @@
+//! The state machines, alone and in the simulation.
+
+mod budget;
+mod receiver;
+mod sender;
+mod simulated;
