@@ -9,14 +9,16 @@
 //! With n parts, and s seconds for each part at the bottleneck (a connection's set-up, the link, or the processors
 //! that decode), the predicted times are:
 //!
-//! - push: `query + 1.5 rtt + request + wait(i) + (n - i M) s`. A backlog of M admits M senders in each round; all refused
-//!   ones repeat at the same time, so round i begins after `wait(i) = R (2^i - 1)`. Those that are still refused
-//!   after the last round are holes, and asked again, M at a time.
-//! - back-off: `query + 1.5 rtt + request + min(n, M) s + [n > M] (pause + (n - M) s / u)`. The pauses leave the receiver
+//! - push: `query + 3 rtt + request + wait(i) + (n - i M) s`. A backlog of M admits M senders in each round; all refused
+//!   ones repeat at the same time, so round i begins after `wait(i) = R (2^i - 1)`. If that is earlier, or the system
+//!   repeats no more, the receiver asks them again after a quiet time, which adds `quiet + n s`.
+//! - back-off: `query + 3 rtt + request + min(n, M) s + [n > M] (pause + (n - M) s / u)`. The pauses leave the receiver
 //!   idle: it is used for a fraction u of the time.
-//! - pull: `query + announce + rtt + 2 n a + max(L, n max(s, L / k))`. L is the time of a part alone: two round trips (the
-//!   connection, the request), the sender's time for the request, the transfer and the decoding. Announcements are
-//!   spread over twice the time, a each, that the receiver takes for them.
+//! - pull: `query + announce + rtt + max(L + 2 n a, n max(s, c + a, L / k))`. L is the time of a part alone: two
+//!   round trips (the connection, the request), the sender's time for the request, the transfer and the decoding. The
+//!   receiver takes a for an announcement and c for a connection; announcements are spread over `2 n a`.
+//!
+//! A refused connection costs the receiver as much as an announcement.
 
 mod connections;
 pub mod paper;
@@ -25,7 +27,7 @@ mod tests;
 
 pub use connections::ConnectionController;
 
-use crate::error::{Result, TunerError, within};
+use crate::error::{Result, within};
 
 /// The maximum number of parts of a prediction.
 const PARTS_MAX: u64 = 1 << 40;
@@ -78,6 +80,9 @@ pub struct Reception {
     pub retransmit_seconds: f64,
     /// How often the system repeats a refused connection; zero if refusals are explicit.
     pub retransmissions: u32,
+    /// Time without news after which the receiver asks the refused senders of [`ReceptionStrategy::Push`] again, in
+    /// seconds; the longest time if it doesn't.
+    pub quiet_seconds: f64,
     /// The first pause of [`ReceptionStrategy::BackOff`], in seconds.
     pub pause_seconds: f64,
     /// The fraction of the time, above 0 and at most 1, for which the receiver is busy under back-off.
@@ -107,6 +112,7 @@ impl Default for Reception {
             backlog: 128,
             retransmit_seconds: 1.0,
             retransmissions: 6,
+            quiet_seconds: 0.2,
             pause_seconds: 10e-3,
             back_off_utilisation: 0.5,
             budget_bytes: 64e6,
@@ -136,7 +142,7 @@ impl Reception {
     /// Checks that all parameters are in range.
     ///
     /// # Errors
-    /// [`TunerError::OutOfRange`] names the first parameter that is not.
+    /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) names the first parameter that is not.
     pub fn check(&self) -> Result<()> {
         let counts = [
             ("number of parts", self.parts, 0, PARTS_MAX),
@@ -156,6 +162,7 @@ impl Reception {
             ("time before announcements in seconds", self.announce_seconds),
             ("time per announcement in seconds", self.announcement_seconds),
             ("retransmission time in seconds", self.retransmit_seconds),
+            ("quiet time in seconds", self.quiet_seconds),
             ("pause in seconds", self.pause_seconds),
         ];
         for (what, value) in seconds {
@@ -213,7 +220,7 @@ impl Reception {
     pub fn connections(&self) -> Result<u32> {
         self.check()?;
         let most = u64::from(self.connections_max).min(self.parts.max(1));
-        let bottleneck = self.part_seconds(self.processors);
+        let bottleneck = self.part_seconds(self.processors).max(self.thread_seconds());
         if bottleneck <= 0.0 {
             return Ok(most as u32);
         }
@@ -252,6 +259,11 @@ impl Reception {
         self.connect_seconds.max(link).max(decode).max(budget)
     }
 
+    /// Time of the thread that opens connections and reads announcements, for a part that is pulled, in seconds.
+    fn thread_seconds(&self) -> f64 {
+        self.connect_seconds + self.announcement_seconds
+    }
+
     /// Time for a part that is pulled while no other is, in seconds.
     fn part_alone_seconds(&self) -> f64 {
         let bytes = self.part_bytes / self.link_bytes_per_second
@@ -262,21 +274,27 @@ impl Reception {
 
     /// Time from the query to the first byte of those that connect by themselves.
     fn push_start_seconds(&self) -> f64 {
-        // The query, and the three messages that open a connection.
-        self.query_seconds + 1.5 * self.rtt_seconds + self.request_seconds
+        // The query, the connection, the sender's name, its acceptance, and the answer.
+        self.query_seconds + 3.0 * self.rtt_seconds + self.request_seconds
     }
 
     fn push(&self) -> f64 {
         let (n, backlog) = (self.parts as f64, f64::from(self.backlog));
         let part = self.part_seconds(self.processors);
-        let rounds_needed = self.parts.div_ceil(u64::from(self.backlog)).saturating_sub(1);
-        let rounds = rounds_needed.min(self.retransmissions.into()) as i32;
+        // The receiver asks again: a backlog at a time, or as many as it connects to.
+        let refused = (n - backlog).max(0.0);
+        let asked = part.max((2.0 * self.rtt_seconds + self.request_seconds) / backlog);
+        let asked =
+            if refused > 0.0 { self.quiet_seconds + backlog * part + refused * asked } else { n * part };
+        let asked = asked + refused * self.announcement_seconds;
+        if self.parts > self.push_parts_max() {
+            return self.push_start_seconds() + asked;
+        }
+        // Unless the system repeats earlier.
+        let rounds = self.parts.div_ceil(u64::from(self.backlog)).saturating_sub(1) as i32;
         let wait = self.retransmit_seconds * (2f64.powi(rounds) - 1.0);
-        let pushed = n.min(self.push_parts_max() as f64);
-        let last = pushed - f64::from(rounds) * backlog;
-        let holes = n - pushed;
-        let asked = (holes / backlog).ceil() * (self.push_start_seconds() + backlog.min(holes) * part);
-        self.push_start_seconds() + (wait + last * part).max(pushed * part) + asked
+        let repeated = (wait + (n - f64::from(rounds) * backlog) * part).max(n * part);
+        self.push_start_seconds() + repeated.min(asked)
     }
 
     fn back_off(&self) -> f64 {
@@ -291,12 +309,10 @@ impl Reception {
         let n = self.parts as f64;
         let at_once = connections.min(self.processors);
         let alone = self.part_alone_seconds();
-        let part = self.part_seconds(at_once).max(alone / f64::from(connections));
-        let announced = self.query_seconds
-            + self.announce_seconds
-            + self.rtt_seconds
-            + 2.0 * n * self.announcement_seconds;
-        announced + if n > 0.0 { alone.max(n * part) } else { 0.0 }
+        let part = self.part_seconds(at_once).max(self.thread_seconds()).max(alone / f64::from(connections));
+        let announced = 2.0 * n * self.announcement_seconds + alone;
+        let before = self.query_seconds + self.announce_seconds + self.rtt_seconds;
+        before + if n > 0.0 { announced.max(n * part) } else { 0.0 }
     }
 }
 
@@ -323,8 +339,26 @@ impl ReceptionTree {
         levels
     }
 
-    /// The predicted time in seconds, from the query to the last byte: the query passes the levels downwards, and
-    /// each level then pays for the reception of `fan_out` answers with the strategy that is fastest for so few.
+    /// The receptions of the levels, from the leaves to the receiver, with the servers divided evenly: how many answers a
+    /// server of the level receives, and how many times as long as a leaf's each is.
+    pub fn receptions(&self, parts: u64) -> Vec<(u32, f64)> {
+        let fan_out = f64::from(self.fan_out.max(2));
+        let levels = self.levels(parts);
+        let mut receptions = Vec::new();
+        // Servers below the one that receives.
+        let mut below = parts as f64;
+        for level in 1..=levels {
+            let children = if level == levels { below.ceil().max(1.0) } else { fan_out };
+            let size = (below / children).max(1.0);
+            receptions.push((children.min(fan_out) as u32, 1.0 + self.kept * (size - 1.0)));
+            below = size - 1.0;
+        }
+        receptions.reverse();
+        receptions
+    }
+
+    /// The predicted time in seconds, from the query to the last byte: each level pays for the reception of at most
+    /// `fan_out` answers with the strategy that is fastest for so few, and passes on the query.
     ///
     /// # Errors
     /// As [`Reception::check`], and for a fan-out below 2.
@@ -332,24 +366,11 @@ impl ReceptionTree {
         reception.check()?;
         within("fan-out", self.fan_out.into(), 2.0, f64::from(u32::MAX))?;
         within("fraction of bytes that is sent on", self.kept, 0.0, 1.0)?;
-        let levels = self.levels(reception.parts);
         let mut seconds = 0.0;
-        // Servers at or below a child of the level, the leaves first.
-        let mut below = 1.0;
-        for level in (0..levels).rev() {
-            let parts = if level == 0 && levels == 1 { reception.parts } else { self.fan_out.into() };
-            let part_bytes = reception.part_bytes * (1.0 + self.kept * (below - 1.0));
-            let at_level = Reception { parts, part_bytes, ..*reception };
-            seconds += at_level.choose()?.seconds;
-            below = 1.0 + below * f64::from(self.fan_out);
+        for (children, length) in self.receptions(reception.parts) {
+            let part_bytes = reception.part_bytes * length;
+            seconds += Reception { parts: children.into(), part_bytes, ..*reception }.choose()?.seconds;
         }
-        // The time until a query has been passed on by the levels above the last one.
-        let down = f64::from(levels.saturating_sub(1)) * 0.5 * reception.rtt_seconds;
-        let total = seconds + down;
-        if total.is_finite() {
-            Ok(total)
-        } else {
-            Err(TunerError::OutOfRange { what: "time in seconds", value: total, min: 0.0, max: f64::MAX })
-        }
+        Ok(seconds)
     }
 }

@@ -31,7 +31,7 @@ fn the_fitted_model_orders_the_strategies_as_the_paper_does() {
             Some(measured) => {
                 format!("{measured:5.0} ({:5.0} {:+4.0}%)", model[i], (model[i] / measured - 1.0) * 1e2)
             }
-            None => format!(" fails ({:5.0})", model[i]),
+            None => " fails (fails)".into(),
         };
         println!("{parts:7}  {}  {}  {}", cell(0), cell(1), cell(2));
         for (i, measured) in measured.iter().enumerate() {
@@ -74,8 +74,7 @@ fn the_break_even_is_where_the_paper_finds_it() {
     assert!((10..=15).contains(&push) && (10..=15).contains(&back_off));
     let even = FITTED.break_even(40).expect("valid").expect("pull wins at 40");
     assert_eq!(even, 15, "with one backlog for both");
-    // Not in the table: push would be a little faster again shortly before its second repetition. Beyond 42 servers
-    // push fails in the paper; here, the receiver asks again, 14 at a time, which is as fast as pull.
+    // Not in the table: push would be a little faster again shortly before its second repetition.
     let again: Vec<_> =
         (15..=FITTED.push_parts_max()).filter(|&parts| modelled(parts)[0] < modelled(parts)[2]).collect();
     println!("push is predicted to be faster again with {again:?} servers");

@@ -17,15 +17,16 @@ pub struct SenderConfig {
     pub announce_spread: Duration,
     /// The pause before the announcement is repeated. It doubles until the receiver acknowledges one.
     pub announce_first: Duration,
-    /// The longest pause before the announcement is repeated; also that after an acknowledgement, in case the
-    /// receiver has lost what it knew.
+    /// The longest pause before the announcement is repeated. After an acknowledgement, it is repeated after half of
+    /// the patience, in case the receiver has lost what it knew, and no more often than each 64 times the spread: then
+    /// the announcements of all senders that wait take less than a hundredth of the receiver's time.
     pub announce_max: Duration,
     /// Refused senders pause for a random time up to this, which doubles ([`ReceptionStrategy::BackOff`]).
     pub pause_first: Duration,
     /// The longest pause of a refused sender.
     pub pause_max: Duration,
-    /// A sender gives up when it was neither connected nor heard for so long. With an acknowledgement, the time
-    /// begins again.
+    /// A sender gives up when it was neither connected nor heard for so long, or 128 times the spread if that is
+    /// longer. With an acknowledgement, the time begins again.
     pub patience: Duration,
 }
 
@@ -43,6 +44,10 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
+    fn patience(&self) -> Duration {
+        self.patience.max(self.announce_spread.saturating_mul(128).min(DURATION_MAX))
+    }
+
     /// Checks the times.
     ///
     /// # Errors
@@ -152,11 +157,11 @@ impl Sender {
             strategy,
             phase: Phase::Idle,
             attempts: 0,
-            gives_up_at: now + config.patience,
+            gives_up_at: now + config.patience(),
             action: None,
             is_sent: false,
         };
-        sender.begin(now, random(config.announce_spread, rng));
+        sender.begin(now, random(config.announce_spread, rng), rng);
         Ok(sender)
     }
 
@@ -186,14 +191,14 @@ impl Sender {
             (SenderEvent::Asked, Phase::Sending) => {}
             (SenderEvent::Asked, Phase::Over) if self.is_sent => {}
             (SenderEvent::Asked, _) => {
-                self.gives_up_at = now + self.config.patience;
+                self.gives_up_at = now + self.config.patience();
                 self.attempts = 0;
-                self.begin(now, Duration::ZERO);
+                self.begin(now, Duration::ZERO, rng);
             }
             (_, Phase::Over) => {}
             (SenderEvent::Acknowledged, Phase::Announcing(_)) => {
-                self.gives_up_at = now + self.config.patience;
-                self.phase = Phase::Announcing(now + self.config.announce_max);
+                self.gives_up_at = now + self.config.patience();
+                self.phase = Phase::Announcing(now + self.config.patience() / 2);
             }
             (SenderEvent::Requested, _) => {
                 (self.phase, self.attempts) = (Phase::Sending, 0);
@@ -208,20 +213,22 @@ impl Sender {
             }
             (SenderEvent::Refused(_) | SenderEvent::Unreachable, Phase::Connecting) => self.refused(now, rng),
             (SenderEvent::Lost, Phase::Sending) => {
-                self.gives_up_at = now + self.config.patience;
+                self.gives_up_at = now + self.config.patience();
                 match self.strategy {
                     ReceptionStrategy::Push => self.phase = Phase::Idle,
                     ReceptionStrategy::BackOff => self.refused(now, rng),
-                    ReceptionStrategy::Pull { .. } => self.begin(now, self.config.announce_first),
+                    ReceptionStrategy::Pull { .. } => {
+                        self.begin(now, self.config.announce_first, rng);
+                    }
                 }
             }
-            (SenderEvent::Tick, _) => self.tick(now),
+            (SenderEvent::Tick, _) => self.tick(now, rng),
             _ => {}
         }
     }
 
     /// Connects, or announces itself after a delay.
-    fn begin(&mut self, now: Instant, delay: Duration) {
+    fn begin(&mut self, now: Instant, delay: Duration, rng: &mut Rng) {
         self.action = None;
         match self.strategy {
             ReceptionStrategy::Push | ReceptionStrategy::BackOff => {
@@ -230,7 +237,7 @@ impl Sender {
             }
             ReceptionStrategy::Pull { .. } => {
                 self.phase = Phase::Announcing(now + delay);
-                self.tick(now);
+                self.tick(now, rng);
             }
         }
     }
@@ -245,7 +252,7 @@ impl Sender {
         self.phase = Phase::Pausing(now + random(longest, rng));
     }
 
-    fn tick(&mut self, now: Instant) {
+    fn tick(&mut self, now: Instant, rng: &mut Rng) {
         if self.phase != Phase::Sending && now >= self.gives_up_at {
             self.end(SenderOutcome::GaveUp);
             return;
@@ -254,7 +261,8 @@ impl Sender {
             Phase::Announcing(at) if at <= now => {
                 self.attempts = self.attempts.saturating_add(1);
                 let pause = doubled(self.config.announce_first, self.attempts, self.config.announce_max);
-                self.phase = Phase::Announcing(now + pause);
+                // Those that were lost together are not repeated together.
+                self.phase = Phase::Announcing(now + pause / 2 + random(pause / 2, rng));
                 self.action = Some(SenderAction::Announce);
             }
             Phase::Pausing(at) if at <= now => {

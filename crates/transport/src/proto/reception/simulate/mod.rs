@@ -3,7 +3,7 @@
 //! What a message meets, in order: half a round trip; the receiver's link, which carries one message at a time; and
 //! a processor that decodes it. One thread of the receiver accepts and opens connections and reads announcements, one
 //! at a time. Connections wait in the system's queue until they are accepted; if it is full, the request is dropped,
-//! and repeated after a second, two, four and so on, as TCP does. Announcements wait in the socket's buffer; those that
+//! and repeated after a second, two, four and so on, as TCP does, or refused. Announcements wait in the socket's buffer; those that
 //! do not fit are lost. A lost datagram is gone, a lost connection request is repeated, and a lost message arrives
 //! later, together with those behind it.
 //!
@@ -62,6 +62,9 @@ pub struct Simulation {
     pub processors: u32,
     /// Connections that wait to be accepted.
     pub backlog: u32,
+    /// A full backlog refuses connection requests, instead of dropping them. The sender learns of it at once.
+    /// Those of senders that back off are always refused: they don't wait for the system's repetitions.
+    pub resets: bool,
     /// Time until a connection request is repeated, in seconds; doubled each time.
     pub retransmit_seconds: f64,
     /// How often a connection request is repeated before the sender sees an error.
@@ -107,6 +110,7 @@ impl Simulation {
             row_seconds: 50e-9,
             processors: 2,
             backlog: 128,
+            resets: false,
             retransmit_seconds: 1.0,
             retransmissions: 6,
             message_retransmit_seconds: 0.2,
@@ -140,6 +144,7 @@ impl Simulation {
             backlog: self.backlog.saturating_add(self.connections_max),
             retransmit_seconds: self.retransmit_seconds,
             retransmissions: self.retransmissions,
+            quiet_seconds: ReceptionConfig::default().quiet.as_secs_f64(),
             pause_seconds: self.sender.pause_first.as_secs_f64(),
             budget_bytes: self.budget_bytes as f64,
             connections_max: self.connections_max,
@@ -217,7 +222,7 @@ pub struct SimulationReport {
     pub seconds: f64,
     /// Connections refused by the receiver's state machine.
     pub refused: u64,
-    /// Connection requests dropped because the backlog was full.
+    /// Connection requests dropped or refused because the backlog was full.
     pub dropped: u64,
     /// Connection requests and messages repeated.
     pub retransmissions: u64,

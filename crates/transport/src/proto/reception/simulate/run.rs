@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use lightship_tuner::reception::ReceptionStrategy;
 
 use super::agenda::{Agenda, Event};
 use super::{Outcome, Simulation, SimulationReport};
@@ -408,6 +409,10 @@ impl World<'_> {
         }
         if self.pending >= self.simulation.backlog {
             self.report.dropped += 1;
+            if self.simulation.resets || self.receiver.strategy() == ReceptionStrategy::BackOff {
+                self.agenda.add(self.now_ns + self.half_rtt_ns, Event::Unreachable { sender, connection });
+                return;
+            }
             self.repeat(sender, connection, attempt);
             return;
         }

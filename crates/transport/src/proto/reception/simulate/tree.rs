@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use lightship_tuner::reception::ReceptionTree;
+
 use super::{Outcome, Simulation};
 use crate::proto::reception::ReceptionMode;
 use crate::{Result, TransportError};
@@ -42,25 +44,23 @@ impl TreeSimulation {
         if self.fan_out < 2 || !(0.0..=1.0).contains(&self.kept) || self.samples == 0 {
             return Err(TransportError::Config("a parameter of the tree is invalid".into()));
         }
-        let levels = lightship_tuner::reception::ReceptionTree { fan_out: self.fan_out, kept: self.kept }
-            .levels(self.flat.senders.into());
-        let (mut ready, mut below, mut bytes) = (0.0, 1.0, 0);
-        for level in (0..levels).rev() {
-            let senders = if levels == 1 { self.flat.senders } else { self.fan_out };
-            let answer_bytes = self.flat.part_messages as f64 * self.flat.message_bytes as f64;
-            let answer_bytes = answer_bytes * (1.0 + self.kept * (below - 1.0));
-            let messages = (answer_bytes / self.flat.message_bytes as f64).ceil().min(f64::from(u32::MAX));
+        let tree = ReceptionTree { fan_out: self.fan_out, kept: self.kept };
+        let receptions = tree.receptions(self.flat.senders.into());
+        let levels = receptions.len() as u32;
+        let (mut seconds, mut bytes) = (0.0, 0);
+        for (level, (senders, length)) in (1..).zip(receptions) {
+            let messages =
+                (f64::from(self.flat.part_messages) * length).ceil().min(f64::from(u32::MAX)) as u32;
             let mut slowest = 0.0f64;
-            // Fewer samples of a level with fewer servers.
-            let samples = if level == 0 { 1 } else { self.samples };
+            // There is one reception at the receiver, and many below.
+            let samples = if level == levels { 1 } else { self.samples };
             for sample in 0..samples {
-                let seed =
-                    self.flat.seed ^ u64::from(level * self.samples + sample).wrapping_mul(0x9e37_79b9);
+                let distinct = u64::from(level) << 32 | u64::from(sample);
                 let simulation = Simulation {
                     senders,
-                    part_messages: messages as u32,
+                    part_messages: messages,
                     sender: Simulation::new(senders, ReceptionMode::Auto, 0).sender,
-                    seed,
+                    seed: self.flat.seed ^ distinct.wrapping_mul(0x9e37_79b9_7f4a_7c15),
                     ..self.flat.clone()
                 };
                 let report = simulation.run(start)?;
@@ -69,10 +69,9 @@ impl TreeSimulation {
                 }
                 slowest = slowest.max(report.seconds);
             }
-            bytes = u64::from(senders) * messages as u64 * self.flat.message_bytes;
-            ready += slowest;
-            below = 1.0 + below * f64::from(self.fan_out);
+            bytes = u64::from(senders) * u64::from(messages) * self.flat.message_bytes;
+            seconds += slowest;
         }
-        Ok(TreeReport { seconds: ready, levels, bytes })
+        Ok(TreeReport { seconds, levels, bytes })
     }
 }
