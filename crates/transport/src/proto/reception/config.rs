@@ -55,7 +55,7 @@ pub struct ReceptionConfig {
     /// `budget_bytes / grant_bytes_min` connections are open at a time. Rows that are longer than a message need
     /// memory that the caller sets aside, as in a single transfer.
     pub grant_bytes_min: u64,
-    /// The maximum number of parts and holes, at about 150 bytes each.
+    /// The maximum number of parts and holes, at about 200 bytes each.
     pub parts_max: usize,
     /// The maximum number of parts and holes that are asked again at a time. Their announcements arrive together: more
     /// than fit the receiver's socket buffer are lost.

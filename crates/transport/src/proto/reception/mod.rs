@@ -19,7 +19,7 @@
 //! that is lost is opened again, and the part goes on after the last row that arrived.
 //!
 //! Memory: the senders together never have more than [`ReceptionConfig::budget_bytes`] in flight or waiting to be
-//! consumed. The state takes about 150 bytes for each part.
+//! consumed. The state takes about 200 bytes for each part.
 //!
 //! [`simulate`] runs the same state machines in virtual time.
 

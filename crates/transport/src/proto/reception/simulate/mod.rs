@@ -248,6 +248,30 @@ pub struct SimulationReport {
     pub events: u64,
 }
 
+impl SimulationReport {
+    fn new(seed: u64, strategy: ReceptionStrategy) -> Self {
+        Self {
+            seed,
+            strategy,
+            outcome: Outcome::Stuck,
+            seconds: 0.0,
+            refused: 0,
+            dropped: 0,
+            retransmissions: 0,
+            announcements: 0,
+            announcements_lost: 0,
+            asked: 0,
+            lost: 0,
+            buffered_bytes_peak: 0,
+            used_bytes_peak: 0,
+            open_peak: 0,
+            messages: 0,
+            faulty_parts: 0,
+            events: 0,
+        }
+    }
+}
+
 /// How a simulation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {

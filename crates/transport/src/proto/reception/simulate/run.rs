@@ -88,25 +88,7 @@ pub(super) fn run(simulation: &Simulation, start: Instant) -> Result<SimulationR
             ..Simulated::default()
         })
         .collect();
-    let report = SimulationReport {
-        seed: simulation.seed,
-        strategy: receiver.strategy(),
-        outcome: Outcome::Stuck,
-        seconds: 0.0,
-        refused: 0,
-        dropped: 0,
-        retransmissions: 0,
-        announcements: 0,
-        announcements_lost: 0,
-        asked: 0,
-        lost: 0,
-        buffered_bytes_peak: 0,
-        used_bytes_peak: 0,
-        open_peak: 0,
-        messages: 0,
-        faulty_parts: 0,
-        events: 0,
-    };
+    let report = SimulationReport::new(simulation.seed, receiver.strategy());
     let decode_seconds = simulation.message_seconds + simulation.message_rows as f64 * simulation.row_seconds;
     let mut world = World {
         simulation,
