@@ -31,11 +31,18 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// Whether a bucket with this content is full.
-    pub(crate) fn is_exceeded(self, records: u64, bytes: u64) -> bool {
+    /// The most that a bucket holds.
+    pub(crate) fn max(self) -> u64 {
         match self {
-            Self::Records(max) => records > max,
-            Self::Bytes(max) => bytes > max,
+            Self::Records(max) | Self::Bytes(max) => max,
+        }
+    }
+
+    /// How much of it is used by records and their bytes.
+    pub(crate) fn used(self, (records, bytes): (u64, u64)) -> u64 {
+        match self {
+            Self::Records(_) => records,
+            Self::Bytes(_) => bytes,
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Errors of range files.
 
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use arrow_schema::ArrowError;
 use lightship_wire::WireError;
 use lightship_wire::control::{ErrorCode, Failure};
@@ -7,8 +11,8 @@ use lightship_wire::control::{ErrorCode, Failure};
 /// The result of an operation on a range file.
 pub type Result<T, E = RangeError> = std::result::Result<T, E>;
 
-/// What went wrong with a range file.
-#[derive(Debug, thiserror::Error)]
+/// What went wrong with a range file. Clones share the cause: all writes of a commit fail with the same error.
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RangeError {
     /// The definition of a file, or a request, does not make sense.
@@ -60,13 +64,33 @@ pub enum RangeError {
     Damaged(String),
     /// The storage failed.
     #[error("the storage failed: {0}")]
-    Storage(String),
+    Storage(#[source] Arc<redb::Error>),
+    /// The folder of a node can't be used.
+    #[error("can't use the folder {}: {error}", .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: Arc<io::Error>,
+    },
+    /// Another process uses the folder of a node.
+    #[error("the folder {} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// What is stored was written by another version of the program.
+    #[error("the stored range files have version {stored}; this program reads version {known}")]
+    Version {
+        /// The version of what is stored.
+        stored: u64,
+        /// The version that this program reads.
+        known: u64,
+    },
     /// Rows can't be converted.
     #[error(transparent)]
-    Arrow(#[from] ArrowError),
+    Arrow(Arc<ArrowError>),
     /// Rows can't be encoded or decoded.
     #[error(transparent)]
-    Wire(#[from] WireError),
+    Wire(Arc<WireError>),
     /// Another node failed, or refused.
     #[error(transparent)]
     Remote(#[from] Failure),
@@ -75,7 +99,24 @@ pub enum RangeError {
     Closed,
 }
 
+impl From<ArrowError> for RangeError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(Arc::new(error))
+    }
+}
+
+impl From<WireError> for RangeError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(Arc::new(error))
+    }
+}
+
 impl RangeError {
+    /// An error of the database.
+    pub(crate) fn storage(error: impl Into<redb::Error>) -> Self {
+        Self::Storage(Arc::new(error.into()))
+    }
+
     /// As sent to a client or to another node.
     pub fn to_failure(&self) -> Failure {
         let code = match self {
@@ -86,11 +127,58 @@ impl RangeError {
             }
             Self::Moved => ErrorCode::Moved,
             Self::Missing { .. } => ErrorCode::Peer,
-            Self::Damaged(_) | Self::Storage(_) => ErrorCode::Source,
+            Self::Damaged(_)
+            | Self::Storage(_)
+            | Self::Folder { .. }
+            | Self::InUse(_)
+            | Self::Version { .. } => ErrorCode::Source,
             Self::Wire(_) => ErrorCode::Protocol,
             Self::Closed => ErrorCode::ShuttingDown,
         };
-        Failure::new(code, self.to_string())
+        let failure = Failure::new(code, self.to_string());
+        match self.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
+    /// What the operator of the node can do.
+    fn hint(&self) -> Option<&'static str> {
+        let of_io = |error: &io::Error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Some("the disk is full: free space on it, then restart the node")
+            }
+            io::ErrorKind::ReadOnlyFilesystem => {
+                Some("the disk is mounted read-only: mount it writable, then restart the node")
+            }
+            io::ErrorKind::PermissionDenied => Some("the node needs permission to read and write its folder"),
+            _ => None,
+        };
+        match self {
+            Self::Storage(error) => match error.as_ref() {
+                redb::Error::Io(error) => {
+                    of_io(error).or(Some("check the node's disk, then restart the node"))
+                }
+                // The database does nothing more after an error of the disk.
+                redb::Error::PreviousIo => {
+                    Some("the node's disk has failed before, or is full: see the node's log, then restart it")
+                }
+                redb::Error::Corrupted(_) => Some("restore the node's folder from a backup"),
+                _ => None,
+            },
+            Self::Folder { error, .. } => of_io(error),
+            Self::InUse(_) => Some("each node needs a folder of its own"),
+            Self::Version { .. } => Some("use the version of the program that wrote them"),
+            Self::Damaged(_) => Some("restore the node's folder from a backup"),
+            _ => None,
+        }
+    }
+
+    /// Whether a node answered that it knows no such file. A node without range files answers otherwise: it may
+    /// have them again.
+    pub(crate) fn is_no_file(&self) -> bool {
+        matches!(self, Self::NoFile(_))
+            || matches!(self, Self::Remote(failure) if failure.code == ErrorCode::Sql)
     }
 
     /// Whether a node answered that it has nothing of a file: it does not know the file, or has no range files.
@@ -103,5 +191,23 @@ impl RangeError {
     pub(crate) fn is_moved(&self) -> bool {
         matches!(self, Self::Moved)
             || matches!(self, Self::Remote(failure) if failure.code == ErrorCode::Moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_has_a_hint() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        for error in [
+            RangeError::storage(redb::Error::Io(full())),
+            RangeError::Folder { path: "data".into(), error: Arc::new(full()) },
+        ] {
+            let failure = error.to_failure();
+            assert_eq!(failure.code, ErrorCode::Source);
+            assert!(failure.hint.is_some_and(|hint| hint.contains("disk is full")), "{error}");
+        }
     }
 }

@@ -84,6 +84,17 @@ impl Image {
         self.owners.iter().map(|(low, (high, owner))| (Interval::new(low.clone(), high.clone()), owner))
     }
 
+    /// The owner of a key.
+    pub(crate) fn owner(&self, key: &[u8]) -> Option<&Owner> {
+        self.at(key).map(|(_, owner)| owner)
+    }
+
+    /// The owner of the last interval that begins before a key.
+    pub(crate) fn owner_before(&self, key: &[u8]) -> Option<&Owner> {
+        let before = self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()?;
+        Some(&before.1.1)
+    }
+
     /// The end and the owner of the interval that a key is in.
     fn at(&self, key: &[u8]) -> Option<&(Option<Key>, Owner)> {
         let (_, found) =

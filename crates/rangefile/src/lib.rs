@@ -22,6 +22,8 @@ mod key;
 mod network;
 mod node;
 mod request;
+#[cfg(test)]
+mod simulation;
 mod split;
 mod store;
 

@@ -8,7 +8,7 @@ use crate::key::Interval;
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     /// Which one.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub(crate) kind: Option<RequestKind>,
 }
 
@@ -51,6 +51,9 @@ pub(crate) enum RequestKind {
     /// Asks what became of a split. The answer is a [`SplitOutcome`].
     #[prost(message, tag = "12")]
     Outcome(BucketName),
+    /// The bucket before this one has shrunk, and both may fit into one: this one should move to it. No rows.
+    #[prost(message, tag = "13")]
+    Approach(BucketName),
 }
 
 /// A file's definition.
@@ -71,7 +74,7 @@ pub(crate) struct FileRecord {
     /// Capacity of a bucket in bytes.
     #[prost(uint64, optional, tag = "5")]
     pub(crate) capacity_bytes: Option<u64>,
-    /// Another number for each file that is created, whatever its name; of a request to create one, 0.
+    /// Given when it is created: another file of the same name has another one.
     #[prost(fixed64, tag = "6")]
     pub(crate) id: u64,
 }
@@ -368,9 +371,9 @@ pub(crate) struct RunRecord {
     /// The greatest key.
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) last: Vec<u8>,
-    /// Whether it has deletions.
-    #[prost(bool, tag = "4")]
-    pub(crate) has_deletions: bool,
+    /// The number of its rows that are deletions.
+    #[prost(uint64, tag = "4")]
+    pub(crate) deletions: u64,
     /// A Bloom filter of its keys: bits in groups of 64.
     #[prost(fixed64, repeated, tag = "5")]
     pub(crate) filter: Vec<u64>,

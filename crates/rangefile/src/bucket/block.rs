@@ -79,7 +79,22 @@ impl KeyedRows {
 
     /// The first row whose key is not less than `key`, from row `from` on.
     pub(crate) fn lower_bound(&self, from: usize, key: &[u8]) -> usize {
-        let (mut low, mut high) = (from, self.len());
+        self.bound_within(from, self.len(), key)
+    }
+
+    /// As [`KeyedRows::lower_bound`], and faster if it is near `from`.
+    pub(crate) fn lower_bound_near(&self, from: usize, key: &[u8]) -> usize {
+        let (mut low, mut step) = (from, 1);
+        while low + step <= self.len() && self.key(low + step - 1) < key {
+            low += step;
+            step *= 2;
+        }
+        let end = self.len().min(low + step);
+        self.bound_within(low, end, key)
+    }
+
+    /// The first row of `low..high` whose key is not less than `key`; `high` if there is none.
+    fn bound_within(&self, mut low: usize, mut high: usize, key: &[u8]) -> usize {
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle) < key { low = middle + 1 } else { high = middle }
@@ -150,4 +165,40 @@ pub(crate) fn decode_block(definition: &Definition, block: Vec<u8>) -> Result<Ke
     let deleted = has_deletions.then(|| batch.column(columns).as_boolean().clone());
     let rows = RecordBatch::try_new(definition.loose().clone(), batch.columns()[..columns].to_vec())?;
     KeyedRows::new(definition, rows, deleted)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int64Array, StringArray};
+    use arrow_schema::Schema;
+
+    use super::*;
+    use crate::definition::Capacity;
+
+    /// The bytes are stored: an upgrade of a library must not change them. Blocks that were written before must be
+    /// read as well, so the bytes here are never edited.
+    #[test]
+    fn blocks_have_the_stored_bytes() {
+        let columns = Schema::new(vec![
+            arrow_schema::Field::new("id", arrow_schema::DataType::Int64, false),
+            arrow_schema::Field::new("text", arrow_schema::DataType::Utf8, true),
+        ]);
+        let definition = Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap();
+        let ids = Int64Array::from(vec![1, 2, 258]);
+        let texts = StringArray::from(vec![Some("a"), None, Some("ü")]);
+        let rows =
+            RecordBatch::try_new(definition.loose().clone(), vec![Arc::new(ids), Arc::new(texts)]).unwrap();
+        let deleted = BooleanArray::from(vec![false, true, false]);
+        for (deleted, golden) in [(None, PLAIN), (Some(deleted), WITH_DELETIONS)] {
+            let rows = KeyedRows::new(&definition, rows.clone(), deleted.clone()).unwrap();
+            let block = encode_block(&definition, &mut block_encoder(), &rows).unwrap();
+            let hex: String = block.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, golden);
+            let read = decode_block(&definition, block).unwrap();
+            assert_eq!((&read.rows, &read.deleted), (&rows.rows, &deleted));
+        }
+    }
+
+    const PLAIN: &str = "000000003b04d28f030000000000000002000000040000005000000003000000000000000300000001000000180000000100000010000000030000000000000000000000000000000100000000000000020000000000000002010000000000000000000000000000050000000000000000000000000000000000000001000000010000000300000061c3bc00000000000000000000000000";
+    const WITH_DELETIONS: &str = "01000000a6c3ba2e030000000000000003000000050000006000000003000000000000000300000001000000030000000000000018000000010000001000000003000000010000000100000000000000020000000000000002010000000000000000000000000000050000000000000000000000000000000000000001000000010000000300000061c3bc0000000000000000000000000002000000000000000000000000000000";
 }

@@ -1,16 +1,23 @@
-//! Stored blocks, decoded. Those in which single rows are looked up are kept in memory.
+//! What all buckets of a node share: their stored blocks, and limits of memory. Blocks in which single rows are
+//! looked up are kept decoded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::block::{KeyedRows, decode_block};
 use crate::definition::Definition;
-use crate::error::Result;
+use crate::error::{RangeError, Result};
 use crate::store::Store;
 
 /// Bytes of the decoded blocks that a node keeps, as Arrow data.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of rows of all writes that wait or are being committed, as Arrow data.
+const WRITE_BYTES_MAX: u32 = 64 << 20;
+/// Merges that go on at once. Each has a few MiB in memory.
+const MERGES_MAX: usize = 4;
 
 /// The bucket, the run, and the block.
 type BlockKey = (u64, u64, u32);
@@ -25,12 +32,31 @@ struct Kept {
 pub(crate) struct Blocks {
     store: Store,
     kept: Arc<Mutex<Kept>>,
+    write_bytes: Arc<Semaphore>,
+    merges: Arc<Semaphore>,
 }
 
 impl Blocks {
     pub(crate) fn new(store: Store) -> Self {
         let kept = Kept { blocks: LruCache::unbounded(), bytes: 0 };
-        Self { store, kept: Arc::new(Mutex::new(kept)) }
+        Self {
+            store,
+            kept: Arc::new(Mutex::new(kept)),
+            write_bytes: Arc::new(Semaphore::new(WRITE_BYTES_MAX as usize)),
+            merges: Arc::new(Semaphore::new(MERGES_MAX)),
+        }
+    }
+
+    /// Reserves memory for a write, for as long as the permit is held. One that is larger than the limit waits
+    /// until there is no other.
+    pub(crate) async fn reserve_write(&self, bytes: u32) -> Result<OwnedSemaphorePermit> {
+        let bytes = bytes.min(WRITE_BYTES_MAX);
+        self.write_bytes.clone().acquire_many_owned(bytes).await.map_err(|_| RangeError::Closed)
+    }
+
+    /// Waits until another merge may begin; it has ended when the permit is dropped.
+    pub(crate) async fn begin_merge(&self) -> Result<OwnedSemaphorePermit> {
+        self.merges.clone().acquire_owned().await.map_err(|_| RangeError::Closed)
     }
 
     pub(crate) fn store(&self) -> &Store {

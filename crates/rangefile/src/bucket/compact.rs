@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::block::KeyedRows;
+use super::run::RunWriter;
 use super::{Bucket, Merge, Run, RunBuilder, View};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
@@ -34,35 +34,69 @@ impl Bucket {
             let view = self.view();
             let Some(chosen) = candidates(&view, all) else { break };
             let inputs = view.runs[chosen.clone()].to_vec();
+            let turn = self.blocks.begin_merge().await?;
+            let number = self.writer.lock().await.take_run();
             let bucket = self.clone();
             let keeps_deletions = chosen.start > 0;
             let range = view.range.clone();
-            let merged = tokio::task::spawn_blocking(move || {
-                merge(&bucket.definition, &inputs, &range, keeps_deletions)
-            })
-            .await
-            .map_err(|_| RangeError::Closed)??;
-            let mut writer = self.writer.lock().await;
+            let merged =
+                tokio::task::spawn_blocking(move || bucket.merge(&inputs, &range, keeps_deletions, number))
+                    .await
+                    .map_err(|_| RangeError::Closed)??;
+            let writer = self.writer.lock().await;
+            writer.check()?;
             // Writes have only added runs at the end.
             let mut runs = self.view().runs.clone();
             let inputs: Vec<Arc<Run>> = runs.drain(chosen.clone()).collect();
             let mut changes: Vec<Change> =
                 inputs.iter().map(|run| Change::DeleteRun(self.id, run.number())).collect();
-            if let Some((record, blocks)) = merged {
-                let number = writer.take_run();
-                changes.push(Change::PutRun(self.id, number, Box::new(record.clone()), blocks));
+            if let Some((record, put)) = merged {
+                changes.extend(put);
                 let run = Run::new(self.blocks.clone(), self.id, number, record);
                 runs.insert(chosen.start, Arc::new(run));
             }
             self.blocks.store().commit(changes).await?;
             self.publish(&writer.record, runs);
             inputs.iter().for_each(|run| run.make_obsolete());
-            drop(writer);
+            drop((writer, turn));
             if all {
                 break;
             }
         }
         drop(merging);
+        Ok(())
+    }
+
+    /// The rows of runs as one run, with the changes that store it.
+    fn merge(
+        &self,
+        inputs: &[Arc<Run>],
+        range: &Interval,
+        keeps_deletions: bool,
+        number: u64,
+    ) -> Result<Option<(RunRecord, Vec<Change>)>> {
+        let level = inputs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
+        let age = inputs.iter().map(|run| run.age()).max().unwrap_or(0);
+        let builder = RunBuilder::new(&self.definition, level, age);
+        let mut run = RunWriter::new(builder, self.blocks.store(), self.id, number);
+        run.push_merged(&self.definition, inputs, range, keeps_deletions)?;
+        Ok(run.finish())
+    }
+}
+
+impl RunWriter<'_> {
+    /// Adds the rows of runs in an interval, all after those that were added before.
+    pub(super) fn push_merged(
+        &mut self,
+        definition: &Arc<Definition>,
+        inputs: &[Arc<Run>],
+        interval: &Interval,
+        keeps_deletions: bool,
+    ) -> Result<()> {
+        let mut merge = Merge::new(definition.clone(), inputs, interval.clone(), keeps_deletions, STEP_ROWS);
+        while let Some(merged) = merge.next()? {
+            self.push(&merged.keyed(definition)?)?;
+        }
         Ok(())
     }
 }
@@ -73,7 +107,7 @@ fn candidates(view: &View, all: bool) -> Option<std::ops::Range<usize>> {
     if all {
         return (!view.is_compact()).then_some(0..runs.len());
     }
-    if runs.len() > RUNS_MAX {
+    if runs.len() > RUNS_MAX || view.has_many_deletions() {
         return Some(0..runs.len());
     }
     let mut start = 0;
@@ -86,21 +120,4 @@ fn candidates(view: &View, all: bool) -> Option<std::ops::Range<usize>> {
         }
     }
     None
-}
-
-/// The rows of runs as one.
-fn merge(
-    definition: &Arc<Definition>,
-    inputs: &[Arc<Run>],
-    range: &Interval,
-    keeps_deletions: bool,
-) -> Result<Option<(RunRecord, Vec<Vec<u8>>)>> {
-    let level = inputs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
-    let age = inputs.iter().map(|run| run.age()).max().unwrap_or(0);
-    let mut builder = RunBuilder::new(definition, level, age);
-    let mut merging = Merge::new(definition.clone(), inputs, range.clone(), keeps_deletions, STEP_ROWS);
-    while let Some(merged) = merging.next()? {
-        builder.push(&KeyedRows::new(definition, merged.rows, merged.deleted)?)?;
-    }
-    Ok(builder.finish())
 }

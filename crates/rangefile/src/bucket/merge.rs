@@ -18,6 +18,15 @@ pub(crate) struct Merged {
     pub(crate) rows: RecordBatch,
     /// Which of them are deletions; `None` if there are no deletions.
     pub(crate) deleted: Option<BooleanArray>,
+    /// The same rows with their keys, if these are at hand.
+    keyed: Option<KeyedRows>,
+}
+
+impl Merged {
+    /// The rows with their keys.
+    pub(crate) fn keyed(self, definition: &Definition) -> Result<KeyedRows> {
+        self.keyed.map_or_else(|| KeyedRows::new(definition, self.rows, self.deleted), Ok)
+    }
 }
 
 /// Rows of a run, from some row on.
@@ -51,6 +60,9 @@ impl Cursor {
         self.row == self.rows.len()
     }
 }
+
+/// With this many rows of one run in a row, they are sliced, not copied.
+const SLICED_ROWS_MIN: usize = 256;
 
 /// Merges runs within an interval.
 pub(crate) struct Merge {
@@ -100,7 +112,11 @@ impl Merge {
             }
             let merged = match self.cursors.len() {
                 0 => return Ok(None),
-                1 => self.slice()?,
+                1 => {
+                    let cursor = &self.cursors[0];
+                    let rows = (cursor.rows.len() - cursor.row).min(self.rows_max);
+                    self.slice(0, rows)?
+                }
                 _ => self.interleave()?,
             };
             if merged.rows.num_rows() > 0 {
@@ -109,19 +125,35 @@ impl Merge {
         }
     }
 
-    /// Rows of the only run: they need not be copied.
-    fn slice(&mut self) -> Result<Merged> {
-        let cursor = &mut self.cursors[0];
-        let len = (cursor.rows.len() - cursor.row).min(self.rows_max);
-        let KeyedRows { rows, deleted, .. } = cursor.rows.slice(cursor.row, len);
-        cursor.row += len;
+    /// Rows of one run, which need not be copied: `rows` of the block that its cursor is in.
+    fn slice(&mut self, cursor: usize, rows: usize) -> Result<Merged> {
+        let cursor = &mut self.cursors[cursor];
+        let sliced = cursor.rows.slice(cursor.row, rows);
+        cursor.row += rows;
+        let KeyedRows { rows, deleted, .. } = sliced.clone();
         Ok(match deleted {
             Some(deleted) if !self.keeps_deletions => {
                 let keep = BooleanArray::new(!deleted.values(), None);
-                Merged { rows: filter_record_batch(&rows, &keep)?, deleted: None }
+                Merged { rows: filter_record_batch(&rows, &keep)?, deleted: None, keyed: None }
             }
-            deleted => Merged { rows, deleted },
+            deleted => Merged { rows, deleted, keyed: Some(sliced) },
         })
+    }
+
+    /// The newest of the cursors with the least key, and the least key of the others.
+    fn least(&self) -> (usize, Option<&[u8]>) {
+        let (mut least, mut next) = (0, None::<&[u8]>);
+        for (index, cursor) in self.cursors.iter().enumerate().skip(1) {
+            let (key, least_key) = (cursor.key(), self.cursors[least].key());
+            let other = if key < least_key {
+                least = index;
+                least_key
+            } else {
+                key
+            };
+            next = Some(next.map_or(other, |next| next.min(other)));
+        }
+        (least, next)
     }
 
     /// Rows of several runs, until a block of one of them ends.
@@ -129,26 +161,30 @@ impl Merge {
         let mut picked: Vec<(usize, usize)> = Vec::new();
         let mut deleted: Vec<bool> = Vec::new();
         while picked.len() < self.rows_max {
-            // The newest of those with the least key.
-            let mut least = 0;
-            for index in 1..self.cursors.len() {
-                if self.cursors[index].key() < self.cursors[least].key() {
-                    least = index;
+            let (least, next) = self.least();
+            let cursor = &self.cursors[least];
+            // All of its rows before the next key of the others.
+            let end =
+                next.map_or(cursor.rows.len(), |next| cursor.rows.lower_bound_near(cursor.row + 1, next));
+            let rows = (end - cursor.row).min(self.rows_max - picked.len());
+            if rows >= SLICED_ROWS_MIN || (rows == self.rows_max && picked.is_empty()) {
+                if picked.is_empty() {
+                    self.skip_others(least);
+                    return self.slice(least, rows);
+                }
+                break;
+            }
+            for row in cursor.row..cursor.row + rows {
+                let is_deleted = cursor.rows.is_deleted(row);
+                if self.keeps_deletions || !is_deleted {
+                    picked.push((least, row));
+                    deleted.push(is_deleted);
                 }
             }
-            let (cursor, mut has_ended) = (&self.cursors[least], false);
-            let is_deleted = cursor.rows.is_deleted(cursor.row);
-            if self.keeps_deletions || !is_deleted {
-                picked.push((least, cursor.row));
-                deleted.push(is_deleted);
-            }
-            let (first, older) = self.cursors[least..].split_at_mut(1);
-            for cursor in older {
-                if cursor.key() == first[0].key() {
-                    has_ended |= cursor.advance();
-                }
-            }
-            has_ended |= first[0].advance();
+            let mut has_ended = self.skip_others(least);
+            let cursor = &mut self.cursors[least];
+            cursor.row += rows;
+            has_ended |= cursor.row == cursor.rows.len();
             if has_ended {
                 break;
             }
@@ -160,6 +196,18 @@ impl Merge {
             interleave_record_batch(&batches, &picked)?
         };
         let deleted = deleted.contains(&true).then(|| BooleanArray::from(deleted));
-        Ok(Merged { rows, deleted })
+        Ok(Merged { rows, deleted, keyed: None })
+    }
+
+    /// Skips the rows of older runs with the key that a cursor is at. Returns whether a block has ended.
+    fn skip_others(&mut self, cursor: usize) -> bool {
+        let (first, older) = self.cursors[cursor..].split_at_mut(1);
+        let mut has_ended = false;
+        for other in older {
+            if other.key() == first[0].key() {
+                has_ended |= other.advance();
+            }
+        }
+        has_ended
     }
 }

@@ -6,11 +6,13 @@
 mod block;
 mod blocks;
 mod compact;
+mod join;
 mod merge;
 mod run;
 mod write;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub(crate) use self::block::{KeyedRows, decode_block};
@@ -23,6 +25,9 @@ use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
 use crate::request::{BucketEntry, BucketRecord};
 use crate::store::{Change, StoredBucket};
+
+/// See [`Bucket::may_join`].
+const NOT_SETTLED: u64 = u64::MAX;
 
 /// What readers of a bucket see. It never changes; a change replaces it.
 #[derive(Debug, Clone)]
@@ -46,6 +51,11 @@ impl View {
         self.runs.len() <= 1 && self.runs.iter().all(|run| run.ends_within(&self.range))
     }
 
+    /// Whether merging all runs would remove many rows.
+    pub(crate) fn has_many_deletions(&self) -> bool {
+        self.runs.iter().map(|run| run.deletions()).sum::<u64>() > self.content().0 / 4
+    }
+
     /// About its rows and their bytes. Rows that were replaced count until their runs are merged.
     pub(crate) fn content(&self) -> (u64, u64) {
         self.runs
@@ -61,9 +71,16 @@ pub(crate) struct Writer {
     pub(crate) record: BucketRecord,
     next_run: u64,
     next_age: u64,
+    /// Whether the bucket is no longer there. Nothing of it is stored any more.
+    pub(crate) is_removed: bool,
 }
 
 impl Writer {
+    /// Fails if the bucket is no longer there.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_removed { Err(RangeError::Moved) } else { Ok(()) }
+    }
+
     pub(crate) fn take_run(&mut self) -> u64 {
         self.next_run += 1;
         self.next_run - 1
@@ -88,6 +105,13 @@ pub(crate) struct Bucket {
     pub(crate) compaction: tokio::sync::Mutex<()>,
     /// Whether a task merges or splits.
     is_maintained: AtomicBool,
+    /// How much of its capacity was used when no neighbour fitted into it, or at most since then;
+    /// [`NOT_SETTLED`] if its neighbours are to be looked at.
+    settled: AtomicU64,
+    /// How often its maintenance has failed in sequence.
+    failures: AtomicU32,
+    /// Whether a task waits to maintain it again.
+    pub(crate) awaits_maintenance: AtomicBool,
 }
 
 impl std::fmt::Debug for Bucket {
@@ -108,7 +132,7 @@ impl Bucket {
             .collect();
         runs.sort_by_key(|run| run.age());
         let view = view_of(&record, runs);
-        let writer = Writer { record, next_run, next_age };
+        let writer = Writer { record, next_run, next_age, is_removed: false };
         Arc::new(Self {
             id,
             definition,
@@ -118,6 +142,9 @@ impl Bucket {
             pending: Mutex::default(),
             compaction: tokio::sync::Mutex::default(),
             is_maintained: AtomicBool::new(false),
+            settled: AtomicU64::new(NOT_SETTLED),
+            failures: AtomicU32::new(0),
+            awaits_maintenance: AtomicBool::new(false),
         })
     }
 
@@ -130,8 +157,22 @@ impl Bucket {
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view_of(record, runs));
     }
 
+    /// The bucket is no longer stored: it refuses readers and writers. Those who read it go on.
+    pub(crate) fn removed(&self, writer: &mut Writer) {
+        writer.is_removed = true;
+        let before = self.view();
+        let none = Interval::new(before.range.low.clone(), Some(before.range.low.clone()));
+        let after = View { range: none, epoch: before.epoch, is_active: false, runs: Vec::new() };
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
+        before.runs.iter().for_each(|run| run.make_obsolete());
+    }
+
     /// Stores the record, and then lets readers see it.
+    ///
+    /// # Errors
+    /// [`RangeError::Moved`] if the bucket was removed; or that it can't be stored.
     pub(crate) async fn put_record(&self, writer: &mut Writer, record: BucketRecord) -> Result<()> {
+        writer.check()?;
         let change = Change::PutBucket(self.id, Box::new(record.clone()));
         self.blocks.store().commit(vec![change]).await?;
         writer.record = record;
@@ -158,8 +199,8 @@ impl Bucket {
     /// Whether it should split, as far as is known without merging its runs.
     pub(crate) fn is_full(&self) -> bool {
         let view = self.view();
-        let (records, bytes) = view.content();
-        view.is_active && self.definition.capacity.is_exceeded(records, bytes)
+        let capacity = self.definition.capacity;
+        view.is_active && capacity.used(view.content()) > capacity.max()
     }
 
     /// The key that divides its rows in halves, if there are two rows or more. All runs but the last few rows
@@ -189,11 +230,20 @@ impl Bucket {
 
     /// Whether nothing else maintains the bucket. Then the caller does, until [`Bucket::end_maintenance`].
     pub(crate) fn begin_maintenance(&self) -> bool {
-        !self.is_maintained.swap(true, Ordering::Acquire)
+        !self.is_maintained.swap(true, SeqCst)
+    }
+
+    /// Counts the failures in sequence. Returns their number before.
+    pub(crate) fn maintenance_failed(&self) -> u32 {
+        self.failures.fetch_add(1, SeqCst)
+    }
+
+    pub(crate) fn maintenance_succeeded(&self) {
+        self.failures.store(0, SeqCst);
     }
 
     pub(crate) fn end_maintenance(&self) {
-        self.is_maintained.store(false, Ordering::Release);
+        self.is_maintained.store(false, SeqCst);
     }
 }
 

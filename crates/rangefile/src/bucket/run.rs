@@ -9,14 +9,16 @@ use super::block::{KeyedRows, block_encoder, encode_block};
 use super::blocks::Blocks;
 use crate::definition::Definition;
 use crate::error::Result;
-use crate::key::Interval;
+use crate::key::{Interval, after};
 use crate::request::{BlockRecord, RunRecord};
-use crate::store::Change;
+use crate::store::{Change, Store};
 
 /// Bytes of Arrow data in a block. With its keys it is just below a power of two, the storage's unit.
 const BLOCK_BYTES: u64 = 250 << 10;
 /// Rows of a block.
 const BLOCK_ROWS_MAX: usize = 8192;
+/// Bytes of blocks that are stored together while a run is written.
+const PIECE_BYTES: usize = 8 << 20;
 /// Of a hundred keys that a run does not have, its filter passes about one.
 const FILTER_ERROR: f64 = 0.01;
 
@@ -27,12 +29,21 @@ pub(crate) struct RunBuilder<'a> {
     hashes: Vec<u64>,
     record: RunRecord,
     blocks: Vec<Vec<u8>>,
+    /// Of `blocks`.
+    bytes: usize,
 }
 
 impl<'a> RunBuilder<'a> {
     pub(crate) fn new(definition: &'a Definition, level: u32, age: u64) -> Self {
         let record = RunRecord { level, age, ..RunRecord::default() };
-        Self { definition, encoder: block_encoder(), hashes: Vec::new(), record, blocks: Vec::new() }
+        Self {
+            definition,
+            encoder: block_encoder(),
+            hashes: Vec::new(),
+            record,
+            blocks: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// Adds rows, all after those that were added before.
@@ -52,9 +63,10 @@ impl<'a> RunBuilder<'a> {
     /// Adds rows that are encoded already.
     pub(crate) fn push_block(&mut self, rows: &KeyedRows, block: Vec<u8>) {
         let Some(last) = rows.len().checked_sub(1) else { return };
+        self.bytes += block.len();
         self.blocks.push(block);
         self.hashes.extend((0..rows.len()).map(|row| hash(rows.key(row))));
-        self.record.has_deletions |= rows.deleted.is_some();
+        self.record.deletions += rows.deleted.as_ref().map_or(0, |deleted| deleted.true_count() as u64);
         self.record.last = rows.key(last).to_vec();
         self.record.blocks.push(BlockRecord {
             first: rows.key(0).to_vec(),
@@ -70,12 +82,18 @@ impl<'a> RunBuilder<'a> {
 
     /// Bytes of its blocks.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.iter().map(Vec::len).sum()
+        self.bytes
     }
 
-    /// The run, if it has rows.
+    /// Takes the blocks, which are stored before the others are there.
+    fn take_blocks(&mut self) -> Vec<Vec<u8>> {
+        self.bytes = 0;
+        std::mem::take(&mut self.blocks)
+    }
+
+    /// The run, if it has rows, and the blocks that were not taken.
     pub(crate) fn finish(mut self) -> Option<(RunRecord, Vec<Vec<u8>>)> {
-        if self.blocks.is_empty() {
+        if self.record.blocks.is_empty() {
             return None;
         }
         let mut filter = BloomFilter::with_false_pos(FILTER_ERROR).seed(&0).expected_items(self.hashes.len());
@@ -88,8 +106,56 @@ impl<'a> RunBuilder<'a> {
     }
 }
 
+/// A run that is stored in pieces while its rows come, so that only one of them is in memory.
+pub(crate) struct RunWriter<'a> {
+    builder: RunBuilder<'a>,
+    store: Store,
+    bucket: u64,
+    number: u64,
+    /// Blocks that are stored.
+    stored: u32,
+    is_finished: bool,
+}
+
+impl<'a> RunWriter<'a> {
+    pub(crate) fn new(builder: RunBuilder<'a>, store: &Store, bucket: u64, number: u64) -> Self {
+        Self { builder, store: store.clone(), bucket, number, stored: 0, is_finished: false }
+    }
+
+    /// Adds rows, all after those that were added before. Blocks the thread.
+    pub(crate) fn push(&mut self, rows: &KeyedRows) -> Result<()> {
+        self.builder.push(rows)?;
+        if self.builder.bytes() < PIECE_BYTES {
+            return Ok(());
+        }
+        let blocks = self.builder.take_blocks();
+        let first = self.stored;
+        // What is stored of a piece that fails is not known.
+        self.stored += blocks.len() as u32;
+        self.store.commit_blocking(vec![Change::PutBlocks(self.bucket, self.number, first, blocks)])
+    }
+
+    /// The run, if it has rows, and the changes that make it part of its bucket.
+    pub(crate) fn finish(mut self) -> Option<(RunRecord, Vec<Change>)> {
+        self.is_finished = true;
+        let empty = RunBuilder::new(self.builder.definition, 0, 0);
+        let (record, blocks) = std::mem::replace(&mut self.builder, empty).finish()?;
+        let rest = Change::PutBlocks(self.bucket, self.number, self.stored, blocks);
+        let run = Change::PutRun(self.bucket, self.number, Box::new(record.clone()), Vec::new());
+        Some((record, vec![rest, run]))
+    }
+}
+
+impl Drop for RunWriter<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished && self.stored > 0 {
+            self.store.commit_later(vec![Change::DeleteBlocks(self.bucket, self.number, self.stored)]);
+        }
+    }
+}
+
 /// The hash of a key in filters, which are stored.
-fn hash(key: &[u8]) -> u64 {
+pub(super) fn hash(key: &[u8]) -> u64 {
     SipHasher13::new().hash(key)
 }
 
@@ -128,6 +194,11 @@ impl Run {
 
     pub(crate) fn level(&self) -> u32 {
         self.record.level
+    }
+
+    /// The number of its rows that are deletions.
+    pub(crate) fn deletions(&self) -> u64 {
+        self.record.deletions
     }
 
     pub(crate) fn blocks(&self) -> &[BlockRecord] {
@@ -175,9 +246,28 @@ impl Run {
         self.stored.read(definition, (self.bucket, self.number, block))
     }
 
-    /// The row with a key.
-    pub(crate) fn find(&self, definition: &Definition, key: &[u8]) -> Result<Option<KeyedRows>> {
-        if !self.meets(&Interval::of_key(key)) || !self.filter.contains_hash(hash(key)) {
+    /// The number of its rows in an interval, deletions too. Only blocks with an end of the interval are read.
+    pub(crate) fn count(&self, definition: &Definition, interval: &Interval) -> Result<u64> {
+        let blocks = &self.record.blocks;
+        self.blocks_of(interval).try_fold(0, |count, number| {
+            let block = &blocks[number as usize];
+            let next = blocks
+                .get(number as usize + 1)
+                .map_or_else(|| after(&self.record.last), |next| next.first.clone());
+            if interval.covers(&Interval::new(block.first.clone(), Some(next))) {
+                return Ok(count + u64::from(block.rows));
+            }
+            let rows = self.block(definition, number)?;
+            let start = rows.lower_bound(0, &interval.low);
+            let end = interval.high.as_ref().map_or(rows.len(), |high| rows.lower_bound(start, high));
+            Ok(count + (end - start) as u64)
+        })
+    }
+
+    /// The row with a key, whose [`hash`] is given.
+    pub(crate) fn find(&self, definition: &Definition, key: &[u8], hash: u64) -> Result<Option<KeyedRows>> {
+        let first = self.record.blocks.first().map_or(&[][..], |block| &block.first);
+        if key < first || *key > *self.record.last || !self.filter.contains_hash(hash) {
             return Ok(None);
         }
         let block = self.record.blocks.partition_point(|block| *block.first <= *key).saturating_sub(1) as u32;
@@ -198,4 +288,31 @@ impl Drop for Run {
             self.stored.store().commit_later(vec![Change::DeleteBlocks(self.bucket, self.number, blocks)]);
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Int64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::*;
+    use crate::definition::Capacity;
+
+    /// The bits are stored: an upgrade of a library must not change them, or keys are not found.
+    #[test]
+    fn filters_have_the_stored_bits() {
+        let columns = Schema::new(vec![Field::new("id", DataType::Int64, false)]);
+        let definition = Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap();
+        let ids: Int64Array = (0..20).map(|id| Some(id * 7)).collect();
+        let rows = RecordBatch::try_new(definition.loose().clone(), vec![Arc::new(ids)]).unwrap();
+        let mut builder = RunBuilder::new(&definition, 0, 0);
+        builder.push(&KeyedRows::new(&definition, rows, None).unwrap()).unwrap();
+        let (record, _) = builder.finish().unwrap();
+        assert_eq!((record.filter, record.filter_hashes), (FILTER.to_vec(), 7));
+        assert_eq!(hash(b"lightship"), 15605782144331435971);
+    }
+
+    const FILTER: [u64; 3] = [13959090605652200016, 18062736321125080227, 9249789543722999911];
 }

@@ -6,13 +6,14 @@ use std::sync::{Arc, PoisonError};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::interleave::interleave_record_batch;
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
 
 use super::block::KeyedRows;
 use super::compact::RUNS_MAX;
-use super::run::{Run, RunBuilder};
+use super::run::{Run, RunBuilder, hash};
 use super::{Bucket, View, Writer};
 use crate::error::{RangeError, Result};
+use crate::key::{Interval, after};
 use crate::request::WriteMode;
 use crate::store::Change;
 
@@ -24,22 +25,36 @@ pub(crate) struct Pending {
     mode: WriteMode,
     rows: KeyedRows,
     done: oneshot::Sender<Result<()>>,
+    reserved: OwnedSemaphorePermit,
+}
+
+/// Who waits for a write.
+struct Waiting {
+    done: oneshot::Sender<Result<()>>,
+    /// Its memory, released once it is done.
+    _reserved: OwnedSemaphorePermit,
 }
 
 impl Bucket {
-    /// Writes rows. Returns once they are on disk.
+    /// Writes rows, whose memory was reserved. Returns once they are on disk.
     ///
     /// # Errors
     /// [`RangeError::Moved`] if the bucket does not have all their keys; [`RangeError::KeyExists`]; or that they
     /// can't be stored. Nothing is changed then.
-    pub(crate) async fn write(self: &Arc<Self>, mode: WriteMode, rows: KeyedRows) -> Result<()> {
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        mode: WriteMode,
+        rows: KeyedRows,
+        reserved: OwnedSemaphorePermit,
+    ) -> Result<()> {
         while self.view().runs.len() > RUNS_MAX {
             let bucket = self.clone();
             let compacted = tokio::spawn(async move { bucket.compact(false).await });
             compacted.await.map_err(|_| RangeError::Closed)??;
         }
         let (done, mut outcome) = oneshot::channel();
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(Pending { mode, rows, done });
+        let pending = Pending { mode, rows, done, reserved };
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(pending);
         loop {
             tokio::select! {
                 biased;
@@ -86,18 +101,14 @@ impl Bucket {
                         self.publish(&writer.record, runs);
                         Ok(())
                     }
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(error),
                 }
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error),
         };
         drop(writer);
-        for (done, outcome) in outcomes {
-            let _ = done.send(match (&stored, outcome) {
-                (_, Err(refusal)) => Err(refusal),
-                (Ok(()), Ok(())) => Ok(()),
-                (Err(message), Ok(())) => Err(RangeError::Storage(message.clone())),
-            });
+        for (waiting, outcome) in outcomes {
+            let _ = waiting.done.send(outcome.and_then(|()| stored.clone()));
         }
     }
 
@@ -108,41 +119,41 @@ impl Bucket {
         view: &View,
         group: Vec<Pending>,
         age: u64,
-    ) -> (
-        Result<Option<(crate::request::RunRecord, Vec<Vec<u8>>)>>,
-        Vec<(oneshot::Sender<Result<()>>, Result<()>)>,
-    ) {
+    ) -> (Result<Option<(crate::request::RunRecord, Vec<Vec<u8>>)>>, Vec<(Waiting, Result<()>)>) {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut accepted: Vec<(WriteMode, KeyedRows)> = Vec::new();
         // For each key that the group changes: the write and its row.
         let mut changed: BTreeMap<Vec<u8>, (usize, usize)> = BTreeMap::new();
-        let is_alone = group.len() == 1;
-        for Pending { mode, rows, done } in group {
-            let exists = |key: &[u8]| -> Result<Option<(KeyedRows, usize)>> {
-                if let Some(&(write, row)) = changed.get(key) {
-                    let (mode, rows): &(WriteMode, KeyedRows) = &accepted[write];
-                    return Ok((*mode != WriteMode::Delete).then(|| (rows.clone(), row)));
-                }
-                Ok(self.find(view, key)?.map(|found| (found, 0)))
+        let are_apart = are_apart(&group);
+        for Pending { mode, rows, done, reserved } in group {
+            // The row that an earlier write of the group leaves for a key, if one changes it.
+            let earlier = |key: &[u8]| {
+                let &(write, row) = changed.get(key)?;
+                let (mode, rows): &(WriteMode, KeyedRows) = &accepted[write];
+                Some((*mode != WriteMode::Delete).then(|| rows.slice(row, 1)))
             };
-            let checked = self.check(view, mode, &rows, exists);
+            let checked = self.check(view, mode, &rows, earlier);
             if checked.is_ok() {
-                if !is_alone {
+                if !are_apart {
                     let write = accepted.len();
                     changed.extend((0..rows.len()).map(|row| (rows.key(row).to_vec(), (write, row))));
                 }
                 accepted.push((mode, rows));
             }
-            outcomes.push((done, checked));
+            outcomes.push((Waiting { done, _reserved: reserved }, checked));
         }
-        let built = || -> Result<_> {
+        let built = |mut accepted: Vec<(WriteMode, KeyedRows)>| -> Result<_> {
+            accepted.retain(|(_, rows)| rows.len() > 0);
             let mut builder = RunBuilder::new(&self.definition, 0, age);
             match accepted.as_slice() {
                 [] => return Ok(None),
-                [(mode, rows)] => {
-                    let deleted =
-                        (*mode == WriteMode::Delete).then(|| BooleanArray::from(vec![true; rows.len()]));
-                    builder.push(&KeyedRows { deleted, ..rows.clone() })?;
+                _ if are_apart => {
+                    accepted.sort_by(|(_, a), (_, b)| a.key(0).cmp(b.key(0)));
+                    for (mode, rows) in accepted {
+                        let deleted =
+                            (mode == WriteMode::Delete).then(|| BooleanArray::from(vec![true; rows.len()]));
+                        builder.push(&KeyedRows { deleted, ..rows })?;
+                    }
                 }
                 _ => {
                     let batches: Vec<&RecordBatch> = accepted.iter().map(|(_, rows)| &rows.rows).collect();
@@ -157,16 +168,17 @@ impl Bucket {
             }
             Ok(builder.finish())
         };
-        (built(), outcomes)
+        (built(accepted), outcomes)
     }
 
-    /// Whether a write is possible.
+    /// Whether a write is possible. `earlier` returns what earlier writes that are not in the view yet leave for a
+    /// key, if they change it.
     fn check(
         &self,
         view: &View,
         mode: WriteMode,
         rows: &KeyedRows,
-        exists: impl Fn(&[u8]) -> Result<Option<(KeyedRows, usize)>>,
+        earlier: impl Fn(&[u8]) -> Option<Option<KeyedRows>>,
     ) -> Result<()> {
         let Some(last) = rows.len().checked_sub(1) else { return Ok(()) };
         let has_all = view.range.contains(rows.key(0)) && view.range.contains(rows.key(last));
@@ -176,26 +188,48 @@ impl Bucket {
         if matches!(mode, WriteMode::Upsert | WriteMode::Delete) {
             return Ok(());
         }
+        let within = Interval::new(rows.key(0).to_vec(), Some(after(rows.key(last))));
+        let runs: Vec<&Arc<Run>> = view.runs.iter().rev().filter(|run| run.meets(&within)).collect();
         for row in 0..rows.len() {
-            if let Some((found, at)) = exists(rows.key(row))? {
-                let is_same = mode == WriteMode::InsertAgain
-                    && found.rows.slice(at, 1).columns() == rows.rows.slice(row, 1).columns();
-                if !is_same {
-                    let key = self.definition.format().display(rows.key(row));
-                    return Err(RangeError::KeyExists { key });
-                }
+            let key = rows.key(row);
+            let found = match earlier(key) {
+                Some(found) => found,
+                None => self.find_in(&runs, key)?,
+            };
+            let Some(found) = found else { continue };
+            let is_same =
+                mode == WriteMode::InsertAgain && found.rows.columns() == rows.rows.slice(row, 1).columns();
+            if !is_same {
+                return Err(RangeError::KeyExists { key: self.definition.format().display(key) });
             }
         }
         Ok(())
     }
 
-    /// The row with a key, unless it is deleted.
-    pub(crate) fn find(&self, view: &View, key: &[u8]) -> Result<Option<KeyedRows>> {
-        for run in view.runs.iter().rev() {
-            if let Some(found) = run.find(&self.definition, key)? {
+    /// The row with a key, unless it is deleted. `runs` are those that may have it, newest first.
+    fn find_in(&self, runs: &[&Arc<Run>], key: &[u8]) -> Result<Option<KeyedRows>> {
+        if runs.is_empty() {
+            return Ok(None);
+        }
+        let hash = hash(key);
+        for run in runs {
+            if let Some(found) = run.find(&self.definition, key, hash)? {
                 return Ok((!found.is_deleted(0)).then_some(found));
             }
         }
         Ok(None)
     }
+}
+
+/// Whether no key is in two of the writes.
+fn are_apart(group: &[Pending]) -> bool {
+    let mut ends: Vec<(&[u8], &[u8])> = group
+        .iter()
+        .filter_map(|write| {
+            let last = write.rows.len().checked_sub(1)?;
+            Some((write.rows.key(0), write.rows.key(last)))
+        })
+        .collect();
+    ends.sort_unstable();
+    ends.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }

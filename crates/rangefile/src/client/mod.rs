@@ -133,6 +133,11 @@ impl RangeFile {
         &self.shared.definition
     }
 
+    /// How its nodes are reached.
+    pub fn network(&self) -> Arc<dyn Network> {
+        self.shared.network.clone()
+    }
+
     /// What identifies the file.
     pub(crate) fn record(&self) -> &FileRecord {
         &self.shared.record

@@ -21,6 +21,9 @@ impl RangeFile {
     /// Writes rows. Returns their number once all are on disk. Rows of one bucket are written together or not at
     /// all, in requests of about 1 MiB; with an error, those of others may be written.
     ///
+    /// A request whose answer is lost is repeated. What others have written to its keys in between is then replaced,
+    /// and a row that they have removed is there again.
+    ///
     /// Of rows with equal keys, [`WriteMode::Upsert`] keeps the last; [`WriteMode::Insert`] refuses them.
     ///
     /// # Errors

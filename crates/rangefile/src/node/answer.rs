@@ -87,24 +87,32 @@ impl Node {
                 self.activate(&file, &bucket).await?;
                 Ok(nothing())
             }
+            RequestKind::Approach(name) => {
+                let (file, bucket) = self.bucket(&name.file, name.bucket)?;
+                bucket.look_at_neighbours();
+                self.maintain(&file, &bucket);
+                Ok(nothing())
+            }
             RequestKind::Outcome(name) => Ok(message(self.outcome(&name.file, name.bucket).await?)),
         }
     }
 
     /// Creates a file. Its first bucket is on this node.
     async fn create(&self, record: FileRecord) -> Result<Directory> {
-        let record = FileRecord { id: self.new_id(), ..record };
         // The name is for the whole cluster: no node may have another file of this name.
         if self.file(&record.name).is_ok() {
             return Err(RangeError::FileExists(record.name));
         }
-        let file = self.know(&record).await?;
+        // Not the file that another node creates, or has kept of one that was dropped.
+        let record = FileRecord { id: self.new_id(), ..record };
         let bucket = BucketRecord {
             file: record.name.clone(),
             range: RangeRecord::from(&Interval::ALL),
             epoch: 1,
             ..BucketRecord::default()
         };
+        let file = self.add_file(&record, Some((self.new_id(), bucket))).await?;
+        let mut told = Vec::new();
         for node in self.others() {
             // The others know where the file begins; one that is down learns it when it is asked.
             let announced = Directory {
@@ -112,20 +120,24 @@ impl Node {
                 buckets: Vec::new(),
                 nodes: vec![self.shared.name.clone()],
             };
-            if let Err(error) = tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
-                if matches!(&error, RangeError::Remote(failure) if failure.code == ErrorCode::Forbidden) {
-                    // It has no range files.
-                    continue;
-                }
-                if matches!(&error, RangeError::Remote(failure) if failure.code == ErrorCode::Sql) {
+            match tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
+                Ok(()) => told.push(node),
+                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {
+                    for node in told {
+                        let name = FileName { name: record.name.clone() };
+                        // A node that misses this refuses the name until it is dropped.
+                        let _ = tell(&self.shared.network, &node, RequestKind::Drop(name)).await;
+                    }
                     self.forget(&record.name).await?;
                     return Err(RangeError::FileExists(record.name));
                 }
-                tracing::warn!(node, %error, file = record.name, "a node does not know of the new range file");
+                // It has no range files.
+                Err(error) if error.has_no_file() => {}
+                Err(error) => {
+                    tracing::warn!(node, %error, file = record.name, "a node does not know of the new range file");
+                }
             }
         }
-        let bucket = self.add_bucket(&file, self.new_id(), bucket).await?;
-        file.image().learn(&bucket.entry(&self.shared.name));
         Ok(self.directory(&file, true))
     }
 
@@ -147,6 +159,10 @@ impl Node {
     }
 
     async fn announced(&self, directory: &Directory) -> Result<()> {
+        if !directory.buckets.is_empty() && self.file(&directory.file.name).is_err() {
+            // The end of a split, told late: the file may be dropped. It would come back.
+            return Ok(());
+        }
         let file = self.know(&directory.file).await?;
         let mut image = file.image();
         directory
@@ -163,11 +179,14 @@ impl Node {
             .map_err(|_| RangeError::Definition(format!("unknown kind of write {}", write.mode)))?;
         let definition = &file.definition;
         let schema = if mode == WriteMode::Delete { definition.loose() } else { &definition.schema };
+        // Before there are rows: what waits is bounded in bytes.
+        let bytes = lightship_wire::peek(&write.rows)?.body_bytes.max(write.rows.len() as u32);
+        let reserved = self.shared.blocks.reserve_write(bytes).await?;
         let rows = lightship_wire::decode(schema, Buffer::from_vec(write.rows), WRITE_BYTES_MAX)?;
         let rows = rows.with_schema(definition.loose().clone())?;
         let rows = KeyedRows::new(&file.definition, rows, None)?;
         let count = rows.len() as u64;
-        bucket.write(mode, rows).await?;
+        bucket.write(mode, rows, reserved).await?;
         self.maintain(&file, &bucket);
         Ok(Written { rows: count })
     }
@@ -209,10 +228,11 @@ impl Node {
     }
 
     /// Removes a file from this node.
-    async fn forget(&self, name: &str) -> Result<()> {
+    pub(super) async fn forget(&self, name: &str) -> Result<()> {
+        let _adding = self.shared.adding.lock().await;
         let file = self.file(name)?;
         for bucket in file.all() {
-            self.remove_bucket(&file, &bucket).await?;
+            self.remove_bucket(&file, &bucket, &mut *bucket.writer.lock().await).await?;
         }
         self.shared.blocks.store().commit(vec![Change::DeleteFile(name.to_owned())]).await?;
         self.shared.files.write().unwrap_or_else(PoisonError::into_inner).remove(name);

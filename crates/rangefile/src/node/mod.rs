@@ -1,23 +1,29 @@
 //! A node: the buckets that it has on disk, and its answers to requests about them.
 
 mod answer;
+mod merge;
 mod scan;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::bucket::{Blocks, Bucket};
+use crate::bucket::{Blocks, Bucket, Writer};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::image::Image;
 use crate::network::Network;
 use crate::request::{BucketEntry, BucketRecord, Directory, FileRecord};
-use crate::store::{Change, Store, StoredBucket};
+use crate::store::{Change, Store, Stored, StoredBucket};
 
 /// The most files of a node.
 const FILES_MAX: usize = 10_000;
+
+/// Buckets whose neighbours are looked at at once: after a restart, there may be many.
+const LOOKS_MAX: usize = 2;
 
 /// The range files of a node. Cheap to clone.
 #[derive(Clone)]
@@ -32,6 +38,10 @@ struct Shared {
     files: RwLock<BTreeMap<String, Arc<File>>>,
     network: Arc<dyn Network>,
     random: Mutex<fastrand::Rng>,
+    /// Held while a file or a bucket is added, or a file is dropped.
+    adding: tokio::sync::Mutex<()>,
+    /// Held while the neighbours of a bucket are looked at.
+    looks: tokio::sync::Semaphore,
 }
 
 /// A file, as a node knows it.
@@ -57,7 +67,26 @@ impl Node {
     /// # Errors
     /// If the folder can't be used, another process uses it, or what is stored there is damaged.
     pub fn open(folder: &Path, name: &str, network: Arc<dyn Network>, seed: u64) -> Result<Self> {
-        let (store, stored) = Store::open(folder)?;
+        Self::with_store(Store::open(folder)?, name, network, seed)
+    }
+
+    /// The same over a database, for tests: it may be on a disk that fails.
+    #[cfg(test)]
+    pub(crate) fn over(
+        database: redb::Database,
+        name: &str,
+        network: Arc<dyn Network>,
+        seed: u64,
+    ) -> Result<Self> {
+        Self::with_store(Store::over(database)?, name, network, seed)
+    }
+
+    fn with_store(
+        (store, stored): (Store, Stored),
+        name: &str,
+        network: Arc<dyn Network>,
+        seed: u64,
+    ) -> Result<Self> {
         let blocks = Blocks::new(store);
         let mut files = BTreeMap::new();
         for record in stored.files {
@@ -69,12 +98,37 @@ impl Node {
                 return Err(RangeError::Damaged(format!("bucket {:x} is of unknown file {file}", bucket.id)));
             };
             let bucket = Bucket::new(file.definition.clone(), blocks.clone(), bucket);
-            file.image().learn(&bucket.entry(name));
+            if bucket.view().is_active {
+                file.image().learn(&bucket.entry(name));
+            }
             file.buckets.write().unwrap_or_else(PoisonError::into_inner).insert(bucket.id, bucket);
         }
         let random = Mutex::new(fastrand::Rng::with_seed(seed));
         let (name, files) = (name.to_owned(), RwLock::new(files));
-        Ok(Self { shared: Arc::new(Shared { name, blocks, files, network, random }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                name,
+                blocks,
+                files,
+                network,
+                random,
+                adding: tokio::sync::Mutex::default(),
+                looks: tokio::sync::Semaphore::new(LOOKS_MAX),
+            }),
+        })
+    }
+
+    /// Its buckets of a file that are not active, or whose splits have not ended.
+    #[cfg(test)]
+    pub(crate) async fn unsettled(&self, file: &str) -> usize {
+        let mut unsettled = 0;
+        for bucket in self.file(file).map(|file| file.all()).unwrap_or_default() {
+            let record = &bucket.writer.lock().await.record;
+            unsettled += usize::from(
+                record.incoming.is_some() || record.splitting.is_some() || record.given.is_some(),
+            );
+        }
+        unsettled
     }
 
     /// The names of its files.
@@ -115,19 +169,46 @@ impl Node {
                 Err(RangeError::FileExists(record.name.clone()))
             };
         }
+        self.add_file(record, None).await
+    }
+
+    /// Stores a file, and its first bucket if it begins here: together, since a file without a bucket could neither
+    /// be used nor created again.
+    async fn add_file(&self, record: &FileRecord, first: Option<(u64, BucketRecord)>) -> Result<Arc<File>> {
+        // One after another: of two files of one name, the same must be stored and known.
+        let _adding = self.shared.adding.lock().await;
+        if let Ok(file) = self.file(&record.name) {
+            return if file.record == *record {
+                Ok(file)
+            } else {
+                Err(RangeError::FileExists(record.name.clone()))
+            };
+        }
         if self.files_read().len() >= FILES_MAX {
             return Err(RangeError::Definition(format!("there are {FILES_MAX} range files already")));
         }
         let file = Arc::new(File::new(record.clone())?);
-        self.shared.blocks.store().commit(vec![Change::PutFile(record.clone())]).await?;
+        let mut changes = vec![Change::PutFile(record.clone())];
+        if let Some((id, record)) = first {
+            changes.push(Change::PutBucket(id, Box::new(record.clone())));
+            let stored = StoredBucket { id, record, runs: Vec::new() };
+            let bucket = Bucket::new(file.definition.clone(), self.shared.blocks.clone(), stored);
+            file.image().learn(&bucket.entry(&self.shared.name));
+            file.buckets.write().unwrap_or_else(PoisonError::into_inner).insert(id, bucket);
+        }
+        self.shared.blocks.store().commit(changes).await?;
         let mut files = self.shared.files.write().unwrap_or_else(PoisonError::into_inner);
-        let known = files.entry(record.name.clone()).or_insert(file).clone();
-        drop(files);
-        if known.record == *record { Ok(known) } else { Err(RangeError::FileExists(record.name.clone())) }
+        files.insert(record.name.clone(), file.clone());
+        Ok(file)
     }
 
     /// Stores a new bucket without rows.
     async fn add_bucket(&self, file: &File, id: u64, record: BucketRecord) -> Result<Arc<Bucket>> {
+        let _adding = self.shared.adding.lock().await;
+        if !self.file(&record.file).is_ok_and(|known| std::ptr::eq(&*known, file)) {
+            // It was dropped in the meantime: a bucket without a file would be damage.
+            return Err(RangeError::NoFile(record.file));
+        }
         let change = Change::PutBucket(id, Box::new(record.clone()));
         self.shared.blocks.store().commit(vec![change]).await?;
         let stored = StoredBucket { id, record, runs: Vec::new() };
@@ -136,17 +217,25 @@ impl Node {
         Ok(buckets.entry(id).or_insert(bucket).clone())
     }
 
-    /// Removes a bucket with its rows.
-    async fn remove_bucket(&self, file: &File, bucket: &Arc<Bucket>) -> Result<()> {
+    /// Removes a bucket with its rows, for the holder of its writer. Who waits for the writer finds it removed.
+    async fn remove_bucket(&self, file: &File, bucket: &Arc<Bucket>, writer: &mut Writer) -> Result<()> {
+        if writer.is_removed {
+            return Ok(());
+        }
         self.shared.blocks.store().commit(vec![Change::DeleteBucket(bucket.id)]).await?;
-        file.buckets.write().unwrap_or_else(PoisonError::into_inner).remove(&bucket.id);
-        bucket.view().runs.iter().for_each(|run| run.make_obsolete());
+        file.remove(bucket.id);
+        bucket.removed(writer);
         Ok(())
     }
 
     /// A number that no bucket has.
     fn new_id(&self) -> u64 {
         self.shared.random.lock().unwrap_or_else(PoisonError::into_inner).u64(1..)
+    }
+
+    /// From 0 to 1.
+    fn random(&self) -> f64 {
+        self.shared.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
     }
 }
 
@@ -168,9 +257,18 @@ impl File {
         self.buckets.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// The node's own buckets.
+    fn remove(&self, id: u64) {
+        self.buckets.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// The node's own buckets. One that has moved is not, until it is removed.
     fn entries(&self, node: &str) -> Vec<BucketEntry> {
-        self.all().iter().filter(|bucket| bucket.view().is_active).map(|bucket| bucket.entry(node)).collect()
+        let all = self.all();
+        let own = all.iter().filter(|bucket| {
+            let view = bucket.view();
+            view.is_active && !view.range.is_empty()
+        });
+        own.map(|bucket| bucket.entry(node)).collect()
     }
 
     /// What is known of all buckets.

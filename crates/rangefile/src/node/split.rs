@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use lightship_wire::control::{ErrorCode, Failure};
 use tokio::time::timeout;
 
 use super::{File, Node};
-use crate::bucket::{Bucket, KeyedRows, Merge, Run, RunBuilder, View, Writer, decode_block};
+use crate::bucket::{Bucket, Merge, Run, RunBuilder, View, Writer, decode_block};
 use crate::error::{RangeError, Result};
-use crate::key::Interval;
+use crate::key::{Interval, Key};
 use crate::network::{ask_one, tell};
 use crate::request::{
     BucketEntry, BucketName, Child, Directory, Prepare, Receive, RequestKind, SplitOutcome,
@@ -29,19 +30,24 @@ const LAST_RUNS: usize = 2;
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
 /// What became of the maintenance of a bucket.
-enum Maintained {
+pub(super) enum Maintained {
     /// There is nothing more to do.
     Done,
     /// There may be more to do.
     Again,
-    /// It has split. It can split again when the new bucket has confirmed it.
+    /// It has split or moved. It can split again when the new bucket has confirmed it.
     Split,
+    /// Its neighbours are to be looked at later.
+    Later,
 }
 
 impl Node {
-    /// Merges runs of a bucket, and splits it, if that is due. Does not wait for the end.
+    /// Merges runs of a bucket, splits it, or merges it with a neighbour, if that is due. Does not wait for the
+    /// end.
     pub(super) fn maintain(&self, file: &Arc<File>, bucket: &Arc<Bucket>) {
-        if !(bucket.wants_compaction() || bucket.is_full()) || !bucket.begin_maintenance() {
+        bucket.note_growth();
+        let is_due = bucket.wants_compaction() || bucket.is_full() || bucket.may_join();
+        if !is_due || !bucket.begin_maintenance() {
             return;
         }
         let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
@@ -50,7 +56,10 @@ impl Node {
             bucket.end_maintenance();
             match maintained {
                 Ok(Maintained::Again) => node.maintain(&file, &bucket),
+                // Its neighbour may have asked for another look meanwhile.
+                Ok(Maintained::Done) if bucket.may_join() => node.maintain(&file, &bucket),
                 Ok(Maintained::Done) => {}
+                Ok(Maintained::Later) => node.maintain_later(&file, &bucket),
                 // The new bucket may have confirmed it before this one could be maintained again.
                 Ok(Maintained::Split) => {
                     if bucket.writer.lock().await.record.given.is_none() {
@@ -59,6 +68,8 @@ impl Node {
                 }
                 Err(error) => {
                     tracing::warn!(file = file.definition.name, bucket = bucket.id, %error, "a bucket did not split");
+                    eprintln!("XX {} {:x} {error}", node.shared.name, bucket.id);
+                    node.maintain_later(&file, &bucket);
                 }
             }
         });
@@ -67,7 +78,7 @@ impl Node {
     async fn maintained(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
         bucket.compact(false).await?;
         if !bucket.is_full() {
-            return Ok(Maintained::Done);
+            return self.shrunk(file, bucket).await;
         }
         if !bucket.view().is_compact() {
             // Rows that were replaced or have moved do not count, and the median is exact.
@@ -79,6 +90,26 @@ impl Node {
         self.split(file, bucket).await
     }
 
+    /// Merges a bucket with a neighbour, if it has shrunk.
+    async fn shrunk(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
+        if !bucket.may_join() {
+            return Ok(Maintained::Done);
+        }
+        if !bucket.view().is_compact() {
+            bucket.compact(true).await?;
+        }
+        match self.merge(file, bucket).await {
+            Ok(merged) => {
+                bucket.maintenance_succeeded();
+                Ok(merged)
+            }
+            Err(error) => {
+                tracing::debug!(file = file.definition.name, bucket = bucket.id, %error, "a bucket did not merge");
+                Ok(Maintained::Later)
+            }
+        }
+    }
+
     /// Splits a bucket, if it has a key to split at.
     async fn split(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
         let reading = bucket.clone();
@@ -87,9 +118,24 @@ impl Node {
         let Some(median) = median else { return Ok(Maintained::Done) };
         let text = file.definition.format().display(&median);
         let target = self.target(file).await;
+        self.hand_over(file, bucket, median, text, target).await
+    }
+
+    /// Gives the keys of a bucket from `low` on to a new bucket on another node; `text` is `low` as text.
+    ///
+    /// # Errors
+    /// If that was abandoned.
+    pub(super) async fn hand_over(
+        &self,
+        file: &Arc<File>,
+        bucket: &Arc<Bucket>,
+        low: Key,
+        text: String,
+        target: String,
+    ) -> Result<Maintained> {
         let child = {
             let mut writer = bucket.writer.lock().await;
-            let (record, child) = split::begin(&writer.record, median, text, self.new_id(), target)?;
+            let (record, child) = split::begin(&writer.record, low, text, self.new_id(), target)?;
             bucket.put_record(&mut writer, record).await?;
             child
         };
@@ -103,6 +149,7 @@ impl Node {
             }
         }
         let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
+        bucket.maintenance_succeeded();
         tokio::spawn(async move {
             node.confirm(&file, &bucket, &child).await;
             // Until now it could not split again.
@@ -123,11 +170,7 @@ impl Node {
             match timeout(FREEZE_MAX, asked).await {
                 Ok(Ok(directory)) => Some((node, load(&directory.buckets))),
                 // It learns of the file with the new bucket.
-                Ok(Err(RangeError::Remote(failure)))
-                    if failure.code == lightship_wire::control::ErrorCode::Sql =>
-                {
-                    Some((node, 0))
-                }
+                Ok(Err(RangeError::Remote(failure))) if failure.code == ErrorCode::Sql => Some((node, 0)),
                 _ => None,
             }
         });
@@ -163,7 +206,8 @@ impl Node {
         let mut writer = bucket.writer.clone().lock_owned().await;
         let view = bucket.view();
         timeout(FREEZE_MAX, copy.send(&view)).await.unwrap_or_else(|_| {
-            Err(RangeError::Storage(format!("node {} took too long to receive rows", child.node)))
+            let why = format!("node {} took too long to receive rows", child.node);
+            Err(Failure::new(ErrorCode::Peer, why).into())
         })?;
         // Not to be interrupted: what is on disk and what readers see must not differ.
         self.committed(file, bucket, &mut writer).await
@@ -182,14 +226,28 @@ impl Node {
         let activate = BucketName { file: file.definition.name.clone(), bucket: child.bucket };
         let mut pause = PAUSES[0];
         while let Err(error) = self.tell_node(&child.node, RequestKind::Activate(activate.clone())).await {
+            if error.is_moved() || error.is_no_file() {
+                // It was prepared before the split was decided, and an undecided answer does not remove it: it
+                // has been active before, and was removed when it moved or joined another one, or with the file.
+                break;
+            }
+            if bucket.writer.lock().await.is_removed {
+                return;
+            }
             tracing::warn!(node = child.node, %error, "a new bucket is not active yet");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
         }
         {
             let mut writer = bucket.writer.lock().await;
-            let record = split::confirm(&writer.record);
-            if let Err(error) = bucket.put_record(&mut writer, record).await {
+            let has_moved = Interval::from(writer.record.range.clone()).is_empty();
+            let ended = if has_moved {
+                self.remove_bucket(file, bucket, &mut writer).await
+            } else {
+                let record = split::confirm(&writer.record);
+                bucket.put_record(&mut writer, record).await
+            };
+            if let Err(error) = ended {
                 tracing::warn!(%error, "the end of a split is not stored; it is repeated after a restart");
             }
         }
@@ -204,8 +262,17 @@ impl Node {
         if child.node != self.shared.name {
             file.image().learn(&upper);
         }
-        let buckets = vec![bucket.entry(&self.shared.name), upper];
-        for node in self.others().into_iter().filter(|node| *node != child.node) {
+        self.announce(file, vec![bucket.entry(&self.shared.name), upper], Some(&child.node)).await;
+    }
+
+    /// Tells the other nodes of buckets; `except` knows them.
+    pub(super) async fn announce(
+        &self,
+        file: &Arc<File>,
+        buckets: Vec<BucketEntry>,
+        except: Option<&String>,
+    ) {
+        for node in self.others().into_iter().filter(|node| Some(node) != except) {
             let directory =
                 Directory { file: file.record.clone(), buckets: buckets.clone(), nodes: Vec::new() };
             // A node that misses this learns it when a bucket refuses what is no longer its own.
@@ -214,7 +281,7 @@ impl Node {
     }
 
     /// Sends a request to a node, which may be this one.
-    async fn tell_node(&self, node: &str, kind: RequestKind) -> Result<()> {
+    pub(super) async fn tell_node(&self, node: &str, kind: RequestKind) -> Result<()> {
         if node == self.shared.name {
             let request = crate::request::Request { kind: Some(kind) };
             let answered: BoxFuture<'_, _> = Box::pin(self.answered(request, true));
@@ -227,6 +294,7 @@ impl Node {
     pub(super) async fn activate(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<()> {
         {
             let mut writer = bucket.writer.lock().await;
+            writer.check()?;
             if writer.record.incoming.is_some() {
                 let record = split::activate(&writer.record);
                 bucket.put_record(&mut writer, record).await?;
@@ -277,8 +345,11 @@ impl Node {
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
-            if bucket.view().is_active {
-                return;
+            {
+                let writer = bucket.writer.lock().await;
+                if writer.is_removed || writer.record.incoming.is_none() {
+                    return;
+                }
             }
             let asked = match origin == self.shared.name {
                 true => self.outcome(&name.file, name.bucket).await,
@@ -289,16 +360,28 @@ impl Node {
             };
             let settled = match asked {
                 Ok(SplitOutcome { committed: Some(true) }) => self.activate(file, bucket).await,
-                Ok(SplitOutcome { committed: Some(false) }) => match self.remove_bucket(file, bucket).await {
-                    Ok(()) => return,
-                    failed => failed,
-                },
+                Ok(SplitOutcome { committed: Some(false) }) => self.abandon(file, bucket).await,
                 Ok(SplitOutcome { committed: None }) => Ok(()),
+                // The file was dropped there, and with it the bucket that had the keys.
+                Err(error) if error.is_no_file() => self.abandon(file, bucket).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = settled {
                 tracing::warn!(node = origin, %error, "a bucket waits for the end of its split");
             }
+        }
+    }
+}
+
+impl Node {
+    /// Removes a bucket whose split was abandoned. The answer that says so may be out of date: a bucket that has
+    /// become active since then stays.
+    async fn abandon(&self, file: &File, bucket: &Arc<Bucket>) -> Result<()> {
+        let mut writer = bucket.writer.lock().await;
+        if writer.record.incoming.is_none() {
+            Ok(())
+        } else {
+            self.remove_bucket(file, bucket, &mut writer).await
         }
     }
 }
@@ -342,8 +425,7 @@ impl Copy<'_> {
                 let filled = loop {
                     match merge.next() {
                         Ok(Some(merged)) => {
-                            let pushed = KeyedRows::new(&definition, merged.rows, merged.deleted)
-                                .and_then(|rows| builder.push(&rows));
+                            let pushed = merged.keyed(&definition).and_then(|rows| builder.push(&rows));
                             if pushed.is_err() || builder.bytes() >= SEND_BYTES {
                                 break pushed;
                             }
@@ -382,6 +464,7 @@ impl Bucket {
     /// Stores a run of a bucket that is being received.
     pub(super) async fn receive(self: &Arc<Self>, request: Receive) -> Result<()> {
         let mut writer = self.writer.clone().lock_owned().await;
+        writer.check()?;
         let Some(record) = split::receive(&writer.record, request.number)? else { return Ok(()) };
         let (number, age) = (writer.take_run(), writer.take_age());
         let (bucket, blocks) = (self.clone(), request.blocks);

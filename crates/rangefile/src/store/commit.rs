@@ -4,25 +4,30 @@ use std::sync::Arc;
 
 use prost::Message;
 use redb::{Database, Durability};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::{BLOCKS, BUCKETS, Change, FILES, RUNS, storage};
+use super::{BLOCKS, BUCKETS, Change, FILES, RUNS};
 use crate::error::{RangeError, Result};
 
 /// Jobs that may wait for the thread; more wait until there is room.
 const WAITING_MAX: usize = 256;
+/// Bytes of changes that may wait for the thread. Larger ones wait until nothing else does.
+const WAITING_BYTES_MAX: u32 = 64 << 20;
 /// Bytes of changes that are committed together.
 const TOGETHER_BYTES_MAX: usize = 32 << 20;
 
 /// Changes that belong together, and who waits for them.
 struct Job {
     changes: Vec<Change>,
-    done: Option<oneshot::Sender<Result<(), String>>>,
+    done: Option<oneshot::Sender<Result<()>>>,
+    /// Its bytes among those that may wait; `None` for those who don't wait for it, whose changes are small.
+    _bytes: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Clone)]
 pub(super) struct Committer {
     jobs: mpsc::Sender<Job>,
+    bytes: Arc<Semaphore>,
 }
 
 impl Committer {
@@ -33,18 +38,30 @@ impl Committer {
             .name("range-commit".into())
             .spawn(move || run(&database, &mut waiting))
             .expect("a thread");
-        Self { jobs }
+        Self { jobs, bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize)) }
     }
 
     pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<()> {
+        let bytes = changes.iter().map(Change::bytes).sum::<usize>();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(WAITING_BYTES_MAX);
+        let bytes = self.bytes.clone().acquire_many_owned(bytes).await.map_err(|_| RangeError::Closed)?;
         let (done, answer) = oneshot::channel();
-        self.jobs.send(Job { changes, done: Some(done) }).await.map_err(|_| RangeError::Closed)?;
-        answer.await.map_err(|_| RangeError::Closed)?.map_err(RangeError::Storage)
+        self.jobs
+            .send(Job { changes, done: Some(done), _bytes: Some(bytes) })
+            .await
+            .map_err(|_| RangeError::Closed)?;
+        // Simulated time stands still while a task of the runtime blocks, but not while this thread works.
+        #[cfg(test)]
+        let answer = async {
+            let waiting = tokio::task::spawn_blocking(move || answer.blocking_recv());
+            waiting.await.expect("no panic")
+        };
+        answer.await.unwrap_or(Err(RangeError::Closed))
     }
 
     pub(super) fn commit_later(&self, changes: Vec<Change>) {
         // What is not made now is made when the node starts again.
-        let _ = self.jobs.try_send(Job { changes, done: None });
+        let _ = self.jobs.try_send(Job { changes, done: None, _bytes: None });
     }
 }
 
@@ -59,55 +76,65 @@ fn run(database: &Database, waiting: &mut mpsc::Receiver<Job>) {
             total += bytes(&job);
             jobs.push(job);
         }
-        let (changes, done): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.changes, job.done)).unzip();
-        let outcome = write(database, &changes).map_err(|error| match error {
-            RangeError::Storage(message) => message,
-            error => error.to_string(),
-        });
+        let outcome = write(database, &jobs);
         if let Err(error) = &outcome {
             tracing::error!(%error, "range files can't be stored");
         }
-        for done in done.into_iter().flatten() {
+        for done in jobs.into_iter().filter_map(|job| job.done) {
             let _ = done.send(outcome.clone());
         }
     }
 }
 
-fn write(database: &Database, jobs: &[Vec<Change>]) -> Result<()> {
-    let mut transaction = database.begin_write().map_err(storage)?;
-    transaction.set_durability(Durability::Immediate).map_err(|e| RangeError::Storage(e.to_string()))?;
+fn write(database: &Database, jobs: &[Job]) -> Result<()> {
+    let mut transaction = database.begin_write().map_err(RangeError::storage)?;
+    transaction.set_durability(Durability::Immediate).map_err(RangeError::storage)?;
     {
-        let mut files = transaction.open_table(FILES).map_err(storage)?;
-        let mut buckets = transaction.open_table(BUCKETS).map_err(storage)?;
-        let mut runs = transaction.open_table(RUNS).map_err(storage)?;
-        let mut blocks = transaction.open_table(BLOCKS).map_err(storage)?;
-        for change in jobs.iter().flatten() {
+        let mut files = transaction.open_table(FILES).map_err(RangeError::storage)?;
+        let mut buckets = transaction.open_table(BUCKETS).map_err(RangeError::storage)?;
+        let mut runs = transaction.open_table(RUNS).map_err(RangeError::storage)?;
+        let mut blocks = transaction.open_table(BLOCKS).map_err(RangeError::storage)?;
+        for change in jobs.iter().flat_map(|job| &job.changes) {
             match change {
                 Change::PutFile(record) => {
-                    files.insert(record.name.as_str(), record.encode_to_vec().as_slice()).map_err(storage)?;
+                    files
+                        .insert(record.name.as_str(), record.encode_to_vec().as_slice())
+                        .map_err(RangeError::storage)?;
                 }
-                Change::DeleteFile(name) => drop(files.remove(name.as_str()).map_err(storage)?),
+                Change::DeleteFile(name) => drop(files.remove(name.as_str()).map_err(RangeError::storage)?),
                 Change::PutBucket(id, record) => {
-                    buckets.insert(id, record.encode_to_vec().as_slice()).map_err(storage)?;
+                    buckets.insert(id, record.encode_to_vec().as_slice()).map_err(RangeError::storage)?;
                 }
                 Change::DeleteBucket(id) => {
-                    buckets.remove(id).map_err(storage)?;
-                    runs.retain_in((*id, 0)..=(*id, u64::MAX), |_, _| false).map_err(storage)?;
+                    buckets.remove(id).map_err(RangeError::storage)?;
+                    runs.retain_in((*id, 0)..=(*id, u64::MAX), |_, _| false).map_err(RangeError::storage)?;
                 }
-                Change::PutRun(bucket, run, record, contents) => {
-                    runs.insert((*bucket, *run), record.encode_to_vec().as_slice()).map_err(storage)?;
-                    for (number, content) in contents.iter().enumerate() {
-                        blocks.insert((*bucket, *run, number as u32), content.as_slice()).map_err(storage)?;
+                Change::PutBlocks(bucket, run, first, contents) => {
+                    for (number, content) in (*first..).zip(contents) {
+                        blocks
+                            .insert((*bucket, *run, number), content.as_slice())
+                            .map_err(RangeError::storage)?;
                     }
                 }
-                Change::DeleteRun(bucket, run) => drop(runs.remove((*bucket, *run)).map_err(storage)?),
+                Change::PutRun(bucket, run, record, contents) => {
+                    runs.insert((*bucket, *run), record.encode_to_vec().as_slice())
+                        .map_err(RangeError::storage)?;
+                    for (number, content) in (0..).zip(contents) {
+                        blocks
+                            .insert((*bucket, *run, number), content.as_slice())
+                            .map_err(RangeError::storage)?;
+                    }
+                }
+                Change::DeleteRun(bucket, run) => {
+                    drop(runs.remove((*bucket, *run)).map_err(RangeError::storage)?)
+                }
                 Change::DeleteBlocks(bucket, run, count) => {
                     for number in 0..*count {
-                        blocks.remove((*bucket, *run, number)).map_err(storage)?;
+                        blocks.remove((*bucket, *run, number)).map_err(RangeError::storage)?;
                     }
                 }
             }
         }
     }
-    transaction.commit().map_err(storage)
+    transaction.commit().map_err(RangeError::storage)
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use tokio::runtime::Handle;
 
 use self::commit::Committer;
 use crate::error::{RangeError, Result};
@@ -36,7 +37,9 @@ pub(crate) enum Change {
     DeleteFile(String),
     PutBucket(u64, Box<BucketRecord>),
     DeleteBucket(u64),
-    /// A run of a bucket, with its blocks.
+    /// Blocks of a run, from this one on. Until the run is put too, they are removed when the node starts again.
+    PutBlocks(u64, u64, u32, Vec<Vec<u8>>),
+    /// A run of a bucket, with its blocks, unless these were put before.
     PutRun(u64, u64, Box<RunRecord>, Vec<Vec<u8>>),
     /// A run is no longer part of its bucket. Its blocks stay, for those who read them.
     DeleteRun(u64, u64),
@@ -48,7 +51,9 @@ impl Change {
     /// About its bytes.
     fn bytes(&self) -> usize {
         match self {
-            Self::PutRun(.., blocks) => blocks.iter().map(|block| block.len() + 128).sum(),
+            Self::PutBlocks(.., blocks) | Self::PutRun(.., blocks) => {
+                512 + blocks.iter().map(|block| block.len() + 128).sum::<usize>()
+            }
             _ => 512,
         }
     }
@@ -88,16 +93,15 @@ impl Store {
     /// # Errors
     /// If it can't be opened, is in use by another process, or was written by another version.
     pub(crate) fn open(folder: &Path) -> Result<(Self, Stored)> {
-        let failed = |e: std::io::Error| RangeError::Storage(format!("{}: {e}", folder.display()));
+        let failed = |error| RangeError::Folder { path: folder.to_owned(), error: Arc::new(error) };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let path = folder.join(FILE_NAME);
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(&path).map_err(|error| {
-            RangeError::Storage(match error {
-                redb::DatabaseError::DatabaseAlreadyOpen => {
-                    format!("{} is in use by another process", path.display())
-                }
-                error => format!("{}: {error}", path.display()),
-            })
+            match error.into() {
+                redb::Error::DatabaseAlreadyOpen => RangeError::InUse(folder.to_owned()),
+                redb::Error::Io(error) => failed(error),
+                error => RangeError::storage(error),
+            }
         })?;
         Self::over(database)
     }
@@ -118,6 +122,14 @@ impl Store {
         self.committer.commit(changes).await
     }
 
+    /// As [`Store::commit`], for threads that may wait.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub(crate) fn commit_blocking(&self, changes: Vec<Change>) -> Result<()> {
+        Handle::current().block_on(self.commit(changes))
+    }
+
     /// Commits changes at some time, in order with the others. If that fails, they are made when the node starts
     /// again.
     pub(crate) fn commit_later(&self, changes: Vec<Change>) {
@@ -135,53 +147,51 @@ impl Store {
         };
         let missing =
             || RangeError::Damaged(format!("block {block} of run {run} of bucket {bucket:x} is missing"));
-        read().map_err(storage)?.ok_or_else(missing)
+        read().map_err(RangeError::storage)?.ok_or_else(missing)
     }
 }
 
 /// Reads everything but the blocks, and removes blocks that belong to no run.
 fn load(database: &Database) -> Result<Stored> {
-    let transaction = database.begin_write().map_err(storage)?;
+    let transaction = database.begin_write().map_err(RangeError::storage)?;
     let mut stored = Stored::default();
     {
-        let mut meta = transaction.open_table(META).map_err(storage)?;
-        let version = meta.get("version").map_err(storage)?.map(|version| version.value());
+        let mut meta = transaction.open_table(META).map_err(RangeError::storage)?;
+        let version = meta.get("version").map_err(RangeError::storage)?.map(|version| version.value());
         match version {
-            None => drop(meta.insert("version", VERSION).map_err(storage)?),
+            None => drop(meta.insert("version", VERSION).map_err(RangeError::storage)?),
             Some(VERSION) => {}
             Some(other) => {
-                return Err(RangeError::Storage(format!(
-                    "the stored range files have version {other}; this program reads version {VERSION}"
-                )));
+                return Err(RangeError::Version { stored: other, known: VERSION });
             }
         }
-        let files = transaction.open_table(FILES).map_err(storage)?;
-        for entry in files.iter().map_err(storage)? {
-            let (_, bytes) = entry.map_err(storage)?;
+        let files = transaction.open_table(FILES).map_err(RangeError::storage)?;
+        for entry in files.iter().map_err(RangeError::storage)? {
+            let (_, bytes) = entry.map_err(RangeError::storage)?;
             stored.files.push(decode(bytes.value())?);
         }
-        let buckets = transaction.open_table(BUCKETS).map_err(storage)?;
-        let runs = transaction.open_table(RUNS).map_err(storage)?;
-        for entry in buckets.iter().map_err(storage)? {
-            let (id, bytes) = entry.map_err(storage)?;
+        let buckets = transaction.open_table(BUCKETS).map_err(RangeError::storage)?;
+        let runs = transaction.open_table(RUNS).map_err(RangeError::storage)?;
+        for entry in buckets.iter().map_err(RangeError::storage)? {
+            let (id, bytes) = entry.map_err(RangeError::storage)?;
             let id = id.value();
             let mut found = Vec::new();
-            for entry in runs.range((id, 0)..=(id, u64::MAX)).map_err(storage)? {
-                let (key, bytes) = entry.map_err(storage)?;
+            for entry in runs.range((id, 0)..=(id, u64::MAX)).map_err(RangeError::storage)? {
+                let (key, bytes) = entry.map_err(RangeError::storage)?;
                 found.push((key.value().1, decode(bytes.value())?));
             }
             stored.buckets.push(StoredBucket { id, record: decode(bytes.value())?, runs: found });
         }
         // Blocks of runs that were merged while somebody read them.
-        let mut blocks = transaction.open_table(BLOCKS).map_err(storage)?;
+        let mut blocks = transaction.open_table(BLOCKS).map_err(RangeError::storage)?;
         let mut next = (0, 0, 0);
         loop {
-            let Some(found) = blocks.range(next..).map_err(storage)?.next() else { break };
-            let (bucket, run, _) = found.map_err(storage)?.0.value();
-            if runs.get((bucket, run)).map_err(storage)?.is_none() {
+            let Some(found) = blocks.range(next..).map_err(RangeError::storage)?.next() else { break };
+            let (bucket, run, _) = found.map_err(RangeError::storage)?.0.value();
+            if runs.get((bucket, run)).map_err(RangeError::storage)?.is_none() {
                 blocks
                     .retain_in((bucket, run, 0)..=(bucket, run, u32::MAX), |_, _| false)
-                    .map_err(storage)?;
+                    .map_err(RangeError::storage)?;
             }
             next = match run.checked_add(1) {
                 Some(run) => (bucket, run, 0),
@@ -189,7 +199,7 @@ fn load(database: &Database) -> Result<Stored> {
             };
         }
     }
-    transaction.commit().map_err(storage)?;
+    transaction.commit().map_err(RangeError::storage)?;
     Ok(stored)
 }
 
@@ -197,7 +207,34 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M> {
     M::decode(bytes).map_err(|e| RangeError::Damaged(e.to_string()))
 }
 
-/// An error of the database.
-fn storage(error: impl Into<redb::Error>) -> RangeError {
-    RangeError::Storage(error.into().to_string())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_in_use_is_an_error_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let _open = Store::open(folder.path()).unwrap();
+        let error = Store::open(folder.path()).unwrap_err();
+        assert!(matches!(&error, RangeError::InUse(path) if path == folder.path()), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_a_file_is_an_error_of_its_own() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = Store::open(file.path()).unwrap_err();
+        assert!(matches!(&error, RangeError::Folder { path, .. } if path == file.path()), "{error}");
+    }
+
+    #[test]
+    fn another_version_is_an_error_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::create(folder.path().join(FILE_NAME)).unwrap();
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(META).unwrap().insert("version", VERSION + 1).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        let error = Store::open(folder.path()).unwrap_err();
+        assert!(matches!(error, RangeError::Version { stored: 2, known: VERSION }), "{error}");
+    }
 }

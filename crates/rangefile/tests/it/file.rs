@@ -95,3 +95,23 @@ async fn many_writers_of_single_rows_are_all_heard() {
     }
     assert_eq!(all(&file).await, expected(0..400, ""));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_reads_a_bucket_as_it_was_when_it_began() {
+    use futures::TryStreamExt;
+    let cluster = Cluster::start(1).await;
+    let file = cluster.create("t", Capacity::default()).await;
+    for part in 0..4 {
+        upsert(&file, part * 10_000..(part + 1) * 10_000, "").await;
+    }
+    let mut scanned = file.scan(Interval::ALL, &ScanOptions::default()).unwrap().rows;
+    let mut found = vec![scanned.try_next().await.unwrap().unwrap()];
+    // The runs that it reads are merged meanwhile, several times.
+    for round in 0..70 {
+        upsert(&file, [round * 500, 39_999 - round], "!").await;
+    }
+    file.write(WriteMode::Delete, &rows(20_000..30_000, "")).await.unwrap();
+    found.extend(scanned.try_collect::<Vec<_>>().await.unwrap());
+    let whole = arrow_select::concat::concat_batches(&found[0].schema(), &found).unwrap();
+    assert_eq!(whole, rows(0..40_000, ""));
+}

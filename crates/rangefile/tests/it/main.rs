@@ -1,5 +1,6 @@
 //! Nodes with their own disks, and clients, in one process.
 
 mod file;
+mod merges;
 mod splits;
 mod support;

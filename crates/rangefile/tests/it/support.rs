@@ -13,8 +13,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lightship_rangefile::{
-    Capacity, ClientOptions, Definition, Interval, Network, Node, Order, RangeError, RangeFile, Reply,
-    Result, ScanOptions, WriteMode,
+    BucketEntry, Capacity, ClientOptions, Definition, Interval, Network, Node, Order, RangeError, RangeFile,
+    Reply, Result, ScanOptions, WriteMode,
 };
 use lightship_wire::control::{ErrorCode, Failure};
 use tempfile::TempDir;
@@ -100,7 +100,7 @@ impl Cluster {
             let seed = self.starts.fetch_add(1, Ordering::Relaxed);
             match Node::open(&self.folder(node), &name, network.clone(), seed) {
                 Ok(node) => break node,
-                Err(RangeError::Storage(why)) if why.contains("in use") => tokio::task::yield_now().await,
+                Err(RangeError::InUse(_)) => tokio::task::yield_now().await,
                 Err(error) => panic!("{error}"),
             }
         };
@@ -187,8 +187,40 @@ pub(crate) fn expected(ids: impl IntoIterator<Item = i64>, note: &str) -> Vec<(i
 pub(crate) async fn until_buckets(file: &RangeFile, at_least: usize) {
     let waiting = async {
         while file.buckets().await.0.len() < at_least {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), waiting).await.expect("enough buckets");
+    if tokio::time::timeout(Duration::from_secs(120), waiting).await.is_err() {
+        panic!("the buckets are {:#?}", file.buckets().await);
+    }
+}
+
+/// Waits until a file has at most this many buckets, without holes between them.
+pub(crate) async fn until_merged(file: &RangeFile, at_most: usize) {
+    until(file, |buckets| buckets.len() <= at_most).await;
+}
+
+/// Waits until no bucket of a file has to split, or is being split.
+pub(crate) async fn until_settled(file: &RangeFile, capacity: u64) {
+    until(file, |buckets| buckets.iter().all(|bucket| bucket.records.is_some_and(|rows| rows <= capacity)))
+        .await;
+}
+
+/// Waits until the buckets of a file are without holes, and as they should be.
+async fn until(file: &RangeFile, is_reached: impl Fn(&[BucketEntry]) -> bool) {
+    let waiting = async {
+        loop {
+            let (buckets, failed) = file.buckets().await;
+            let is_whole = buckets.first().is_some_and(|first| first.range.low.is_empty())
+                && buckets.last().is_some_and(|last| last.range.high.is_none())
+                && buckets.windows(2).all(|pair| pair[0].range.high.as_ref() == Some(&pair[1].range.low));
+            if failed.is_empty() && is_whole && is_reached(&buckets) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(120), waiting).await.is_err() {
+        panic!("the buckets are {:#?}", file.buckets().await);
+    }
 }

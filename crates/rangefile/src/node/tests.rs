@@ -1,0 +1,198 @@
+//! What a node does when others answer late, or its memory is reserved.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use arrow_array::{BinaryArray, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use lightship_wire::control::{ErrorCode, Failure};
+use prost::Message;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::*;
+use crate::client::{ClientOptions, RangeFile};
+use crate::definition::Capacity;
+use crate::key::Interval;
+use crate::network::Reply;
+use crate::request::{Origin, Request, RequestKind, WriteMode};
+
+/// Nodes in this process. Answers about splits can be held back.
+#[derive(Default)]
+struct Held {
+    nodes: Mutex<BTreeMap<String, Node>>,
+    holds_outcomes: bool,
+    /// An answer is held back.
+    has_answer: Notify,
+    /// It may go on.
+    may_go_on: Notify,
+    this: OnceLock<std::sync::Weak<Held>>,
+}
+
+impl Network for Held {
+    fn nodes(&self) -> Vec<String> {
+        self.nodes.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
+        let found = self.nodes.lock().unwrap().get(node).cloned();
+        let this = self.this.get().and_then(std::sync::Weak::upgrade).unwrap();
+        async move {
+            let down = || Failure::new(ErrorCode::Peer, "the node is down");
+            let answer = found.ok_or_else(down)?.answer(&body, true).await?;
+            let kind = Request::decode(body.as_slice()).unwrap().kind;
+            if this.holds_outcomes && matches!(kind, Some(RequestKind::Outcome(_))) {
+                this.has_answer.notify_one();
+                this.may_go_on.notified().await;
+            }
+            Ok(answer.into())
+        }
+        .boxed()
+    }
+}
+
+struct Nodes {
+    network: Arc<Held>,
+    folders: Vec<TempDir>,
+}
+
+impl Nodes {
+    fn start(count: usize, holds_outcomes: bool) -> Self {
+        let network = Arc::new(Held { holds_outcomes, ..Held::default() });
+        network.this.set(Arc::downgrade(&network)).unwrap();
+        let nodes = Self { network, folders: (0..count).map(|_| tempfile::tempdir().unwrap()).collect() };
+        for (number, folder) in nodes.folders.iter().enumerate() {
+            let (name, network) = (format!("n{number}"), nodes.network.clone());
+            let node = Node::open(folder.path(), &name, network, number as u64 + 1).unwrap();
+            nodes.network.nodes.lock().unwrap().insert(name, node);
+        }
+        nodes
+    }
+
+    fn node(&self, number: usize) -> Node {
+        self.network.nodes.lock().unwrap()[&format!("n{number}")].clone()
+    }
+
+    async fn create(&self) -> RangeFile {
+        let columns = Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("bytes", DataType::Binary, true),
+        ]);
+        let definition = Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap();
+        RangeFile::create(self.network.clone(), &definition, ClientOptions::default()).await.unwrap()
+    }
+}
+
+/// A bucket of the second node that receives keys from the first.
+async fn incoming(node: &Node) -> (Arc<File>, Arc<Bucket>) {
+    let file = node.file("t").unwrap();
+    let record = BucketRecord {
+        file: "t".into(),
+        range: (&Interval::new(key(&file.definition, 5), None)).into(),
+        epoch: 2,
+        incoming: Some(Origin { node: "n0".into(), bucket: 7, runs: 0 }),
+        ..BucketRecord::default()
+    };
+    let bucket = node.add_bucket(&file, 42, record).await.unwrap();
+    (file, bucket)
+}
+
+fn key(definition: &Definition, id: i64) -> Vec<u8> {
+    definition.format().key(&[Arc::new(Int64Array::from(vec![id]))]).unwrap()
+}
+
+/// Rows with these keys, each with `bytes` random bytes.
+fn rows(file: &RangeFile, ids: std::ops::Range<i64>, bytes: usize) -> RecordBatch {
+    let mut random = fastrand::Rng::with_seed(3);
+    let values: Vec<Vec<u8>> = ids.clone().map(|_| (0..bytes).map(|_| random.u8(..)).collect()).collect();
+    let values: BinaryArray = values.iter().map(|value| Some(value.as_slice())).collect();
+    let ids: Int64Array = ids.map(Some).collect();
+    RecordBatch::try_new(file.definition().schema.clone(), vec![Arc::new(ids), Arc::new(values)]).unwrap()
+}
+
+#[tokio::test]
+async fn a_late_answer_does_not_remove_an_active_bucket() {
+    let nodes = Nodes::start(2, true);
+    nodes.create().await;
+    let node = nodes.node(1);
+    let (file, bucket) = incoming(&node).await;
+    let activating = async {
+        nodes.network.has_answer.notified().await;
+        node.activate(&file, &bucket).await.unwrap();
+        nodes.network.may_go_on.notify_one();
+    };
+    let both = async { tokio::join!(node.settle(&file, &bucket, "n0"), activating) };
+    timeout(Duration::from_secs(30), both).await.unwrap();
+    assert!(file.bucket(42).is_some_and(|bucket| bucket.view().is_active));
+}
+
+#[tokio::test]
+async fn a_bucket_whose_origin_was_dropped_is_removed() {
+    let nodes = Nodes::start(2, false);
+    nodes.create().await;
+    let node = nodes.node(1);
+    let (file, bucket) = incoming(&node).await;
+    nodes.node(0).forget("t").await.unwrap();
+    timeout(Duration::from_secs(30), node.settle(&file, &bucket, "n0")).await.unwrap();
+    assert!(file.bucket(42).is_none());
+    // Late requests don't bring it back.
+    node.activate(&file, &bucket).await.unwrap_err();
+    assert!(node.buckets("t").is_empty());
+}
+
+#[tokio::test]
+async fn writes_wait_for_memory() {
+    let nodes = Nodes::start(1, false);
+    let file = nodes.create().await;
+    let node = nodes.node(0);
+    // More than there is waits for all of it.
+    let reserved = node.shared.blocks.reserve_write(u32::MAX).await.unwrap();
+    let batch = rows(&file, 0..10, 8);
+    let mut writing = std::pin::pin!(file.write(WriteMode::Insert, &batch));
+    timeout(Duration::from_millis(50), &mut writing).await.unwrap_err();
+    drop(reserved);
+    assert_eq!(writing.await.unwrap(), 10);
+    // It is released once they are done.
+    let reserved = timeout(Duration::from_secs(30), node.shared.blocks.reserve_write(u32::MAX)).await;
+    assert!(reserved.unwrap().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merged_run_is_stored_in_pieces() {
+    let nodes = Nodes::start(1, false);
+    let file = nodes.create().await;
+    // 20 MiB, of which 8 are stored at a time.
+    for part in 0..5 {
+        file.write(WriteMode::Insert, &rows(&file, part * 64..(part + 1) * 64, 64 << 10)).await.unwrap();
+    }
+    let bucket = nodes.node(0).file("t").unwrap().all().remove(0);
+    bucket.compact(true).await.unwrap();
+    let view = bucket.view();
+    let [run] = view.runs.as_slice() else { panic!("{view:?}") };
+    let read: usize =
+        (0..run.blocks().len() as u32).map(|block| run.block(&bucket.definition, block).unwrap().len()).sum();
+    assert_eq!(read, 5 * 64);
+}
+
+#[tokio::test]
+async fn rows_of_a_run_are_counted_without_its_blocks() {
+    let nodes = Nodes::start(1, false);
+    let file = nodes.create().await;
+    file.write(WriteMode::Insert, &rows(&file, 0..100, 10_000)).await.unwrap();
+    let key = |id| key(file.definition(), id);
+    let within = Interval::new(key(30), Some(key(70)));
+    assert_eq!(file.count(&within).await.unwrap(), 40);
+    assert_eq!(file.count(&Interval::new(key(30), Some(key(31)))).await.unwrap(), 1);
+    let bucket = nodes.node(0).file("t").unwrap().all().remove(0);
+    let run = bucket.view().runs[0].clone();
+    let blocks = run.blocks().len() as u32;
+    assert!(blocks > 2);
+    let gone = Change::DeleteBlocks(bucket.id, run.number(), blocks);
+    nodes.node(0).shared.blocks.store().commit(vec![gone]).await.unwrap();
+    assert_eq!(file.count(&Interval::ALL).await.unwrap(), 100);
+    file.count(&within).await.unwrap_err();
+}

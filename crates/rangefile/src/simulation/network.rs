@@ -1,0 +1,315 @@
+//! A network that loses, delays and doubles requests, cuts answers off, and has partitions. It writes down what
+//! each write did at the node that got it.
+//!
+//! The faults of the n-th request from one place to another are those of the seed, whatever else happens.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
+use futures::{FutureExt, TryStreamExt};
+use lightship_transport::net::Answer;
+use lightship_wire::control::{ErrorCode, Failure};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::linear::{Action, Event, Row};
+use super::write_in;
+use crate::definition::Definition;
+use crate::error::Result;
+use crate::network::{Network, Reply};
+use crate::node::Node;
+use crate::request::WriteMode;
+
+/// A node while it runs.
+#[derive(Clone)]
+struct Running {
+    node: Node,
+    /// Sends when it crashes.
+    alive: watch::Receiver<bool>,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It does not arrive.
+    Lost,
+    /// It arrives long after the sender has given up.
+    Late(Duration),
+    /// It arrives twice.
+    Double(Duration),
+    /// Its answer does not arrive.
+    AnswerLost,
+    /// Its answer ends after this many rows.
+    AnswerCut(usize),
+}
+
+pub(super) struct Simulated {
+    seed: u64,
+    definition: Definition,
+    nodes: Mutex<BTreeMap<String, Option<Running>>>,
+    /// From where to where nothing goes.
+    partitions: Mutex<BTreeSet<(String, String)>>,
+    counts: Mutex<HashMap<(String, String), u64>>,
+    is_calm: AtomicBool,
+    /// Moments, in their order.
+    clock: AtomicU64,
+    events: Mutex<Vec<(i64, Event)>>,
+    texts: Mutex<HashMap<String, Row>>,
+    /// Answers that no node may give: of damage, or of a task that has panicked.
+    broken: Mutex<Vec<String>>,
+}
+
+impl Simulated {
+    pub(super) fn new(seed: u64, definition: Definition, nodes: &[String]) -> Arc<Self> {
+        Arc::new(Self {
+            seed,
+            definition,
+            nodes: Mutex::new(nodes.iter().map(|node| (node.clone(), None)).collect()),
+            partitions: Mutex::default(),
+            counts: Mutex::default(),
+            is_calm: AtomicBool::new(true),
+            clock: AtomicU64::new(1),
+            events: Mutex::default(),
+            texts: Mutex::default(),
+            broken: Mutex::default(),
+        })
+    }
+
+    pub(super) fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// The network as seen from a place, until `alive` is false: then nothing comes back.
+    pub(super) fn from(self: &Arc<Self>, place: &str, alive: watch::Receiver<bool>) -> Arc<dyn Network> {
+        Arc::new(Place { name: place.to_owned(), network: self.clone(), alive })
+    }
+
+    pub(super) fn connect(&self, name: &str, node: Node, alive: watch::Receiver<bool>) {
+        self.nodes.lock().unwrap().insert(name.to_owned(), Some(Running { node, alive }));
+    }
+
+    pub(super) fn disconnect(&self, name: &str) {
+        self.nodes.lock().unwrap().insert(name.to_owned(), None);
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Node> {
+        self.nodes.lock().unwrap().values().flatten().map(|running| running.node.clone()).collect()
+    }
+
+    pub(super) fn part(&self, a: &str, b: &str) {
+        self.partitions.lock().unwrap().insert((a.to_owned(), b.to_owned()));
+    }
+
+    pub(super) fn heal(&self) {
+        self.partitions.lock().unwrap().clear();
+    }
+
+    /// Whether there are no faults.
+    pub(super) fn set_calm(&self, is_calm: bool) {
+        self.is_calm.store(is_calm, Ordering::Relaxed);
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn record(&self, key: i64, event: Event) {
+        self.events.lock().unwrap().push((key, event));
+    }
+
+    pub(super) fn events(&self) -> Vec<(i64, Event)> {
+        self.events.lock().unwrap().clone()
+    }
+
+    pub(super) fn broken(&self) -> Vec<String> {
+        self.broken.lock().unwrap().clone()
+    }
+
+    /// The number of a row's text.
+    pub(super) fn row(&self, text: &str) -> Row {
+        let mut texts = self.texts.lock().unwrap();
+        let next = texts.len() as Row;
+        *texts.entry(text.to_owned()).or_insert(next)
+    }
+
+    fn is_parted(&self, a: &str, b: &str) -> bool {
+        let partitions = self.partitions.lock().unwrap();
+        partitions.contains(&(a.to_owned(), b.to_owned()))
+            || partitions.contains(&(b.to_owned(), a.to_owned()))
+    }
+
+    /// How long a request and its answer take, and what happens to it.
+    fn draw(&self, from: &str, to: &str) -> (Duration, Duration, Fault) {
+        let mut counts = self.counts.lock().unwrap();
+        let count = counts.entry((from.to_owned(), to.to_owned())).or_default();
+        *count += 1;
+        let mut hasher = DefaultHasher::new();
+        (self.seed, from, to, *count).hash(&mut hasher);
+        let mut random = fastrand::Rng::with_seed(hasher.finish());
+        if self.is_calm.load(Ordering::Relaxed) {
+            return (Duration::from_micros(200), Duration::from_micros(200), Fault::None);
+        }
+        let mut delay = || {
+            Duration::from_micros(match random.u32(0..1000) {
+                // Longer than a node holds writes back.
+                0..3 => random.u64(5_000_000..15_000_000),
+                3..50 => random.u64(3_000..500_000),
+                _ => random.u64(50..3_000),
+            })
+        };
+        let delays = (delay(), delay());
+        let late = Duration::from_millis(random.u64(0..20_000));
+        let fault = match random.u32(0..100) {
+            0..2 => Fault::Lost,
+            2..4 => Fault::Late(late),
+            4..7 => Fault::Double(late),
+            7..10 => Fault::AnswerLost,
+            10..14 => Fault::AnswerCut(random.usize(0..6)),
+            _ => Fault::None,
+        };
+        (delays.0, delays.1, fault)
+    }
+
+    /// A request arrives at a node.
+    async fn deliver(&self, node: &str, body: &[u8], is_peer: bool) -> Result<Answer> {
+        let found = self.nodes.lock().unwrap().get(node).cloned().flatten();
+        let Some(Running { node: running, mut alive }) = found else {
+            return Err(Failure::new(ErrorCode::Peer, format!("node {node} is down")).into());
+        };
+        let (start, write) = (self.now(), write_in(body, &self.definition));
+        let answered = tokio::select! {
+            biased;
+            () = crashed(&mut alive) => {
+                Err(Failure::new(ErrorCode::Lost, format!("node {node} has crashed")))
+            }
+            answered = running.answer(body, is_peer) => answered,
+        };
+        if let Err(failure) = &answered
+            && (failure.message.contains("damaged") || failure.code == ErrorCode::ShuttingDown)
+        {
+            self.broken.lock().unwrap().push(format!("{node}: {failure}"));
+        }
+        if let Some((mode, rows)) = write {
+            self.written(mode, &rows, start, answered.as_ref().err());
+        }
+        Ok(answered?)
+    }
+
+    fn written(&self, mode: WriteMode, rows: &[(i64, String)], start: u64, failed: Option<&Failure>) {
+        let end = self.now();
+        for (key, text) in rows {
+            let row = self.row(text);
+            let action = match mode {
+                WriteMode::Upsert => Action::Upsert(row),
+                WriteMode::Delete => Action::Delete,
+                WriteMode::Insert => Action::Insert(row),
+                WriteMode::InsertAgain => Action::InsertAgain(row),
+            };
+            let event = match failed {
+                None => Event { action, start, end: Some(end) },
+                Some(Failure { code: ErrorCode::Moved, .. }) => continue,
+                Some(Failure { code: ErrorCode::Data, message, .. }) => {
+                    if *message != format!("key {key} exists already") {
+                        continue;
+                    }
+                    let is_again = mode == WriteMode::InsertAgain;
+                    let action = if is_again { Action::RefusedAgain(row) } else { Action::Refused };
+                    Event { action, start, end: Some(end) }
+                }
+                Some(_) => Event { action, start, end: None },
+            };
+            self.record(*key, event);
+        }
+    }
+}
+
+/// Returns when what is alive no longer is. What nobody can end is alive for ever.
+async fn crashed(alive: &mut watch::Receiver<bool>) {
+    if alive.wait_for(|alive| !alive).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Where requests come from.
+struct Place {
+    name: String,
+    network: Arc<Simulated>,
+    alive: watch::Receiver<bool>,
+}
+
+impl Network for Place {
+    fn nodes(&self) -> Vec<String> {
+        self.network.nodes.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
+        let (network, from, to) = (self.network.clone(), self.name.clone(), node.to_owned());
+        let mut alive = self.alive.clone();
+        let sent = async move {
+            let is_peer = network.nodes.lock().unwrap().contains_key(&from);
+            let (there, back, fault) = network.draw(&from, &to);
+            sleep(there).await;
+            let gone = |what: &str| Failure::new(ErrorCode::Lost, format!("{what} was lost"));
+            if network.is_parted(&from, &to) || fault == Fault::Lost {
+                return Err(Failure::new(ErrorCode::Peer, format!("node {to} can't be reached")).into());
+            }
+            // A task of its own: it goes on if the sender does not wait.
+            let deliver = |after: Duration| {
+                let (network, to, body) = (network.clone(), to.clone(), body.clone());
+                tokio::spawn(async move {
+                    sleep(after).await;
+                    network.deliver(&to, &body, is_peer).await
+                })
+            };
+            match fault {
+                Fault::Late(after) => {
+                    deliver(after);
+                    return Err(gone("a request").into());
+                }
+                Fault::Double(after) => drop(deliver(after)),
+                _ => {}
+            }
+            let answer = match deliver(Duration::ZERO).await {
+                Ok(answer) => answer,
+                Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+            };
+            sleep(back).await;
+            if network.is_parted(&from, &to) || fault == Fault::AnswerLost {
+                return Err(gone("an answer").into());
+            }
+            let reply = Reply::from(answer?);
+            match fault {
+                Fault::AnswerCut(rows) => {
+                    let mut left = rows;
+                    let kept = reply.rows.map_ok(move |batch| {
+                        let kept = batch.slice(0, batch.num_rows().min(left));
+                        left -= kept.num_rows();
+                        kept
+                    });
+                    let kept = kept.try_filter(|batch| std::future::ready(batch.num_rows() > 0));
+                    let cut = stream::once(async move { Err(gone("a connection").into()) });
+                    Ok(Reply { schema: reply.schema, rows: kept.chain(cut).boxed() })
+                }
+                _ => Ok(reply),
+            }
+        };
+        async move {
+            let answered = tokio::select! {
+                biased;
+                () = crashed(&mut alive) => None,
+                answered = sent => Some(answered),
+            };
+            match answered {
+                Some(answered) => answered,
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+}
