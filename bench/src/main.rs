@@ -107,6 +107,8 @@ enum Command {
     Overlay(Settings),
     /// TPC-H over four nodes: Lightship's protocol between them, and datafusion-distributed's gRPC
     Shuffle(Settings),
+    /// Range files: bulk load, scan and single records, compared with redb alone and a table
+    RangeLoad(Settings),
     /// memory-to-arrow, postgres-to-arrow, fetch-memory and round-trip
     Transfer(Settings),
     /// One process of a benchmark
@@ -118,7 +120,7 @@ fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
         competing_flow, databases, fetch_memory, fetch_size, jobs, load, memory_to_arrow, nulls, overlay,
-        peers, postgres_to_arrow, protobuf, round_trip, shuffle, streams, strings, types,
+        peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -147,6 +149,7 @@ fn run(command: Command) -> Result<()> {
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Overlay(settings) => overlay::run(&settings),
         Command::Shuffle(settings) => shuffle::run(&settings),
+        Command::RangeLoad(settings) => range::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

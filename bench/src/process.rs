@@ -172,6 +172,17 @@ impl Node {
         Self::serve(None, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
+    /// Starts a node with range files in a folder, which joins the cluster of the node at a port, if one is given.
+    pub(crate) fn start_range(folder: &Path, join: Option<u16>) -> Result<Self> {
+        let folder = folder.display().to_string();
+        let joined = join.map(|port| format!("127.0.0.1:{port}"));
+        let cluster = match &joined {
+            Some(address) => ["--join", address],
+            None => ["--advertise", "127.0.0.1:0"],
+        };
+        Self::serve(None, &[&["--range-data", &folder][..], &cluster].concat())
+    }
+
     fn serve(host: Option<&Host>, tables: &[&str]) -> Result<Self> {
         let mut arguments = [&["--json", "node"], tables].concat();
         arguments.extend(if host.is_some() {

@@ -17,6 +17,8 @@ pub(crate) enum Page {
     Mind,
     /// Shuffles between many nodes.
     Shuffle,
+    /// Range-partitioned files.
+    Range,
 }
 
 impl Page {
@@ -26,6 +28,7 @@ impl Page {
             Self::ColumnarProtocol => "columnar-protocol.md",
             Self::Mind => "mind.md",
             Self::Shuffle => "shuffle.md",
+            Self::Range => "range.md",
         }
     }
 
@@ -35,6 +38,7 @@ impl Page {
             Self::ColumnarProtocol => "# The client protocol, redesigned\n",
             Self::Mind => "# Automatic fetch sizes\n",
             Self::Shuffle => "# Shuffles between many nodes\n",
+            Self::Range => "# Range files\n",
         }
     }
 }

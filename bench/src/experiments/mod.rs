@@ -20,6 +20,7 @@ pub(crate) mod overlay;
 pub(crate) mod peers;
 pub(crate) mod postgres_to_arrow;
 pub(crate) mod protobuf;
+pub(crate) mod range;
 pub(crate) mod round_trip;
 mod servers;
 pub(crate) mod shuffle;

@@ -6,6 +6,7 @@ mod engine;
 mod fetch;
 mod load;
 mod protobuf;
+mod range;
 mod serve;
 mod sizes;
 mod sockets;
@@ -24,6 +25,7 @@ pub(crate) use databases::{RunningDatabase, load_postgres};
 pub(crate) use fetch::Fetch;
 pub(crate) use load::{Load, LoadResult};
 pub(crate) use protobuf::Shape;
+pub(crate) use range::{KeyOrder, RangeResult, Records};
 
 use crate::Result;
 use crate::process::{Process, memory_bytes};
@@ -81,6 +83,18 @@ pub(crate) enum Part {
     ClusterNode(cluster::ClusterNode),
     /// Run the queries of a file (a JSON list) on a node, and drop their batches
     Queries { port: u16, file: PathBuf },
+    /// Load a range file over the nodes of a cluster, scan it, and look up single records
+    Range {
+        port: u16,
+        #[command(flatten)]
+        records: Records,
+    },
+    /// The same with the storage library alone, in a new file in a folder
+    Library {
+        folder: PathBuf,
+        #[command(flatten)]
+        records: Records,
+    },
     /// Time queries in an engine in this process
     Engine { sql: String, count: u32 },
 }
@@ -150,6 +164,10 @@ pub(crate) fn run(part: Part) -> Result<()> {
         Part::RoundTrips { port, sql, count } => {
             print(&Threads::One.runtime()?.block_on(fetch::round_trips(port, &sql, count))?)
         }
+        Part::Range { port, records } => {
+            print(&Threads::Many.runtime()?.block_on(range::file(port, &records))?)
+        }
+        Part::Library { folder, records } => print(&range::library(&folder, &records)?),
         Part::ClusterNode(node) => Threads::Many.runtime()?.block_on(node.run()),
         Part::Engine { sql, count } => print(&Threads::Many.runtime()?.block_on(engine::run(&sql, count))?),
     }

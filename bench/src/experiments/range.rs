@@ -1,0 +1,111 @@
+//! Range files: bulk load, scan and single records, compared with the storage library alone and with a table.
+
+use std::fs::File;
+
+use parquet::arrow::ArrowWriter;
+
+use crate::comparison::{Comparison, Contender};
+use crate::parts::{KeyOrder, Part, RangeResult, Records, TransferResult};
+use crate::process::{Node, Process};
+use crate::report::{self, Page, Report};
+use crate::results::{Case, Figure, Results};
+use crate::settings::Settings;
+use crate::{Result, places, tables};
+
+const NAME: &str = "range-load";
+const FIGURES: &[Figure] = &[
+    Figure { name: "load s", digits: 2, range: true },
+    Figure { name: "scan s", digits: 2, range: true },
+    Figure { name: "one record us", digits: 0, range: true },
+];
+const OURS: &str = "range file on 4 nodes";
+const LIBRARY: &str = "redb alone, in one process";
+const TABLE: &str = "table of one node, in memory";
+const NODES: usize = 4;
+/// At scale 1.
+const RECORDS: f64 = 10e6;
+/// The library takes minutes for keys in random order.
+const ROUNDS_MAX: u32 = 3;
+const ORDERS: [&str; 2] = ["ascending", "random"];
+
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    let load = report::load();
+    let scale = settings.scale_or(1.0);
+    let records = (RECORDS * scale) as usize;
+    let count = records.to_string();
+    let folder = places::data().join("range");
+    let mut results = Results::open(&settings.results, NAME, &["keys"], FIGURES)?;
+    let file = folder.join(format!("{records}.parquet"));
+    if !file.exists() {
+        std::fs::create_dir_all(&folder)?;
+        let batches = Records::new(records, KeyOrder::Ascending).batches()?;
+        let schema = batches.first().ok_or("no records")?.schema();
+        let mut writer = ArrowWriter::try_new(File::create(&file)?, schema, None)?;
+        batches.iter().try_for_each(|batch| writer.write(batch))?;
+        writer.close()?;
+    }
+    let table = Node::start(None, &format!("t={}", file.display()), true)?;
+    for order in ORDERS {
+        let figures = |process: Process| -> Result<Vec<f64>> {
+            let RangeResult { load_seconds, scan_seconds, get_us } = process.result()?;
+            Ok(vec![load_seconds, scan_seconds, get_us])
+        };
+        let ours = || {
+            // New folders and new nodes: nothing is in their memory.
+            let temporary = tempfile::tempdir_in(&folder)?;
+            let mut nodes: Vec<Node> = Vec::new();
+            for number in 0..NODES {
+                let data = temporary.path().join(number.to_string());
+                let first = nodes.first().map(|first| first.port);
+                nodes.push(Node::start_range(&data, first)?);
+            }
+            figures(Part::spawn(None, &["range", &nodes[0].port.to_string(), &count, order])?)
+        };
+        let library = || {
+            let folder = folder.display().to_string();
+            figures(Part::spawn(None, &["library", &folder, &count, order])?)
+        };
+        let scan = || {
+            let port = table.port.to_string();
+            let fetch = ["fetch", "127.0.0.1", &port, "select * from t", "--tcp", "--threads", "many"];
+            let result: TransferResult = Part::spawn(None, &fetch)?.result()?;
+            Ok(vec![f64::NAN, result.whole(records as u64)?.seconds, f64::NAN])
+        };
+        let contenders = vec![
+            Contender::new(OURS, ours).rounds_max(ROUNDS_MAX),
+            Contender::new(LIBRARY, library).rounds_max(ROUNDS_MAX),
+            Contender::new(TABLE, scan),
+        ];
+        let place = Case { values: vec![order.to_owned()], scale, ..Case::default() };
+        results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
+    }
+    let rate = |figure: usize, order: &str, other: &str| {
+        results.summary(&[order], other, figure).median / results.summary(&[order], OURS, figure).median
+    };
+    let tables = ORDERS
+        .map(|order| format!("Keys in {order} order:\n\n{}", tables::contenders(&results, &[order], None)));
+    Report {
+        name: NAME,
+        page: Page::Range,
+        title: "Load, scan and single records of a range file",
+        text: format!(
+            "{records} records of 100 bytes, a key of 8 and a value that does not compress, into a new range file over \
+             {NODES} nodes on this host: all processes share its processors and its disk. `load` is from the first \
+             insert to the last acknowledgement, with splits on the way; `scan` reads all records over loopback TCP; \
+             `one record` is the median of 2000 lookups on open connections. redb alone does the same in one process \
+             without a network, a transaction with a sync for each 65,536 records. Load rate as a multiple of redb's: \
+             {:.2} with ascending keys (target: at least 0.5), {:.2} with keys in random order. Scan rate as a multiple \
+             of the table's: {:.2} and {:.2} (target: at least 0.7).",
+            rate(0, ORDERS[0], LIBRARY),
+            rate(0, ORDERS[1], LIBRARY),
+            rate(1, ORDERS[0], TABLE),
+            rate(1, ORDERS[1], TABLE),
+        ),
+        tables: tables.to_vec(),
+        plots: Vec::new(),
+        versions: Vec::new(),
+        load,
+        settings,
+    }
+    .publish()
+}
