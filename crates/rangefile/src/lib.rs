@@ -1,5 +1,5 @@
 //! Range-partitioned files: rows in the order of a key, in buckets over many nodes. A bucket that is full splits,
-//! and its upper half moves to the node with the least.
+//! and its upper half moves to the node with the least; neighbours that have shrunk merge.
 //!
 //! After W. Litwin, M.-A. Neimat and D. Schneider, "RP*: A Family of Order Preserving Scalable Distributed Data
 //! Structures" (1994): a client has an [`Image`] of where the keys are, which may be stale, and corrects it when a

@@ -35,7 +35,7 @@ pub(super) enum Maintained {
     Done,
     /// There may be more to do.
     Again,
-    /// It has split or moved. It can split again when the new bucket has confirmed it.
+    /// It has split or moved, now or before. It can split again when the new bucket has confirmed it.
     Split,
     /// Its neighbours are to be looked at later.
     Later,
@@ -68,7 +68,6 @@ impl Node {
                 }
                 Err(error) => {
                     tracing::warn!(file = file.definition.name, bucket = bucket.id, %error, "a bucket did not split");
-                    eprintln!("XX {} {:x} {error}", node.shared.name, bucket.id);
                     node.maintain_later(&file, &bucket);
                 }
             }
@@ -79,6 +78,9 @@ impl Node {
         bucket.compact(false).await?;
         if !bucket.is_full() {
             return self.shrunk(file, bucket).await;
+        }
+        if bucket.writer.lock().await.record.given.is_some() {
+            return Ok(Maintained::Split);
         }
         if !bucket.view().is_compact() {
             // Rows that were replaced or have moved do not count, and the median is exact.

@@ -84,7 +84,8 @@ async fn readers_and_writers_go_on_while_buckets_merge() {
         .filter(|id| id % 100 == 5 || id % 100 == 50)
         .map(|id| (id, if id % 100 == 5 { format!("{id}-19") } else { id.to_string() }))
         .collect();
-    until_merged(&file, 5).await;
+    // Rows that were replaced count until their runs are merged, so not all buckets need merge.
+    until_merged(&file, 12).await;
     assert_eq!(all(&file).await, now);
     assert_eq!(all(&stale).await, now);
 }
