@@ -18,6 +18,10 @@ pub struct Owner {
     pub epoch: u64,
     /// The low end of the interval as text.
     pub low_text: String,
+    /// About the number of the bucket's records, if the bucket itself has told it.
+    pub records: Option<u64>,
+    /// About its bytes of Arrow data, if the bucket itself has told it.
+    pub bytes: Option<u64>,
 }
 
 /// Which bucket has which interval.
@@ -42,11 +46,19 @@ impl Image {
             node: entry.node.clone(),
             epoch: entry.epoch,
             low_text: entry.low_text.clone(),
+            records: entry.records,
+            bytes: entry.bytes,
         };
         for (piece, known) in self.route(&range) {
             if known.as_ref().is_none_or(|known| known.epoch <= owner.epoch) {
                 self.cut(&piece);
-                self.owners.insert(piece.low, (piece.high, owner.clone()));
+                let mut owner = owner.clone();
+                // Other nodes know the bucket, but not its size.
+                if let Some(known) = known.filter(|known| known.bucket == owner.bucket) {
+                    owner.records = owner.records.or(known.records);
+                    owner.bytes = owner.bytes.or(known.bytes);
+                }
+                self.owners.insert(piece.low, (piece.high, owner));
             }
         }
         self.join(&range);

@@ -27,12 +27,13 @@ mod simulation;
 mod split;
 mod store;
 
-pub use client::{ClientOptions, Order, RangeFile, RowWriter, ScanOptions, Scanned};
+pub use client::{ClientOptions, Order, RangeFile, RowWriter, ScanOptions, ScanReport, Scanned};
 pub use connect::{Connections, LONE_NODE};
 pub use definition::{Capacity, Definition};
 pub use error::{RangeError, Result};
 pub use image::{Image, Owner, Piece};
 pub use key::{Interval, KEY_BYTES_MAX, Key, KeyFormat};
+pub use lightship_transport::proto::reception::{ReceptionMode, ReceptionReport, ReceptionStrategy};
 pub use network::{Network, Reply};
 pub use node::Node;
 pub use request::{BucketEntry, RangeRecord, WriteMode};

@@ -264,6 +264,7 @@ impl ExecutionPlan for RangeScanExec {
             order: Order::Key,
             limit: self.fetch.map(|rows| rows as u64),
             columns: Some(columns),
+            ..ScanOptions::default()
         };
         let wanted = schema.clone();
         let rows = async move {

@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use lightship_wire::control::ErrorCode;
 use tokio::time::Instant;
 
-pub use self::scan::{Order, ScanOptions, Scanned};
+pub use self::scan::{Order, ScanOptions, ScanReport, Scanned};
 pub use self::writer::RowWriter;
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
@@ -30,15 +30,15 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(5
 /// How a client behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientOptions {
-    /// How long a part of the file may be unreachable before the operation fails.
+    /// How long a part of the file may be unreachable, or send nothing of a scan, before the operation fails.
     pub patience: Duration,
-    /// Requests in flight to different buckets.
-    pub requests_max: usize,
+    /// The maximum number of requests to different buckets at a time. Each costs its node a thread while it reads.
+    pub connections_max: usize,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), requests_max: 8 }
+        Self { patience: Duration::from_secs(10), connections_max: 16 }
     }
 }
 
@@ -224,7 +224,7 @@ impl RangeFile {
                 (piece, counted)
             });
             let mut counted =
-                futures::stream::iter(counted).buffer_unordered(self.shared.options.requests_max);
+                futures::stream::iter(counted).buffer_unordered(self.shared.options.connections_max);
             while let Some((piece, counted)) = counted.next().await {
                 match counted {
                     Ok(Counted { rows }) => total += rows,

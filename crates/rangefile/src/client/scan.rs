@@ -1,27 +1,28 @@
 //! Scans: the rows of an interval, from all buckets that it meets.
 //!
-//! The interval is divided among the buckets as the image has it. A bucket that does not have all keys of its part
-//! refuses it, and the part is divided again; so each key is read from exactly one bucket, and the scan is complete
-//! when every part is.
+//! The interval is divided among the buckets as the image has it, and the parts are received together
+//! (`lightship_transport::net::reception`). A bucket that does not have all keys of its part refuses it, and the
+//! part is divided again; so each key is read from exactly one bucket, and the scan is complete when every part is.
+
+mod cover;
+mod parts;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use lightship_transport::net::reception::ReceptionDriver;
+use lightship_transport::proto::reception::{ReceptionConfig, ReceptionMode, ReceptionReport, Start};
 
-use super::{RangeFile, Retry, is_retried};
+use self::cover::Cover;
+use self::parts::{ScanParts, Source};
+use super::{PAUSES, RangeFile};
+use crate::connect::WINDOW_BYTES;
 use crate::error::{RangeError, Result};
-use crate::key::{Interval, after};
-use crate::network::{Reply, body};
-use crate::request::RequestKind;
-
-/// Batches of a bucket that wait to be taken.
-const WAITING_BATCHES: usize = 2;
+use crate::key::Interval;
 
 /// The order of a scan's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,8 +34,8 @@ pub enum Order {
     Any,
 }
 
-/// What a scan reads.
-#[derive(Debug, Clone, Default)]
+/// What a scan reads, and how.
+#[derive(Debug, Clone)]
 pub struct ScanOptions {
     /// The order of the rows.
     pub order: Order,
@@ -43,6 +44,41 @@ pub struct ScanOptions {
     pub limit: Option<u64>,
     /// Names of the columns; all if it is `None`.
     pub columns: Option<Vec<String>>,
+    /// How the rows of many buckets are received. `Auto` pulls, with as many connections as are worth it.
+    pub reception: ReceptionMode,
+    /// Bytes of Arrow data that all buckets together may have in flight or waiting to be consumed, at least 1 MiB,
+    /// and 2 MiB in the order of the key. At most one bucket for each MiB is read at a time. Rows above 1 MiB
+    /// need memory beyond it.
+    pub budget_bytes: u64,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self {
+            order: Order::default(),
+            limit: None,
+            columns: None,
+            reception: ReceptionMode::Auto,
+            budget_bytes: 64 << 20,
+        }
+    }
+}
+
+/// How the rows of a scan are received, while it runs and after its end.
+#[derive(Debug, Clone, Default)]
+pub struct ScanReport {
+    report: Arc<Mutex<Option<ReceptionReport>>>,
+}
+
+impl ScanReport {
+    /// The report; `None` before the first rows.
+    pub fn get(&self) -> Option<ReceptionReport> {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, report: Option<ReceptionReport>) {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
 }
 
 /// The rows of a scan. Dropping it cancels the scan.
@@ -51,6 +87,8 @@ pub struct Scanned {
     pub schema: SchemaRef,
     /// Its rows. After an error there are none.
     pub rows: BoxStream<'static, Result<RecordBatch>>,
+    /// How they are received.
+    pub report: ScanReport,
 }
 
 impl RangeFile {
@@ -60,7 +98,7 @@ impl RangeFile {
     /// The stream fails with [`RangeError::Missing`] if a part of the interval does not answer in time.
     ///
     /// # Errors
-    /// If there is no such column.
+    /// If there is no such column, or the options contradict each other.
     pub fn scan(&self, interval: Interval, options: &ScanOptions) -> Result<Scanned> {
         self.scan_all(&[interval], options)
     }
@@ -81,7 +119,7 @@ impl RangeFile {
             None => whole.clone(),
             Some(columns) => Arc::new(whole.project(columns)?),
         };
-        let scan = Scan {
+        let source = Source {
             file: self.clone(),
             // The key is read too: a scan that is interrupted goes on after the last row.
             columns: columns.as_ref().map(|columns| {
@@ -89,205 +127,116 @@ impl RangeFile {
                 columns.iter().chain(key).map(|&column| column as u32).collect()
             }),
             schema: schema.clone(),
-            order: options.order,
-            at_once: self.shared.options.requests_max.max(1),
+            refreshed: tokio::sync::Mutex::default(),
         };
-        let rows = scan.run(intervals, options.limit);
-        Ok(Scanned { schema, rows })
+        let report = ScanReport::default();
+        let scan = Scan {
+            source: Arc::new(source),
+            config: self.reception(options)?,
+            rest: intervals.to_vec().into(),
+            left: options.limit,
+            // With a limit, the next bucket is read when the ones before have ended, and then twice as many.
+            at_once: if options.limit.is_some() && options.order == Order::Key { 1 } else { usize::MAX },
+            driver: None,
+            before: None,
+            report: report.clone(),
+        };
+        let rows = futures::stream::unfold(Some(scan), |scan| async move {
+            let mut scan = scan?;
+            match scan.next().await {
+                Ok(rows) => rows.map(|rows| (Ok(rows), Some(scan))),
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        Ok(Scanned { schema, rows: rows.boxed(), report })
+    }
+
+    /// The limits and times of a reception.
+    fn reception(&self, options: &ScanOptions) -> Result<ReceptionConfig> {
+        let client = &self.shared.options;
+        let connects = matches!(options.reception, ReceptionMode::Push | ReceptionMode::BackOff);
+        if connects && options.order == Order::Key {
+            return Err(RangeError::Definition(
+                "buckets that push their rows can't be read in the order of the key, only in any order"
+                    .into(),
+            ));
+        }
+        let config = ReceptionConfig {
+            mode: options.reception,
+            // The image says at once which parts there are.
+            start: Start::WhenCovered,
+            in_order: options.order == Order::Key,
+            connections_max: u32::try_from(client.connections_max).unwrap_or(u32::MAX).max(1),
+            budget_bytes: options.budget_bytes,
+            grant_bytes_min: WINDOW_BYTES,
+            stall: client.patience,
+            retry_first: PAUSES[0],
+            retry_max: PAUSES[1],
+            patience: client.patience,
+            ..ReceptionConfig::default()
+        };
+        config.check().map_err(|error| RangeError::Definition(error.to_string()))?;
+        Ok(config)
     }
 }
 
 /// A scan.
-#[derive(Clone)]
 struct Scan {
-    file: RangeFile,
-    columns: Option<Vec<u32>>,
-    schema: SchemaRef,
-    order: Order,
-    at_once: usize,
-}
-
-/// A part of a scan: the rows of an interval, from a task.
-struct Part {
-    rows: mpsc::Receiver<Result<RecordBatch>>,
-}
-
-struct Running {
-    scan: Scan,
+    source: Arc<Source>,
+    config: ReceptionConfig,
     /// What has not begun.
     rest: VecDeque<Interval>,
-    parts: VecDeque<Part>,
-    /// Ended with this, if the scan is dropped.
-    tasks: JoinSet<()>,
     left: Option<u64>,
+    /// Buckets of the next reception.
     at_once: usize,
-    has_failed: bool,
+    driver: Option<ReceptionDriver<ScanParts>>,
+    /// Of receptions that have ended.
+    before: Option<ReceptionReport>,
+    report: ScanReport,
 }
 
 impl Scan {
-    fn run(self, intervals: &[Interval], limit: Option<u64>) -> BoxStream<'static, Result<RecordBatch>> {
-        let image = self.file.locked_image();
-        let pieces = intervals.iter().flat_map(|interval| image.route(interval));
-        let rest = pieces.map(|(piece, _)| piece).collect();
-        drop(image);
-        // With a limit, the next bucket is asked when the ones before have ended, and then twice as many.
-        let at_once = if limit.is_some() && self.order == Order::Key { 1 } else { self.at_once };
-        let running = Running {
-            scan: self,
-            rest,
-            parts: VecDeque::new(),
-            tasks: JoinSet::new(),
-            left: limit,
-            at_once,
-            has_failed: false,
-        };
-        futures::stream::unfold(running, |mut running| async move {
-            let rows = running.next().await?;
-            running.has_failed = rows.is_err();
-            Some((rows, running))
-        })
-        .boxed()
-    }
-
-    /// Reads an interval, however many buckets it is divided among, and goes on where a bucket was lost.
-    async fn read(
-        &self,
-        mut interval: Interval,
-        limit: Option<u64>,
-        rows: &mpsc::Sender<Result<RecordBatch>>,
-    ) -> Result<()> {
-        let mut left = limit;
-        let mut retry = Retry::new(&self.file);
-        while !interval.is_empty() && left != Some(0) {
-            let piece = self.file.locked_image().route(&interval).into_iter().next();
-            let Some((piece, owner)) = piece else { break };
-            let failed = match owner {
-                None => RangeError::Moved,
-                Some(owner) => {
-                    let request = self.file.scan_request(&owner, &piece, left, self.columns.as_ref());
-                    let request = body(RequestKind::Scan(request));
-                    let opened = self.file.shared.network.request(&owner.node, request).await;
-                    let ended = match opened {
-                        Ok(reply) => self.forward(reply, &mut interval, &mut left, &mut retry, rows).await,
-                        Err(error) => Err(error),
-                    };
-                    match ended {
-                        Ok(()) => match piece.high {
-                            Some(high) => {
-                                interval.low = high;
-                                retry.progress();
-                                continue;
-                            }
-                            None => break,
-                        },
-                        Err(error) if is_retried(&error) => error,
-                        Err(error) => return Err(error),
-                    }
-                }
-            };
-            retry.again(&interval, failed).await?;
-        }
-        Ok(())
-    }
-
-    /// Forwards the rows of a bucket. `interval` then begins after the last one.
-    async fn forward(
-        &self,
-        mut reply: Reply,
-        interval: &mut Interval,
-        left: &mut Option<u64>,
-        retry: &mut Retry<'_>,
-        rows: &mpsc::Sender<Result<RecordBatch>>,
-    ) -> Result<()> {
-        while let Some(batch) = reply.rows.try_next().await? {
-            let Some(last) = batch.num_rows().checked_sub(1) else { continue };
-            interval.low = after(&self.key(&batch.slice(last, 1))?);
-            *left = left.map(|left| left.saturating_sub(batch.num_rows() as u64));
-            let columns = batch.columns()[..self.schema.fields().len()].to_vec();
-            let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
-            if rows.send(Ok(batch)).await.is_err() {
-                return Err(RangeError::Closed);
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if self.left == Some(0) {
+                self.driver = None;
+                return Ok(None);
             }
-            retry.progress();
+            if self.driver.is_none() && !self.begin()? {
+                return Ok(None);
+            }
+            let Some(driver) = &mut self.driver else { return Ok(None) };
+            let rows = driver.next().await;
+            let report = sum(self.before, driver.report());
+            self.report.set(Some(report));
+            if let Some((_, rows)) = rows? {
+                return Ok(Some(self.limited(rows)));
+            }
+            (self.driver, self.before) = (None, Some(report));
+            self.at_once = self.at_once.saturating_mul(2);
         }
-        Ok(())
     }
 
-    /// The key of a row as it was read.
-    fn key(&self, row: &RecordBatch) -> Result<Vec<u8>> {
-        let format = self.file.definition().format();
-        let values = format.columns().iter().map(|&key| {
-            let position = match &self.columns {
-                None => Some(key),
-                Some(columns) => columns.iter().position(|&column| column as usize == key),
-            };
-            position.and_then(|position| row.columns().get(position)).cloned()
-        });
-        let values: Option<Vec<_>> = values.collect();
-        let missing = || RangeError::Definition("the answer of a bucket lacks columns of the key".into());
-        format.key(&values.ok_or_else(missing)?)
-    }
-}
-
-impl Running {
-    async fn next(&mut self) -> Option<Result<RecordBatch>> {
-        while !self.has_failed && self.left != Some(0) {
-            while self.parts.len() < self.at_once
+    /// Begins to receive the next parts. Returns whether there are any.
+    fn begin(&mut self) -> Result<bool> {
+        let mut pieces = Vec::new();
+        {
+            let image = self.source.file.locked_image();
+            while pieces.len() < self.at_once
                 && let Some(interval) = self.rest.pop_front()
             {
-                self.begin(interval);
-            }
-            let rows = match self.scan.order {
-                Order::Key => self.parts.front_mut()?.rows.recv().await,
-                Order::Any => self.any().await?,
-            };
-            match rows {
-                Some(Ok(batch)) => return Some(Ok(self.limited(batch))),
-                Some(Err(error)) => return Some(Err(error)),
-                None => {
-                    if self.scan.order == Order::Key {
-                        self.parts.pop_front();
-                    }
-                    // More at once, as the first ones did not suffice.
-                    self.at_once = (self.at_once * 2).min(self.scan.at_once);
-                }
+                pieces.extend(image.route(&interval));
             }
         }
-        None
-    }
-
-    fn begin(&mut self, interval: Interval) {
-        let (rows, received) = mpsc::channel(WAITING_BATCHES);
-        let (scan, left) = (self.scan.clone(), self.left);
-        self.tasks.spawn(async move {
-            if let Err(error) = scan.read(interval, left, &rows).await {
-                let _ = rows.send(Err(error)).await;
-            }
-        });
-        self.parts.push_back(Part { rows: received });
-    }
-
-    /// The next rows of whichever part has some; `Some(None)` if one has ended, `None` if there are no parts.
-    async fn any(&mut self) -> Option<Option<Result<RecordBatch>>> {
-        if self.parts.is_empty() {
-            return None;
+        let later = pieces.split_off(pieces.len().min(self.at_once));
+        later.into_iter().rev().for_each(|(piece, _)| self.rest.push_front(piece));
+        if pieces.is_empty() {
+            return Ok(false);
         }
-        let (index, rows) = futures::future::poll_fn(|context| {
-            for (index, part) in self.parts.iter_mut().enumerate() {
-                if let std::task::Poll::Ready(rows) = part.rows.poll_recv(context) {
-                    return std::task::Poll::Ready((index, rows));
-                }
-            }
-            std::task::Poll::Pending
-        })
-        .await;
-        let part = self.parts.remove(index)?;
-        if rows.is_some() {
-            // The others are next.
-            self.parts.push_back(part);
-        }
-        Some(rows)
+        let parts = ScanParts::new(self.source.clone(), Cover::new(pieces, self.left));
+        let driver = ReceptionDriver::new(self.config.clone(), parts, None);
+        self.driver = Some(driver.map_err(|error| RangeError::Definition(error.to_string()))?);
+        Ok(true)
     }
 
     fn limited(&mut self, batch: RecordBatch) -> RecordBatch {
@@ -295,5 +244,22 @@ impl Running {
         let take = batch.num_rows().min(usize::try_from(*left).unwrap_or(usize::MAX));
         *left -= take as u64;
         batch.slice(0, take)
+    }
+}
+
+/// The report of several receptions, one after the other.
+fn sum(before: Option<ReceptionReport>, last: ReceptionReport) -> ReceptionReport {
+    let Some(before) = before else { return last };
+    ReceptionReport {
+        strategy: last.strategy,
+        parts: before.parts + last.parts,
+        bytes: before.bytes + last.bytes,
+        rows: before.rows + last.rows,
+        announcements: before.announcements + last.announcements,
+        refused: before.refused + last.refused,
+        asked: before.asked + last.asked,
+        lost: before.lost + last.lost,
+        used_bytes_peak: before.used_bytes_peak.max(last.used_bytes_peak),
+        elapsed: before.elapsed + last.elapsed,
     }
 }

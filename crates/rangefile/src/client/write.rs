@@ -73,7 +73,8 @@ impl RangeFile {
             let (keys, rows) = (&keys[start..end], sorted.slice(start, end - start));
             async move { self.write_sorted(mode, keys, rows).await }
         });
-        let mut written = futures::stream::iter(written).buffer_unordered(self.shared.options.requests_max);
+        let mut written =
+            futures::stream::iter(written).buffer_unordered(self.shared.options.connections_max);
         let mut total = 0;
         let mut failed = None;
         while let Some(done) = written.next().await {

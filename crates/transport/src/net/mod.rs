@@ -18,6 +18,7 @@ mod meter;
 mod pipe;
 mod produce;
 mod queries;
+pub mod reception;
 mod rendezvous;
 mod server;
 mod shm;

@@ -91,7 +91,7 @@ pub(super) struct ScanArgs {
     #[arg(long, conflicts_with_all = ["columns", "limit", "any_order"])]
     count: bool,
     /// Buckets that are read at the same time.
-    #[arg(long, value_name = "N", default_value_t = ClientOptions::default().requests_max)]
+    #[arg(long, value_name = "N", default_value_t = ClientOptions::default().connections_max)]
     connections: usize,
     /// How long a bucket may be unreachable before the command fails.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
@@ -102,7 +102,7 @@ pub(super) struct ScanArgs {
 
 pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
     let patience = args.timeout.0.ok_or_else(|| CliError::usage("--timeout must be a duration"))?;
-    let options = ClientOptions { patience, requests_max: args.connections.max(1) };
+    let options = ClientOptions { patience, connections_max: args.connections.max(1) };
     let file = open(&args.file, options).await?;
     let bound = |values: &[String]| match values {
         [] => Ok(None),
@@ -117,7 +117,7 @@ pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
         };
     }
     let order = if args.any_order { Order::Any } else { Order::Key };
-    let options = ScanOptions { order, limit: args.limit, columns: args.columns };
+    let options = ScanOptions { order, limit: args.limit, columns: args.columns, ..ScanOptions::default() };
     write(&file, interval, &options, &args.output, json).await.map(drop)
 }
 

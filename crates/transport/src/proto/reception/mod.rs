@@ -35,6 +35,7 @@ mod tests;
 
 pub use config::{ReceptionConfig, ReceptionMode, Start};
 pub use coverage::{Admission, Coverage, Sources};
+pub use lightship_tuner::reception::{Reception as Conditions, ReceptionStrategy};
 pub use receiver::{Receiver, ReceptionReport};
 pub use sender::{Sender, SenderAction, SenderConfig, SenderEvent, SenderOutcome};
 

@@ -1,0 +1,226 @@
+//! The parts of a scan: how their rows are requested, and what becomes of failures.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use lightship_transport::net::reception::{Asked, Fault, PartRows, Parts};
+use lightship_transport::proto::reception::{Admission, Coverage, ReceptionError, Refusal};
+
+use super::cover::{Cover, Found};
+use crate::client::{RangeFile, is_retried};
+use crate::error::{RangeError, Result};
+use crate::key::after;
+use crate::network::body;
+use crate::request::RequestKind;
+
+/// What a scan reads.
+pub(super) struct Source {
+    pub(super) file: RangeFile,
+    /// Positions of the columns that are read, those of the key among them; all if it is `None`.
+    pub(super) columns: Option<Vec<u32>>,
+    /// The columns that are returned, which are the first ones.
+    pub(super) schema: SchemaRef,
+    /// When the nodes were last asked for their buckets.
+    pub(super) refreshed: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl Source {
+    /// Learns where the buckets are now. Those who ask at the same time share the answer.
+    async fn refresh(&self) {
+        let requested = Instant::now();
+        let mut refreshed = self.refreshed.lock().await;
+        if refreshed.is_none_or(|began| began < requested) {
+            *refreshed = Some(Instant::now());
+            self.file.buckets().await;
+        }
+    }
+
+    /// The key of a row as it was read.
+    fn key(&self, row: &RecordBatch) -> Result<Vec<u8>> {
+        let format = self.file.definition().format();
+        let values = format.columns().iter().map(|&key| {
+            let position = match &self.columns {
+                None => Some(key),
+                Some(columns) => columns.iter().position(|&column| column as usize == key),
+            };
+            position.and_then(|position| row.columns().get(position)).cloned()
+        });
+        let values: Option<Vec<_>> = values.collect();
+        let missing = || RangeError::Definition("the answer of a bucket lacks columns of the key".into());
+        format.key(&values.ok_or_else(missing)?)
+    }
+}
+
+/// The parts of a scan.
+#[derive(Clone)]
+pub(super) struct ScanParts {
+    source: Arc<Source>,
+    /// Locked after the image.
+    cover: Arc<Mutex<Cover>>,
+}
+
+impl ScanParts {
+    pub(super) fn new(source: Arc<Source>, cover: Cover) -> Self {
+        Self { source, cover: Arc::new(Mutex::new(cover)) }
+    }
+
+    fn cover(&self) -> MutexGuard<'_, Cover> {
+        self.cover.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks parts up in the image.
+    fn resolve(&self, parts: &[u64]) -> Result<Option<Vec<u64>>> {
+        let image = self.source.file.locked_image();
+        let mut cover = self.cover();
+        let mut found = Vec::new();
+        let mut scattered = None;
+        for &part in parts {
+            match cover.resolve(part, &image) {
+                Found::Parts(parts) => found.extend(parts),
+                Found::Moved => return Ok(None),
+                Found::Scattered => scattered = Some(cover.missing(&[part])),
+            }
+        }
+        drop((image, cover));
+        match scattered {
+            Some((interval, failed)) => Err(self.source.file.missing(&interval, &failed)),
+            None => Ok(Some(found)),
+        }
+    }
+
+    /// Asks for parts whose owners are known.
+    async fn request(&self, parts: &[u64]) -> Result<Asked> {
+        Ok(Asked::Announced(self.cover().announcements(parts)))
+    }
+}
+
+impl Coverage for ScanParts {
+    fn admit(&mut self, part: u64) -> Admission {
+        self.cover().admit(part)
+    }
+
+    fn withdraw(&mut self, part: u64) {
+        self.cover().withdraw(part);
+    }
+
+    fn is_covered(&self) -> bool {
+        self.cover().first_hole().is_none()
+    }
+
+    fn holes(&mut self, max: usize) -> Vec<u64> {
+        self.cover().holes().take(max).collect()
+    }
+}
+
+impl Parts for ScanParts {
+    type Connection = Infallible;
+    type Error = RangeError;
+
+    fn begin(&mut self) -> BoxFuture<'static, Result<Asked>> {
+        let this = self.clone();
+        async move {
+            let mut parts: Vec<u64> = this.cover().holes().collect();
+            let is_unknown = |part: &u64| this.cover().ask(*part);
+            // All are marked as asked.
+            if parts.iter().filter(|part| is_unknown(part)).count() > 0 {
+                this.source.refresh().await;
+                parts = this.resolve(&parts)?.unwrap_or_default();
+            }
+            this.request(&parts).await
+        }
+        .boxed()
+    }
+
+    fn ask(&mut self, part: u64) -> BoxFuture<'static, Result<Asked>> {
+        let this = self.clone();
+        async move {
+            let (pause, is_stale) = {
+                let mut cover = this.cover();
+                (cover.pause(part), cover.ask(part))
+            };
+            if is_stale {
+                tokio::time::sleep(pause).await;
+                this.source.refresh().await;
+            }
+            match this.resolve(&[part])? {
+                Some(parts) => this.request(&parts).await,
+                None => Ok(Asked::Withdrawn),
+            }
+        }
+        .boxed()
+    }
+
+    fn open(
+        &mut self,
+        part: u64,
+        _: Option<Self::Connection>,
+    ) -> BoxFuture<'static, Result<PartRows<RangeError>>> {
+        let source = self.source.clone();
+        let cover = self.cover();
+        let Some(part) = cover.get(part).filter(|part| !part.is_complete()) else {
+            // All its rows arrived, but not the end.
+            return async { Ok(futures::stream::empty().boxed()) }.boxed();
+        };
+        let Some(owner) = part.owner.clone() else { return async { Err(RangeError::Moved) }.boxed() };
+        let scan = source.file.scan_request(&owner, &part.interval, part.limit, source.columns.as_ref());
+        drop(cover);
+        let requested = source.file.shared.network.request(&owner.node, body(RequestKind::Scan(scan)));
+        async move { Ok(requested.await?.rows) }.boxed()
+    }
+
+    fn refuse(&mut self, connection: Self::Connection, _: Refusal) {
+        match connection {}
+    }
+
+    fn arrived(&mut self, part: u64, rows: RecordBatch) -> Result<RecordBatch> {
+        let count = rows.num_rows();
+        let Some(last) = count.checked_sub(1) else { return Ok(rows) };
+        let low = after(&self.source.key(&rows.slice(last, 1))?);
+        self.cover().arrived(part, low, count as u64);
+        let schema = self.source.schema.clone();
+        let columns = rows.columns().iter().take(schema.fields().len()).cloned().collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    fn ended(&mut self, part: u64) {
+        self.cover().ended(part);
+    }
+
+    fn failed(&mut self, part: u64, error: RangeError) -> Fault<RangeError> {
+        let file = &self.source.file;
+        if !is_retried(&error) {
+            return Fault::Fatal(error);
+        }
+        let mut cover = self.cover();
+        if !error.is_moved() {
+            cover.failed(part, error);
+            return Fault::Lost;
+        }
+        if !cover.is_lost(part, file.shared.options.patience, Instant::now()) {
+            return Fault::Withdrawn;
+        }
+        let (interval, _) = cover.missing(&[part]);
+        drop(cover);
+        Fault::Fatal(file.missing(&interval, &error))
+    }
+
+    fn failure(&mut self, error: ReceptionError) -> RangeError {
+        match error {
+            ReceptionError::Missing { parts, .. } => {
+                let (interval, failed) = self.cover().missing(&parts);
+                self.source.file.missing(&interval, &failed)
+            }
+            error => RangeError::Definition(error.to_string()),
+        }
+    }
+
+    fn first_hole(&self) -> Option<u64> {
+        self.cover().first_hole()
+    }
+}
