@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use lightship_transport::net::{Answer, Intake, Service};
+use lightship_transport::net::{Answer, Caller, Intake, Service};
 use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Query};
 
@@ -22,15 +22,15 @@ impl Service for Engine {
     fn task<'a>(
         &'a self,
         task: &'a Task,
-        is_peer: bool,
+        caller: &'a Caller,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async move {
             match (task.recipient, &self.cluster, &self.range_files) {
-                (Recipient::RangeFiles, _, Some(files)) => files.answer(&task.body, is_peer).await,
+                (Recipient::RangeFiles, _, Some(files)) => files.answer(&task.body, caller).await,
                 (Recipient::RangeFiles, _, None) => {
                     Err(Failure::new(ErrorCode::Forbidden, "this node has no range files"))
                 }
-                (Recipient::Engine, Some(cluster), _) if is_peer => cluster.answer(task).await,
+                (Recipient::Engine, Some(cluster), _) if caller.is_peer => cluster.answer(task).await,
                 (Recipient::Engine, ..) => {
                     Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster"))
                 }
@@ -44,6 +44,9 @@ impl Service for Engine {
 
     fn beside<'a>(&'a self, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
+            if let Some(files) = &self.range_files {
+                files.set_intake(intake.clone());
+            }
             if let Some(cluster) = &self.cluster {
                 cluster.follow_overlays(intake).await;
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use lightship_transport::TransportError;
-use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
+use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming, PushedConnection};
 use lightship_wire::Codec;
 use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Plan};
@@ -87,6 +87,22 @@ impl Network for Connections {
         async move {
             let connection = slot.connect(&name, &endpoint?, &config).await?;
             // A node on this host decompresses what it has just compressed.
+            let codec = connection.same_host().then_some(Codec::None);
+            request_on(connection, name, body, codec).await
+        }
+        .boxed()
+    }
+
+    fn request_on(
+        &self,
+        node: &str,
+        connection: PushedConnection,
+        body: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Reply>> {
+        let (endpoint, config, name) = ((self.address)(node), self.config.clone(), node.to_owned());
+        async move {
+            let accepted = Connection::accepted(connection, &endpoint?, &config).await;
+            let connection = accepted.map_err(|error| blame(&name, &error))?;
             let codec = connection.same_host().then_some(Codec::None);
             request_on(connection, name, body, codec).await
         }

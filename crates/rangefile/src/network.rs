@@ -6,8 +6,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
-use lightship_transport::net::{Answer, blob};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use lightship_transport::net::{Answer, PushedConnection, blob};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 
@@ -22,6 +22,19 @@ pub trait Network: Send + Sync + 'static {
     /// Sends a request to a node, for [`Node::answer`](crate::Node::answer) there. Returns when the answer begins.
     /// Failures to reach the node are [`RangeError::Remote`] with [`ErrorCode::Peer`].
     fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>>;
+
+    /// As [`Network::request`], on a connection that the node has opened. By default, connections of nodes are
+    /// closed.
+    fn request_on(
+        &self,
+        node: &str,
+        connection: PushedConnection,
+        body: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Reply>> {
+        drop((connection, body));
+        let failure = Failure::new(ErrorCode::Forbidden, format!("node {node} can't connect to this client"));
+        async { Err(failure.into()) }.boxed()
+    }
 }
 
 /// The answer of a node. Dropping it cancels the request.

@@ -8,11 +8,11 @@ use crate::key::Interval;
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     /// Which one.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub(crate) kind: Option<RequestKind>,
 }
 
-/// The kinds of request. Of clients: 1 to 7. Only other nodes of the cluster may send the others.
+/// The kinds of request. Of clients: 1 to 7, and from 14. Only other nodes of the cluster may send the others.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum RequestKind {
     /// Creates a file with one bucket. The answer is its [`Directory`].
@@ -54,6 +54,10 @@ pub(crate) enum RequestKind {
     /// The bucket before this one has shrunk, and both may fit into one: this one should move to it. No rows.
     #[prost(message, tag = "13")]
     Approach(BucketName),
+    /// Asks the node to connect to the client for each of some parts. No rows; the answer ends when the client has
+    /// accepted the last one, or the node has given up.
+    #[prost(message, tag = "14")]
+    Deliver(Deliver),
 }
 
 /// A file's definition.
@@ -233,6 +237,26 @@ pub(crate) struct Scan {
     /// Positions of the columns; all if it is missing.
     #[prost(message, optional, tag = "5")]
     pub(crate) columns: Option<Columns>,
+}
+
+/// Parts that a client waits for. It requests their rows on the connections.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Deliver {
+    /// The file.
+    #[prost(string, tag = "1")]
+    pub(crate) file: String,
+    /// The client's numbers of the parts, one connection for each.
+    #[prost(uint64, repeated, tag = "2")]
+    pub(crate) parts: Vec<u64>,
+    /// The port on which the client listens, at the address that the request comes from.
+    #[prost(uint32, tag = "3")]
+    pub(crate) port: u32,
+    /// What the node has to show, 16 bytes.
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) token: Vec<u8>,
+    /// Whether a refused connection is tried again after a pause.
+    #[prost(bool, tag = "5")]
+    pub(crate) backs_off: bool,
 }
 
 /// Positions of columns.

@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use lightship_rangefile::{
     ClientOptions, Connections, LONE_NODE, Network, Node, RangeError, RangeFile, Reply, Result,
 };
-use lightship_transport::net::{Answer, ClientConfig, Endpoint};
+use lightship_transport::net::{Answer, Caller, ClientConfig, Endpoint, Intake};
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::runtime::Handle;
 
@@ -86,8 +86,13 @@ impl RangeFiles {
     }
 
     /// Answers a request of a client or of another node.
-    pub(crate) async fn answer(&self, body: &[u8], is_peer: bool) -> Result<Answer, Failure> {
-        self.node.answer(body, is_peer).await
+    pub(crate) async fn answer(&self, body: &[u8], caller: &Caller) -> Result<Answer, Failure> {
+        self.node.answer(body, caller).await
+    }
+
+    /// Lets clients ask the node to connect to them: the server behind `intake` serves these connections.
+    pub(crate) fn set_intake(&self, intake: Intake) {
+        self.node.set_intake(intake);
     }
 
     /// The names of the files that this node knows.
@@ -133,7 +138,7 @@ impl Network for Here {
         let (here, other) = (self.node.clone(), self.others.request(node, body.clone()));
         let is_here = node == self.name;
         let asked = self.runtime.spawn(async move {
-            if is_here { Ok(here.answer(&body, false).await?.into()) } else { other.await }
+            if is_here { Ok(here.answer(&body, &Caller::default()).await?.into()) } else { other.await }
         });
         async move { asked.await.unwrap_or(Err(RangeError::Closed)) }.boxed()
     }

@@ -14,11 +14,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use lightship_transport::TransportError;
+use lightship_transport::net::PushListener;
 use lightship_transport::net::reception::ReceptionDriver;
 use lightship_transport::proto::reception::{ReceptionConfig, ReceptionMode, ReceptionReport, Start};
 
 use self::cover::Cover;
-use self::parts::{ScanParts, Source};
+use self::parts::{Listening, ScanParts, Source};
 use super::{PAUSES, RangeFile};
 use crate::connect::WINDOW_BYTES;
 use crate::error::{RangeError, Result};
@@ -44,7 +46,9 @@ pub struct ScanOptions {
     pub limit: Option<u64>,
     /// Names of the columns; all if it is `None`.
     pub columns: Option<Vec<String>>,
-    /// How the rows of many buckets are received. `Auto` pulls, with as many connections as are worth it.
+    /// How the rows of many buckets are received. `Auto` pulls, with as many connections as are worth it, over one
+    /// socket to each node. `Push` and `BackOff` listen on a port of this host, to which the nodes must be able to
+    /// connect, and need [`Order::Any`].
     pub reception: ReceptionMode,
     /// Bytes of Arrow data that all buckets together may have in flight or waiting to be consumed, at least 1 MiB,
     /// and 2 MiB in the order of the key. At most one bucket for each MiB is read at a time. Rows above 1 MiB
@@ -233,9 +237,18 @@ impl Scan {
         if pieces.is_empty() {
             return Ok(false);
         }
-        let parts = ScanParts::new(self.source.clone(), Cover::new(pieces, self.left));
-        let driver = ReceptionDriver::new(self.config.clone(), parts, None);
-        self.driver = Some(driver.map_err(|error| RangeError::Definition(error.to_string()))?);
+        let unusable = |error: TransportError| RangeError::Definition(error.to_string());
+        let mode = self.config.mode;
+        let (listening, arrivals) = if matches!(mode, ReceptionMode::Push | ReceptionMode::BackOff) {
+            let listener = PushListener::bind(self.config.connections_max).map_err(unusable)?;
+            let (port, token) = (listener.port(), listener.token());
+            let backs_off = mode == ReceptionMode::BackOff;
+            (Some(Listening { port, token, backs_off }), Some(listener.connections()))
+        } else {
+            (None, None)
+        };
+        let parts = ScanParts::new(self.source.clone(), Cover::new(pieces, self.left), listening);
+        self.driver = Some(ReceptionDriver::new(self.config.clone(), parts, arrivals).map_err(unusable)?);
         Ok(true)
     }
 

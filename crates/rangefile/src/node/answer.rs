@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use arrow_buffer::Buffer;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
-use lightship_transport::net::{Answer, blobs};
+use lightship_transport::net::{Answer, Caller, blobs};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 
@@ -25,22 +25,22 @@ use crate::store::Change;
 const WRITE_BYTES_MAX: u32 = 64 << 20;
 
 impl Node {
-    /// Answers a request. `is_peer` says that it comes from another node of the cluster.
+    /// Answers a request.
     ///
     /// # Errors
     /// The failure for the sender.
-    pub async fn answer(&self, body: &[u8], is_peer: bool) -> Result<Answer, Failure> {
+    pub async fn answer(&self, body: &[u8], caller: &Caller) -> Result<Answer, Failure> {
         let request = Request::decode(body).map_err(|e| {
             Failure::new(ErrorCode::Protocol, format!("malformed request about a range file: {e}"))
         })?;
         // A task of its own: what has begun to change is changed, even if the sender is gone.
-        let node = self.clone();
-        let answered = tokio::spawn(async move { node.answered(request, is_peer).await });
+        let (node, caller) = (self.clone(), *caller);
+        let answered = tokio::spawn(async move { node.answered(request, &caller).await });
         let answered = answered.await.unwrap_or(Err(RangeError::Closed));
         answered.map_err(|error| error.to_failure())
     }
 
-    pub(super) async fn answered(&self, request: Request, is_peer: bool) -> Result<Answer> {
+    pub(super) async fn answered(&self, request: Request, caller: &Caller) -> Result<Answer> {
         let Some(kind) = request.kind else {
             return Err(RangeError::Definition("empty request".into()));
         };
@@ -58,8 +58,9 @@ impl Node {
                     self.files_read().values().map(|file| file.record.clone()).collect();
                 Ok(messages(records))
             }
-            RequestKind::Drop(name) => self.drop_file(name, is_peer).await.map(|()| nothing()),
-            _ if !is_peer => {
+            RequestKind::Drop(name) => self.drop_file(name, caller.is_peer).await.map(|()| nothing()),
+            RequestKind::Deliver(deliver) => self.deliver(deliver, caller),
+            _ if !caller.is_peer => {
                 Err(Failure::new(ErrorCode::Forbidden, "only nodes of the cluster may request this").into())
             }
             RequestKind::Announce(directory) => self.announced(&directory).await.map(|()| nothing()),

@@ -1,6 +1,7 @@
 //! A node: the buckets that it has on disk, and its answers to requests about them.
 
 mod answer;
+mod deliver;
 mod merge;
 mod scan;
 mod split;
@@ -42,6 +43,7 @@ struct Shared {
     adding: tokio::sync::Mutex<()>,
     /// Held while the neighbours of a bucket are looked at.
     looks: tokio::sync::Semaphore,
+    delivery: deliver::Delivery,
 }
 
 /// A file, as a node knows it.
@@ -114,6 +116,7 @@ impl Node {
                 random,
                 adding: tokio::sync::Mutex::default(),
                 looks: tokio::sync::Semaphore::new(LOOKS_MAX),
+                delivery: deliver::Delivery::default(),
             }),
         })
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use lightship_transport::net::Caller;
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::time::timeout;
 
@@ -286,7 +287,8 @@ impl Node {
     pub(super) async fn tell_node(&self, node: &str, kind: RequestKind) -> Result<()> {
         if node == self.shared.name {
             let request = crate::request::Request { kind: Some(kind) };
-            let answered: BoxFuture<'_, _> = Box::pin(self.answered(request, true));
+            let answered: BoxFuture<'_, _> =
+                Box::pin(self.answered(request, &Caller { is_peer: true, address: None }));
             return answered.await.map(drop);
         }
         tell(&self.shared.network, node, kind).await

@@ -8,6 +8,7 @@ use arrow_array::{BinaryArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use lightship_transport::net::Caller;
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 use tempfile::TempDir;
@@ -43,7 +44,8 @@ impl Network for Held {
         let this = self.this.get().and_then(std::sync::Weak::upgrade).unwrap();
         async move {
             let down = || Failure::new(ErrorCode::Peer, "the node is down");
-            let answer = found.ok_or_else(down)?.answer(&body, true).await?;
+            let answer =
+                found.ok_or_else(down)?.answer(&body, &Caller { is_peer: true, address: None }).await?;
             let kind = Request::decode(body.as_slice()).unwrap().kind;
             if this.holds_outcomes && matches!(kind, Some(RequestKind::Outcome(_))) {
                 this.has_answer.notify_one();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use lightship_transport::net::blobs;
+use lightship_transport::net::{Caller, blobs};
 use lightship_wire::control::ErrorCode;
 use lightship_wire::{Codec, Encoder};
 use tokio::sync::{Notify, watch};
@@ -173,11 +173,18 @@ fn a_split_that_is_told_late_does_not_bring_back_a_dropped_file() {
             buckets: vec![BucketEntry { bucket: 5, node: "other".into(), ..BucketEntry::default() }],
             nodes: Vec::new(),
         };
-        node.answer(&body(RequestKind::Announce(directory.clone())), true).await.unwrap();
+        node.answer(
+            &body(RequestKind::Announce(directory.clone())),
+            &Caller { is_peer: true, address: None },
+        )
+        .await
+        .unwrap();
         assert!(node.files().is_empty());
         // A file that is created has no buckets yet.
         directory.buckets.clear();
-        node.answer(&body(RequestKind::Announce(directory)), true).await.unwrap();
+        node.answer(&body(RequestKind::Announce(directory)), &Caller { is_peer: true, address: None })
+            .await
+            .unwrap();
         assert_eq!(node.files(), ["t"]);
     });
 }
@@ -224,10 +231,14 @@ fn a_late_answer_about_a_split_does_not_remove_an_active_bucket() {
             from_node: "old".into(),
             from_bucket: 1,
         };
-        node.answer(&body(RequestKind::Prepare(prepare)), true).await.unwrap();
+        node.answer(&body(RequestKind::Prepare(prepare)), &Caller { is_peer: true, address: None })
+            .await
+            .unwrap();
         stale.asked.notified().await;
         let name = BucketName { file: "t".into(), bucket: 5 };
-        node.answer(&body(RequestKind::Activate(name)), true).await.unwrap();
+        node.answer(&body(RequestKind::Activate(name)), &Caller { is_peer: true, address: None })
+            .await
+            .unwrap();
         stale.answer.notify_one();
         sleep(Duration::from_secs(60)).await;
         assert_eq!(node.buckets("t").len(), 1);
@@ -288,7 +299,9 @@ fn writes_that_wait_for_a_split_are_stored_by_the_owner() {
             let mode = WriteMode::Upsert.into();
             let write = crate::request::Write { file: "t".into(), bucket, mode, rows: message.to_vec() };
             let (node, request) = (node.clone(), body(RequestKind::Write(write)));
-            tokio::spawn(async move { node.answer(&request, false).await.map(drop) })
+            tokio::spawn(async move {
+                node.answer(&request, &Caller { is_peer: false, address: None }).await.map(drop)
+            })
         };
         let (stays, moves) = (write(1), write(9));
         let client = {

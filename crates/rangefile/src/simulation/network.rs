@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use futures::{FutureExt, TryStreamExt};
-use lightship_transport::net::Answer;
+use lightship_transport::net::{Answer, Caller};
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -188,7 +188,7 @@ impl Simulated {
             () = crashed(&mut alive) => {
                 Err(Failure::new(ErrorCode::Lost, format!("node {node} has crashed")))
             }
-            answered = running.answer(body, is_peer) => answered,
+            answered = running.answer(body, &Caller { is_peer, address: None }) => answered,
         };
         if let Err(failure) = &answered
             && (failure.message.contains("damaged") || failure.code == ErrorCode::ShuttingDown)

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
+use lightship_transport::net::Caller;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use super::disk::Disk;
@@ -80,7 +81,7 @@ impl Network for Arc<Direct> {
                 let is_kept = mode != WriteMode::Delete;
                 rows.into_iter().map(|(key, text)| (key, is_kept.then_some(text))).collect()
             });
-            let answered = node.answer(&body, false).await;
+            let answered = node.answer(&body, &Caller { is_peer: false, address: None }).await;
             if let Some(changes) = changes {
                 let mut model = direct.model.lock().unwrap();
                 match &answered {

@@ -2,5 +2,7 @@
 
 mod file;
 mod merges;
+mod reception;
+mod sockets;
 mod splits;
 mod support;

@@ -16,6 +16,7 @@ use lightship_rangefile::{
     BucketEntry, Capacity, ClientOptions, Definition, Interval, Network, Node, Order, RangeError, RangeFile,
     Reply, Result, ScanOptions, WriteMode,
 };
+use lightship_transport::net::Caller;
 use lightship_wire::control::{ErrorCode, Failure};
 use tempfile::TempDir;
 
@@ -41,7 +42,7 @@ impl InProcess {
         let name = node.to_owned();
         async move {
             match found {
-                Some(node) => Ok(node.answer(&body, is_peer).await?.into()),
+                Some(node) => Ok(node.answer(&body, &Caller { is_peer, address: None }).await?.into()),
                 None => Err(Failure::new(ErrorCode::Peer, format!("node {name} is down")).into()),
             }
         }

@@ -27,7 +27,7 @@ use super::jobs::PROCESSORS;
 use super::joined::JoinPermit;
 use super::produce::nanoseconds;
 use super::server::check_token;
-use super::{Carrier, Endpoint, FramePipe, lock, rendezvous};
+use super::{Carrier, Endpoint, FramePipe, PushedConnection, lock, rendezvous};
 use crate::proto::{Client, ClientEvent, QUEUE_TIMEOUT_MAX, Totals};
 use crate::{Result, TransportError};
 
@@ -143,6 +143,22 @@ impl Connection {
     pub async fn over(pipe: FramePipe, target: &str, config: &ClientConfig) -> Result<Self> {
         check_token(&config.token)?;
         Self::greet(Socket::pipe(pipe), config.token.clone(), None, target, config).await
+    }
+
+    /// As [`Connection::connect`], over a connection that the server has opened: tells it that the part is wanted,
+    /// and says hello. Other connections can't join its results, and it uses no shared memory.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub async fn accepted(
+        pushed: PushedConnection,
+        endpoint: &Endpoint,
+        config: &ClientConfig,
+    ) -> Result<Self> {
+        check_token(&config.token)?;
+        let config = ClientConfig { shared_memory: false, ..config.clone() };
+        let socket = endpoint.secure(pushed.accept().await?, &config).await?;
+        Self::greet(socket, config.token.clone(), None, &endpoint.to_string(), &config).await
     }
 
     /// Sends the hello on a socket, and waits for the welcome.

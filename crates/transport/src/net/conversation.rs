@@ -2,6 +2,7 @@
 //! its own task. A client on the same host may move to a rendezvous instead.
 
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -39,6 +40,8 @@ pub(super) struct Handler {
     pub(super) service: Arc<dyn Service>,
     pub(super) stripe_offers: Arc<StripeOffers>,
     pub(super) admission: Arc<Admission>,
+    /// The address of the client, also after it has moved to a rendezvous.
+    pub(super) address: Option<IpAddr>,
     /// The slot of a client or a node; `None` before admission.
     pub(super) slot: Mutex<Option<ConnectionSlot>>,
     pub(super) shutdown: watch::Receiver<bool>,

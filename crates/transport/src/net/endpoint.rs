@@ -127,28 +127,38 @@ impl Endpoint {
                 let connected = connected.map_err(|_| late("no connection", config.connect_timeout))?;
                 Ok(Socket::unix(connected.map_err(fail)?, config.shared_memory))
             }
-            Self::Tcp { host, port, tls } => {
+            Self::Tcp { host, port, .. } => {
                 let connecting = TcpStream::connect((host.as_str(), *port));
                 let connected = timeout(config.connect_timeout, connecting).await;
                 let connected = connected.map_err(|_| late("no connection", config.connect_timeout))?;
-                let stream = connected.map_err(fail)?;
-                stream.set_nodelay(true).map_err(fail)?;
-                let same_host = is_same_host(&stream);
-                let socket = stream.as_fd().try_clone_to_owned().ok().map(Arc::new);
-                let Some(tls) = tls else {
-                    let (read, write) = stream.into_split();
-                    return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket));
-                };
-                let name = ServerName::try_from(host.clone())
-                    .map_err(|e| TransportError::Tls(format!("`{host}` is not a valid server name: {e}")))?;
-                let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
-                let stream = timeout(config.welcome_timeout, handshake).await;
-                let stream = stream.map_err(|_| late("no TLS handshake", config.welcome_timeout))?;
-                let stream = stream.map_err(|error| fail(explain(error)))?;
-                let (read, write) = tokio::io::split(stream);
-                Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket))
+                self.secure(connected.map_err(fail)?, config).await
             }
         }
+    }
+
+    /// Makes a socket of a TCP connection to this endpoint, whichever side has opened it. The TLS handshake has
+    /// [`ClientConfig::welcome_timeout`].
+    pub(super) async fn secure(&self, stream: TcpStream, config: &ClientConfig) -> Result<Socket> {
+        let fail = |source: io::Error| TransportError::Connect { target: self.to_string(), source };
+        stream.set_nodelay(true).map_err(fail)?;
+        let same_host = is_same_host(&stream);
+        let socket = stream.as_fd().try_clone_to_owned().ok().map(Arc::new);
+        let Self::Tcp { host, tls: Some(tls), .. } = self else {
+            let (read, write) = stream.into_split();
+            return Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket));
+        };
+        let name = ServerName::try_from(host.clone())
+            .map_err(|e| TransportError::Tls(format!("`{host}` is not a valid server name: {e}")))?;
+        let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
+        let late = |_| TransportError::Unwelcome {
+            target: self.to_string(),
+            awaited: "no TLS handshake",
+            after: config.welcome_timeout,
+        };
+        let stream = timeout(config.welcome_timeout, handshake).await.map_err(late)?;
+        let stream = stream.map_err(|error| fail(explain(error)))?;
+        let (read, write) = tokio::io::split(stream);
+        Ok(Socket::tcp(Box::new(read), Box::new(write), same_host, socket))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Passes connections that are already open to a running server.
 
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::FramePipe;
@@ -38,5 +39,15 @@ impl Intake {
     pub async fn serve(&self, pipe: FramePipe, peer: String) -> Result<()> {
         let ended = |_| TransportError::Closed { during: Some("because the server has ended") };
         self.handed.send((AcceptedStream::Pipe(pipe), peer)).await.map_err(ended)
+    }
+
+    /// As [`Intake::serve`], with a TCP socket that this host has opened. The peer is the client: it says hello, and
+    /// with TLS it begins the handshake.
+    ///
+    /// # Errors
+    /// As [`Intake::serve`].
+    pub async fn serve_socket(&self, stream: TcpStream, peer: String) -> Result<()> {
+        let ended = |_| TransportError::Closed { during: Some("because the server has ended") };
+        self.handed.send((AcceptedStream::Tcp(stream), peer)).await.map_err(ended)
     }
 }

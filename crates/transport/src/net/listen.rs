@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::Permissions;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,16 @@ pub(super) enum AcceptedStream {
     Unix(UnixStream),
     /// A pipe that was already open.
     Pipe(FramePipe),
+}
+
+impl AcceptedStream {
+    /// The address of the peer, if it is one of a network.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Self::Unix(_) | Self::Pipe(_) => None,
+        }
+    }
 }
 
 impl Reserved {

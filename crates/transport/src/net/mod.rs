@@ -17,6 +17,7 @@ mod listen;
 mod meter;
 mod pipe;
 mod produce;
+mod push;
 mod queries;
 pub mod reception;
 mod rendezvous;
@@ -35,9 +36,11 @@ pub use endpoint::{Carrier, Endpoint};
 pub use intake::Intake;
 pub use listen::Listen;
 pub use pipe::{FramePart, FramePipe};
+pub use push::{PushAttempt, PushListener, PushToken, PushedConnection, bind_datagrams, push_connect};
 pub use server::{Reserved, Server, ServerConfig};
 pub use tcp_info::SegmentsSeen;
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -75,6 +78,15 @@ impl Answer {
     }
 }
 
+/// Who sends a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// Whether it is another node of the cluster, which has shown the cluster's token.
+    pub is_peer: bool,
+    /// The address that it has connected from. `None` for Unix sockets, pipes, and callers in this process.
+    pub address: Option<IpAddr>,
+}
+
 /// Answers the queries of a server.
 pub trait Service: Send + Sync + 'static {
     /// Plans a query. Called once for each query, many at a time.
@@ -86,15 +98,14 @@ pub trait Service: Send + Sync + 'static {
         query: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Runs a task. `is_peer` is whether another node of the cluster sends it, which has shown the cluster's
-    /// token. Clients send only tasks for range files, and only if there are some.
+    /// Runs a task. Clients send only tasks for range files, and only if there are some.
     ///
     /// # Errors
     /// The failure to send to the node or client. The default implementation always fails.
     fn task<'a>(
         &'a self,
         _task: &'a Task,
-        _is_peer: bool,
+        _caller: &'a Caller,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this node is not in a cluster")) })
     }

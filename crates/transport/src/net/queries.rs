@@ -11,13 +11,13 @@ use lightship_wire::join::Join;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
-use super::Answer;
 use super::admission::ConnectionSlot;
 use super::answer::Answering;
 use super::conversation::{ConnectionInbox, Handler, shutting_down};
 use super::lock;
 use super::stream::{ServerLink, Stop, Stream, cancelled};
 use super::striping::{Striping, send_stripe};
+use super::{Answer, Caller};
 use crate::{Result, TransportError};
 
 /// Bytes of the queries of a client that have not started; more are refused.
@@ -223,8 +223,8 @@ impl Handler {
             }
             StreamRequest::Task(mut task) => {
                 task.plan = limited(task.plan);
-                let is_peer = stream.proto().is_peer();
-                (task.plan, None, stream.attended(self.service.task(&task, is_peer)).await?)
+                let caller = Caller { is_peer: stream.proto().is_peer(), address: self.address };
+                (task.plan, None, stream.attended(self.service.task(&task, &caller)).await?)
             }
             StreamRequest::Join(_) | StreamRequest::TooLarge => return Ok(None),
         };

@@ -222,8 +222,9 @@ impl Server {
                         let (config, service) = (self.config.clone(), service.clone());
                         let (stripe_offers, admission, shutdown) = (stripe_offers.clone(), admission.clone(), shutdown.clone());
                         tasks.spawn(async move {
-                            let slot = Mutex::default();
-                            let handler = Handler { config, service, stripe_offers, admission, slot, shutdown };
+                            let (slot, address) = (Mutex::default(), stream.address());
+                            let handler =
+                                Handler { config, service, stripe_offers, admission, address, slot, shutdown };
                             match Arc::new(handler).serve(stream, unauthenticated).await {
                                 Ok(()) => tracing::debug!(peer, "connection closed"),
                                 Err(error) => tracing::info!(peer, %error, "connection ended"),

@@ -1,22 +1,23 @@
 //! The parts of a scan: how their rows are requested, and what becomes of failures.
 
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use futures::{FutureExt, StreamExt};
 use lightship_transport::net::reception::{Asked, Fault, PartRows, Parts};
+use lightship_transport::net::{PushToken, PushedConnection};
 use lightship_transport::proto::reception::{Admission, Coverage, ReceptionError, Refusal};
 
 use super::cover::{Cover, Found};
 use crate::client::{RangeFile, is_retried};
 use crate::error::{RangeError, Result};
 use crate::key::after;
-use crate::network::body;
-use crate::request::RequestKind;
+use crate::network::{body, tell};
+use crate::request::{Deliver, RequestKind};
 
 /// What a scan reads.
 pub(super) struct Source {
@@ -56,17 +57,28 @@ impl Source {
     }
 }
 
+/// Where nodes connect to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listening {
+    pub(super) port: u16,
+    pub(super) token: PushToken,
+    /// Whether nodes that are refused try again.
+    pub(super) backs_off: bool,
+}
+
 /// The parts of a scan.
 #[derive(Clone)]
 pub(super) struct ScanParts {
     source: Arc<Source>,
     /// Locked after the image.
     cover: Arc<Mutex<Cover>>,
+    /// If nodes connect to this client.
+    listening: Option<Listening>,
 }
 
 impl ScanParts {
-    pub(super) fn new(source: Arc<Source>, cover: Cover) -> Self {
-        Self { source, cover: Arc::new(Mutex::new(cover)) }
+    pub(super) fn new(source: Arc<Source>, cover: Cover, listening: Option<Listening>) -> Self {
+        Self { source, cover: Arc::new(Mutex::new(cover)), listening }
     }
 
     fn cover(&self) -> MutexGuard<'_, Cover> {
@@ -93,9 +105,37 @@ impl ScanParts {
         }
     }
 
-    /// Asks for parts whose owners are known.
+    /// Asks for parts whose owners are known. If nodes connect to this client, returns when they have done so, or
+    /// given up.
     async fn request(&self, parts: &[u64]) -> Result<Asked> {
-        Ok(Asked::Announced(self.cover().announcements(parts)))
+        let Some(listening) = self.listening else {
+            return Ok(Asked::Announced(self.cover().announcements(parts)));
+        };
+        let mut nodes: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        {
+            let cover = self.cover();
+            for &part in parts {
+                if let Some(owner) = cover.get(part).and_then(|part| part.owner.as_ref()) {
+                    nodes.entry(owner.node.clone()).or_default().push(part);
+                }
+            }
+        }
+        let asked = nodes.into_iter().map(|(node, parts)| async move {
+            let deliver = Deliver {
+                file: self.source.file.definition().name.clone(),
+                parts,
+                port: listening.port.into(),
+                token: listening.token.as_bytes().to_vec(),
+                backs_off: listening.backs_off,
+            };
+            match tell(&self.source.file.shared.network, &node, RequestKind::Deliver(deliver)).await {
+                // The parts are asked for again.
+                Err(error) if is_retried(&error) => Ok(()),
+                told => told,
+            }
+        });
+        try_join_all(asked).await?;
+        Ok(Asked::Announced(Vec::new()))
     }
 }
 
@@ -118,7 +158,7 @@ impl Coverage for ScanParts {
 }
 
 impl Parts for ScanParts {
-    type Connection = Infallible;
+    type Connection = PushedConnection;
     type Error = RangeError;
 
     fn begin(&mut self) -> BoxFuture<'static, Result<Asked>> {
@@ -148,6 +188,8 @@ impl Parts for ScanParts {
                 this.source.refresh().await;
             }
             match this.resolve(&[part])? {
+                // The others are holes, which are asked for in their turn.
+                Some(_) if this.listening.is_some() => this.request(&[part]).await,
                 Some(parts) => this.request(&parts).await,
                 None => Ok(Asked::Withdrawn),
             }
@@ -158,7 +200,7 @@ impl Parts for ScanParts {
     fn open(
         &mut self,
         part: u64,
-        _: Option<Self::Connection>,
+        connection: Option<PushedConnection>,
     ) -> BoxFuture<'static, Result<PartRows<RangeError>>> {
         let source = self.source.clone();
         let cover = self.cover();
@@ -169,12 +211,16 @@ impl Parts for ScanParts {
         let Some(owner) = part.owner.clone() else { return async { Err(RangeError::Moved) }.boxed() };
         let scan = source.file.scan_request(&owner, &part.interval, part.limit, source.columns.as_ref());
         drop(cover);
-        let requested = source.file.shared.network.request(&owner.node, body(RequestKind::Scan(scan)));
+        let (network, body) = (&source.file.shared.network, body(RequestKind::Scan(scan)));
+        let requested = match connection {
+            None => network.request(&owner.node, body),
+            Some(connection) => network.request_on(&owner.node, connection, body),
+        };
         async move { Ok(requested.await?.rows) }.boxed()
     }
 
-    fn refuse(&mut self, connection: Self::Connection, _: Refusal) {
-        match connection {}
+    fn refuse(&mut self, connection: PushedConnection, reason: Refusal) {
+        connection.refuse(reason);
     }
 
     fn arrived(&mut self, part: u64, rows: RecordBatch) -> Result<RecordBatch> {

@@ -1,0 +1,129 @@
+//! Nodes behind servers on this host, and clients that reach them by TCP.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lightship_rangefile::{
+    Capacity, ClientOptions, Connections, Definition, Network, Node, RangeError, RangeFile,
+};
+use lightship_transport::net::{
+    Answer, Caller, ClientConfig, Endpoint, Intake, Listen, Server, ServerConfig, Service,
+};
+use lightship_wire::cluster::Task;
+use lightship_wire::control::{ErrorCode, Failure, Query};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::support::{options, schema};
+
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+
+struct RangeService(Node);
+
+impl Service for RangeService {
+    fn query<'a>(&'a self, _: &'a Query) -> Answering<'a> {
+        Box::pin(async { Err(Failure::new(ErrorCode::Sql, "no tables")) })
+    }
+
+    fn task<'a>(&'a self, task: &'a Task, caller: &'a Caller) -> Answering<'a> {
+        Box::pin(self.0.answer(&task.body, caller))
+    }
+
+    fn has_range_files(&self) -> bool {
+        true
+    }
+
+    fn beside<'a>(&'a self, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.0.set_intake(intake);
+        Box::pin(async {})
+    }
+}
+
+struct Running {
+    stop: watch::Sender<bool>,
+    ended: JoinHandle<()>,
+}
+
+/// Nodes with their folders and ports.
+pub(crate) struct Sockets {
+    names: Arc<Mutex<Vec<String>>>,
+    folders: Vec<TempDir>,
+    running: Vec<Option<Running>>,
+    starts: u64,
+}
+
+impl Sockets {
+    pub(crate) async fn start(nodes: usize) -> Self {
+        let mut sockets = Self { names: Arc::default(), folders: Vec::new(), running: Vec::new(), starts: 0 };
+        for node in 0..nodes {
+            sockets.folders.push(tempfile::tempdir().unwrap());
+            sockets.running.push(None);
+            sockets.begin(node).await;
+        }
+        sockets
+    }
+
+    /// Starts a node, at the port that it had before.
+    pub(crate) async fn begin(&mut self, node: usize) {
+        let known = self.names.lock().unwrap().get(node).cloned();
+        let address = known.clone().unwrap_or_else(|| "127.0.0.1:0".into()).parse().unwrap();
+        let config = ServerConfig {
+            peer_token: Some(String::new()),
+            shutdown_grace: Duration::ZERO,
+            ..ServerConfig::default()
+        };
+        let server = Server::bind(&[Listen::Tcp(address)], config).await.unwrap();
+        let Some(Listen::Tcp(address)) = server.local().unwrap().pop() else { panic!("a TCP address") };
+        if known.is_none() {
+            self.names.lock().unwrap().push(address.to_string());
+        }
+        let network = self.network(ClientConfig { peer: true, ..ClientConfig::default() });
+        let opened = loop {
+            // What the node was doing when it was stopped may still hold its disk.
+            self.starts += 1;
+            let folder = self.folders[node].path();
+            match Node::open(folder, &address.to_string(), network.clone(), self.starts) {
+                Ok(node) => break node,
+                Err(RangeError::Storage(why)) if why.contains("in use") => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let (stop, shutdown) = watch::channel(false);
+        let service = Arc::new(RangeService(opened.clone()));
+        let ended = tokio::spawn(async move { server.run(service, shutdown).await.unwrap() });
+        self.running[node] = Some(Running { stop, ended });
+        opened.recover().await.unwrap();
+    }
+
+    /// Stops a node in the middle of what it is sending.
+    pub(crate) async fn stop(&mut self, node: usize) {
+        if let Some(Running { stop, ended }) = self.running[node].take() {
+            stop.send(true).unwrap();
+            ended.await.unwrap();
+        }
+    }
+
+    fn network(&self, config: ClientConfig) -> Arc<dyn Network> {
+        let names = self.names.clone();
+        let address = |node: &str| {
+            let (host, port) = node.rsplit_once(':').unwrap();
+            Ok(Endpoint::Tcp { host: host.to_owned(), port: port.parse().unwrap(), tls: None })
+        };
+        Arc::new(Connections::new(move || names.lock().unwrap().clone(), address, config))
+    }
+
+    pub(crate) async fn create(&self, name: &str, capacity: Capacity) -> RangeFile {
+        let definition = Definition::new(name, &schema(), &["id".into()], capacity).unwrap();
+        RangeFile::create(self.network(ClientConfig::default()), &definition, options()).await.unwrap()
+    }
+
+    /// Opens the file as a client that knows nothing of its buckets but what the first node knows.
+    pub(crate) async fn open(&self, name: &str, options: ClientOptions, shared_memory: bool) -> RangeFile {
+        let config = ClientConfig { shared_memory, ..ClientConfig::default() };
+        RangeFile::open(self.network(config), name, options).await.unwrap()
+    }
+}
