@@ -15,8 +15,8 @@ use lightship_transport::net::Endpoint;
 use lightship_wire::control::{ErrorCode, Failure};
 
 pub use lightship_rangefile::{
-    BucketEntry, Capacity, ClientOptions, Definition, Interval, Order, RangeError, RangeFile, ScanOptions,
-    Scanned, WriteMode,
+    BucketEntry, Capacity, ClientOptions, Definition, Interval, Order, RangeError, RangeFile, ReceptionMode,
+    ReceptionReport, ReceptionStrategy, ScanOptions, ScanReport, Scanned, WriteMode,
 };
 
 use crate::node::{endpoint, is_this_host};

@@ -8,7 +8,7 @@ use crate::key::Interval;
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     /// Which one.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub(crate) kind: Option<RequestKind>,
 }
 
@@ -58,6 +58,10 @@ pub(crate) enum RequestKind {
     /// accepted the last one, or the node has given up.
     #[prost(message, tag = "14")]
     Deliver(Deliver),
+    /// Asks the node to announce its buckets that meet an interval in a [`Notice`] each, until the client drops the
+    /// answer. No rows.
+    #[prost(message, tag = "15")]
+    Advertise(Advertise),
 }
 
 /// A file's definition.
@@ -257,6 +261,37 @@ pub(crate) struct Deliver {
     /// Whether a refused connection is tried again after a pause.
     #[prost(bool, tag = "5")]
     pub(crate) backs_off: bool,
+}
+
+/// The longest [`Notice`] in bytes, so that it fits a packet of any network.
+pub(crate) const NOTICE_BYTES_MAX: usize = 1200;
+
+/// Buckets that a client looks for.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Advertise {
+    /// The file.
+    #[prost(string, tag = "1")]
+    pub(crate) file: String,
+    /// The keys. Buckets that have some of them are announced.
+    #[prost(message, required, tag = "2")]
+    pub(crate) range: RangeRecord,
+    /// The client's UDP port, at the address that the request comes from.
+    #[prost(uint32, tag = "3")]
+    pub(crate) port: u32,
+    /// What each announcement has to show, 16 bytes.
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) token: Vec<u8>,
+}
+
+/// The announcement of a bucket: a UDP message.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Notice {
+    /// As in the [`Advertise`] that it answers.
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) token: Vec<u8>,
+    /// The bucket. Its text is left out if the message would be too long.
+    #[prost(message, required, tag = "2")]
+    pub(crate) bucket: BucketEntry,
 }
 
 /// Positions of columns.

@@ -30,6 +30,8 @@ use crate::remote::with_schema;
 
 /// Most partitions of a scan.
 const PARTITIONS_MAX: usize = 4096;
+/// Memory for rows of a partition that are on their way or wait. A partition is a bucket, as long as it has not split.
+const BUDGET_BYTES: u64 = 4 << 20;
 
 /// A part of a scan: the keys that a bucket had when the scan was planned.
 #[derive(Debug, Clone)]
@@ -264,6 +266,7 @@ impl ExecutionPlan for RangeScanExec {
             order: Order::Key,
             limit: self.fetch.map(|rows| rows as u64),
             columns: Some(columns),
+            budget_bytes: BUDGET_BYTES,
             ..ScanOptions::default()
         };
         let wanted = schema.clone();

@@ -152,10 +152,14 @@ impl RangeFile {
         self.shared.image.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The nodes that may have buckets.
+    fn nodes(&self) -> Vec<String> {
+        self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Asks all nodes for their buckets. Returns these, and the nodes that did not answer, with the reason.
     pub async fn buckets(&self) -> (Vec<BucketEntry>, Vec<(String, RangeError)>) {
-        let nodes = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let asked = nodes.into_iter().map(|node| async move {
+        let asked = self.nodes().into_iter().map(|node| async move {
             let locate = Locate { file: self.shared.definition.name.clone(), own: true };
             let found = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate)).await;
             (node, found)

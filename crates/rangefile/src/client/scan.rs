@@ -4,6 +4,7 @@
 //! (`lightship_transport::net::reception`). A bucket that does not have all keys of its part refuses it, and the
 //! part is divided again; so each key is read from exactly one bucket, and the scan is complete when every part is.
 
+mod announced;
 mod cover;
 mod parts;
 
@@ -19,6 +20,7 @@ use lightship_transport::net::PushListener;
 use lightship_transport::net::reception::ReceptionDriver;
 use lightship_transport::proto::reception::{ReceptionConfig, ReceptionMode, ReceptionReport, Start};
 
+use self::announced::learn_announced;
 use self::cover::Cover;
 use self::parts::{Listening, ScanParts, Source};
 use super::{PAUSES, RangeFile};
@@ -50,6 +52,10 @@ pub struct ScanOptions {
     /// socket to each node. `Push` and `BackOff` listen on a port of this host, to which the nodes must be able to
     /// connect, and need [`Order::Any`].
     pub reception: ReceptionMode,
+    /// Announce and pull: before the first row, the nodes announce their buckets by UDP, as they are now. It saves
+    /// the requests that a stale image would cost, and takes a round trip. Without it, parts are requested as the
+    /// image says. If announcements don't arrive, the nodes are asked by TCP.
+    pub announced: bool,
     /// Bytes of Arrow data that all buckets together may have in flight or waiting to be consumed, at least 1 MiB,
     /// and 2 MiB in the order of the key. At most one bucket for each MiB is read at a time. Rows above 1 MiB
     /// need memory beyond it.
@@ -63,6 +69,7 @@ impl Default for ScanOptions {
             limit: None,
             columns: None,
             reception: ReceptionMode::Auto,
+            announced: false,
             budget_bytes: 64 << 20,
         }
     }
@@ -137,6 +144,7 @@ impl RangeFile {
         let scan = Scan {
             source: Arc::new(source),
             config: self.reception(options)?,
+            is_announced: !options.announced,
             rest: intervals.to_vec().into(),
             left: options.limit,
             // With a limit, the next bucket is read when the ones before have ended, and then twice as many.
@@ -188,6 +196,8 @@ impl RangeFile {
 struct Scan {
     source: Arc<Source>,
     config: ReceptionConfig,
+    /// The buckets have been announced, or need not be.
+    is_announced: bool,
     /// What has not begun.
     rest: VecDeque<Interval>,
     left: Option<u64>,
@@ -205,6 +215,10 @@ impl Scan {
             if self.left == Some(0) {
                 self.driver = None;
                 return Ok(None);
+            }
+            if !self.is_announced {
+                learn_announced(&self.source.file, self.rest.make_contiguous()).await?;
+                self.is_announced = true;
             }
             if self.driver.is_none() && !self.begin()? {
                 return Ok(None);

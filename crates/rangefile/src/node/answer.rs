@@ -60,6 +60,7 @@ impl Node {
             }
             RequestKind::Drop(name) => self.drop_file(name, caller.is_peer).await.map(|()| nothing()),
             RequestKind::Deliver(deliver) => self.deliver(deliver, caller),
+            RequestKind::Advertise(advertise) => self.advertise(advertise, caller),
             _ if !caller.is_peer => {
                 Err(Failure::new(ErrorCode::Forbidden, "only nodes of the cluster may request this").into())
             }

@@ -18,15 +18,22 @@ use crate::support::{Cluster, expected, options, rows, scan, until_buckets, upse
 
 /// Every way, with every order that it has.
 fn ways() -> Vec<ScanOptions> {
-    let way =
-        |reception, order| ScanOptions { reception, order, budget_bytes: 8 << 20, ..ScanOptions::default() };
+    let way = |reception, order, announced| ScanOptions {
+        reception,
+        order,
+        announced,
+        budget_bytes: 8 << 20,
+        ..ScanOptions::default()
+    };
     vec![
-        way(ReceptionMode::Auto, Order::Key),
-        way(ReceptionMode::Auto, Order::Any),
-        way(ReceptionMode::Pull { connections: 3 }, Order::Key),
-        way(ReceptionMode::Pull { connections: 3 }, Order::Any),
-        way(ReceptionMode::Push, Order::Any),
-        way(ReceptionMode::BackOff, Order::Any),
+        way(ReceptionMode::Auto, Order::Key, false),
+        way(ReceptionMode::Auto, Order::Any, false),
+        way(ReceptionMode::Pull { connections: 3 }, Order::Key, false),
+        way(ReceptionMode::Pull { connections: 3 }, Order::Any, false),
+        way(ReceptionMode::Auto, Order::Key, true),
+        way(ReceptionMode::Auto, Order::Any, true),
+        way(ReceptionMode::Push, Order::Any, false),
+        way(ReceptionMode::BackOff, Order::Any, false),
     ]
 }
 
@@ -146,6 +153,9 @@ async fn a_node_connects_only_to_the_address_of_the_request() {
     let way = ScanOptions { reception: ReceptionMode::Push, order: Order::Any, ..ScanOptions::default() };
     let error = scan(&file, Interval::ALL, &way).await.unwrap_err();
     assert!(error.to_string().contains("only to the address that a request comes from"), "{error}");
+    // Announcements are not needed.
+    let way = ScanOptions { announced: true, ..ScanOptions::default() };
+    assert_eq!(scan(&file, Interval::ALL, &way).await.unwrap(), expected(0..10, ""));
     let way = ScanOptions { reception: ReceptionMode::Push, ..ScanOptions::default() };
     let error = scan(&file, Interval::ALL, &way).await.unwrap_err();
     assert!(matches!(error, RangeError::Definition(_)), "{error}");
@@ -232,4 +242,26 @@ async fn sockets_are_closed() {
             panic!("{} descriptors, {before} before: {way:?}", descriptors());
         });
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn announcements_tell_where_all_buckets_are() {
+    let sockets = Sockets::start(3).await;
+    let file = sockets.create("t", Capacity::Records(50)).await;
+    let mut stale = Vec::new();
+    for _ in 0..5 {
+        stale.push(sockets.open("t", options(), false).await);
+    }
+    upsert(&file, 0..2000, "").await;
+    until_buckets(&file, 40).await;
+    let way = ScanOptions { announced: true, ..ScanOptions::default() };
+    let mut asked = Vec::new();
+    for file in stale {
+        let scanned = file.scan(Interval::ALL, &way).unwrap();
+        let read: Vec<_> = scanned.rows.try_collect().await.unwrap();
+        assert_eq!(read.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>(), 2000);
+        asked.push(scanned.report.get().unwrap().asked);
+    }
+    // A message may be lost, and a bucket may split after it was announced.
+    assert!(asked.contains(&0), "{asked:?}");
 }

@@ -33,6 +33,8 @@ const MESSAGES_MAX: usize = 64;
 const WAITING_MAX: usize = 4096;
 /// The timer's time if there is nothing to wait for.
 const NEVER: Duration = Duration::from_secs(3600);
+/// A consumer that takes longer for rows was away: its time is not that of the senders.
+const AWAY_MIN: Duration = Duration::from_millis(250);
 
 /// The rows of a part.
 pub type PartRows<E> = BoxStream<'static, Result<RecordBatch, E>>;
@@ -128,6 +130,7 @@ pub struct ReceptionDriver<P: Parts> {
     queue: RowQueue,
     /// The part and the bytes of the rows that the consumer is processing.
     handed: Option<(u64, u64)>,
+    clock: Clock,
     failed: Option<P::Error>,
     is_over: bool,
 }
@@ -149,8 +152,9 @@ impl<P: Parts> ReceptionDriver<P> {
     pub fn new(config: ReceptionConfig, parts: P, arrivals: Option<Arrivals<P::Connection>>) -> Result<Self> {
         let (floor_bytes, in_order) = (config.grant_bytes_min, config.in_order);
         let (sink, messages) = mpsc::channel(MESSAGES_MAX);
+        let clock = Clock::default();
         let mut reception = Self {
-            receiver: Receiver::new(config, parts, now())?,
+            receiver: Receiver::new(config, parts, clock.now())?,
             floor_bytes,
             tasks: JoinSet::new(),
             open: HashMap::new(),
@@ -167,6 +171,7 @@ impl<P: Parts> ReceptionDriver<P> {
             connections: 0,
             queue: RowQueue::new(in_order),
             handed: None,
+            clock,
             failed: None,
             is_over: false,
         };
@@ -186,6 +191,7 @@ impl<P: Parts> ReceptionDriver<P> {
     /// # Errors
     /// What a part failed with, or that parts are missing.
     pub async fn next(&mut self) -> Result<Option<(u64, RecordBatch)>, P::Error> {
+        self.clock.returned();
         if let Some((part, bytes)) = self.handed.take() {
             self.handle(Event::Consumed { part, bytes });
         }
@@ -201,6 +207,7 @@ impl<P: Parts> ReceptionDriver<P> {
             }
             if let Some((part, rows, bytes)) = self.queue.next(self.receiver.coverage().first_hole()) {
                 self.handed = Some((part, bytes));
+                self.clock.left();
                 return Ok(Some((part, rows)));
             }
             if self.receiver.is_over() {
@@ -232,7 +239,7 @@ impl<P: Parts> ReceptionDriver<P> {
 
     /// Rows come before the timer: what arrived while the consumer was busy must not look like silence.
     async fn wait(&mut self) -> Happened<P> {
-        let deadline = self.receiver.deadline().unwrap_or_else(|| now() + NEVER);
+        let deadline = self.receiver.deadline().unwrap_or_else(|| self.clock.now() + NEVER) + self.clock.away;
         tokio::select! {
             biased;
             // The reception itself has a sender: the channel doesn't end.
@@ -310,7 +317,7 @@ impl<P: Parts> ReceptionDriver<P> {
 
     /// Passes an event to the receiver, and does what it says.
     fn handle(&mut self, event: Event) {
-        self.receiver.handle(event, now());
+        self.receiver.handle(event, self.clock.now());
         while let Some(action) = self.receiver.next_action() {
             self.act(action);
         }
@@ -374,7 +381,33 @@ impl<P: Parts> ReceptionDriver<P> {
     }
 }
 
-fn now() -> Instant {
+/// The time of a reception, which stands still while the consumer is away: what arrives meanwhile is not read, and
+/// must not look like silence.
+#[derive(Debug, Default)]
+struct Clock {
+    away: Duration,
+    left_at: Option<Instant>,
+}
+
+impl Clock {
+    fn now(&self) -> Instant {
+        real_now() - self.away
+    }
+
+    fn left(&mut self) {
+        self.left_at = Some(real_now());
+    }
+
+    fn returned(&mut self) {
+        let took =
+            self.left_at.take().map_or(Duration::ZERO, |left| real_now().saturating_duration_since(left));
+        if took >= AWAY_MIN {
+            self.away += took;
+        }
+    }
+}
+
+fn real_now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures::{StreamExt, TryStreamExt};
-use lightship::range::{self, ClientOptions, Interval, Order, RangeFile, ScanOptions};
+use lightship::range::{
+    self, ClientOptions, Interval, Order, RangeFile, ReceptionMode, ReceptionReport, ReceptionStrategy,
+    ScanOptions,
+};
 use lightship::{Location, Observer, WriteOptions};
 use lightship_sources::writers;
 
@@ -68,6 +71,7 @@ pub(super) async fn get(args: GetArgs, json: bool) -> Result<(), CliError> {
   lightship range scan lightship://db1 orders --limit 10
   lightship range scan lightship://db1 orders --from 100 --to 200 -o part.parquet
   lightship range scan lightship://db1 lineitem --from 17 --to 18 3
+  lightship range scan lightship://db1 orders --any-order --reception push
   lightship range scan lightship://db1 orders --count")]
 pub(super) struct ScanArgs {
     #[command(flatten)]
@@ -88,21 +92,48 @@ pub(super) struct ScanArgs {
     #[arg(long)]
     any_order: bool,
     /// Only count the rows.
-    #[arg(long, conflicts_with_all = ["columns", "limit", "any_order"])]
+    #[arg(long, conflicts_with_all = ["columns", "limit", "any_order", "reception", "budget"])]
     count: bool,
-    /// Buckets that are read at the same time.
+    /// How the rows of many buckets are received.
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = ReceptionWay::Auto)]
+    reception: ReceptionWay,
+    /// The maximum number of buckets that are read at the same time.
     #[arg(long, value_name = "N", default_value_t = ClientOptions::default().connections_max)]
     connections: usize,
-    /// How long a bucket may be unreachable before the command fails.
+    /// Memory for rows that are on their way or wait to be written, at least 2MiB; 1 MiB of it for each bucket that
+    /// is read.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    budget: Size,
+    /// How long a bucket may be unreachable, or send nothing, before the command fails.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: Limit,
     #[command(flatten)]
     output: OutputArgs,
 }
 
+/// How the rows of many buckets are received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReceptionWay {
+    /// Request buckets over one connection to each node, as many at a time as is fastest
+    Auto,
+    /// Nodes connect to this command, for all buckets at once; it asks refused ones again (needs --any-order)
+    Push,
+    /// As push, but refused nodes try again after a pause (needs --any-order)
+    BackOff,
+    /// As auto, with --connections buckets at a time
+    Pull,
+    /// As auto, after the nodes have announced their buckets by UDP
+    Announce,
+}
+
 pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
     let patience = args.timeout.0.ok_or_else(|| CliError::usage("--timeout must be a duration"))?;
-    let options = ClientOptions { patience, connections_max: args.connections.max(1) };
+    let connections_max = args.connections.max(1);
+    let connects = matches!(args.reception, ReceptionWay::Push | ReceptionWay::BackOff);
+    if connects && !args.any_order {
+        return Err(CliError::usage("--reception push and back-off need --any-order"));
+    }
+    let options = ClientOptions { patience, connections_max };
     let file = open(&args.file, options).await?;
     let bound = |values: &[String]| match values {
         [] => Ok(None),
@@ -117,7 +148,21 @@ pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
         };
     }
     let order = if args.any_order { Order::Any } else { Order::Key };
-    let options = ScanOptions { order, limit: args.limit, columns: args.columns, ..ScanOptions::default() };
+    let options = ScanOptions {
+        order,
+        limit: args.limit,
+        columns: args.columns,
+        reception: match args.reception {
+            ReceptionWay::Auto | ReceptionWay::Announce => ReceptionMode::Auto,
+            ReceptionWay::Push => ReceptionMode::Push,
+            ReceptionWay::BackOff => ReceptionMode::BackOff,
+            ReceptionWay::Pull => {
+                ReceptionMode::Pull { connections: u32::try_from(connections_max).unwrap_or(u32::MAX) }
+            }
+        },
+        announced: args.reception == ReceptionWay::Announce,
+        budget_bytes: args.budget.0,
+    };
     write(&file, interval, &options, &args.output, json).await.map(drop)
 }
 
@@ -137,7 +182,8 @@ async fn write(
     let (target, format) = destination(output.output.as_deref(), output.format.as_deref(), json)?;
     let scanned = file.scan(interval, options).map_err(lightship::Error::from)?;
     let write = WriteOptions { table_rows: output.table_rows, ..WriteOptions::default() };
-    let mut destination = writers::create(target, format, scanned.schema, write)?;
+    let (received, mut destination) =
+        (scanned.report, writers::create(target, format, scanned.schema, write)?);
     let mut progress = Progress::new(output.quiet || json);
     progress.began(None, &[]);
     let (mut rows, mut bytes) = (0, 0);
@@ -151,11 +197,54 @@ async fn write(
     destination.finish().await?;
     drop(progress);
     let seconds = began.elapsed().as_secs_f64();
+    let received = received.get();
     if json {
-        crate::say!("{}", serde_json::json!({ "rows": rows, "bytes_arrow": bytes, "seconds": seconds }));
+        let mut summary = serde_json::json!({ "rows": rows, "bytes_arrow": bytes, "seconds": seconds });
+        if let Some(report) = received {
+            summary["reception"] = reception_json(&report);
+        }
+        crate::say!("{summary}");
     } else if !output.quiet {
         let (count, noun) = (grouped(rows), if rows == 1 { "row" } else { "rows" });
-        crate::say!("{count} {noun}, {} in {seconds:.2} s", Size(bytes));
+        let received = received.map_or_else(String::new, |report| reception_text(&report));
+        crate::say!("{count} {noun}, {} in {seconds:.2} s{received}", Size(bytes));
     }
     Ok(rows)
+}
+
+/// The name of a strategy, as `--reception` has it.
+fn strategy_name(strategy: ReceptionStrategy) -> &'static str {
+    match strategy {
+        ReceptionStrategy::Push => "push",
+        ReceptionStrategy::BackOff => "back-off",
+        ReceptionStrategy::Pull { .. } => "pull",
+    }
+}
+
+fn reception_json(report: &ReceptionReport) -> serde_json::Value {
+    serde_json::json!({
+        "strategy": strategy_name(report.strategy),
+        "connections": match report.strategy {
+            ReceptionStrategy::Pull { connections } => Some(connections),
+            ReceptionStrategy::Push | ReceptionStrategy::BackOff => None,
+        },
+        "parts": report.parts,
+        "refused": report.refused,
+        "asked_again": report.asked,
+        "lost": report.lost,
+        "memory_bytes_peak": report.used_bytes_peak,
+    })
+}
+
+/// What follows the size and the time in a summary.
+fn reception_text(report: &ReceptionReport) -> String {
+    let mut text = format!("; {} from {} buckets", strategy_name(report.strategy), grouped(report.parts));
+    let counts =
+        [(report.refused, "connections refused"), (report.asked, "asked again"), (report.lost, "lost")];
+    for (count, what) in counts {
+        if count > 0 {
+            text += &format!(", {} {what}", grouped(count));
+        }
+    }
+    text
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use lightship_transport::proto::reception::{Admission, Announcement};
+use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::client::PAUSES;
 use crate::error::RangeError;
@@ -215,7 +216,7 @@ impl Cover {
         let known = parts.iter().copied().find(|part| self.parts.contains_key(part));
         let part = known.or_else(|| self.holes().next()).and_then(|part| self.parts.get_mut(&part));
         match part {
-            Some(part) => (part.interval.clone(), part.failed.take().unwrap_or(RangeError::Moved)),
+            Some(part) => (part.interval.clone(), part.failed.take().unwrap_or_else(|| part.silence())),
             None => (Interval::ALL, RangeError::Moved),
         }
     }
@@ -225,6 +226,16 @@ impl Part {
     /// Whether nothing is missing.
     pub(super) fn is_complete(&self) -> bool {
         self.interval.is_empty() || self.limit == Some(0)
+    }
+
+    /// Why it is missing, if nothing has failed.
+    fn silence(&self) -> RangeError {
+        match &self.owner {
+            Some(owner) if self.stuck.is_none() => {
+                Failure::new(ErrorCode::Peer, format!("node {} sends nothing", owner.node)).into()
+            }
+            _ => RangeError::Moved,
+        }
     }
 }
 

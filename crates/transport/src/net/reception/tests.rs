@@ -235,6 +235,19 @@ async fn a_dropped_reception_closes_its_streams() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_consumer_may_take_its_time() {
+    let parts = Fake::new(6, 20);
+    let mut driver = ReceptionDriver::new(config(), parts, None).unwrap();
+    let mut rows = 0;
+    while let Some((_, batch)) = driver.next().await.unwrap() {
+        rows += batch.num_rows() as u64;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+    }
+    assert_eq!(rows, 6 * 20 * BATCH_ROWS);
+    assert_eq!(driver.report().lost, 0);
+}
+
 #[tokio::test]
 async fn rows_larger_than_the_budget_arrive() {
     let config = ReceptionConfig { budget_bytes: 2 << 10, grant_bytes_min: 1 << 10, ..config() };
