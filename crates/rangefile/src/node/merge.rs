@@ -117,7 +117,12 @@ impl Node {
     ///
     /// # Errors
     /// [`RangeError::Moved`] if one of them is splitting, or they are not adjacent any more.
-    async fn join(&self, file: &Arc<File>, low: &Arc<Bucket>, high: &Arc<Bucket>) -> Result<Maintained> {
+    pub(super) async fn join(
+        &self,
+        file: &Arc<File>,
+        low: &Arc<Bucket>,
+        high: &Arc<Bucket>,
+    ) -> Result<Maintained> {
         // The low end of a bucket never changes: all who lock two buckets take the lower one first.
         let _low_runs = low.compaction.lock().await;
         let _high_runs = high.compaction.lock().await;

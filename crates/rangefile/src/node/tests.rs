@@ -80,11 +80,15 @@ impl Nodes {
     }
 
     async fn create(&self) -> RangeFile {
+        self.create_with(Capacity::default()).await
+    }
+
+    async fn create_with(&self, capacity: Capacity) -> RangeFile {
         let columns = Schema::new(vec![
             Field::new("id", DataType::Int64, false),
             Field::new("bytes", DataType::Binary, true),
         ]);
-        let definition = Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap();
+        let definition = Definition::new("t", &columns, &["id".into()], capacity).unwrap();
         RangeFile::create(self.network.clone(), &definition, ClientOptions::default()).await.unwrap()
     }
 }
@@ -197,4 +201,36 @@ async fn rows_of_a_run_are_counted_without_its_blocks() {
     nodes.node(0).shared.blocks.store().commit(vec![gone]).await.unwrap();
     assert_eq!(file.count(&Interval::ALL).await.unwrap(), 100);
     file.count(&within).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_join_does_not_bring_back_keys_that_were_given_away() {
+    let nodes = Nodes::start(1, false);
+    // Too small to join by themselves.
+    let client = nodes.create_with(Capacity::Records(10)).await;
+    for part in [0..7, 7..10] {
+        client.write(WriteMode::Insert, &rows(&client, part, 8)).await.unwrap();
+    }
+    let node = nodes.node(0);
+    let file = node.file("t").unwrap();
+    let low = file.all().remove(0);
+    let split = node.hand_over(&file, &low, key(&file.definition, 7), "7".into(), "n0".into()).await;
+    assert!(split.is_ok());
+    let high = file.all().into_iter().find(|bucket| bucket.id != low.id).unwrap();
+    let confirmed = async {
+        while !high.view().is_active || low.writer.lock().await.record.given.is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), confirmed).await.unwrap();
+    client.write(WriteMode::Delete, &rows(&client, 8..9, 8)).await.unwrap();
+    // The lower bucket still has the row in a run.
+    assert!(!low.view().is_compact());
+    assert!(node.join(&file, &low, &high).await.is_ok());
+    let found = client.get(key(&file.definition, 8)).await.unwrap();
+    assert_eq!((found.num_rows(), client.count(&Interval::ALL).await.unwrap()), (0, 9));
+    assert_eq!(node.buckets("t").len(), 1);
+    // The other one refuses what comes late.
+    assert!(high.view().check(&Interval::of_key(&key(&file.definition, 9))).is_err());
+    assert!(node.join(&file, &low, &high).await.is_err());
 }
