@@ -213,6 +213,14 @@ impl Node {
             // It was dropped in the meantime: a bucket without a file would be damage.
             return Err(RangeError::NoFile(record.file));
         }
+        if let Some(existing) = file.bucket(id) {
+            return Ok(existing);
+        }
+        if self.shared.blocks.store().was_removed(id)? {
+            // It was active, and then moved or joined another one: a request that arrives again, or late, would give
+            // its keys a second owner.
+            return Err(RangeError::Moved);
+        }
         let change = Change::PutBucket(id, Box::new(record.clone()));
         self.shared.blocks.store().commit(vec![change]).await?;
         let stored = StoredBucket { id, record, runs: Vec::new() };

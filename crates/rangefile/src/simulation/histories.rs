@@ -168,7 +168,8 @@ async fn scan(
     limit: Option<u64>,
 ) -> Result<()> {
     let start = network.now();
-    let scanned = file.scan(interval(file, &keys), &ScanOptions { order, limit, columns: None })?;
+    let scanned =
+        file.scan(interval(file, &keys), &ScanOptions { order, limit, ..ScanOptions::default() })?;
     let batches: Vec<RecordBatch> = scanned.rows.try_collect().await?;
     let end = Some(network.now());
     let found: Vec<(i64, String)> = batches.iter().flat_map(pairs).collect();

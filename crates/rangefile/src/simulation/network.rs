@@ -183,12 +183,13 @@ impl Simulated {
             return Err(Failure::new(ErrorCode::Peer, format!("node {node} is down")).into());
         };
         let (start, write) = (self.now(), write_in(body, &self.definition));
+        let caller = Caller { is_peer, address: None };
         let answered = tokio::select! {
             biased;
             () = crashed(&mut alive) => {
                 Err(Failure::new(ErrorCode::Lost, format!("node {node} has crashed")))
             }
-            answered = running.answer(body, &Caller { is_peer, address: None }) => answered,
+            answered = running.answer(body, &caller) => answered,
         };
         if let Err(failure) = &answered
             && (failure.message.contains("damaged") || failure.code == ErrorCode::ShuttingDown)

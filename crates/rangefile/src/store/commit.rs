@@ -6,7 +6,7 @@ use prost::Message;
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::{BLOCKS, BUCKETS, Change, FILES, RUNS};
+use super::{BLOCKS, BUCKETS, Change, FILES, REMOVED, RUNS};
 use crate::error::{RangeError, Result};
 
 /// Jobs that may wait for the thread; more wait until there is room.
@@ -93,6 +93,7 @@ fn write(database: &Database, jobs: &[Job]) -> Result<()> {
         let mut files = transaction.open_table(FILES).map_err(RangeError::storage)?;
         let mut buckets = transaction.open_table(BUCKETS).map_err(RangeError::storage)?;
         let mut runs = transaction.open_table(RUNS).map_err(RangeError::storage)?;
+        let mut removed = transaction.open_table(REMOVED).map_err(RangeError::storage)?;
         let mut blocks = transaction.open_table(BLOCKS).map_err(RangeError::storage)?;
         for change in jobs.iter().flat_map(|job| &job.changes) {
             match change {
@@ -106,6 +107,7 @@ fn write(database: &Database, jobs: &[Job]) -> Result<()> {
                     buckets.insert(id, record.encode_to_vec().as_slice()).map_err(RangeError::storage)?;
                 }
                 Change::DeleteBucket(id) => {
+                    removed.insert(id, ()).map_err(RangeError::storage)?;
                     buckets.remove(id).map_err(RangeError::storage)?;
                     runs.retain_in((*id, 0)..=(*id, u64::MAX), |_, _| false).map_err(RangeError::storage)?;
                 }

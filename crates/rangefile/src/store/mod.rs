@@ -26,6 +26,8 @@ const CACHE_BYTES: usize = 64 << 20;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FILES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("files");
 const BUCKETS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("buckets");
+/// Buckets that were removed, for ever: an old request must not bring one back. Not in memory.
+const REMOVED: TableDefinition<'_, u64, ()> = TableDefinition::new("removed");
 const RUNS: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("runs");
 const BLOCKS: TableDefinition<'_, (u64, u64, u32), &[u8]> = TableDefinition::new("blocks");
 
@@ -136,6 +138,17 @@ impl Store {
         self.committer.commit_later(changes);
     }
 
+    /// Whether there was a bucket of this number, which was removed.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub(crate) fn was_removed(&self, bucket: u64) -> Result<bool> {
+        let read = || -> Result<bool, redb::Error> {
+            Ok(self.database.begin_read()?.open_table(REMOVED)?.get(bucket)?.is_some())
+        };
+        read().map_err(RangeError::storage)
+    }
+
     /// A block of a run.
     ///
     /// # Errors
@@ -183,6 +196,8 @@ fn load(database: &Database) -> Result<Stored> {
             stored.buckets.push(StoredBucket { id, record: decode(bytes.value())?, runs: found });
         }
         // Blocks of runs that were merged while somebody read them.
+        // It is read before it is first written.
+        transaction.open_table(REMOVED).map_err(RangeError::storage)?;
         let mut blocks = transaction.open_table(BLOCKS).map_err(RangeError::storage)?;
         let mut next = (0, 0, 0);
         loop {

@@ -86,7 +86,7 @@ impl Sockets {
             let folder = self.folders[node].path();
             match Node::open(folder, &address.to_string(), network.clone(), self.starts) {
                 Ok(node) => break node,
-                Err(RangeError::Storage(why)) if why.contains("in use") => {
+                Err(RangeError::InUse(_)) => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 Err(error) => panic!("{error}"),
