@@ -42,6 +42,9 @@ pub type PartRows<E> = BoxStream<'static, Result<RecordBatch, E>>;
 /// Connections that senders open, with the numbers of their parts.
 pub type Arrivals<C> = BoxStream<'static, (u64, C)>;
 
+/// A question for a part or a hole, or for all (`None`).
+type Question<E> = BoxFuture<'static, (Option<u64>, Result<Asked, E>)>;
+
 /// What became of a question for a part or a hole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -119,8 +122,7 @@ pub struct ReceptionDriver<P: Parts> {
     attempts: u64,
     sink: mpsc::Sender<Message<P::Error>>,
     messages: mpsc::Receiver<Message<P::Error>>,
-    /// Questions, with the part or hole; the first one is for all.
-    questions: FuturesUnordered<BoxFuture<'static, (Option<u64>, Result<Asked, P::Error>)>>,
+    questions: FuturesUnordered<Question<P::Error>>,
     /// The parts and holes in `questions`.
     asking: HashSet<u64>,
     arrivals: Arrivals<P::Connection>,
