@@ -31,6 +31,9 @@ pub(super) fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> {
         Some(columns) => Some(columns.positions.iter().map(|&column| column as usize).collect::<Vec<_>>()),
     };
     let whole = &bucket.definition.schema;
+    if columns.as_ref().is_some_and(|columns| columns.len() > whole.fields().len()) {
+        return Err(RangeError::Definition("a scan of more columns than there are".into()));
+    }
     let schema = match &columns {
         None => whole.clone(),
         Some(columns) => Arc::new(whole.project(columns)?),
