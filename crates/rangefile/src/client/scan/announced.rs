@@ -49,7 +49,8 @@ pub(super) async fn learn_announced(file: &RangeFile, intervals: &[Interval]) ->
     let mut announced = Image::default();
     let mut quiet = Instant::now() + QUIET;
     let mut bytes = vec![0; NOTICE_BYTES_MAX];
-    loop {
+    // Other messages, however many, do not prolong it.
+    while Instant::now() < quiet {
         tokio::select! {
             biased;
             received = timeout_at(quiet, socket.recv_from(&mut bytes)) => {
@@ -60,8 +61,8 @@ pub(super) async fn learn_announced(file: &RangeFile, intervals: &[Interval]) ->
                 loop {
                     is_new |= learn(file, &token, &bytes[..length], &mut announced);
                     match socket.try_recv_from(&mut bytes) {
-                        Ok((next, _)) => length = next,
-                        Err(_) => break,
+                        Ok((next, _)) if Instant::now() < quiet => length = next,
+                        _ => break,
                     }
                 }
                 if is_new {
@@ -83,6 +84,7 @@ pub(super) async fn learn_announced(file: &RangeFile, intervals: &[Interval]) ->
             }
         }
     }
+    Ok(())
 }
 
 /// Learns of a bucket. Returns whether it was new.
