@@ -36,7 +36,7 @@ fn a_node_reports_what_it_serves() {
     assert_eq!(process.memory_bytes("VmSwap:"), 0);
     process.kill();
     let process = Process::start(&["node", "--listen", "127.0.0.1:0"]);
-    process.says("no tables: add some with --table NAME=PATH or --data DIR");
+    process.says("no tables: add some with --table NAME=PATH, --data DIR or --range-data DIR");
 }
 
 #[test]
