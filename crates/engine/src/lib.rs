@@ -239,12 +239,13 @@ impl Engine {
     /// Opens the range files in a folder, or creates the folder. Clients may then create, change and drop range
     /// files, and query them as tables. `cluster` is the configuration for [`Engine::join`], if the node is going
     /// to join a cluster; then buckets may be on all nodes that have range files. Requests run on the runtime that
-    /// calls this.
+    /// calls this. No range file gets the name of a table that is registered before.
     ///
     /// # Errors
     /// When the folder can't be used or its data is damaged.
     pub fn open_range_files(&mut self, folder: &Path, cluster: Option<&ClusterConfig>) -> Result<()> {
         let files = Arc::new(RangeFiles::open(folder, cluster)?);
+        files.reserve(self.tables.keys().cloned());
         if let Some(catalog) = self.context.catalog("datafusion")
             && let Some(others) = catalog.schema("public")
         {

@@ -125,7 +125,13 @@ async fn request_on(
         ..Plan::default()
     };
     let task = Task { recipient: Recipient::RangeFiles, body, plan };
-    let schema = connection.task(&task).await.map_err(|error| blame(&node, &error))?;
+    let schema = connection.task(&task).await.map_err(|error| match error {
+        TransportError::Config(without) => {
+            let failure = Failure::new(ErrorCode::Forbidden, format!("node {node}: {without}"));
+            failure.hint("start the node with --range-data FOLDER")
+        }
+        error => blame(&node, &error),
+    })?;
     let rows = futures::stream::unfold(Some((connection, node)), |open| async move {
         let (mut connection, node) = open?;
         match connection.next().await {
@@ -170,10 +176,7 @@ fn blame(node: &str, error: &TransportError) -> Failure {
     let lost = |message: String| Failure { retryable: true, ..Failure::new(ErrorCode::Peer, message) };
     match error {
         TransportError::Failed(failure) => failure.clone(),
-        TransportError::Config(without) => {
-            let failure = Failure::new(ErrorCode::Forbidden, format!("node {node}: {without}"));
-            failure.hint("start the node with --range-data FOLDER")
-        }
+        TransportError::Config(why) => Failure::new(ErrorCode::Forbidden, format!("node {node}: {why}")),
         TransportError::Connect { source, .. } => lost(format!("can't reach node {node}: {source}")),
         TransportError::Full { max } => {
             Failure::new(ErrorCode::Busy, format!("all {max} requests to node {node} are in use"))

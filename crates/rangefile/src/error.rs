@@ -24,6 +24,9 @@ pub enum RangeError {
     /// A file of this name exists already.
     #[error("range file {0} exists already")]
     FileExists(String),
+    /// Another table has the name.
+    #[error("{0} is the name of a table, so no range file can have it")]
+    Reserved(String),
     /// A key column of a row is NULL.
     #[error("row {row}: key column {column} is NULL")]
     NullKey {
@@ -121,7 +124,7 @@ impl RangeError {
     pub fn to_failure(&self) -> Failure {
         let code = match self {
             Self::Remote(failure) => return failure.clone(),
-            Self::Definition(_) | Self::NoFile(_) | Self::FileExists(_) => ErrorCode::Sql,
+            Self::Definition(_) | Self::NoFile(_) | Self::FileExists(_) | Self::Reserved(_) => ErrorCode::Sql,
             Self::NullKey { .. } | Self::LongKey { .. } | Self::KeyExists { .. } | Self::Arrow(_) => {
                 ErrorCode::Data
             }

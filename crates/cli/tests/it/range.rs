@@ -87,6 +87,13 @@ fn a_range_file_grows_over_three_nodes() {
             "id\n4\n8\n19998\n"
         );
     }
+    // Several conditions on the key, which the planner passes on one after the other.
+    let of = |condition: &str| csv(&uris[1], &format!("select id from orders where {condition} order by id"));
+    assert_eq!(of("id in (4, 6, 8, 10) and id > 6"), "id\n8\n10\n");
+    assert_eq!(of("id = 6 and id > 8"), "id\n");
+    assert_eq!(of("id in (4, 6, 8) and id in (6, 10)"), "id\n6\n");
+    assert_eq!(of("id >= 4 and id < 10 and id <> 6 and name like 'name%'"), "id\n4\n8\n");
+    assert_eq!(of("id < 3 or id > 19996"), "id\n0\n2\n19998\n");
     assert_eq!(csv(&uris[0], "select id from orders order by id desc limit 2"), "id\n19998\n19996\n");
     let joined_to_itself = "select count(*) as n from orders a join orders b on a.id = b.id + 2";
     assert_eq!(csv(&uris[0], joined_to_itself), "n\n9999\n");
@@ -107,6 +114,12 @@ fn a_range_file_grows_over_three_nodes() {
     lightship(&["fetch", &uris[2], "insert into orders values (7, 'x', 1)"])
         .fails(DATA, &["key 7 exists already"]);
     lightship(&["fetch", &uris[2], "insert into t values (7)"]).fails(SOURCE, &["node"]);
+    let from_itself = "insert into orders select id + 100000, name, price from orders";
+    lightship(&["fetch", &uris[2], from_itself]).fails(SOURCE, &["can't read the same file"]);
+    let explained = lightship(&["fetch", &uris[2], "explain analyze insert into orders values (11, 'x', 1)"]);
+    explained.fails(SOURCE, &[]);
+    range(&["create", &uris[0], "t", "--key", "a", "--columns", "a bigint"])
+        .fails(SOURCE, &["the name of a table"]);
     let copied =
         ["copy", &uris[0], "select 9 as id, 'nine' as name", &uris[1], "--table", "orders", "--quiet"];
     lightship(&copied).succeeds();
@@ -182,4 +195,22 @@ fn a_lone_node_has_range_files_too() {
     second.fails(SOURCE, &["in use by another process"]);
     let without = Node::start(&[]);
     range(&["list", &without.uri]).fails(SOURCE, &["has no range files", "--range-data"]);
+}
+
+#[test]
+fn nodes_without_range_files_take_part_in_queries() {
+    let cluster = Restartable::new(3);
+    let nodes: Vec<Node> =
+        (0..3).map(|node| if node < 2 { start(&cluster, node) } else { cluster.start(2, &[]) }).collect();
+    joined(&nodes);
+    let columns = ["--key", "a", "--columns", "a bigint, name text", "--capacity-records", "2"];
+    range(&[&["create", &nodes[0].uri, "names"][..], &columns].concat()).succeeds();
+    let insert = "insert into names values (1, 'one'), (2, 'two'), (3, 'three'), (4, 'four'), (5, 'five')";
+    assert_eq!(csv(&nodes[1].uri, insert), "count\n5\n");
+    // The table t has a part on each node.
+    let joined = "select t.a, name from t join names on t.a = names.a order by 1";
+    for node in &nodes[..2] {
+        assert_eq!(csv(&node.uri, joined), "a,name\n1,one\n2,two\n4,four\n");
+    }
+    lightship(&["fetch", &nodes[2].uri, joined]).fails(SOURCE, &["names"]);
 }

@@ -319,14 +319,15 @@ impl Cluster {
         &self.members
     }
 
-    /// The range files.
-    ///
-    /// # Errors
-    /// If this node has none.
-    pub(crate) fn range_files(&self) -> DataFusionResult<Arc<RangeFiles>> {
-        let message = || format!("node {} has no range files", self.name());
-        let missing = || Failure::new(ErrorCode::Peer, message()).hint("start it with --range-data FOLDER");
-        self.local.range_files.clone().ok_or_else(|| EngineError::Remote(missing()).into())
+    /// The range files; `None` if this node has none.
+    pub(crate) fn range_files(&self) -> Option<Arc<RangeFiles>> {
+        self.local.range_files.clone()
+    }
+
+    /// The failure of a request for rows of range files to a node without.
+    pub(crate) fn no_range_files(&self) -> Failure {
+        let message = format!("node {} has no range files", self.name());
+        Failure::new(ErrorCode::Peer, message).hint("start it with --range-data FOLDER")
     }
 
     /// The nodes that may have range files: all that belong to the cluster.

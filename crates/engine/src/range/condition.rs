@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
+use arrow_schema::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
@@ -20,74 +21,50 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Finds the intervals of conditions that all must hold: values of the first columns of the key, then a range
-    /// or a list of values of the next one.
+    /// Finds the intervals of conditions that all must hold: on the first columns of the key as long as they have one
+    /// value each, and on the next one.
+    ///
+    /// A condition that is used is also used when there are more: the planner asks about some of them at a time.
     pub(crate) fn of(definition: &Arc<Definition>, filters: &[&Expr]) -> Self {
         let format = definition.format();
         let conditions: Vec<Option<Condition>> =
             filters.iter().map(|filter| Condition::of(definition, filter)).collect();
         let mut used = vec![false; filters.len()];
         let mut prefix: Vec<ArrayRef> = Vec::new();
-        let mut whole = Interval::ALL;
+        let mut intervals = vec![Interval::ALL];
         for column in 0..format.columns().len() {
-            let of_column = || {
-                conditions.iter().enumerate().filter_map(|(index, condition)| match condition {
-                    Some(condition) if condition.column == column => Some((index, &condition.kind)),
-                    _ => None,
-                })
-            };
             let with = |value: &ArrayRef| {
                 let values: Vec<ArrayRef> = prefix.iter().chain([value]).cloned().collect();
                 format.prefix(&values).ok()
             };
-            // One value: it is part of the prefix.
-            let single = of_column().find_map(|(index, kind)| match kind {
-                Kind::In(values) if values.len() == 1 => Some((index, &values[0])),
-                _ => None,
-            });
-            if let Some((index, value)) = single {
-                let Some(interval) = with(value) else { break };
-                used[index] = true;
-                prefix.push(value.clone());
-                whole = interval;
-                continue;
-            }
-            let list = of_column().find_map(|(index, kind)| match kind {
-                Kind::In(values) => Some((index, values)),
-                Kind::Range { .. } => None,
-            });
-            if let Some((index, values)) = list {
-                let intervals: Option<Vec<Interval>> = values.iter().map(with).collect();
-                let Some(mut intervals) = intervals else { break };
-                used[index] = true;
-                intervals.sort();
-                intervals.dedup();
-                return Self { intervals, used };
-            }
-            for (index, kind) in of_column() {
-                let Kind::Range { low, high } = kind else { continue };
-                let interval = || {
-                    let mut interval = Interval::ALL;
-                    if let Some((value, is_included)) = low {
-                        let at = with(value)?;
-                        interval.low = if *is_included { at.low } else { at.high? };
-                    }
-                    if let Some((value, is_included)) = high {
-                        let at = with(value)?;
-                        interval.high = if *is_included { at.high } else { Some(at.low) };
-                    }
-                    Some(interval)
+            let mut values: Vec<(Interval, ArrayRef)> = Vec::new();
+            for (index, condition) in conditions.iter().enumerate() {
+                let Some(condition) = condition.as_ref().filter(|condition| condition.column == column)
+                else {
+                    continue;
                 };
-                if let Some(interval) = interval() {
-                    used[index] = true;
-                    whole = whole.intersection(&interval);
-                }
+                let Some(allowed) = condition.kind.intervals(with, &mut values) else { continue };
+                used[index] = true;
+                intervals = intersection(&intervals, &allowed);
             }
-            break;
+            // The next column counts only if all keys have the same value in this one.
+            let only = match intervals.as_slice() {
+                [only] => values.into_iter().find(|(interval, _)| interval == only),
+                _ => None,
+            };
+            let Some((_, value)) = only else { break };
+            prefix.push(value);
         }
-        let intervals = if whole.is_empty() { Vec::new() } else { vec![whole] };
         Self { intervals, used }
     }
+}
+
+/// The keys that are in an interval of both lists, each of which is in order without overlaps.
+fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let both = a.iter().flat_map(|a| b.iter().map(|b| a.intersection(b)));
+    let mut both: Vec<Interval> = both.filter(|interval| !interval.is_empty()).collect();
+    both.sort();
+    both
 }
 
 /// A condition on one column of the key.
@@ -105,6 +82,39 @@ enum Kind {
         low: Option<(ArrayRef, bool)>,
         high: Option<(ArrayRef, bool)>,
     },
+}
+
+impl Kind {
+    /// The intervals that meet it, in order; `None` if they are not known. `with` returns the keys that begin with a
+    /// value; single values are added to `values` with their keys.
+    fn intervals(
+        &self,
+        with: impl Fn(&ArrayRef) -> Option<Interval>,
+        values: &mut Vec<(Interval, ArrayRef)>,
+    ) -> Option<Vec<Interval>> {
+        match self {
+            Self::In(list) => {
+                let found: Option<Vec<Interval>> = list.iter().map(with).collect();
+                let mut found = found?;
+                values.extend(found.iter().cloned().zip(list.iter().cloned()));
+                found.sort();
+                found.dedup();
+                Some(found)
+            }
+            Self::Range { low, high } => {
+                let mut interval = Interval::ALL;
+                if let Some((value, is_included)) = low {
+                    let at = with(value)?;
+                    interval.low = if *is_included { at.low } else { at.high? };
+                }
+                if let Some((value, is_included)) = high {
+                    let at = with(value)?;
+                    interval.high = if *is_included { at.high } else { Some(at.low) };
+                }
+                Some(vec![interval])
+            }
+        }
+    }
 }
 
 impl Condition {
@@ -166,10 +176,13 @@ fn key_column(definition: &Definition, name: &str) -> Option<usize> {
     definition.key.iter().position(|key| key == name)
 }
 
-/// The value as an array, if it has the type of the column and is not NULL: no row meets a comparison with NULL.
+/// The value as an array, if it has the type of the column, whose keys have the order of SQL, and is not NULL: no row
+/// meets a comparison with NULL.
 fn of_type(definition: &Definition, column: usize, value: &ScalarValue) -> Option<ArrayRef> {
     let field = definition.schema.field(definition.format().columns()[column]);
-    if value.is_null() || value.data_type() != *field.data_type() {
+    // Keys of floats tell 0.0 and -0.0 apart, and intervals of time are ordered by their parts.
+    let is_other = field.data_type().is_floating() || matches!(field.data_type(), DataType::Interval(_));
+    if is_other || value.is_null() || value.data_type() != *field.data_type() {
         return None;
     }
     value.to_array().ok()
@@ -178,7 +191,7 @@ fn of_type(definition: &Definition, column: usize, value: &ScalarValue) -> Optio
 #[cfg(test)]
 mod tests {
     use arrow_array::{Int64Array, RecordBatch, StringArray};
-    use arrow_schema::{DataType, Field, Schema};
+    use arrow_schema::{Field, Schema};
     use datafusion::logical_expr::{col, lit};
     use lightship_rangefile::Capacity;
 
@@ -225,8 +238,14 @@ mod tests {
         let list = col("id").in_list(vec![lit(4i64), lit(2i64), lit(4i64)], false);
         let (rows, used) = selected(&[&a, &list]);
         assert_eq!((rows, used), (vec![("a".to_owned(), 2), ("a".to_owned(), 4)], vec![true, true]));
+        let (rows, used) =
+            selected(&[&col("region").between(lit("a"), lit("az")), &a, &col("id").lt(lit(2i64))]);
+        assert_eq!((rows.len(), used), (2, vec![true; 3]));
         let (rows, used) = selected(&[&col("region").between(lit("b"), lit("bz")), &a]);
-        assert_eq!((rows.len(), used), (10, vec![false, true]), "the other value is checked for each row");
+        assert_eq!((rows.len(), used), (0, vec![true; 2]));
+        let list = col("id").in_list(vec![lit(1i64), lit(2i64), lit(3i64)], false);
+        let (rows, used) = selected(&[&list, &a, &col("id").gt(lit(2i64))]);
+        assert_eq!((rows, used), (vec![("a".to_owned(), 3)], vec![true; 3]));
         let (rows, used) = selected(&[&lit("b").lt(col("region"))]);
         assert_eq!((rows.len(), used), (10, vec![true]));
         let (rows, _) = selected(&[&col("region").gt(lit("b")), &col("region").lt(lit("b"))]);

@@ -71,6 +71,11 @@ impl RangeFiles {
         Ok(Self { node, network, cluster, used: Mutex::default() })
     }
 
+    /// No file is created with one of these names.
+    pub(crate) fn reserve(&self, tables: impl IntoIterator<Item = String>) {
+        self.node.reserve(tables);
+    }
+
     /// The node has joined its cluster.
     pub(crate) fn joined(&self, cluster: &Arc<Cluster>) {
         // A node joins once.

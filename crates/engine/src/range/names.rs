@@ -40,7 +40,10 @@ impl SchemaProvider for WithRangeFiles {
         };
         if other.is_some() {
             // Neither may hide the other: who inserts would not read what was inserted.
-            return Err(DataFusionError::Plan(format!("{name} is the name of a table and of a range file")));
+            return Err(DataFusionError::Plan(format!(
+                "{name} is the name of a table and of a range file: drop the range file (`lightship range drop`), or \
+                 start the node without the table"
+            )));
         }
         Ok(Some(Arc::new(RangeTable::open(file, self.files.clone()).await)))
     }

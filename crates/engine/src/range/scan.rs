@@ -17,8 +17,8 @@ use datafusion::physical_plan::metrics::{
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
-    StatisticsArgs,
+    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions, StatisticsArgs,
 };
 use futures::{StreamExt, TryStreamExt};
 use lightship_rangefile::{Interval, Order, RangeError, ScanOptions};
@@ -43,7 +43,8 @@ pub(crate) struct Part {
 
 /// Reads rows of a range file, each partition in the order of the key.
 pub(crate) struct RangeScanExec {
-    files: Arc<RangeFiles>,
+    /// `None` on a node without range files, which can have a part of the plan without parts of the file.
+    files: Option<Arc<RangeFiles>>,
     file: String,
     /// The parts of each partition, in order.
     partitions: Vec<Vec<Part>>,
@@ -58,7 +59,7 @@ pub(crate) struct RangeScanExec {
 impl RangeScanExec {
     /// A scan of columns of a file with this key, without parts.
     pub(crate) fn new(
-        files: Arc<RangeFiles>,
+        files: Option<Arc<RangeFiles>>,
         file: &str,
         key: &[String],
         schema: SchemaRef,
@@ -103,6 +104,11 @@ impl RangeScanExec {
     /// The same scan, of at most this many rows of each partition.
     pub(crate) fn limited(self, fetch: Option<usize>) -> Self {
         Self { fetch, ..self }
+    }
+
+    /// The name of the file.
+    pub(crate) fn file(&self) -> &String {
+        &self.file
     }
 
     /// All parts, in order.
@@ -174,7 +180,7 @@ impl RangeScanExec {
 
     /// A scan that came from another node.
     pub(crate) fn from_message(scan: RangeScan, context: &TaskContext) -> Result<Self> {
-        let files = Cluster::of(context)?.range_files()?;
+        let files = Cluster::of(context)?.range_files();
         let schema = lightship_wire::schema::decode(&scan.schema).map_err(|e| malformed(&e.to_string()))?;
         let partitions = usize::try_from(scan.partitions).unwrap_or(usize::MAX);
         let mut decoded = Self::new(files, &scan.file, &scan.key, Arc::new(schema), partitions);
@@ -256,11 +262,17 @@ impl ExecutionPlan for RangeScanExec {
         Some(Arc::new(self.same().limited(fetch)))
     }
 
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let measured = BaselineMetrics::new(&self.metrics, partition);
         let (files, name, schema) = (self.files.clone(), self.file.clone(), self.schema());
         let parts = self.partitions.get(partition).into_iter().flatten();
         let intervals: Vec<Interval> = parts.map(|part| part.interval.clone()).collect();
+        if intervals.is_empty() {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(schema)));
+        }
+        let Some(files) = files else {
+            return Err(EngineError::Remote(Cluster::of(&context)?.no_range_files()).into());
+        };
         let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
         let options = ScanOptions {
             order: Order::Key,

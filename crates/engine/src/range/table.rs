@@ -8,6 +8,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::error::{DataFusionError, Result};
@@ -87,7 +88,10 @@ impl TableProvider for RangeTable {
             None => definition.schema.clone(),
         };
         let filters: Vec<&Expr> = filters.iter().collect();
-        let intervals = Conditions::of(definition, &filters).intervals;
+        let Conditions { intervals, used } = Conditions::of(definition, &filters);
+        if !intervals.is_empty() && used.contains(&false) {
+            return Err(DataFusionError::Internal("a condition on a range file would not be checked".into()));
+        }
         let image = self.file.image();
         let all = image.owners().count().max(1) as u64;
         let parts: Vec<Part> = intervals
@@ -99,8 +103,13 @@ impl TableProvider for RangeTable {
         let share = |whole: u64| (whole as u128 * parts.len() as u128 / u128::from(all)) as u64;
         let (rows, bytes) = (share(self.rows), share(self.bytes));
         let partitions = state.config().target_partitions();
-        let scan =
-            RangeScanExec::new(self.files.clone(), &definition.name, &definition.key, schema, partitions);
+        let scan = RangeScanExec::new(
+            Some(self.files.clone()),
+            &definition.name,
+            &definition.key,
+            schema,
+            partitions,
+        );
         Ok(Arc::new(scan.of_parts(parts, (rows, bytes)).limited(limit)))
     }
 
@@ -110,6 +119,18 @@ impl TableProvider for RangeTable {
         input: Arc<dyn ExecutionPlan>,
         operation: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let name = &self.file.definition().name;
+        let mut reads_itself = false;
+        input.apply(|plan| {
+            reads_itself |= plan.downcast_ref::<RangeScanExec>().is_some_and(|scan| scan.file() == name);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if reads_itself {
+            // It would read the rows that it writes.
+            return Err(DataFusionError::Plan(format!(
+                "an insert into range file {name} can't read the same file: fetch the rows into a file first"
+            )));
+        }
         let mode = match operation {
             InsertOp::Append => WriteMode::Insert,
             InsertOp::Replace => WriteMode::Upsert,

@@ -21,6 +21,11 @@ use crate::request::{
 use crate::split;
 use crate::store::Change;
 
+/// The largest request without rows: decoded, it can take eight times as much.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The first bytes of requests with rows: the tags of write and receive, of a field with a length.
+const WITH_ROWS: [u8; 2] = [3 << 3 | 2, 10 << 3 | 2];
+
 /// The largest rows of a write, as Arrow data.
 const WRITE_BYTES_MAX: u32 = 64 << 20;
 
@@ -30,6 +35,10 @@ impl Node {
     /// # Errors
     /// The failure for the sender.
     pub async fn answer(&self, body: &[u8], caller: &Caller) -> Result<Answer, Failure> {
+        let has_rows = body.first().is_some_and(|tag| WITH_ROWS.contains(tag));
+        if body.len() > REQUEST_BYTES_MAX && !has_rows {
+            return Err(Failure::new(ErrorCode::Protocol, "a request about a range file is too large"));
+        }
         let request = Request::decode(body).map_err(|e| {
             Failure::new(ErrorCode::Protocol, format!("malformed request about a range file: {e}"))
         })?;
@@ -105,6 +114,7 @@ impl Node {
         if self.file(&record.name).is_ok() {
             return Err(RangeError::FileExists(record.name));
         }
+        self.check_name(&record.name)?;
         // Not the file that another node creates, or has kept of one that was dropped.
         let record = FileRecord { id: self.new_id(), ..record };
         let bucket = BucketRecord {
@@ -164,6 +174,9 @@ impl Node {
         if !directory.buckets.is_empty() && self.file(&directory.file.name).is_err() {
             // The end of a split, told late: the file may be dropped. It would come back.
             return Ok(());
+        }
+        if self.file(&directory.file.name).is_err() {
+            self.check_name(&directory.file.name)?;
         }
         let file = self.know(&directory.file).await?;
         let mut image = file.image();

@@ -9,9 +9,9 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::bucket::{Blocks, Bucket, Writer};
 use crate::definition::Definition;
@@ -45,6 +45,8 @@ struct Shared {
     /// Held while the neighbours of a bucket are looked at.
     looks: tokio::sync::Semaphore,
     delivery: deliver::Delivery,
+    /// Names that no file may have.
+    reserved: OnceLock<BTreeSet<String>>,
 }
 
 /// A file, as a node knows it.
@@ -118,6 +120,7 @@ impl Node {
                 adding: tokio::sync::Mutex::default(),
                 looks: tokio::sync::Semaphore::new(LOOKS_MAX),
                 delivery: deliver::Delivery::default(),
+                reserved: OnceLock::new(),
             }),
         })
     }
@@ -133,6 +136,20 @@ impl Node {
             );
         }
         unsettled
+    }
+
+    /// Reserves names, such as those of other tables: no file with such a name is created here, or on other nodes
+    /// that reach this one. The first call counts.
+    pub fn reserve(&self, names: impl IntoIterator<Item = String>) {
+        let _ = self.shared.reserved.set(names.into_iter().collect());
+    }
+
+    /// Fails if no file may have this name.
+    fn check_name(&self, name: &str) -> Result<()> {
+        if self.shared.reserved.get().is_some_and(|reserved| reserved.contains(name)) {
+            return Err(RangeError::Reserved(name.to_owned()));
+        }
+        Ok(())
     }
 
     /// The names of its files.

@@ -10,6 +10,7 @@ use lightship::range::{
     ScanOptions,
 };
 use lightship::{Location, Observer, WriteOptions};
+use lightship_sources::location::Tls;
 use lightship_sources::writers;
 
 use super::FileArgs;
@@ -132,6 +133,12 @@ pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
     let connects = matches!(args.reception, ReceptionWay::Push | ReceptionWay::BackOff);
     if connects && !args.any_order {
         return Err(CliError::usage("--reception push and back-off need --any-order"));
+    }
+    let is_encrypted =
+        matches!(Location::parse(&args.file.uri)?, Location::Node { tls, .. } if tls != Tls::Off);
+    if is_encrypted && args.reception == ReceptionWay::Announce {
+        return Err(CliError::usage("--reception announce receives messages that are not encrypted")
+            .hint("leave --reception at auto"));
     }
     let options = ClientOptions { patience, connections_max };
     let file = open(&args.file, options).await?;

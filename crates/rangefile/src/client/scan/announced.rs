@@ -91,7 +91,8 @@ pub(super) async fn learn_announced(file: &RangeFile, intervals: &[Interval]) ->
 fn learn(file: &RangeFile, token: &PushToken, bytes: &[u8], announced: &mut Image) -> bool {
     let Ok(notice) = Notice::decode(bytes) else { return false };
     let bucket = notice.bucket;
-    if !token.is(&notice.token) {
+    // Messages are not encrypted: one who reads them can send others, so they name no new nodes.
+    if !token.is(&notice.token) || !file.nodes().contains(&bucket.node) {
         return false;
     }
     let range: Interval = bucket.range.clone().into();
