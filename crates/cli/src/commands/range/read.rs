@@ -245,7 +245,8 @@ fn reception_json(report: &ReceptionReport) -> serde_json::Value {
 
 /// What follows the size and the time in a summary.
 fn reception_text(report: &ReceptionReport) -> String {
-    let mut text = format!("; {} from {} buckets", strategy_name(report.strategy), grouped(report.parts));
+    let buckets = if report.parts == 1 { "bucket" } else { "buckets" };
+    let mut text = format!("; {} from {} {buckets}", strategy_name(report.strategy), grouped(report.parts));
     let counts =
         [(report.refused, "connections refused"), (report.asked, "asked again"), (report.lost, "lost")];
     for (count, what) in counts {
