@@ -269,10 +269,10 @@ fn exact_cast(values: &ArrayRef, to: &DataType) -> Result<ArrayRef, usize> {
     let options = CastOptions { safe: true, ..CastOptions::default() };
     let there = cast_with_options(values, to, &options).map_err(|_| 0usize)?;
     let back = cast_with_options(&there, values.data_type(), &options).map_err(|_| 0usize)?;
-    match (0..values.len()).find(|&row| values.slice(row, 1) != back.slice(row, 1)) {
-        Some(row) => Err(row),
-        None => Ok(there),
+    if back.as_ref() == values.as_ref() {
+        return Ok(there);
     }
+    Err((0..values.len()).find(|&row| values.slice(row, 1) != back.slice(row, 1)).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::ArrowError;
+use lightship_transport::TransportError;
+use lightship_transport::proto::reception::ReceptionError;
 use lightship_wire::WireError;
 use lightship_wire::control::{ErrorCode, Failure};
 
@@ -97,9 +99,21 @@ pub enum RangeError {
     /// Another node failed, or refused.
     #[error(transparent)]
     Remote(#[from] Failure),
+    /// A socket of this host can't be used.
+    #[error(transparent)]
+    Transport(Arc<TransportError>),
+    /// A scan's rows can't be received.
+    #[error(transparent)]
+    Reception(#[from] ReceptionError),
     /// The node is shutting down.
     #[error("the node is shutting down")]
     Closed,
+}
+
+impl From<TransportError> for RangeError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(Arc::new(error))
+    }
 }
 
 impl From<ArrowError> for RangeError {
@@ -136,6 +150,8 @@ impl RangeError {
             | Self::InUse(_)
             | Self::Version { .. } => ErrorCode::Source,
             Self::Wire(_) => ErrorCode::Protocol,
+            Self::Transport(_) => ErrorCode::Internal,
+            Self::Reception(_) => ErrorCode::Limit,
             Self::Closed => ErrorCode::ShuttingDown,
         };
         let failure = Failure::new(code, self.to_string());

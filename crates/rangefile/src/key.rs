@@ -50,17 +50,20 @@ impl Interval {
 
     /// Whether all of `other` is in it.
     pub fn covers(&self, other: &Self) -> bool {
-        other.is_empty()
-            || (self.low <= other.low && !ends_before(self.high.as_deref(), other.high.as_deref()))
+        other.is_empty() || (self.low <= other.low && !self.ends_before(other))
     }
 
     /// The keys that are in both; empty if there are none.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let low = self.low.clone().max(other.low.clone());
-        let high =
-            if ends_before(self.high.as_deref(), other.high.as_deref()) { &self.high } else { &other.high };
+        let high = if self.ends_before(other) { &self.high } else { &other.high };
         Self { low, high: high.clone() }
+    }
+
+    /// Whether it ends before the other one does.
+    pub fn ends_before(&self, other: &Self) -> bool {
+        ends_before(self.high.as_deref(), other.high.as_deref())
     }
 
     /// Whether a key could be in both.

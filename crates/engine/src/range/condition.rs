@@ -61,9 +61,18 @@ impl Conditions {
 
 /// The keys that are in an interval of both lists, each of which is in order without overlaps.
 fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
-    let both = a.iter().flat_map(|a| b.iter().map(|b| a.intersection(b)));
-    let mut both: Vec<Interval> = both.filter(|interval| !interval.is_empty()).collect();
-    both.sort();
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(&x), Some(&y)) = (a.peek(), b.peek()) {
+        both.push(x.intersection(y));
+        // The one that ends first meets nothing more.
+        if x.ends_before(y) {
+            a.next()
+        } else {
+            b.next()
+        };
+    }
+    both.retain(|interval| !interval.is_empty());
     both
 }
 
@@ -246,6 +255,10 @@ mod tests {
         let list = col("id").in_list(vec![lit(1i64), lit(2i64), lit(3i64)], false);
         let (rows, used) = selected(&[&list, &a, &col("id").gt(lit(2i64))]);
         assert_eq!((rows, used), (vec![("a".to_owned(), 3)], vec![true; 3]));
+        let (some, others) = ([1i64, 3, 5, 7, 9], [0i64, 3, 4, 7]);
+        let list = |ids: &[i64]| col("id").in_list(ids.iter().map(|id| lit(*id)).collect(), false);
+        let (rows, used) = selected(&[&list(&some), &list(&others), &a]);
+        assert_eq!((rows, used), (vec![("a".to_owned(), 3), ("a".to_owned(), 7)], vec![true; 3]));
         let (rows, used) = selected(&[&lit("b").lt(col("region"))]);
         assert_eq!((rows.len(), used), (10, vec![true]));
         let (rows, _) = selected(&[&col("region").gt(lit("b")), &col("region").lt(lit("b"))]);

@@ -2,7 +2,7 @@
 //!
 //! A table is planned from what the node knows of the buckets: each part of the plan has an interval of keys, and
 //! runs on the node that has the bucket, as far as is known ([`scan`]). The rows come through the client of
-//! `lightship-rangefile`, which finds them wherever the buckets are by then: where a scan runs affects its speed,
+//! `lightship-rangefile`, which finds buckets that have moved in the meantime: where a scan runs affects its speed,
 //! never its result.
 
 mod condition;
@@ -140,11 +140,12 @@ impl Network for Here {
     }
 
     fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
-        let (here, other) = (self.node.clone(), self.others.request(node, body.clone()));
-        let is_here = node == self.name;
-        let asked = self.runtime.spawn(async move {
-            if is_here { Ok(here.answer(&body, &Caller::default()).await?.into()) } else { other.await }
-        });
+        let asked = if node == self.name {
+            let here = self.node.clone();
+            self.runtime.spawn(async move { Ok(here.answer(&body, &Caller::default()).await?.into()) })
+        } else {
+            self.runtime.spawn(self.others.request(node, body))
+        };
         async move { asked.await.unwrap_or(Err(RangeError::Closed)) }.boxed()
     }
 }

@@ -15,7 +15,6 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use lightship_transport::TransportError;
 use lightship_transport::net::PushListener;
 use lightship_transport::net::reception::ReceptionDriver;
 use lightship_transport::proto::reception::{ReceptionConfig, ReceptionMode, ReceptionReport, Start};
@@ -251,10 +250,9 @@ impl Scan {
         if pieces.is_empty() {
             return Ok(false);
         }
-        let unusable = |error: TransportError| RangeError::Definition(error.to_string());
         let mode = self.config.mode;
         let (listening, arrivals) = if matches!(mode, ReceptionMode::Push | ReceptionMode::BackOff) {
-            let listener = PushListener::bind(self.config.connections_max).map_err(unusable)?;
+            let listener = PushListener::bind(self.config.connections_max)?;
             let (port, token) = (listener.port(), listener.token());
             let backs_off = mode == ReceptionMode::BackOff;
             (Some(Listening { port, token, backs_off }), Some(listener.connections()))
@@ -262,7 +260,7 @@ impl Scan {
             (None, None)
         };
         let parts = ScanParts::new(self.source.clone(), Cover::new(pieces, self.left), listening);
-        self.driver = Some(ReceptionDriver::new(self.config.clone(), parts, arrivals).map_err(unusable)?);
+        self.driver = Some(ReceptionDriver::new(self.config.clone(), parts, arrivals)?);
         Ok(true)
     }
 

@@ -65,7 +65,7 @@ impl Node {
             address: address_of(caller, deliver.port)?,
             token: token(&deliver.token)?,
             strategy: if deliver.backs_off { ReceptionStrategy::BackOff } else { ReceptionStrategy::Push },
-            intake: intake.ok_or_else(|| forbidden("this node does not connect to clients"))?,
+            intake: intake.ok_or_else(|| forbidden("this node can't connect to clients"))?,
         };
         if deliver.parts.len() > PARTS_MAX {
             return Err(RangeError::Definition(format!("a node connects for at most {PARTS_MAX} parts")));
@@ -117,9 +117,9 @@ impl Node {
 
 /// The address that a request comes from, with a port that it names.
 pub(super) fn address_of(caller: &Caller, port: u32) -> Result<SocketAddr> {
-    let address = caller.address.ok_or_else(|| {
-        forbidden("a node sends unasked only to the address that a request comes from by TCP, and this one has none")
-    })?;
+    let address = caller
+        .address
+        .ok_or_else(|| forbidden("push, back-off and announce need a TCP connection to the node"))?;
     match u16::try_from(port) {
         Ok(port @ 1..) => Ok(SocketAddr::new(address, port)),
         _ => Err(RangeError::Definition(format!("{port} is not a port"))),
@@ -132,5 +132,7 @@ pub(super) fn token(bytes: &[u8]) -> Result<PushToken> {
 }
 
 fn forbidden(why: &str) -> RangeError {
-    Failure::new(ErrorCode::Forbidden, why).hint("leave --reception at auto").into()
+    Failure::new(ErrorCode::Forbidden, why)
+        .hint("connect by TCP (lightship://HOST), or leave --reception at auto")
+        .into()
 }

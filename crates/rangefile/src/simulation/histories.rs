@@ -15,7 +15,7 @@
 //! A node whose disk was full stores nothing until it is restarted: the database refuses to go on after an error.
 //! A node that comes back with an old disk is not noticed; see `cases.rs`.
 //!
-//! `LIGHTSHIP_HISTORIES=1000` runs so many, `LIGHTSHIP_SEED=7` runs that of one seed. Faults, operations and pauses
+//! `LIGHTSHIP_HISTORIES=1000` runs that many, `LIGHTSHIP_SEED=7` runs that of one seed. Faults, operations and pauses
 //! are those of the seed. Time is simulated, but some work is done by other threads (reading, merging,
 //! committing), so that what happens in the same millisecond need not have the same order again.
 

@@ -1,7 +1,7 @@
 //! A node whose power is cut at any write to its disk, several times. Afterwards each write that was acknowledged
 //! is there, and each other one is there wholly or not at all, for each request.
 //!
-//! `LIGHTSHIP_POWER=10000` runs so many seeds, `LIGHTSHIP_SEED=7` runs one. The power is cut at the same write for
+//! `LIGHTSHIP_POWER=10000` runs that many seeds, `LIGHTSHIP_SEED=7` runs one. The power is cut at the same write for
 //! the same seed. Which writes share a commit depends on the thread that commits, so that a seed need not repeat
 //! a failure at once.
 

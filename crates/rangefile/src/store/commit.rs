@@ -32,13 +32,16 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Starts the thread. It ends when the last clone is dropped.
-    pub(super) fn start(database: Arc<Database>) -> Self {
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub(super) fn start(database: Arc<Database>) -> Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(WAITING_MAX);
         std::thread::Builder::new()
             .name("range-commit".into())
             .spawn(move || run(&database, &mut waiting))
-            .expect("a thread");
-        Self { jobs, bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize)) }
+            .map_err(|error| RangeError::storage(redb::StorageError::Io(error)))?;
+        Ok(Self { jobs, bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize)) })
     }
 
     pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<()> {

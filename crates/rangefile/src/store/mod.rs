@@ -112,7 +112,7 @@ impl Store {
     pub(crate) fn over(database: Database) -> Result<(Self, Stored)> {
         let stored = load(&database)?;
         let database = Arc::new(database);
-        let committer = Committer::start(database.clone());
+        let committer = Committer::start(database.clone())?;
         Ok((Self { database, committer }, stored))
     }
 

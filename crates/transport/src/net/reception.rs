@@ -115,7 +115,7 @@ pub trait Parts: Coverage + Send + 'static {
 /// Receives the parts of an answer.
 pub struct ReceptionDriver<P: Parts> {
     receiver: Receiver<P>,
-    /// A part's task reads while the part has credit for so many bytes.
+    /// A part's task reads while the part has credit for this many bytes.
     floor_bytes: u64,
     tasks: JoinSet<()>,
     open: HashMap<u64, PartTask>,

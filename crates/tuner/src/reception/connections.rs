@@ -40,7 +40,7 @@ pub struct ConnectionController {
 enum Phase {
     /// The number is tried out.
     Trying,
-    /// No trial for so many epochs.
+    /// No trial for this many epochs.
     Resting(u32),
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use lightship_transport::TransportError;
 use lightship_transport::net::{PushToken, bind_datagrams};
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
@@ -26,10 +27,10 @@ const QUIET: Duration = Duration::from_millis(500);
 /// If the system has no socket for it.
 pub(super) async fn learn_announced(file: &RangeFile, intervals: &[Interval]) -> Result<()> {
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Ok(()) };
-    let unusable = |error: std::io::Error| RangeError::Definition(format!("can't receive by UDP: {error}"));
+    let unusable = |error: std::io::Error| RangeError::from(TransportError::Io(error));
     let socket = bind_datagrams().map_err(unusable)?;
     let port = socket.local_addr().map_err(unusable)?.port();
-    let token = PushToken::random().map_err(|error| RangeError::Definition(error.to_string()))?;
+    let token = PushToken::random()?;
     let advertise = Advertise {
         file: file.definition().name.clone(),
         range: (&Interval::new(first.low.clone(), last.high.clone())).into(),

@@ -262,7 +262,7 @@ impl Parts for ScanParts {
                 let (interval, failed) = self.cover().missing(&parts);
                 self.source.file.missing(&interval, &failed)
             }
-            error => RangeError::Definition(error.to_string()),
+            error => error.into(),
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::PartRows;
 
-/// What each batch counts for besides its rows, in bytes: batches without columns take memory too.
+/// Bytes that are counted for each batch in addition to its rows: batches without columns take memory too.
 const BATCH_BYTES: u64 = 64;
 
 /// What a part's task reports.
@@ -48,7 +48,7 @@ impl Credit {
         self.added.notify_one();
     }
 
-    /// Waits until there is so much. For one task.
+    /// Waits until there is this much. For one task.
     async fn at_least(&self, bytes: u64) {
         while self.bytes.load(Ordering::Acquire) < bytes {
             self.added.notified().await;

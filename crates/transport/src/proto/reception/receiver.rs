@@ -19,7 +19,7 @@ use super::{Action, Announcement, Event, NAMED_MAX, ReceptionError, Refusal};
 use crate::proto::OVERSLEPT;
 use crate::{Result, TransportError};
 
-/// After so many attempts to pull a part, its sender is asked again: it may have moved.
+/// After this many attempts to pull a part, its sender is asked again: it may have moved.
 const PULLS_MAX: u32 = 3;
 /// What a part counts for in addition to its bytes when throughput is measured: about one segment.
 const PART_WORK_BYTES: f64 = 1500.0;
