@@ -109,6 +109,12 @@ enum Command {
     Shuffle(Settings),
     /// Range files: bulk load, scan and single records, compared with redb alone and a table
     RangeLoad(Settings),
+    /// Range files: a scan answered by 1 to 1000 servers, by strategy of reception
+    RangeReception(Settings),
+    /// Range files: the first records of a wide range
+    RangeLimit(Settings),
+    /// Range files: receptions in virtual time, to a million servers, and trees of servers
+    RangeVirtual(Settings),
     /// memory-to-arrow, postgres-to-arrow, fetch-memory and round-trip
     Transfer(Settings),
     /// One process of a benchmark
@@ -149,7 +155,10 @@ fn run(command: Command) -> Result<()> {
         Command::ColdStart(settings) => cold_start::run(&settings),
         Command::Overlay(settings) => overlay::run(&settings),
         Command::Shuffle(settings) => shuffle::run(&settings),
-        Command::RangeLoad(settings) => range::run(&settings),
+        Command::RangeLoad(settings) => range::load::run(&settings),
+        Command::RangeReception(settings) => range::reception::run(&settings),
+        Command::RangeLimit(settings) => range::limit::run(&settings),
+        Command::RangeVirtual(settings) => range::in_virtual_time::run(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

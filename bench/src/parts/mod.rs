@@ -7,6 +7,7 @@ mod fetch;
 mod load;
 mod protobuf;
 mod range;
+mod reception;
 mod serve;
 mod sizes;
 mod sockets;
@@ -26,6 +27,7 @@ pub(crate) use fetch::Fetch;
 pub(crate) use load::{Load, LoadResult};
 pub(crate) use protobuf::Shape;
 pub(crate) use range::{KeyOrder, RangeResult, Records};
+pub(crate) use reception::{RangeServed, ScanTimes};
 
 use crate::Result;
 use crate::process::{Process, memory_bytes};
@@ -95,6 +97,10 @@ pub(crate) enum Part {
         #[command(flatten)]
         records: Records,
     },
+    /// Run many servers of range files, with a full file
+    RangeServers(reception::RangeServers),
+    /// Time scans of the file of such servers
+    RangeScan(reception::RangeScan),
     /// Time queries in an engine in this process
     Engine { sql: String, count: u32 },
 }
@@ -168,6 +174,8 @@ pub(crate) fn run(part: Part) -> Result<()> {
             print(&Threads::Many.runtime()?.block_on(range::file(port, &records))?)
         }
         Part::Library { folder, records } => print(&range::library(&folder, &records)?),
+        Part::RangeServers(servers) => Threads::Many.runtime()?.block_on(servers.run()),
+        Part::RangeScan(scan) => print(&Threads::Many.runtime()?.block_on(scan.run())?),
         Part::ClusterNode(node) => Threads::Many.runtime()?.block_on(node.run()),
         Part::Engine { sql, count } => print(&Threads::Many.runtime()?.block_on(engine::run(&sql, count))?),
     }

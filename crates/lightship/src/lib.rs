@@ -53,7 +53,7 @@ mod columns;
 mod copy;
 mod error;
 mod explain;
-mod interleave;
+mod gather;
 pub mod node;
 mod options;
 mod origin;

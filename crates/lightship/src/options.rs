@@ -16,6 +16,8 @@ use crate::{Error, Result};
 const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 /// Minimum for each source.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
+/// The most sources that are read at a time. Each takes a connection, and runs the query.
+const AT_ONCE_MAX: u64 = 64;
 
 /// How a result is read and carried. Every field defaults to `None`, which suits most results. For the
 /// fields that control the transfer, `None` chooses the value from measurements before and during the
@@ -59,6 +61,8 @@ pub struct Options {
 /// The options for one source, with its share of the memory.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaceOptions {
+    /// How many sources are read at a time, each with such a share.
+    pub(crate) at_once: usize,
     pub(crate) transfer: lightship_session::Options,
     pub(crate) read: ReadOptions,
     /// For queries over files.
@@ -86,22 +90,18 @@ impl Options {
         }
     }
 
-    /// The options for each of `places` sources, with its share of the memory.
+    /// The options for each of `places` sources, with its share of the memory, which is divided between those that
+    /// are read at a time.
     pub(crate) fn of_place(&self, places: usize) -> Result<PlaceOptions> {
-        let memory = self.memory_bytes() / places.max(1) as u64;
-        if memory < MEMORY_BYTES_MIN {
-            return Err(match places {
-                ..=1 => Error::usage("--memory must be at least 4MiB"),
-                _ => Error::usage(format!(
-                    "--memory must be at least 4MiB for each of the {places} sources, but is {} bytes in all",
-                    self.memory_bytes()
-                ))
-                .hint(format!("use --memory {}MiB, or fewer sources", 4 * places)),
-            });
+        let shares = self.memory_bytes() / MEMORY_BYTES_MIN;
+        if shares == 0 {
+            return Err(Error::usage("--memory must be at least 4MiB"));
         }
+        let places = places.clamp(1, shares.min(AT_ONCE_MAX) as usize);
+        let memory = self.memory_bytes() / places as u64;
         let mut read = self.read_options(NumericRule::RESULT);
         // Sources are read in parallel, so together they keep the processors busy.
-        let streams = NonZeroUsize::new(read.streams.get() / places.max(1)).unwrap_or(NonZeroUsize::MIN);
+        let streams = NonZeroUsize::new(read.streams.get() / places).unwrap_or(NonZeroUsize::MIN);
         let given = self.streams.and_then(|streams| NonZeroUsize::try_from(streams).ok());
         read.streams = given.unwrap_or(streams);
         if let Some(rows) = self.batch_rows {
@@ -114,6 +114,7 @@ impl Options {
         // twice its bytes.
         read.row_bytes_max = usize::try_from(memory / 4).unwrap_or(usize::MAX);
         Ok(PlaceOptions {
+            at_once: places,
             transfer: lightship_session::Options {
                 // The other half is for encoding and for rows being written.
                 memory: Memory(memory / 2),
@@ -128,7 +129,7 @@ impl Options {
             read,
             query_memory_bytes: match self.memory_bytes {
                 Some(_) => usize::try_from(memory).unwrap_or(usize::MAX),
-                None => EngineConfig::default().query_memory_bytes / places.max(1),
+                None => EngineConfig::default().query_memory_bytes / places,
             },
         })
     }
@@ -196,7 +197,9 @@ mod tests {
         let of = |memory_bytes, places| Options { memory_bytes, ..Options::default() }.of_place(places);
         assert_eq!(of(None, 1).unwrap().transfer.memory, Memory(32 << 20));
         assert_eq!(of(Some(64 << 20), 4).unwrap().read.row_bytes_max, 4 << 20);
-        let error = of(Some(8 << 20), 3).unwrap_err();
-        assert!(error.message.contains("3 sources") && error.hint.is_some_and(|hint| hint.contains("12MiB")));
+        // Of many sources, some wait until others have ended.
+        assert_eq!((of(Some(8 << 20), 3).unwrap().at_once, of(Some(8 << 20), 1).unwrap().at_once), (2, 1));
+        assert_eq!((of(None, 1000).unwrap().at_once, of(Some(1 << 40), 1000).unwrap().at_once), (16, 64));
+        assert!(of(Some(3 << 20), 1).unwrap_err().message.contains("4MiB"));
     }
 }

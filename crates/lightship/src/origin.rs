@@ -12,7 +12,7 @@ use lightship_sources::decoded::Slices;
 use lightship_sources::limit::ConnectionLimits;
 use lightship_sources::{Location, Source, Tuples};
 
-use crate::interleave::Input;
+use crate::gather::Input;
 use crate::options::PlaceOptions;
 use crate::report::SourceTotals;
 use crate::{Error, ErrorKind, Result, columns, node};
@@ -134,14 +134,6 @@ impl SourceResult<'_> {
         }
     }
 
-    pub(crate) fn uri(&self) -> &str {
-        &self.delivery.uri
-    }
-
-    pub(crate) fn into_delivery(self) -> SourceTotals {
-        self.delivery
-    }
-
     async fn next_batch(&mut self) -> Result<Option<(RecordBatch, u64)>> {
         let next = loop {
             if let Some(slice) = self.waiting.as_mut().map(Slices::try_next).transpose()?.flatten() {
@@ -171,13 +163,94 @@ impl SourceResult<'_> {
     }
 }
 
-impl Input for SourceResult<'_> {
+/// A query at one source among several: its result, or the query before it runs.
+pub(crate) enum SourceQuery<'a> {
+    Waiting(WaitingQuery<'a>),
+    Running(Box<SourceResult<'a>>),
+    /// It could not be run.
+    Failed {
+        uri: String,
+    },
+}
+
+/// A query that runs when it is the source's turn.
+pub(crate) struct WaitingQuery<'a> {
+    pub(crate) source: &'a mut OpenSource,
+    /// The position of the source among those given, from 0.
+    pub(crate) number: usize,
+    pub(crate) sql: String,
+    pub(crate) options: PlaceOptions,
+    /// The columns that the source has announced.
+    pub(crate) announced: SchemaRef,
+    /// The common columns of all sources.
+    pub(crate) cast_to: SchemaRef,
+}
+
+impl<'a> WaitingQuery<'a> {
+    async fn run(self) -> Result<SourceResult<'a>> {
+        let result = self.source.query(self.number, &self.sql, &self.options).await;
+        let mut result = result.map_err(|error| error.in_statement(&self.sql))?;
+        if result.schema() != self.announced {
+            let message = "the columns have changed since the query began";
+            return Err(Error::new(ErrorKind::Data, message));
+        }
+        result.cast_to(&self.cast_to);
+        Ok(result)
+    }
+}
+
+impl<'a> SourceQuery<'a> {
+    pub(crate) fn uri(&self) -> &str {
+        match self {
+            Self::Waiting(waiting) => waiting.source.uri(),
+            Self::Running(result) => &result.delivery.uri,
+            Self::Failed { uri } => uri,
+        }
+    }
+
+    /// Casts all batches to these columns.
+    pub(crate) fn cast_to(&mut self, schema: &SchemaRef) {
+        match self {
+            Self::Waiting(waiting) => waiting.cast_to = schema.clone(),
+            Self::Running(result) => result.cast_to(schema),
+            Self::Failed { .. } => {}
+        }
+    }
+
+    /// What the source has delivered; `None` if its query has not run.
+    pub(crate) fn into_delivery(self) -> Option<SourceTotals> {
+        match self {
+            Self::Running(result) => Some(result.delivery),
+            Self::Waiting(_) | Self::Failed { .. } => None,
+        }
+    }
+
+    /// The result. Runs the query if it has not run.
+    async fn running(&mut self) -> Result<&mut SourceResult<'a>> {
+        if let Self::Waiting(_) = self {
+            let uri = self.uri().to_owned();
+            if let Self::Waiting(waiting) = std::mem::replace(self, Self::Failed { uri }) {
+                *self = Self::Running(Box::new(waiting.run().await?));
+            }
+        }
+        match self {
+            Self::Running(result) => Ok(result),
+            _ => Err(Error::new(ErrorKind::Internal, "a query that has failed was read on")),
+        }
+    }
+}
+
+impl Input for SourceQuery<'_> {
     /// A batch, and its bytes before it was cast.
     type Item = (RecordBatch, u64);
     type Error = Error;
 
     async fn next(&mut self) -> Result<Option<Self::Item>> {
-        self.next_batch().await
+        self.running().await?.next_batch().await
+    }
+
+    fn size((batch, bytes): &Self::Item) -> (u64, u64) {
+        (*bytes, batch.num_rows() as u64)
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::future::try_join_all;
-use futures::{Stream, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use lightship_session::TransferRecord;
 use lightship_sources::{Location, Tuples};
 
-use crate::interleave::{Delivered, Interleave};
+use crate::gather::{Gather, Gathered};
 use crate::options::{Options, PlaceOptions};
-use crate::origin::{OpenSource, SourceResult};
+use crate::origin::{OpenSource, SourceQuery, WaitingQuery};
 use crate::report::{Report, SourceTotals};
 use crate::{Error, Result, columns, node};
 
@@ -47,19 +47,27 @@ impl Connection {
         }
         let mut place_options = options.of_place(locations.len())?;
         place_options.read.tuples = tuples;
-        let open = async |location: &Location| {
-            let opened = OpenSource::open(location, &place_options).await;
-            opened.map_err(|error| placed(error, &location.to_string(), locations.len()))
+        let options_of_place = &place_options;
+        let open = |location| {
+            async move {
+                let opened = OpenSource::open(location, options_of_place).await;
+                opened.map_err(|error| placed(error, &location.to_string(), locations.len()))
+            }
+            .boxed()
         };
-        let origins = try_join_all(locations.iter().map(open)).await?;
+        let opening: Vec<_> = locations.iter().map(open).collect();
+        let origins = stream::iter(opening).buffered(place_options.at_once).try_collect().await?;
         Ok(Self { origins, options: *options, place_options })
     }
 
-    /// Runs a query at all sources at once. All must return columns with the same names, and with types
-    /// that have a common type that holds all values without loss.
+    /// Runs a query at all sources. All must return columns with the same names, and with types that have a common
+    /// type that holds all values without loss.
     ///
     /// Rows interleave as they arrive; order is kept only within one source. Dropping the result
     /// cancels the query at all sources.
+    ///
+    /// All sources are read at once if the memory is enough. Otherwise some wait for others to end: every source
+    /// is asked for its columns first, by a query that is cancelled, and runs the query again when it is read.
     ///
     /// # Errors
     /// If a source refuses the query or is lost, or the columns differ too much.
@@ -67,27 +75,28 @@ impl Connection {
         let began = Instant::now();
         let places = self.origins.len();
         let options = &self.place_options;
-        let results = try_join_all(self.origins.iter_mut().enumerate().map(async |(number, origin)| {
-            let uri = origin.uri().to_owned();
-            let result = origin.query(number, sql, options).await;
-            result.map_err(|error| placed(error.in_statement(sql), &uri, places))
-        }));
-        let mut results = results.await?;
-        let schemas: Vec<_> = results.iter().map(|result| (result.uri(), result.schema())).collect();
-        let schema = columns::unite(&schemas)?;
-        let schema = self.options.duplicate_columns.unwrap_or_default().apply(&schema);
-        results.iter_mut().for_each(|result| result.cast_to(&schema));
+        let rename = self.options.duplicate_columns.unwrap_or_default();
+        let (mut queries, announced) = if places <= options.at_once {
+            run(&mut self.origins, sql, options).await?
+        } else {
+            announce(&mut self.origins, sql, options).await?
+        };
+        let schemas =
+            queries.iter().zip(&announced).map(|(query, (schema, _))| (query.uri(), schema.clone()));
+        let schema = rename.apply(&columns::unite(&schemas.collect::<Vec<_>>())?);
+        queries.iter_mut().for_each(|query| query.cast_to(&schema));
         // The total is known only if every source has an estimate.
-        let estimates = results.iter().map(SourceResult::rows_estimate);
+        let estimates = announced.iter().map(|(_, rows_estimate)| *rows_estimate);
         let rows_estimate = estimates.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
-        let tuples = if let [only] = &mut results[..] { only.tuples() } else { None };
+        let tuples = if let [SourceQuery::Running(only)] = &mut queries[..] { only.tuples() } else { None };
+        let inputs = Gather::new(queries, options.at_once, self.options.memory_bytes())?;
         Ok(QueryResult {
             sql: sql.to_owned(),
             transfer: options.transfer,
             schema,
             rows_estimate,
             tuples,
-            inputs: Interleave::new(results),
+            inputs,
             failed: None,
             places,
             began,
@@ -99,6 +108,53 @@ impl Connection {
     }
 }
 
+/// The queries at all sources, with the columns and the estimated number of rows of each.
+type Queries<'a> = (Vec<SourceQuery<'a>>, Vec<(SchemaRef, Option<u64>)>);
+
+/// Runs a query at all sources at once.
+async fn run<'a>(sources: &'a mut [OpenSource], sql: &str, options: &PlaceOptions) -> Result<Queries<'a>> {
+    let places = sources.len();
+    let results = try_join_all(sources.iter_mut().enumerate().map(async |(number, source)| {
+        let uri = source.uri().to_owned();
+        let result = source.query(number, sql, options).await;
+        result.map_err(|error| placed(error.in_statement(sql), &uri, places))
+    }));
+    let results = results.await?;
+    let announced = results.iter().map(|result| (result.schema(), result.rows_estimate())).collect();
+    Ok((results.into_iter().map(|result| SourceQuery::Running(Box::new(result))).collect(), announced))
+}
+
+/// Asks all sources for their columns, a few at a time.
+async fn announce<'a>(
+    sources: &'a mut [OpenSource],
+    sql: &str,
+    options: &PlaceOptions,
+) -> Result<Queries<'a>> {
+    let places = sources.len();
+    let mut asked = Vec::with_capacity(places);
+    for (number, source) in sources.iter_mut().enumerate() {
+        let columns = async move {
+            let uri = source.uri().to_owned();
+            let result = source.query(number, sql, options).await;
+            let result = result.map_err(|error| placed(error.in_statement(sql), &uri, places))?;
+            Ok::<_, Error>((result.schema(), result.rows_estimate()))
+        };
+        asked.push(columns.boxed());
+    }
+    let announced: Vec<_> = stream::iter(asked).buffered(options.at_once).try_collect().await?;
+    let waiting = sources.iter_mut().zip(&announced).enumerate().map(|(number, (source, (schema, _)))| {
+        SourceQuery::Waiting(WaitingQuery {
+            source,
+            number,
+            sql: sql.to_owned(),
+            options: options.clone(),
+            announced: schema.clone(),
+            cast_to: schema.clone(),
+        })
+    });
+    Ok((waiting.collect(), announced))
+}
+
 /// The rows of a query, while they arrive.
 pub struct QueryResult<'a> {
     sql: String,
@@ -106,7 +162,7 @@ pub struct QueryResult<'a> {
     schema: SchemaRef,
     rows_estimate: Option<u64>,
     tuples: Option<Tuples>,
-    inputs: Interleave<'a, SourceResult<'a>>,
+    inputs: Gather<'a, SourceQuery<'a>>,
     /// The error that ended the result.
     failed: Option<Error>,
     places: usize,
@@ -151,28 +207,27 @@ impl<'a> QueryResult<'a> {
             let waiting = Instant::now();
             let delivered = self.inputs.next().await;
             self.receive += waiting.elapsed();
-            let Some(Delivered { input, item }) = delivered else {
-                if self.ended.is_none() {
-                    self.end();
-                }
-                return Ok(None);
-            };
-            match item {
-                Ok(Some((batch, bytes))) => {
+            match delivered {
+                Some(Gathered::Item((batch, bytes))) => {
                     self.rows += batch.num_rows() as u64;
-                    self.inputs.put_back(input);
                     return Ok(Some((batch, bytes)));
                 }
-                Ok(None) => {
-                    self.deliveries.push(input.into_delivery());
+                Some(Gathered::Ended(source)) => {
+                    self.deliveries.extend(source.into_delivery());
                     self.deliveries.sort_by_key(|delivery| delivery.number);
                 }
-                Err(error) => {
-                    let error = placed(error, input.uri(), self.places).after(self.rows);
-                    drop(input);
-                    // Dropping the other inputs cancels their queries.
-                    self.inputs = Interleave::new([]);
+                Some(Gathered::Failed(source, error)) => {
+                    let error = placed(error, source.uri(), self.places).after(self.rows);
+                    drop(source);
+                    // Cancels the queries of the others.
+                    self.inputs.cancel();
                     return Err(self.failed.insert(error).clone());
+                }
+                None => {
+                    if self.ended.is_none() {
+                        self.end();
+                    }
+                    return Ok(None);
                 }
             }
         }

@@ -75,7 +75,8 @@ pub(crate) struct AlsoArgs {
     /// All sources run the query at the same time. Rows interleave as they arrive; order is kept only
     /// within one source. The columns must have the same names, and types that one type can hold
     /// without loss, such as Int32 and Int64. If one source fails, the command fails. --memory is divided
-    /// between the sources, and each needs at least 4MiB.
+    /// between the sources that are read at a time, with at least 4MiB each; of more sources, some wait
+    /// until others have ended, and run the query twice: the first time, only for its columns.
     #[arg(long, value_name = "URI")]
     also: Vec<String>,
 }

@@ -273,16 +273,17 @@ fn each_source_needs_its_share_of_the_memory() {
     let file = lineitem();
     let sql = "select l_orderkey from lineitem";
     let args = ["fetch", file, sql, "--also", file, "--also", file, "--memory"];
-    lightship(&[&args, &["11MiB"] as &[_]].concat()).fails(
-        USAGE,
-        &["--memory must be at least 4MiB for each of the 3 sources", "hint: use --memory 12MiB"],
-    );
+    lightship(&[&args, &["3MiB"] as &[_]].concat()).fails(USAGE, &["--memory must be at least 4MiB"]);
     let node = Node::start(&["--table", &lineitem_table()]);
-    let args = ["--json", "fetch", &node.uri, sql, "--also", &node.uri, "--also", file, "--memory", "12MiB"];
-    let report = lightship(&args).succeeds().json();
-    assert_eq!(report["rows"], 3 * 60_175);
-    for source in &report["sources"].as_array().expect("the sources")[..2] {
-        assert!(source["plan"]["memory_bytes"].as_u64() <= Some(2 << 20), "{report}");
+    // All at once; two at a time; one at a time.
+    for (memory, half_of_share) in [("12MiB", 2 << 20), ("11MiB", 11 << 18), ("4MiB", 2 << 20)] {
+        let also = ["--also", &node.uri, "--also", file, "--memory", memory];
+        let args = [&["--json", "fetch", &node.uri, sql][..], &also].concat();
+        let report = lightship(&args).succeeds().json();
+        assert_eq!(report["rows"], 3 * 60_175);
+        for source in &report["sources"].as_array().expect("the sources")[..2] {
+            assert!(source["plan"]["memory_bytes"].as_u64() <= Some(half_of_share), "{report}");
+        }
     }
 }
 
@@ -300,4 +301,27 @@ fn an_endless_source_does_not_starve_the_others() {
     // The end of one source does not end the other.
     assert!(rows.lines().take(100_000).map_while(Result::ok).count() == 100_000);
     assert_eq!(client.end().succeeds().stderr, "");
+}
+
+#[test]
+fn more_sources_than_the_memory_has_shares_for_are_read_a_few_at_a_time() {
+    let folder = Folder::new();
+    let file = table(&folder, "x", "a,b\n1,x\n2,y\n");
+    let node = Node::start(&["--table", &format!("union_t={file}")]);
+    let sql = "select a, b from union_t";
+    // Two of 4 MiB at a time.
+    let memory = ["--memory", "8MiB"];
+    let also: Vec<&str> = (0..20).flat_map(|n| ["--also", [&node.uri, &file][n % 2].as_str()]).collect();
+    let lines = sorted(&[&[file.as_str(), sql][..], &memory, &also].concat());
+    let expected = ["1,x", "2,y"].map(|line| vec![line; 21]).concat();
+    assert_eq!(lines, [vec!["a,b"], expected].concat());
+
+    // The last one has other columns, which is known before the first row.
+    let other = table(&folder, "y", "a,c\n1,x\n");
+    let out = folder.arg("rows.csv");
+    let last = ["--also", &other, "-o", &out];
+    let outcome =
+        lightship(&[&["fetch", &file, "select * from union_t"][..], &memory, &also, &last].concat());
+    outcome.fails(DATA, &["column 2 is `b`", "`c`"]);
+    assert!(!std::path::Path::new(&out).exists());
 }

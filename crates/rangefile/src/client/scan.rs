@@ -282,6 +282,7 @@ fn sum(before: Option<ReceptionReport>, last: ReceptionReport) -> ReceptionRepor
         rows: before.rows + last.rows,
         announcements: before.announcements + last.announcements,
         refused: before.refused + last.refused,
+        requested: before.requested + last.requested,
         asked: before.asked + last.asked,
         lost: before.lost + last.lost,
         used_bytes_peak: before.used_bytes_peak.max(last.used_bytes_peak),

@@ -236,6 +236,7 @@ fn reception_json(report: &ReceptionReport) -> serde_json::Value {
             ReceptionStrategy::Push | ReceptionStrategy::BackOff => None,
         },
         "parts": report.parts,
+        "requested": report.requested,
         "refused": report.refused,
         "asked_again": report.asked,
         "lost": report.lost,

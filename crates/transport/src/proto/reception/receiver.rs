@@ -405,6 +405,7 @@ impl<C: Coverage> Receiver<C> {
         let share = self.share(id);
         let Some(part) = self.parts.get_mut(&id) else { return (0, 0) };
         part.active_at = self.now;
+        self.measured.requested += 1;
         let from_row = part.rows;
         self.enter(id, phase);
         (from_row, self.budget.open(id, share))

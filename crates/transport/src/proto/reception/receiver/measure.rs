@@ -14,6 +14,7 @@ pub(super) struct Measured {
     pub(super) rows: u64,
     pub(super) announcements: u64,
     pub(super) refused: u64,
+    pub(super) requested: u64,
     pub(super) asked: u64,
     pub(super) lost: u64,
     /// The shortest time to open a connection, which is about a round trip.
@@ -57,6 +58,8 @@ pub struct ReceptionReport {
     pub announcements: u64,
     /// Connections refused.
     pub refused: u64,
+    /// Parts that were requested on a connection, with repetitions.
+    pub requested: u64,
     /// Parts and holes asked again, with repetitions.
     pub asked: u64,
     /// Connections that could not be opened, or were lost.
@@ -70,7 +73,8 @@ pub struct ReceptionReport {
 impl<C: Coverage> Receiver<C> {
     /// What the reception has done so far.
     pub fn report(&self) -> ReceptionReport {
-        let Measured { parts, bytes, rows, announcements, refused, asked, lost, .. } = self.measured;
+        let Measured { parts, bytes, rows, announcements, refused, requested, asked, lost, .. } =
+            self.measured;
         ReceptionReport {
             strategy: match self.strategy {
                 ReceptionStrategy::Pull { .. } => ReceptionStrategy::Pull { connections: self.connections() },
@@ -81,6 +85,7 @@ impl<C: Coverage> Receiver<C> {
             rows,
             announcements,
             refused,
+            requested,
             asked,
             lost,
             used_bytes_peak: self.budget.used_peak(),

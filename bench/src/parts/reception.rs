@@ -1,0 +1,294 @@
+//! Many small servers of range files in one process, and clients that scan them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use arrow_array::builder::FixedSizeBinaryBuilder;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use clap::{Args, ValueEnum};
+use futures::TryStreamExt;
+use lightship_rangefile::{
+    Capacity, ClientOptions, Connections, Definition, Interval, Node, Order, RangeFile, RowWriter,
+    ScanOptions, ScanReport, WriteMode,
+};
+use lightship_session::{ClientConfig, Endpoint, Failure};
+use lightship_transport::net::{Answer, Caller, Intake, Listen, Server, ServerConfig, Service};
+use lightship_transport::proto::reception::ReceptionMode;
+use lightship_wire::cluster::{Recipient, Task};
+use lightship_wire::control::{ErrorCode, Query};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::fetch::endpoint;
+use super::print;
+use crate::Result;
+use crate::process::memory_bytes;
+
+const KEY_BYTES: usize = 8;
+/// Scans after the first, on the same connections.
+const REPETITIONS: usize = 5;
+/// How long the splits may take that follow a write.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+
+/// Servers of range files, with a file of one bucket each, or of several.
+#[derive(Args, Debug)]
+pub(crate) struct RangeServers {
+    /// Where they listen
+    address: IpAddr,
+    /// Their number
+    servers: usize,
+    /// Buckets of the file
+    buckets: usize,
+    /// Records of a bucket, about
+    records: usize,
+    /// Bytes of a record
+    record_bytes: usize,
+    /// For their databases
+    folder: PathBuf,
+}
+
+/// What the servers have: the line that their process prints when all is ready.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct RangeServed {
+    /// Of the first server.
+    pub(crate) address: SocketAddr,
+    pub(crate) buckets: u64,
+    pub(crate) records: u64,
+    /// Servers that have a bucket.
+    pub(crate) servers: u64,
+}
+
+/// A server without an engine.
+struct RangeServer {
+    node: Node,
+}
+
+impl Service for RangeServer {
+    fn query<'a>(
+        &'a self,
+        _query: &'a Query,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        let failure = Failure::new(ErrorCode::Sql, "this server has range files only");
+        Box::pin(async { Err(failure) })
+    }
+
+    fn task<'a>(
+        &'a self,
+        task: &'a Task,
+        caller: &'a Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            match task.recipient {
+                Recipient::RangeFiles => self.node.answer(&task.body, caller).await,
+                Recipient::Engine => {
+                    Err(Failure::new(ErrorCode::Forbidden, "this server has range files only"))
+                }
+            }
+        })
+    }
+
+    fn has_range_files(&self) -> bool {
+        true
+    }
+
+    fn beside<'a>(&'a self, intake: Intake) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.node.set_intake(intake);
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Connections to servers by their addresses.
+fn connections(nodes: impl Fn() -> Vec<String> + Send + Sync + 'static, is_peer: bool) -> Arc<Connections> {
+    let address = |node: &str| match node.parse::<SocketAddr>() {
+        Ok(address) => Ok::<Endpoint, _>(endpoint(&address.ip().to_string(), address.port())),
+        Err(error) => Err(Failure::new(ErrorCode::Peer, error.to_string())),
+    };
+    let config = ClientConfig { shared_memory: false, peer: is_peer, ..ClientConfig::default() };
+    Arc::new(Connections::new(nodes, address, config))
+}
+
+impl RangeServers {
+    /// Starts the servers, fills the file, and serves until it is killed.
+    pub(super) async fn run(self) -> Result<()> {
+        let mut servers = Vec::new();
+        for _ in 0..self.servers {
+            let config =
+                ServerConfig { insecure: true, peer_token: Some(String::new()), ..ServerConfig::default() };
+            servers.push(Server::bind(&[Listen::Tcp(SocketAddr::new(self.address, 0))], config).await?);
+        }
+        let addresses = servers.iter().map(|server| match server.local()?.first() {
+            Some(Listen::Tcp(address)) => Ok(*address),
+            _ => Err("a server without an address".into()),
+        });
+        let addresses = addresses.collect::<Result<Vec<_>>>()?;
+        let names: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let known: Arc<OnceLock<Vec<String>>> = Arc::new(OnceLock::from(names.clone()));
+        // Held until the end: dropping the sender starts a shutdown.
+        let (_alive, shutdown) = watch::channel(false);
+        for (seed, (server, name)) in (1..).zip(servers.into_iter().zip(&names)) {
+            let known = known.clone();
+            let network = connections(move || known.get().cloned().unwrap_or_default(), true);
+            let folder = self.folder.join(seed.to_string());
+            let node = Node::open(&folder, name, network, seed)?;
+            tokio::spawn(server.run(Arc::new(RangeServer { node }), shutdown.clone()));
+        }
+        let (buckets, records, servers) = self.fill(&names[0]).await?;
+        print(&RangeServed { address: addresses[0], buckets, records, servers })?;
+        std::future::pending().await
+    }
+
+    /// Writes records until there are enough buckets. Returns the numbers of buckets, records, and servers with
+    /// buckets.
+    async fn fill(&self, first: &str) -> Result<(u64, u64, u64)> {
+        let first = first.to_owned();
+        let network = connections(move || vec![first.clone()], false);
+        let schema = self.batch(0)?.schema();
+        let capacity = Capacity::Records(2 * self.records as u64);
+        let definition = Definition::new("t", &schema, &["id".into()], capacity)?;
+        let file = RangeFile::create(network, &definition, ClientOptions::default()).await?;
+        let mut batches = 0;
+        loop {
+            let entries = settled(&file, capacity).await?;
+            if entries.len() >= self.buckets {
+                let mut nodes: Vec<_> = entries.iter().map(|entry| &entry.node).collect();
+                nodes.sort();
+                nodes.dedup();
+                return Ok((entries.len() as u64, (batches * self.records) as u64, nodes.len() as u64));
+            }
+            // A full bucket splits before the next records come: each split makes one bucket.
+            let mut writer = RowWriter::new(file.clone(), WriteMode::Insert);
+            writer.write(self.batch(batches)?).await?;
+            writer.finish().await?;
+            batches += 1;
+        }
+    }
+
+    /// The records of one write, in the order of their keys.
+    fn batch(&self, number: usize) -> Result<RecordBatch> {
+        let keys = number * self.records..(number + 1) * self.records;
+        let mut value = vec![0; self.record_bytes.saturating_sub(KEY_BYTES)];
+        let mut values = FixedSizeBinaryBuilder::with_capacity(self.records, value.len() as i32);
+        for key in keys.clone() {
+            fastrand::Rng::with_seed(key as u64).fill(&mut value);
+            values.append_value(&value)?;
+        }
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(keys.map(|key| key as i64)));
+        Ok(RecordBatch::try_from_iter([("id", keys), ("value", Arc::new(values.finish()) as ArrayRef)])?)
+    }
+}
+
+/// The buckets, once none is over its capacity.
+async fn settled(file: &RangeFile, capacity: Capacity) -> Result<Vec<lightship_rangefile::BucketEntry>> {
+    let Capacity::Records(max) = capacity else { return Err("a capacity in records is expected".into()) };
+    let began = Instant::now();
+    loop {
+        let (entries, failed) = file.buckets().await;
+        if let Some((node, error)) = failed.into_iter().next() {
+            return Err(format!("{node}: {error}").into());
+        }
+        if entries.iter().all(|entry| entry.records.unwrap_or(0) <= max) {
+            return Ok(entries);
+        }
+        if began.elapsed() > SETTLE_MAX {
+            return Err("the buckets don't split".into());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// How the rows are received.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Reception {
+    Auto,
+    Pull,
+    Announce,
+    Push,
+    BackOff,
+}
+
+/// A client that scans the whole file, or the first records.
+#[derive(Args, Debug)]
+pub(crate) struct RangeScan {
+    /// Of one server
+    address: SocketAddr,
+    #[arg(value_enum)]
+    reception: Reception,
+    /// Connections at a time, to pull
+    #[arg(long, default_value_t = 1)]
+    connections: u32,
+    /// Read in the order of the key
+    #[arg(long)]
+    in_order: bool,
+    /// Read the first records only
+    #[arg(long)]
+    limit: Option<u64>,
+}
+
+/// The times of scans: the line that their process prints.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ScanTimes {
+    /// Of the first scan, which opens the connections.
+    pub(crate) first_seconds: f64,
+    /// The median of the scans after it.
+    pub(crate) next_seconds: f64,
+    pub(crate) rows: u64,
+    /// Parts that were requested, of the first scan; with repetitions.
+    pub(crate) requested: u64,
+    /// Connections that were refused, of the first scan.
+    pub(crate) refused: u64,
+    /// Bytes that all parts together had in flight or waiting, at most.
+    pub(crate) used_bytes: u64,
+    pub(crate) peak_memory_bytes: u64,
+}
+
+impl RangeScan {
+    pub(super) async fn run(self) -> Result<ScanTimes> {
+        let first = self.address.to_string();
+        let network = connections(move || vec![first.clone()], false);
+        let file = RangeFile::open(network, "t", ClientOptions::default()).await?;
+        let pull = ReceptionMode::Pull { connections: self.connections };
+        let (reception, announced) = match self.reception {
+            Reception::Auto => (ReceptionMode::Auto, false),
+            Reception::Pull => (pull, false),
+            Reception::Announce => (pull, true),
+            Reception::Push => (ReceptionMode::Push, false),
+            Reception::BackOff => (ReceptionMode::BackOff, false),
+        };
+        let order = if self.in_order { Order::Key } else { Order::Any };
+        let options =
+            ScanOptions { order, limit: self.limit, reception, announced, ..ScanOptions::default() };
+        let (first_seconds, rows, report) = scan(&file, &options).await?;
+        let mut next = Vec::with_capacity(REPETITIONS);
+        for _ in 0..REPETITIONS {
+            let (seconds, again, _) = scan(&file, &options).await?;
+            if again != rows {
+                return Err(format!("{again} rows after {rows}").into());
+            }
+            next.push(seconds);
+        }
+        next.sort_by(f64::total_cmp);
+        let report = report.get().ok_or("a scan without a report")?;
+        Ok(ScanTimes {
+            first_seconds,
+            next_seconds: next[REPETITIONS / 2],
+            rows,
+            requested: report.requested,
+            refused: report.refused,
+            used_bytes: report.used_bytes_peak,
+            peak_memory_bytes: memory_bytes("self", "VmHWM")?,
+        })
+    }
+}
+
+async fn scan(file: &RangeFile, options: &ScanOptions) -> Result<(f64, u64, ScanReport)> {
+    let began = Instant::now();
+    let mut scanned = file.scan(Interval::ALL, options)?;
+    let mut rows = 0;
+    while let Some(batch) = scanned.rows.try_next().await? {
+        rows += batch.num_rows() as u64;
+    }
+    Ok((began.elapsed().as_secs_f64(), rows, scanned.report))
+}
