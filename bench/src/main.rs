@@ -109,7 +109,7 @@ enum Command {
     Shuffle(Settings),
     /// Range files: bulk load, scan and single records, compared with redb alone and a table
     RangeLoad(Settings),
-    /// Range files: a scan answered by 1 to 1000 servers, by strategy of reception
+    /// Range files: a scan that 1 to 1000 buckets answer, by strategy of reception
     RangeReception(Settings),
     /// Range files: the first records of a wide range
     RangeLimit(Settings),

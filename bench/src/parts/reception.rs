@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use clap::{Args, ValueEnum};
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use lightship_rangefile::{
-    Capacity, ClientOptions, Connections, Definition, Interval, Node, Order, RangeFile, RowWriter,
+    Capacity, ClientOptions, Connections, Definition, Interval, Network, Node, Order, RangeFile, RowWriter,
     ScanOptions, ScanReport, WriteMode,
 };
 use lightship_session::{ClientConfig, Endpoint, Failure};
-use lightship_transport::net::{Answer, Caller, Intake, Listen, Server, ServerConfig, Service};
+use lightship_transport::net::{
+    Answer, Caller, Intake, Listen, Server, ServerConfig, Service, raise_descriptors,
+};
 use lightship_transport::proto::reception::ReceptionMode;
 use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Query};
@@ -100,23 +103,49 @@ impl Service for RangeServer {
     }
 }
 
-/// Connections to servers by their addresses.
-fn connections(nodes: impl Fn() -> Vec<String> + Send + Sync + 'static, is_peer: bool) -> Arc<Connections> {
+/// Requests of servers to each other, which stay in this process: every pair would need a connection otherwise.
+#[derive(Default)]
+struct Neighbours {
+    nodes: OnceLock<Vec<(String, Node)>>,
+}
+
+impl Network for Neighbours {
+    fn nodes(&self) -> Vec<String> {
+        self.nodes.get().into_iter().flatten().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn request(
+        &self,
+        node: &str,
+        body: Vec<u8>,
+    ) -> BoxFuture<'static, lightship_rangefile::Result<lightship_rangefile::Reply>> {
+        let found = self.nodes.get().into_iter().flatten().find(|(name, _)| name == node);
+        let node = found.map(|(_, node)| node.clone());
+        async move {
+            let node = node.ok_or_else(|| Failure::new(ErrorCode::Peer, "there is no such server"))?;
+            Ok(node.answer(&body, &Caller { is_peer: true, address: None }).await?.into())
+        }
+        .boxed()
+    }
+}
+
+/// A client's connections to servers by their addresses.
+fn connections(first: SocketAddr) -> Arc<Connections> {
     let address = |node: &str| match node.parse::<SocketAddr>() {
         Ok(address) => Ok::<Endpoint, _>(endpoint(&address.ip().to_string(), address.port())),
         Err(error) => Err(Failure::new(ErrorCode::Peer, error.to_string())),
     };
-    let config = ClientConfig { shared_memory: false, peer: is_peer, ..ClientConfig::default() };
-    Arc::new(Connections::new(nodes, address, config))
+    let config = ClientConfig { shared_memory: false, ..ClientConfig::default() };
+    Arc::new(Connections::new(move || vec![first.to_string()], address, config))
 }
 
 impl RangeServers {
     /// Starts the servers, fills the file, and serves until it is killed.
     pub(super) async fn run(self) -> Result<()> {
+        raise_descriptors()?;
         let mut servers = Vec::new();
         for _ in 0..self.servers {
-            let config =
-                ServerConfig { insecure: true, peer_token: Some(String::new()), ..ServerConfig::default() };
+            let config = ServerConfig { insecure: true, ..ServerConfig::default() };
             servers.push(Server::bind(&[Listen::Tcp(SocketAddr::new(self.address, 0))], config).await?);
         }
         let addresses = servers.iter().map(|server| match server.local()?.first() {
@@ -124,27 +153,25 @@ impl RangeServers {
             _ => Err("a server without an address".into()),
         });
         let addresses = addresses.collect::<Result<Vec<_>>>()?;
-        let names: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let known: Arc<OnceLock<Vec<String>>> = Arc::new(OnceLock::from(names.clone()));
+        let names = addresses.iter().map(ToString::to_string);
+        let neighbours = Arc::new(Neighbours::default());
         // Held until the end: dropping the sender starts a shutdown.
         let (_alive, shutdown) = watch::channel(false);
-        for (seed, (server, name)) in (1..).zip(servers.into_iter().zip(&names)) {
-            let known = known.clone();
-            let network = connections(move || known.get().cloned().unwrap_or_default(), true);
-            let folder = self.folder.join(seed.to_string());
-            let node = Node::open(&folder, name, network, seed)?;
+        let mut nodes = Vec::new();
+        for (seed, (server, name)) in (1..).zip(servers.into_iter().zip(names)) {
+            let node = Node::open(&self.folder.join(seed.to_string()), &name, neighbours.clone(), seed)?;
+            nodes.push((name, node.clone()));
             tokio::spawn(server.run(Arc::new(RangeServer { node }), shutdown.clone()));
         }
-        let (buckets, records, servers) = self.fill(&names[0]).await?;
+        neighbours.nodes.set(nodes).map_err(|_| "the servers are known already")?;
+        let (buckets, records, servers) = self.fill(neighbours).await?;
         print(&RangeServed { address: addresses[0], buckets, records, servers })?;
         std::future::pending().await
     }
 
     /// Writes records until there are enough buckets. Returns the numbers of buckets, records, and servers with
     /// buckets.
-    async fn fill(&self, first: &str) -> Result<(u64, u64, u64)> {
-        let first = first.to_owned();
-        let network = connections(move || vec![first.clone()], false);
+    async fn fill(&self, network: Arc<dyn Network>) -> Result<(u64, u64, u64)> {
         let schema = self.batch(0)?.schema();
         let capacity = Capacity::Records(2 * self.records as u64);
         let definition = Definition::new("t", &schema, &["id".into()], capacity)?;
@@ -246,9 +273,8 @@ pub(crate) struct ScanTimes {
 
 impl RangeScan {
     pub(super) async fn run(self) -> Result<ScanTimes> {
-        let first = self.address.to_string();
-        let network = connections(move || vec![first.clone()], false);
-        let file = RangeFile::open(network, "t", ClientOptions::default()).await?;
+        raise_descriptors()?;
+        let file = RangeFile::open(connections(self.address), "t", ClientOptions::default()).await?;
         let pull = ReceptionMode::Pull { connections: self.connections };
         let (reception, announced) = match self.reception {
             Reception::Auto => (ReceptionMode::Auto, false),

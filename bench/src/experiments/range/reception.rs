@@ -1,4 +1,4 @@
-//! Range files: the answers of 1 to 1000 servers to one scan, by strategy of reception.
+//! Range files: a scan that 1 to 1000 buckets answer, by strategy of reception.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::{Result, places, tables};
 
 const NAME: &str = "range-reception";
-const DIMENSIONS: &[&str] = &["link", "record", "servers"];
+const DIMENSIONS: &[&str] = &["link", "record", "buckets"];
 const FIGURES: &[Figure] = &[
     Figure { name: "first scan ms", digits: 1, range: true },
     Figure { name: "next scan ms", digits: 1, range: false },
@@ -42,19 +42,21 @@ const CONTENDERS: [(&str, &[&str], bool); 8] = [
 ];
 /// The paper's experiment: 50 records from each server.
 const PAPER_RECORDS: usize = 50;
-/// As [`CONTENDERS`] of at most this many servers: over a link with a delay, one at a time takes minutes for more.
-const SLOW_SERVERS_MAX: usize = 140;
+/// More buckets share these servers.
+const SERVERS_MAX: usize = 140;
+/// The most buckets that are read one at a time over a link with a delay, which takes minutes for more.
+const ONE_BY_ONE_MAX: usize = 140;
 /// Rounds over links with a delay.
 const SLOW_ROUNDS: u32 = 3;
 const LINKS: [&str; 3] = ["local", "lan", "wan"];
 
-/// Records of one size, and the numbers of servers that have them.
+/// Records of one size, and the numbers of buckets that have them.
 struct Records {
     name: &'static str,
     bytes: usize,
     /// Of a bucket.
     records: usize,
-    servers: &'static [usize],
+    buckets: &'static [usize],
 }
 
 /// The records over a link.
@@ -63,10 +65,10 @@ fn records(link: &str) -> Vec<Records> {
         name: "100 B",
         bytes: 100,
         records: PAPER_RECORDS,
-        servers: &[1, 5, 10, 15, 20, 30, 40, 60, 80, 100, 120, 140, 1000],
+        buckets: &[1, 5, 10, 15, 20, 30, 40, 60, 80, 100, 120, 140, 1000],
     };
-    let kilobyte = Records { name: "1 KB", bytes: 1000, records: PAPER_RECORDS, servers: &[10, 140, 1000] };
-    let large = Records { name: "100 KB", bytes: 100_000, records: 5, servers: &[10, 140] };
+    let kilobyte = Records { name: "1 KB", bytes: 1000, records: PAPER_RECORDS, buckets: &[10, 140, 1000] };
+    let large = Records { name: "100 KB", bytes: 100_000, records: 5, buckets: &[10, 140] };
     match link {
         "local" => vec![small, kilobyte, large],
         _ => vec![kilobyte, large],
@@ -82,13 +84,14 @@ struct Servers<'a> {
 }
 
 impl<'a> Servers<'a> {
-    fn start(course: &'a LinkedHosts, records: &Records, servers: usize) -> Result<Self> {
+    fn start(course: &'a LinkedHosts, records: &Records, buckets: usize) -> Result<Self> {
         let folder = tempfile::tempdir_in(places::data())?;
         let address: IpAddr = course.far().address();
-        let [address, servers] = [address.to_string(), servers.to_string()];
+        let (address, servers) = (address.to_string(), buckets.min(SERVERS_MAX).to_string());
+        let buckets = buckets.to_string();
         let [count, bytes] = [records.records.to_string(), records.bytes.to_string()];
         let data = folder.path().display().to_string();
-        let arguments = ["range-servers", &address, &servers, &servers, &count, &bytes, &data];
+        let arguments = ["range-servers", &address, &servers, &buckets, &count, &bytes, &data];
         let mut process = Part::spawn(Some(course.far()), &arguments)?;
         let served: RangeServed = serde_json::from_str(&process.line()?)?;
         eprintln!("{} records in {} buckets on {} servers", served.records, served.buckets, served.servers);
@@ -120,8 +123,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     for link in settings.links(&LINKS) {
         let course = LinkedHosts::open(&lab, &link)?;
         for records in records(&link) {
-            for &servers in records.servers {
-                measure(settings, &course, &records, servers, &mut results)?;
+            for &buckets in records.buckets {
+                measure(settings, &course, &records, buckets, &mut results)?;
             }
         }
     }
@@ -134,7 +137,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     Report {
         name: NAME,
         page: Page::Range,
-        title: "One scan, answered by many servers",
+        title: "One scan, answered by many buckets",
         text: format!(
             "After M. Tsangou, S. Ndiaye, M. Seck and W. Litwin, \"Range Queries to Scalable Distributed Data Structure \
              RP\\*\", WDAS 2003: a scan of a whole file with one bucket on each server. The paper's buckets have 50 \
@@ -163,20 +166,20 @@ fn measure(
     settings: &Settings,
     course: &LinkedHosts,
     records: &Records,
-    servers: usize,
+    buckets: usize,
     results: &mut Results,
 ) -> Result<()> {
-    let started = Servers::start(course, records, servers)?;
+    let started = Servers::start(course, records, buckets)?;
     let is_slow = course.link == "wan";
-    let fits = |many: bool| many || !is_slow || servers <= SLOW_SERVERS_MAX;
+    let fits = |many: bool| many || !is_slow || buckets <= ONE_BY_ONE_MAX;
     let contenders = CONTENDERS.into_iter().filter(|(_, _, many)| fits(*many)).map(|(name, arguments, _)| {
         let started = &started;
         let contender = Contender::new(name, move || started.scan(arguments));
         if is_slow { contender.rounds_max(SLOW_ROUNDS) } else { contender }
     });
-    let RangeServed { buckets, records: count, servers: used, .. } = started.served;
-    let note = format!("{buckets} buckets with {count} records on {used} servers; {}", course.measured);
-    let values = vec![course.link.clone(), records.name.to_owned(), servers.to_string()];
+    let RangeServed { buckets: made, records: count, servers, .. } = started.served;
+    let note = format!("{made} buckets with {count} records on {servers} servers; {}", course.measured);
+    let values = vec![course.link.clone(), records.name.to_owned(), buckets.to_string()];
     let place = Case { values, scale: 1.0, note };
     results.add(Comparison { figures: FIGURES, contenders: contenders.collect() }.run(settings, &place)?)
 }
@@ -207,8 +210,8 @@ fn kinds(results: &Results) -> Vec<[String; 2]> {
     kinds
 }
 
-/// The numbers of servers of a kind.
-fn servers<'a>(results: &'a Results, kind: &[String; 2]) -> Vec<&'a str> {
+/// The numbers of buckets of a kind.
+fn buckets<'a>(results: &'a Results, kind: &[String; 2]) -> Vec<&'a str> {
     let places = results.places().into_iter().filter(|place| place[..2] == kind[..]);
     places.map(|place| place[2].as_str()).collect()
 }
@@ -217,8 +220,8 @@ fn tables(results: &Results) -> Vec<String> {
     let names = CONTENDERS.map(|(name, ..)| name);
     let mut tables = Vec::new();
     for kind in kinds(results) {
-        let servers = servers(results, &kind);
-        let notes = servers.last().map(|count| {
+        let buckets = buckets(results, &kind);
+        let notes = buckets.last().map(|count| {
             results.notes(&[&kind[0], &kind[1], *count]).get(1..).unwrap_or_default().join("; ")
         });
         let mut text = format!(
@@ -231,7 +234,7 @@ fn tables(results: &Results) -> Vec<String> {
             let cell = |count: &str, name: &str| {
                 tables::number(results.summary(&[&kind[0], &kind[1], count], name, figure).median, 1)
             };
-            text += &format!("\n\n{what}:\n\n{}", tables::grid("servers", &servers, &names, cell));
+            text += &format!("\n\n{what}:\n\n{}", tables::grid("buckets", &buckets, &names, cell));
         }
         tables.push(text);
     }
@@ -264,7 +267,7 @@ fn plots(results: &Results) -> Result<Vec<(String, &'static str)>> {
                 let summary = results.summary(&[&kind[0], &kind[1], *count], name, figure);
                 (count.parse().unwrap_or(f64::NAN), summary)
             };
-            Series { name: (*name).to_owned(), points: servers(results, kind).iter().map(point).collect() }
+            Series { name: (*name).to_owned(), points: buckets(results, kind).iter().map(point).collect() }
         });
         LinesPanel {
             title: format!("{what}: {}, {}", kind[0], kind[1]),
