@@ -1,14 +1,12 @@
 //! `lightship copy`: copies a result into a database or a file.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use lightship::{Format, Location, TableName, Target, WriteMode, WriteTarget, copy, range};
 
-use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs, finish};
+use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs};
+use super::output::ReportArgs;
 use super::sql::SqlArgs;
 use crate::error::CliError;
-use crate::progress::Progress;
 
 /// Copy a result into a PostgreSQL table, a file or a range file
 ///
@@ -50,12 +48,8 @@ pub(crate) struct CopyArgs {
     /// the old table, unless lock_timeout is set for the connection.
     #[arg(long, value_name = "append|create|replace")]
     mode: Option<WriteMode>,
-    /// Write the plan and the statistics of the transfer to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    stats: Option<PathBuf>,
-    /// Print no progress bar and no summary.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     columns: ColumnArgs,
     #[command(flatten)]
@@ -67,8 +61,8 @@ pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError>
     let to = target(&to, args.table.as_deref(), args.mode)?;
     let sql = args.sql.read().await?;
     let options = args.transfer.options(&args.columns);
-    let report = copy(&from, &sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
-    finish(&report, args.stats.as_deref(), args.quiet, json)
+    let report = copy(&from, &sql, to, &options, &mut args.report.progress(json)).await?;
+    args.report.finish(&report, json)
 }
 
 /// The destination, with the options that apply to it.

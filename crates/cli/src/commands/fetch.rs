@@ -1,21 +1,16 @@
 //! `lightship fetch`: writes a result to a file or the terminal.
 
-use std::io::IsTerminal;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use lightship::{
-    Codec, DuplicateColumns, Format, Location, Options, Report, Target, WriteOptions, WriteTarget, copy,
-};
-use lightship_sources::writers::write_file;
+use lightship::{Codec, DuplicateColumns, Location, Options, Target, copy};
 
+use super::output::{OutputArgs, ReportArgs};
 use super::sql::SqlArgs;
 use super::values::ValueArgs;
 use crate::error::CliError;
-use crate::progress::Progress;
-use crate::size::{Size, grouped};
+use crate::size::Size;
 
 /// Run a query and write its result to a file or stdout
 ///
@@ -44,22 +39,10 @@ pub(crate) struct FetchArgs {
     sql: SqlArgs,
     #[command(flatten)]
     also: AlsoArgs,
-    /// File to write; `-` is stdout, the default.
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Output format: arrow, stream, parquet, csv, json or table. [default: by the extension of the
-    /// file]
-    #[arg(long)]
-    format: Option<String>,
-    /// Number of rows that the table format shows; further rows are only counted.
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    table_rows: usize,
-    /// Write the plan and the statistics of the transfer to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    stats: Option<PathBuf>,
-    /// Print no progress bar and no summary.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     columns: ColumnArgs,
     #[command(flatten)]
@@ -183,88 +166,10 @@ impl TransferArgs {
 
 pub(crate) async fn cmd_fetch(args: FetchArgs, json: bool) -> Result<(), CliError> {
     let from = args.also.locations(&args.uri)?;
-    let (target, format) = destination(args.output.as_deref(), args.format.as_deref(), json)?;
+    let (target, format) = args.output.destination(json)?;
     let sql = args.sql.read().await?;
-    let options = WriteOptions { table_rows: args.table_rows, ..WriteOptions::default() };
-    let to = Target::File { target, format, options };
+    let to = Target::File { target, format, options: args.output.options() };
     let options = args.transfer.options(&args.columns);
-    let report = copy(&from, &sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
-    finish(&report, args.stats.as_deref(), args.quiet, json)
-}
-
-/// Reports what happened, on stderr and in the file of `--stats`.
-pub(crate) fn finish(report: &Report, stats: Option<&Path>, quiet: bool, json: bool) -> Result<(), CliError> {
-    let internal = |e: serde_json::Error| CliError::internal(e.to_string());
-    if let Some(path) = stats {
-        let text = serde_json::to_string_pretty(report).map_err(internal)?;
-        write_file(path, (text + "\n").as_bytes())?;
-    }
-    if json {
-        crate::say!("{}", serde_json::to_string(report).map_err(internal)?);
-    } else if !quiet {
-        crate::say!("{}", summary(report));
-    }
-    Ok(())
-}
-
-/// The summary on stderr, one line.
-fn summary(report: &Report) -> String {
-    let rate = if report.seconds > 0.0 { (report.bytes_arrow as f64 / report.seconds) as u64 } else { 0 };
-    // Shared memory is not a wire. If rows came partly through both, neither is named.
-    let by = report.carrier.as_deref().map(|carrier| match carrier {
-        "tcp" | "unix" => "on the wire".to_owned(),
-        other => format!("through {other}"),
-    });
-    let wire = report.bytes_wire.zip(by).map(|(b, by)| format!(", {} {by}", Size(b))).unwrap_or_default();
-    let from = match report.sources.len() {
-        0 | 1 => String::new(),
-        places => format!(" from {places} sources"),
-    };
-    let peak = report.peak_memory_bytes.map(|b| format!(", peak memory {}", Size(b))).unwrap_or_default();
-    format!(
-        "{} {}{from}, {} in {:.2} s ({}/s){wire}{peak}",
-        grouped(report.rows),
-        if report.rows == 1 { "row" } else { "rows" },
-        Size(report.bytes_arrow),
-        report.seconds,
-        Size(rate),
-    )
-}
-
-/// The file or stream of `--output`, and its format.
-pub(crate) fn destination(
-    output: Option<&Path>,
-    format: Option<&str>,
-    json: bool,
-) -> Result<(WriteTarget, Format), CliError> {
-    let named = format.map(Format::from_str).transpose()?;
-    match output {
-        Some(path) if path.as_os_str() != "-" => {
-            let format = named.or_else(|| Format::from_path(path)).ok_or_else(|| {
-                CliError::usage(format!("{}: cannot infer the format from the file name", path.display()))
-                    .hint("give the format with --format arrow|stream|parquet|csv|json|table")
-            })?;
-            Ok((WriteTarget::File(path.to_owned()), format))
-        }
-        _ => {
-            if json && matches!(named, Some(Format::Csv | Format::Table)) {
-                let name = format.unwrap_or_default();
-                return Err(CliError::usage(format!(
-                    "--json prints rows as JSON lines, which contradicts --format {name}"
-                ))
-                .hint("leave out one of them; --stats FILE writes the report as JSON for any format"));
-            }
-            let terminal = std::io::stdout().is_terminal();
-            let format = named.unwrap_or(match (json, terminal) {
-                (true, _) => Format::Json,
-                (false, true) => Format::Table,
-                (false, false) => Format::Csv,
-            });
-            if terminal && matches!(format, Format::ArrowFile | Format::ArrowStream | Format::Parquet) {
-                return Err(CliError::usage("a binary format can't be written to a terminal")
-                    .hint("write to a file with -o FILE, or to a pipe"));
-            }
-            Ok((WriteTarget::Stdout, format))
-        }
-    }
+    let report = copy(&from, &sql, to, &options, &mut args.report.progress(json)).await?;
+    args.report.finish(&report, json)
 }

@@ -8,6 +8,7 @@ mod fetch;
 mod manual;
 mod netbench;
 mod node;
+mod output;
 mod overlay;
 mod range;
 mod sql;

@@ -1,6 +1,5 @@
 //! Reads range files.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -9,13 +8,13 @@ use lightship::range::{
     self, ClientOptions, Interval, Order, RangeFile, ReceptionMode, ReceptionReport, ReceptionStrategy,
     ScanOptions,
 };
-use lightship::{Location, Observer, WriteOptions};
+use lightship::{Location, Observer};
 use lightship_sources::location::Tls;
 use lightship_sources::writers;
 
 use super::FileArgs;
-use crate::commands::fetch::destination;
 use crate::commands::manual::print;
+use crate::commands::output::OutputArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
 use crate::size::{Limit, Size, grouped};
@@ -31,22 +30,14 @@ pub(super) struct GetArgs {
     #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
     key: Vec<String>,
     #[command(flatten)]
-    output: OutputArgs,
+    write: WriteArgs,
 }
 
 /// Where rows are written.
 #[derive(Args)]
-struct OutputArgs {
-    /// File to write; `-` is stdout, the default.
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Output format: arrow, stream, parquet, csv, json or table. [default: by the extension of the
-    /// file]
-    #[arg(long)]
-    format: Option<String>,
-    /// Number of rows that the table format shows; further rows are only counted.
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    table_rows: usize,
+struct WriteArgs {
+    #[command(flatten)]
+    output: OutputArgs,
     /// Print no progress bar and no summary.
     #[arg(short, long)]
     quiet: bool,
@@ -55,8 +46,8 @@ struct OutputArgs {
 pub(super) async fn get(args: GetArgs, json: bool) -> Result<(), CliError> {
     let file = open(&args.file, ClientOptions::default()).await?;
     let interval = range::prefix(file.definition(), &args.key)?;
-    let rows = write(&file, interval, &ScanOptions::default(), &args.output, json).await?;
-    if rows == 0 && !args.output.quiet && !json {
+    let rows = write(&file, interval, &ScanOptions::default(), &args.write, json).await?;
+    if rows == 0 && !args.write.quiet && !json {
         crate::say!("no row has this key");
     }
     Ok(())
@@ -109,7 +100,7 @@ pub(super) struct ScanArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: Limit,
     #[command(flatten)]
-    output: OutputArgs,
+    write: WriteArgs,
 }
 
 /// How the rows of many buckets are received.
@@ -170,7 +161,7 @@ pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
         announced: args.reception == ReceptionWay::Announce,
         budget_bytes: args.budget.0,
     };
-    write(&file, interval, &options, &args.output, json).await.map(drop)
+    write(&file, interval, &options, &args.write, json).await.map(drop)
 }
 
 async fn open(args: &FileArgs, options: ClientOptions) -> Result<RangeFile, CliError> {
@@ -182,16 +173,16 @@ async fn write(
     file: &RangeFile,
     interval: Interval,
     options: &ScanOptions,
-    output: &OutputArgs,
+    to: &WriteArgs,
     json: bool,
 ) -> Result<u64, CliError> {
     let began = Instant::now();
-    let (target, format) = destination(output.output.as_deref(), output.format.as_deref(), json)?;
+    let (target, format) = to.output.destination(json)?;
     let scanned = file.scan(interval, options).map_err(lightship::Error::from)?;
-    let write = WriteOptions { table_rows: output.table_rows, ..WriteOptions::default() };
+    let options = to.output.options();
     let (received, mut destination) =
-        (scanned.report, writers::create(target, format, scanned.schema, write)?);
-    let mut progress = Progress::new(output.quiet || json);
+        (scanned.report, writers::create(target, format, scanned.schema, options)?);
+    let mut progress = Progress::new(to.quiet || json);
     progress.began(None, &[]);
     let (mut rows, mut bytes) = (0, 0);
     let mut batches = scanned.rows.map(|batch| batch.map_err(lightship::Error::from));
@@ -211,7 +202,7 @@ async fn write(
             summary["reception"] = reception_json(&report);
         }
         crate::say!("{summary}");
-    } else if !output.quiet {
+    } else if !to.quiet {
         let (count, noun) = (grouped(rows), if rows == 1 { "row" } else { "rows" });
         let received = received.map_or_else(String::new, |report| reception_text(&report));
         crate::say!("{count} {noun}, {} in {seconds:.2} s{received}", Size(bytes));

@@ -1,16 +1,14 @@
 //! Creates, changes and drops range files.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use lightship::range::{self, Capacity, ClientOptions, Definition, RangeFile, WriteMode};
 use lightship::{Location, Options, Target, connect, copy, table_name};
 
 use super::FileArgs;
-use crate::commands::fetch::{ColumnArgs, TransferArgs, finish};
+use crate::commands::fetch::{ColumnArgs, TransferArgs};
 use crate::commands::manual::print;
+use crate::commands::output::ReportArgs;
 use crate::error::CliError;
-use crate::progress::Progress;
 use crate::size::Size;
 
 /// Create a range file
@@ -124,12 +122,8 @@ pub(super) struct InsertArgs {
         value_name = "insert|upsert"
     )]
     mode: Mode,
-    /// Write the plan and the statistics of the transfer to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    stats: Option<PathBuf>,
-    /// Print no progress bar and no summary.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     columns: ColumnArgs,
     #[command(flatten)]
@@ -145,8 +139,8 @@ pub(super) async fn insert(args: InsertArgs, json: bool) -> Result<(), CliError>
     };
     let to = Target::range_file(&Location::parse(&args.file.uri)?, &args.file.name, mode)?;
     let options = args.transfer.options(&args.columns);
-    let report = copy(&[from], &sql, to, &options, &mut Progress::new(args.quiet || json)).await?;
-    finish(&report, args.stats.as_deref(), args.quiet, json)
+    let report = copy(&[from], &sql, to, &options, &mut args.report.progress(json)).await?;
+    args.report.finish(&report, json)
 }
 
 /// Delete rows of a range file by key
