@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use lightship_transport::TransportError;
-use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming, PushedConnection};
+use lightship_transport::net::{
+    ClientConfig, Connection, Endpoint, Incoming, PushedConnection, SharedConnection,
+};
 use lightship_wire::Codec;
 use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Plan};
@@ -37,21 +38,7 @@ pub struct Connections {
     nodes: Names,
     address: Addresses,
     config: ClientConfig,
-    open: Mutex<HashMap<String, Arc<Slot>>>,
-}
-
-/// The connection to a node.
-#[derive(Default)]
-struct Slot {
-    /// Locked while connecting.
-    state: tokio::sync::Mutex<SlotState>,
-}
-
-#[derive(Default)]
-struct SlotState {
-    connection: Option<Connection>,
-    /// When the last attempt to connect failed, and why.
-    failed: Option<(Instant, Failure)>,
+    open: Mutex<HashMap<String, Arc<SharedConnection>>>,
 }
 
 impl std::fmt::Debug for Connections {
@@ -70,7 +57,7 @@ impl Connections {
         Self { nodes: Box::new(nodes), address: Box::new(address), config, open: Mutex::default() }
     }
 
-    fn slot(&self, node: &str) -> Arc<Slot> {
+    fn shared(&self, node: &str) -> Arc<SharedConnection> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.entry(node.to_owned()).or_default().clone()
     }
@@ -82,10 +69,10 @@ impl Network for Connections {
     }
 
     fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
-        let (slot, endpoint, config) = (self.slot(node), (self.address)(node), self.config.clone());
+        let (shared, endpoint, config) = (self.shared(node), (self.address)(node), self.config.clone());
         let name = node.to_owned();
         async move {
-            let connection = slot.connect(&name, &endpoint?, &config).await?;
+            let connection = shared.get(&endpoint?, &config, |error| blame(&name, &error)).await?;
             // A node on this host decompresses what it has just compressed.
             let codec = connection.same_host().then_some(Codec::None);
             request_on(connection, name, body, codec).await
@@ -141,34 +128,6 @@ async fn request_on(
         }
     });
     Ok(Reply { schema, rows: rows.boxed() })
-}
-
-impl Slot {
-    /// The open connection, or a new one. Those who wait for the same attempt share its failure.
-    async fn connect(
-        &self,
-        node: &str,
-        endpoint: &Endpoint,
-        config: &ClientConfig,
-    ) -> Result<Connection, Failure> {
-        let requested = Instant::now();
-        let mut state = self.state.lock().await;
-        if let Some(connection) = state.connection.as_ref().filter(|connection| connection.is_open()) {
-            return Ok(connection.share());
-        }
-        if let Some((_, failure)) = state.failed.as_ref().filter(|(when, _)| *when > requested) {
-            return Err(failure.clone());
-        }
-        let connected = Connection::connect(endpoint, config).await;
-        let connection = connected.map_err(|error| {
-            let failure = blame(node, &error);
-            state.failed = Some((Instant::now(), failure.clone()));
-            failure
-        })?;
-        let shared = connection.share();
-        state.connection = Some(connection);
-        Ok(shared)
-    }
 }
 
 /// The failure of a request to a node.

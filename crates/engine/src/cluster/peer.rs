@@ -4,13 +4,12 @@
 //! if each were a TCP connection, all would start at once, overflow the first queue on the path, and wait
 //! for retransmissions.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use lightship_transport::TransportError;
-use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming};
+use lightship_transport::net::{ClientConfig, Connection, Endpoint, Incoming, SharedConnection};
 use lightship_wire::Codec;
 use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Plan};
@@ -42,9 +41,7 @@ pub(crate) struct Peer {
     endpoint: Endpoint,
     dial: Dial,
     /// The open connection. A running answer keeps its connection open.
-    connection: Mutex<Option<Connection>>,
-    /// Held while connecting. Contains when the last attempt failed, and why.
-    dialling: tokio::sync::Mutex<Option<(Instant, Failure)>>,
+    connection: SharedConnection,
 }
 
 impl std::fmt::Debug for Peer {
@@ -55,8 +52,7 @@ impl std::fmt::Debug for Peer {
 
 impl Peer {
     pub(crate) fn new(name: String, url: Url, endpoint: Endpoint, dial: Dial) -> Self {
-        let (connection, dialling) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { name, url, endpoint, dial, connection, dialling }
+        Self { name, url, endpoint, dial, connection: SharedConnection::default() }
     }
 
     /// Sends a request; returns as soon as the node starts to answer.
@@ -116,31 +112,14 @@ impl Peer {
 
     /// The shared connection, opened if necessary.
     async fn connect(&self) -> Result<Connection> {
-        let requested = Instant::now();
-        let mut failed = self.dialling.lock().await;
-        if let Some((_, failure)) = failed.as_ref().filter(|(when, _)| *when > requested) {
-            return Err(EngineError::Remote(failure.clone()));
-        }
-        if let Some(connection) = self.connection().as_ref().filter(|connection| connection.is_open()) {
-            return Ok(connection.share());
-        }
-        let connection = Connection::connect(&self.endpoint, &self.dial.client).await.map_err(|error| {
-            let error = self.blame(error);
-            *failed = Some((Instant::now(), error.to_failure()));
-            error
-        })?;
-        let shared = connection.share();
-        *self.connection() = Some(connection);
-        Ok(shared)
-    }
-
-    fn connection(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        let blame = |error| self.blame(error).to_failure();
+        let connection = self.connection.get(&self.endpoint, &self.dial.client, blame).await;
+        connection.map_err(EngineError::Remote)
     }
 
     /// Drops the connection because the node is gone. Running answers continue to their end.
     pub(crate) fn forget_connection(&self) {
-        *self.connection() = None;
+        self.connection.forget();
     }
 
     /// Like [`Peer::blame`], for a connection that may go over the overlay.

@@ -22,6 +22,7 @@ mod queries;
 pub mod reception;
 mod rendezvous;
 mod server;
+mod shared;
 mod shm;
 mod stream;
 mod striping;
@@ -38,6 +39,7 @@ pub use listen::Listen;
 pub use pipe::{FramePart, FramePipe};
 pub use push::{PushAttempt, PushListener, PushToken, PushedConnection, bind_datagrams, push_connect};
 pub use server::{Reserved, Server, ServerConfig};
+pub use shared::SharedConnection;
 pub use tcp_info::SegmentsSeen;
 
 use std::net::IpAddr;
