@@ -34,7 +34,14 @@ const CANCEL_WAIT: Duration = Duration::from_secs(2);
 /// Ships query results from a node, a database or files to files, a database or the terminal, as
 /// fast as the link and both machines allow, within a memory limit.
 #[derive(Parser)]
-#[command(name = "lightship", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "lightship",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    after_help = "Exit codes: 0 success, 1 internal error, 2 usage, 3 source, 4 network, 5 data, 6 limits,
+129 hang-up, 130 interrupt."
+)]
 pub(crate) struct Cli {
     /// Log level of the messages on stderr: error, warn, info, debug or trace. [default: info for
     /// `node` and `netbench serve`, warn for others]

@@ -122,6 +122,7 @@ fn tables_that_a_node_can_not_serve_are_refused() {
         (&["--table", &twice, "--table", &twice], USAGE, &["two tables are called `lineitem`"]),
         (&["--table", &postgres], SOURCE, &["table t", "no table `public.no_such_table`"]),
         (&["--data", "/nowhere"], SOURCE, &["/nowhere", "No such file"]),
+        (&["--data", lineitem()], USAGE, &["is a file", "hint: use --table lineitem="]),
     ];
     for (args, code, words) in cases {
         let args = [&["node", "--listen", "127.0.0.1:0"], *args].concat();
