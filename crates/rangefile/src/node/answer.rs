@@ -249,7 +249,8 @@ impl Node {
         for bucket in file.all() {
             self.remove_bucket(&file, &bucket, &mut *bucket.writer.lock().await).await?;
         }
-        self.shared.blocks.store().commit(vec![Change::DeleteFile(name.to_owned())]).await?;
+        let deleted = Change::DeleteFile(name.to_owned(), file.record.id);
+        self.shared.blocks.store().commit(vec![deleted]).await?;
         self.shared.files.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         Ok(())
     }

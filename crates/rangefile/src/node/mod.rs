@@ -205,6 +205,10 @@ impl Node {
                 Err(RangeError::FileExists(record.name.clone()))
             };
         }
+        if self.shared.blocks.store().was_removed(record.id)? {
+            // A request of a split that comes late, after the file was dropped.
+            return Err(RangeError::NoFile(record.name.clone()));
+        }
         if self.files_read().len() >= FILES_MAX {
             return Err(RangeError::Definition(format!("there are {FILES_MAX} range files already")));
         }

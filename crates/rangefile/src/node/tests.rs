@@ -151,6 +151,21 @@ async fn a_bucket_whose_origin_was_dropped_is_removed() {
 }
 
 #[tokio::test]
+async fn a_late_request_does_not_bring_a_dropped_file_back() {
+    let nodes = Nodes::start(2, false);
+    nodes.create().await;
+    let node = nodes.node(1);
+    let record = node.file("t").unwrap().record.clone();
+    node.forget("t").await.unwrap();
+    assert!(matches!(node.know(&record).await, Err(RangeError::NoFile(_))));
+    assert!(node.files().is_empty());
+    // Another file may have the name.
+    nodes.node(0).forget("t").await.unwrap();
+    nodes.create().await;
+    assert_eq!(node.files(), ["t"]);
+}
+
+#[tokio::test]
 async fn writes_wait_for_memory() {
     let nodes = Nodes::start(1, false);
     let file = nodes.create().await;

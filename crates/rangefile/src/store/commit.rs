@@ -105,7 +105,10 @@ fn write(database: &Database, jobs: &[Job]) -> Result<()> {
                         .insert(record.name.as_str(), record.encode_to_vec().as_slice())
                         .map_err(RangeError::storage)?;
                 }
-                Change::DeleteFile(name) => drop(files.remove(name.as_str()).map_err(RangeError::storage)?),
+                Change::DeleteFile(name, id) => {
+                    removed.insert(id, ()).map_err(RangeError::storage)?;
+                    files.remove(name.as_str()).map_err(RangeError::storage)?;
+                }
                 Change::PutBucket(id, record) => {
                     buckets.insert(id, record.encode_to_vec().as_slice()).map_err(RangeError::storage)?;
                 }

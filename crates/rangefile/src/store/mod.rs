@@ -26,7 +26,7 @@ const CACHE_BYTES: usize = 64 << 20;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FILES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("files");
 const BUCKETS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("buckets");
-/// Buckets that were removed, for ever: an old request must not bring one back. Not in memory.
+/// Numbers of buckets and files that were removed, for ever: an old request must not bring one back. Not in memory.
 const REMOVED: TableDefinition<'_, u64, ()> = TableDefinition::new("removed");
 const RUNS: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("runs");
 const BLOCKS: TableDefinition<'_, (u64, u64, u32), &[u8]> = TableDefinition::new("blocks");
@@ -35,8 +35,8 @@ const BLOCKS: TableDefinition<'_, (u64, u64, u32), &[u8]> = TableDefinition::new
 #[derive(Debug)]
 pub(crate) enum Change {
     PutFile(FileRecord),
-    /// With its buckets gone already.
-    DeleteFile(String),
+    /// The file of a name and a number, whose buckets are gone already.
+    DeleteFile(String, u64),
     PutBucket(u64, Box<BucketRecord>),
     DeleteBucket(u64),
     /// Blocks of a run, from this one on. Until the run is put too, they are removed when the node starts again.
@@ -138,13 +138,13 @@ impl Store {
         self.committer.commit_later(changes);
     }
 
-    /// Whether there was a bucket of this number, which was removed.
+    /// Whether there was a bucket or file of this number, which was removed.
     ///
     /// # Errors
     /// If it can't be read.
-    pub(crate) fn was_removed(&self, bucket: u64) -> Result<bool> {
+    pub(crate) fn was_removed(&self, number: u64) -> Result<bool> {
         let read = || -> Result<bool, redb::Error> {
-            Ok(self.database.begin_read()?.open_table(REMOVED)?.get(bucket)?.is_some())
+            Ok(self.database.begin_read()?.open_table(REMOVED)?.get(number)?.is_some())
         };
         read().map_err(RangeError::storage)
     }
