@@ -1,6 +1,7 @@
 //! Answers to requests.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use arrow_buffer::Buffer;
 use futures::future::join_all;
@@ -150,6 +151,7 @@ impl Node {
                 }
             }
         }
+        file.is_new.store(false, Ordering::Release);
         Ok(self.directory(&file, true))
     }
 
@@ -190,6 +192,10 @@ impl Node {
 
     async fn write(&self, write: Write) -> Result<Written> {
         let (file, bucket) = self.bucket(&write.file, write.bucket)?;
+        if file.is_new.load(Ordering::Acquire) {
+            let message = format!("range file {} is being created", write.file);
+            return Err(Failure::new(ErrorCode::Busy, message).into());
+        }
         let mode = WriteMode::try_from(write.mode)
             .map_err(|_| RangeError::Definition(format!("unknown kind of write {}", write.mode)))?;
         let definition = &file.definition;

@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::bucket::{Blocks, Bucket, Writer};
@@ -53,6 +54,8 @@ struct Shared {
 struct File {
     definition: Arc<Definition>,
     record: FileRecord,
+    /// Other nodes are being told of the file, and may refuse it: until they have answered, nothing is written.
+    is_new: AtomicBool,
     /// The node's own.
     buckets: RwLock<BTreeMap<u64, Arc<Bucket>>>,
     /// What is known of all.
@@ -213,6 +216,7 @@ impl Node {
             return Err(RangeError::Definition(format!("there are {FILES_MAX} range files already")));
         }
         let file = Arc::new(File::new(record.clone())?);
+        file.is_new.store(first.is_some(), Ordering::Release);
         let mut changes = vec![Change::PutFile(record.clone())];
         if let Some((id, record)) = first {
             changes.push(Change::PutBucket(id, Box::new(record.clone())));
@@ -275,7 +279,8 @@ impl Node {
 impl File {
     fn new(record: FileRecord) -> Result<Self> {
         let definition = Arc::new(Definition::from_record(&record)?);
-        Ok(Self { definition, record, buckets: RwLock::default(), image: Mutex::default() })
+        let (is_new, buckets, image) = (AtomicBool::new(false), RwLock::default(), Mutex::default());
+        Ok(Self { definition, record, is_new, buckets, image })
     }
 
     fn image(&self) -> MutexGuard<'_, Image> {

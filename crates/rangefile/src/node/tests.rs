@@ -22,11 +22,12 @@ use crate::key::Interval;
 use crate::network::Reply;
 use crate::request::{Origin, Request, RequestKind, WriteMode};
 
-/// Nodes in this process. Answers about splits can be held back.
+/// Nodes in this process. Answers to some requests can be held back.
 #[derive(Default)]
 struct Held {
     nodes: Mutex<BTreeMap<String, Node>>,
-    holds_outcomes: bool,
+    /// Whose answers are held back.
+    holds: Option<fn(&RequestKind) -> bool>,
     /// An answer is held back.
     has_answer: Notify,
     /// It may go on.
@@ -46,8 +47,8 @@ impl Network for Held {
             let down = || Failure::new(ErrorCode::Peer, "the node is down");
             let answer =
                 found.ok_or_else(down)?.answer(&body, &Caller { is_peer: true, address: None }).await?;
-            let kind = Request::decode(body.as_slice()).unwrap().kind;
-            if this.holds_outcomes && matches!(kind, Some(RequestKind::Outcome(_))) {
+            let kind = Request::decode(body.as_slice()).unwrap().kind.unwrap();
+            if this.holds.is_some_and(|holds| holds(&kind)) {
                 this.has_answer.notify_one();
                 this.may_go_on.notified().await;
             }
@@ -63,8 +64,12 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn start(count: usize, holds_outcomes: bool) -> Self {
-        let network = Arc::new(Held { holds_outcomes, ..Held::default() });
+    fn start(count: usize) -> Self {
+        Self::holding(count, None)
+    }
+
+    fn holding(count: usize, holds: Option<fn(&RequestKind) -> bool>) -> Self {
+        let network = Arc::new(Held { holds, ..Held::default() });
         network.this.set(Arc::downgrade(&network)).unwrap();
         let nodes = Self { network, folders: (0..count).map(|_| tempfile::tempdir().unwrap()).collect() };
         for (number, folder) in nodes.folders.iter().enumerate() {
@@ -84,13 +89,17 @@ impl Nodes {
     }
 
     async fn create_with(&self, capacity: Capacity) -> RangeFile {
-        let columns = Schema::new(vec![
-            Field::new("id", DataType::Int64, false),
-            Field::new("bytes", DataType::Binary, true),
-        ]);
-        let definition = Definition::new("t", &columns, &["id".into()], capacity).unwrap();
+        let definition = definition(capacity);
         RangeFile::create(self.network.clone(), &definition, ClientOptions::default()).await.unwrap()
     }
+}
+
+fn definition(capacity: Capacity) -> Definition {
+    let columns = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("bytes", DataType::Binary, true),
+    ]);
+    Definition::new("t", &columns, &["id".into()], capacity).unwrap()
 }
 
 /// A bucket of the second node that receives keys from the first.
@@ -122,7 +131,7 @@ fn rows(file: &RangeFile, ids: std::ops::Range<i64>, bytes: usize) -> RecordBatc
 
 #[tokio::test]
 async fn a_late_answer_does_not_remove_an_active_bucket() {
-    let nodes = Nodes::start(2, true);
+    let nodes = Nodes::holding(2, Some(|kind| matches!(kind, RequestKind::Outcome(_))));
     nodes.create().await;
     let node = nodes.node(1);
     let (file, bucket) = incoming(&node).await;
@@ -138,7 +147,7 @@ async fn a_late_answer_does_not_remove_an_active_bucket() {
 
 #[tokio::test]
 async fn a_bucket_whose_origin_was_dropped_is_removed() {
-    let nodes = Nodes::start(2, false);
+    let nodes = Nodes::start(2);
     nodes.create().await;
     let node = nodes.node(1);
     let (file, bucket) = incoming(&node).await;
@@ -152,7 +161,7 @@ async fn a_bucket_whose_origin_was_dropped_is_removed() {
 
 #[tokio::test]
 async fn a_late_request_does_not_bring_a_dropped_file_back() {
-    let nodes = Nodes::start(2, false);
+    let nodes = Nodes::start(2);
     nodes.create().await;
     let node = nodes.node(1);
     let record = node.file("t").unwrap().record.clone();
@@ -166,8 +175,25 @@ async fn a_late_request_does_not_bring_a_dropped_file_back() {
 }
 
 #[tokio::test]
+async fn nothing_is_written_before_other_nodes_have_accepted_a_new_file() {
+    let nodes = Nodes::holding(2, Some(|kind| matches!(kind, RequestKind::Announce(_))));
+    let creating = tokio::spawn({
+        let network: Arc<dyn Network> = nodes.network.clone();
+        async move { RangeFile::create(network, &definition(Capacity::default()), ClientOptions::default()).await }
+    });
+    nodes.network.has_answer.notified().await;
+    let impatient = ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
+    let file = RangeFile::open(nodes.network.clone(), "t", impatient).await.unwrap();
+    let refused = file.write(WriteMode::Insert, &rows(&file, 0..10, 8)).await.unwrap_err();
+    assert!(refused.to_string().contains("is being created"), "{refused}");
+    nodes.network.may_go_on.notify_one();
+    let file = creating.await.unwrap().unwrap();
+    assert_eq!(file.write(WriteMode::Insert, &rows(&file, 0..10, 8)).await.unwrap(), 10);
+}
+
+#[tokio::test]
 async fn writes_wait_for_memory() {
-    let nodes = Nodes::start(1, false);
+    let nodes = Nodes::start(1);
     let file = nodes.create().await;
     let node = nodes.node(0);
     // More than there is waits for all of it.
@@ -184,7 +210,7 @@ async fn writes_wait_for_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_merged_run_is_stored_in_pieces() {
-    let nodes = Nodes::start(1, false);
+    let nodes = Nodes::start(1);
     let file = nodes.create().await;
     // 20 MiB, of which 8 are stored at a time.
     for part in 0..5 {
@@ -201,7 +227,7 @@ async fn a_merged_run_is_stored_in_pieces() {
 
 #[tokio::test]
 async fn rows_of_a_run_are_counted_without_its_blocks() {
-    let nodes = Nodes::start(1, false);
+    let nodes = Nodes::start(1);
     let file = nodes.create().await;
     file.write(WriteMode::Insert, &rows(&file, 0..100, 10_000)).await.unwrap();
     let key = |id| key(file.definition(), id);
@@ -220,7 +246,7 @@ async fn rows_of_a_run_are_counted_without_its_blocks() {
 
 #[tokio::test]
 async fn a_join_does_not_bring_back_keys_that_were_given_away() {
-    let nodes = Nodes::start(1, false);
+    let nodes = Nodes::start(1);
     // Too small to join by themselves.
     let client = nodes.create_with(Capacity::Records(10)).await;
     for part in [0..7, 7..10] {
