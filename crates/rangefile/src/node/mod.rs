@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// The same over a database, for tests: it may be on a disk that fails.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn over(
         database: redb::Database,
         name: &str,

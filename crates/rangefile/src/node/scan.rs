@@ -1,4 +1,4 @@
-//! Rows of a bucket, read on a thread of their own.
+//! Rows of a bucket, read on threads that may wait for the disk.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow_schema::{Schema, SchemaRef};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use lightship_transport::net::Answer;
-use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::bucket::{Bucket, Merge};
 use crate::error::{RangeError, Result};
@@ -16,9 +16,8 @@ use crate::request::Scan;
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
-/// Batches that are read before they are asked for. In tests, simulated time stands still while the thread waits
-/// for its reader: so it does not.
-const AHEAD: usize = if cfg!(test) { 1024 } else { 1 };
+/// Batches that are read at a time.
+const TOGETHER: usize = 2;
 
 /// The rows of a bucket in an interval, in the order of their keys.
 ///
@@ -55,27 +54,56 @@ fn rows(
     let view = bucket.view();
     view.check(&interval)?;
     let rows_max = BATCH_ROWS.min(usize::try_from(limit).unwrap_or(usize::MAX));
-    let mut merge = Merge::new(bucket.definition.clone(), &view.runs, interval, false, rows_max);
-    let (rows, read) = mpsc::channel(AHEAD);
-    let mut left = limit;
-    let reading = tokio::task::spawn_blocking(move || {
-        while left > 0 {
-            let batch = match merge.next() {
-                Ok(None) => break,
-                Ok(Some(merged)) => project(&merged.rows, &schema, columns.as_deref(), left),
-                Err(error) => Err(error),
-            };
-            left -= batch.as_ref().map_or(left, |batch| left.min(batch.num_rows() as u64));
-            if rows.blocking_send(batch).is_err() {
-                break;
+    let merge = Merge::new(bucket.definition.clone(), &view.runs, interval, false, rows_max);
+    let reader = Reader { merge, schema, columns, left: limit };
+    let batches = stream::unfold(Some(reader.begin()), |reading| async move {
+        // If the thread has panicked, its rows are not complete.
+        let (reader, batches) = reading?.await.unwrap_or_else(|_| (None, vec![Err(RangeError::Closed)]));
+        // The next ones are read while these are sent.
+        Some((stream::iter(batches), reader.map(Reader::begin)))
+    });
+    Ok(batches.flatten().boxed())
+}
+
+/// Reads the rows of a scan, a few batches at a time: a thread is occupied only while it reads, not while a slow client
+/// takes the rows.
+struct Reader {
+    merge: Merge,
+    schema: SchemaRef,
+    columns: Option<Vec<usize>>,
+    left: u64,
+}
+
+/// Batches that are being read, and their reader unless these are the last.
+type Reading = JoinHandle<(Option<Reader>, Vec<Result<RecordBatch>>)>;
+
+impl Reader {
+    fn begin(self) -> Reading {
+        tokio::task::spawn_blocking(move || self.read())
+    }
+
+    /// Reads the next batches: more than one, so that the end of a small bucket is found at once.
+    fn read(mut self) -> (Option<Self>, Vec<Result<RecordBatch>>) {
+        let mut batches = Vec::with_capacity(TOGETHER);
+        while batches.len() < TOGETHER && self.left > 0 {
+            match self.next() {
+                Ok(Some(batch)) => batches.push(Ok(batch)),
+                Ok(None) => return (None, batches),
+                Err(error) => {
+                    batches.push(Err(error));
+                    return (None, batches);
+                }
             }
         }
-    });
-    // If the thread has panicked, its rows are not complete.
-    let ended =
-        stream::once(reading).filter_map(|ended| async { ended.err().map(|_| Err(RangeError::Closed)) });
-    let read = stream::unfold(read, |mut read| async { Some((read.recv().await?, read)) });
-    Ok(read.chain(ended).boxed())
+        ((self.left > 0).then_some(self), batches)
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(merged) = self.merge.next()? else { return Ok(None) };
+        let batch = project(&merged.rows, &self.schema, self.columns.as_deref(), self.left)?;
+        self.left -= batch.num_rows() as u64;
+        Ok(Some(batch))
+    }
 }
 
 /// The columns of the first rows.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use arrow_array::{BinaryArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use lightship_transport::net::Caller;
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::*;
-use crate::client::{ClientOptions, RangeFile};
+use crate::client::{ClientOptions, RangeFile, ScanOptions};
 use crate::definition::Capacity;
 use crate::key::Interval;
 use crate::network::Reply;
@@ -189,6 +189,27 @@ async fn nothing_is_written_before_other_nodes_have_accepted_a_new_file() {
     nodes.network.may_go_on.notify_one();
     let file = creating.await.unwrap().unwrap();
     assert_eq!(file.write(WriteMode::Insert, &rows(&file, 0..10, 8)).await.unwrap(), 10);
+}
+
+#[test]
+fn a_scan_that_waits_for_its_client_occupies_no_thread() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let nodes = Nodes::start(1);
+        let file = nodes.create().await;
+        assert_eq!(file.write(WriteMode::Insert, &rows(&file, 0..100_000, 1)).await.unwrap(), 100_000);
+        let mut scanned = file.scan(Interval::ALL, &ScanOptions::default()).unwrap().rows;
+        let mut count = scanned.next().await.unwrap().unwrap().num_rows();
+        // The only thread builds the run of this write.
+        let more = rows(&file, 100_000..100_010, 1);
+        let written = timeout(Duration::from_secs(30), file.write(WriteMode::Insert, &more));
+        assert_eq!(written.await.unwrap().unwrap(), 10);
+        while let Some(batch) = scanned.next().await {
+            count += batch.unwrap().num_rows();
+        }
+        assert_eq!(count, 100_000);
+    });
 }
 
 #[tokio::test]
