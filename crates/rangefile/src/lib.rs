@@ -17,6 +17,8 @@ mod client;
 mod connect;
 mod definition;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod image;
 mod key;
 mod network;
