@@ -1,12 +1,14 @@
 //! Data generators, real servers, and the comparison of results, for tests and benchmarks.
 
 pub mod arrays;
+pub mod linear;
 pub mod mariadb;
 pub mod postgres;
 pub mod proxy;
 pub mod queries;
 pub mod results;
 mod rng;
+pub mod seeds;
 mod server;
 pub mod statements;
 pub mod tpch;

@@ -27,14 +27,15 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use futures::TryStreamExt;
 use futures::future::join_all;
+use lightship_testkit::linear::{Action, Event, is_linearizable};
+use lightship_testkit::seeds::seeds;
 use lightship_wire::control::ErrorCode;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::cluster::{Cluster, bound, interval};
-use super::linear::{Action, Event, is_linearizable};
 use super::network::Simulated;
-use super::{pairs, rows, runtime, seeds};
+use super::{pairs, rows, runtime};
 use crate::error::{RangeError, Result};
 use crate::request::WriteMode;
 use crate::{ClientOptions, Order, RangeFile, ScanOptions};

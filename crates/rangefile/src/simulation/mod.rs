@@ -5,12 +5,10 @@ mod cases;
 mod cluster;
 mod disk;
 mod histories;
-mod linear;
 mod network;
 mod power;
 mod protocol;
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -21,16 +19,6 @@ use prost::Message;
 
 use crate::definition::{Capacity, Definition};
 use crate::request::{Request, RequestKind, WriteMode};
-
-/// The seeds of a check: as many as its variable `LIGHTSHIP_...` says, else `count`; only that of
-/// `LIGHTSHIP_SEED`, if it is set.
-fn seeds(variable: &str, count: u64) -> RangeInclusive<u64> {
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse().expect("a number"));
-    match number("LIGHTSHIP_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number(variable).unwrap_or(count),
-    }
-}
 
 /// A runtime of one thread whose time passes only while nothing else happens.
 fn runtime() -> tokio::runtime::Runtime {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use futures::{FutureExt, TryStreamExt};
+use lightship_testkit::linear::{Action, Event, Row};
 use lightship_transport::net::{Answer, Caller};
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::linear::{Action, Event, Row};
 use super::write_in;
 use crate::definition::Definition;
 use crate::error::Result;

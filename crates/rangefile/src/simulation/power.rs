@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
+use lightship_testkit::seeds::seeds;
 use lightship_transport::net::Caller;
 use lightship_wire::control::{ErrorCode, Failure};
 
 use super::disk::Disk;
-use super::{definition, pairs, rows, runtime, seeds, write_in};
+use super::{definition, pairs, rows, runtime, write_in};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::network::{Network, Reply};

@@ -5,12 +5,16 @@
 use std::collections::HashSet;
 
 /// A row of the key, by a number for its contents.
-pub(super) type Row = u32;
+pub type Row = u32;
 
+/// What happened to the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
+    /// The row is this one now, whatever was there.
     Upsert(Row),
+    /// There is no row now.
     Delete,
+    /// The row is this one now. There was none.
     Insert(Row),
     /// Accepts a row that is the same.
     InsertAgain(Row),
@@ -18,19 +22,24 @@ pub(super) enum Action {
     Refused,
     /// An insertion of a row, again, that found another one.
     RefusedAgain(Row),
+    /// This row was seen, or none.
     Read(Option<Row>),
 }
 
+/// An action, and when it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Event {
-    pub(super) action: Action,
-    pub(super) start: u64,
-    /// `None` if it has happened at some time after its start, or never.
-    pub(super) end: Option<u64>,
+pub struct Event {
+    /// What happened.
+    pub action: Action,
+    /// Not before this moment.
+    pub start: u64,
+    /// Not after this moment; `None` if it has happened at some time after its start, or never.
+    pub end: Option<u64>,
 }
 
 impl Event {
-    pub(super) fn is_change(&self) -> bool {
+    /// Whether it changes what is there.
+    pub fn is_change(&self) -> bool {
         !matches!(self.action, Action::Refused | Action::RefusedAgain(_) | Action::Read(_))
     }
 }
@@ -61,7 +70,7 @@ struct Place {
 }
 
 /// Whether the events have an order in which all are possible. There is no row in the beginning.
-pub(super) fn is_linearizable(events: &[Event]) -> bool {
+pub fn is_linearizable(events: &[Event]) -> bool {
     let (mut sure, mut unsure): (Vec<Event>, Vec<Event>) =
         events.iter().partition(|event| event.end.is_some());
     sure.sort_by_key(|event| event.start);
@@ -89,13 +98,6 @@ pub(super) fn is_linearizable(events: &[Event]) -> bool {
                 open.push(next);
             }
         };
-        for (at, event) in unsure.iter().enumerate().take_while(|(_, event)| event.start < limit) {
-            if place.unsure >> at & 1 == 0
-                && let Some(row) = event.action.apply(place.row)
-            {
-                go(Place { unsure: place.unsure | 1 << at, row, ..place });
-            }
-        }
         for (at, event) in sure.iter().enumerate().skip(place.first) {
             if event.start > limit {
                 break;
@@ -104,8 +106,7 @@ pub(super) fn is_linearizable(events: &[Event]) -> bool {
             if !is_open(at) {
                 continue;
             }
-            let Some(row) = event.action.apply(place.row) else { continue };
-            let mut next = Place { row, ..place };
+            let mut next = place;
             if at == place.first {
                 next.first += 1;
                 while next.later & 1 == 1 {
@@ -115,10 +116,40 @@ pub(super) fn is_linearizable(events: &[Event]) -> bool {
             } else {
                 next.later |= 1 << (at - place.first - 1);
             }
-            go(next);
+            match event.action.apply(place.row) {
+                Some(row) => go(Place { row, ..next }),
+                None => prepared(place, event.action, &unsure, limit)
+                    .for_each(|(unsure, row)| go(Place { unsure, row, ..next })),
+            }
         }
     }
     false
+}
+
+/// The ways to make an action possible by events without an end: those that have happened then, and the row after
+/// the action. Only an action that would be impossible without them needs such events right before it: one that
+/// changes the row leaves the same row without them, and before any other they can just as well come later. Two
+/// suffice, a deletion and an insertion.
+fn prepared(
+    place: Place,
+    action: Action,
+    unsure: &[Event],
+    limit: u64,
+) -> impl Iterator<Item = (u128, Option<Row>)> {
+    let step = move |(used, row): (u128, Option<Row>)| {
+        let is_free = move |at: usize| used >> at & 1 == 0;
+        let possible = unsure.iter().enumerate().take_while(move |(_, event)| event.start < limit);
+        possible.filter_map(move |(at, event)| {
+            // Of equal ones, the first.
+            let is_first =
+                !unsure[..at].iter().enumerate().any(|(at, e)| e.action == event.action && is_free(at));
+            let row = (is_free(at) && is_first).then(|| event.action.apply(row))??;
+            Some((used | 1 << at, row))
+        })
+    };
+    let one = step((place.unsure, place.row));
+    let two = one.clone().filter(|(_, row)| row.is_none()).flat_map(step);
+    one.chain(two).filter_map(move |(used, row)| Some((used, action.apply(row)?)))
 }
 
 #[cfg(test)]
@@ -147,6 +178,28 @@ mod tests {
         check(true, &[(Insert(1), 1, Some(2)), (InsertAgain(1), 3, Some(4)), (Refused, 5, Some(6))]);
         check(false, &[(Insert(1), 1, Some(2)), (RefusedAgain(1), 3, Some(4))]);
         check(false, &[(Insert(1), 1, Some(2)), (Delete, 3, Some(4)), (Refused, 5, Some(6))]);
+    }
+
+    #[test]
+    fn events_without_an_end_are_used_when_they_are_needed() {
+        use Action::{Delete, Insert, InsertAgain, Read, Refused, Upsert};
+        let deleted = (Delete, 2, None);
+        check(
+            true,
+            &[(Insert(1), 1, Some(3)), (InsertAgain(2), 2, None), deleted, (Read(Some(2)), 5, Some(6))],
+        );
+        check(false, &[(Insert(1), 1, Some(3)), (InsertAgain(2), 2, None), (Read(Some(2)), 5, Some(6))]);
+        check(true, &[(Upsert(1), 1, None), (Refused, 5, Some(6)), (Insert(2), 7, Some(8)), deleted]);
+        check(false, &[(Upsert(1), 1, None), (Refused, 5, Some(6)), (Insert(2), 7, Some(8))]);
+        // Those that nobody needs do not make the search long.
+        let mut events: Vec<_> = (0..60).map(|row| (Upsert(row), 1, None)).collect();
+        events.extend([deleted; 60]);
+        events.extend(
+            (0..60).map(|row| (Read(Some(59 - row)), 10 + u64::from(row), Some(10 + u64::from(row)))),
+        );
+        check(true, &events);
+        events.push((Read(Some(59)), 80, Some(81)));
+        check(false, &events);
     }
 
     #[test]
