@@ -12,7 +12,7 @@ mod run;
 mod write;
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub(crate) use self::block::{KeyedRows, decode_block};
@@ -28,6 +28,13 @@ use crate::store::{Change, StoredBucket};
 
 /// See [`Bucket::may_join`].
 const NOT_SETTLED: u64 = u64::MAX;
+
+/// Nothing maintains a bucket.
+const IDLE: u8 = 0;
+/// A task maintains it.
+const MAINTAINED: u8 = 1;
+/// A task maintains it, and was asked to again since it began.
+const ASKED_AGAIN: u8 = 2;
 
 /// What readers of a bucket see. It never changes; a change replaces it.
 #[derive(Debug, Clone)]
@@ -103,8 +110,8 @@ pub(crate) struct Bucket {
     pending: Mutex<Vec<Pending>>,
     /// Held while runs are merged.
     pub(crate) compaction: tokio::sync::Mutex<()>,
-    /// Whether a task merges or splits.
-    is_maintained: AtomicBool,
+    /// Whether a task merges or splits: [`IDLE`], [`MAINTAINED`] or [`ASKED_AGAIN`].
+    maintenance: AtomicU8,
     /// How much of its capacity was used when no neighbour fitted into it, or at most since then;
     /// [`NOT_SETTLED`] if its neighbours are to be looked at.
     settled: AtomicU64,
@@ -141,7 +148,7 @@ impl Bucket {
             writer: Arc::new(tokio::sync::Mutex::new(writer)),
             pending: Mutex::default(),
             compaction: tokio::sync::Mutex::default(),
-            is_maintained: AtomicBool::new(false),
+            maintenance: AtomicU8::new(IDLE),
             settled: AtomicU64::new(NOT_SETTLED),
             failures: AtomicU32::new(0),
             awaits_maintenance: AtomicBool::new(false),
@@ -228,9 +235,11 @@ impl Bucket {
         Ok(None)
     }
 
-    /// Whether nothing else maintains the bucket. Then the caller does, until [`Bucket::end_maintenance`].
+    /// Whether nothing else maintains the bucket. Then the caller does, until [`Bucket::end_maintenance`];
+    /// otherwise the one that does learns that it was asked for again.
     pub(crate) fn begin_maintenance(&self) -> bool {
-        !self.is_maintained.swap(true, SeqCst)
+        let next = |state| Some(if state == IDLE { MAINTAINED } else { ASKED_AGAIN });
+        self.maintenance.fetch_update(SeqCst, SeqCst, next) == Ok(IDLE)
     }
 
     /// Counts the failures in sequence. Returns their number before.
@@ -242,8 +251,9 @@ impl Bucket {
         self.failures.store(0, SeqCst);
     }
 
-    pub(crate) fn end_maintenance(&self) {
-        self.is_maintained.store(false, SeqCst);
+    /// Returns whether maintenance was asked for since it began: the bucket may have changed after it was looked at.
+    pub(crate) fn end_maintenance(&self) -> bool {
+        self.maintenance.swap(IDLE, SeqCst) == ASKED_AGAIN
     }
 }
 

@@ -54,13 +54,19 @@ impl Node {
         let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
         tokio::spawn(async move {
             let maintained = node.maintained(&file, &bucket).await;
-            bucket.end_maintenance();
+            let is_asked_again = bucket.end_maintenance();
             match maintained {
                 Ok(Maintained::Again) => node.maintain(&file, &bucket),
-                // Its neighbour may have asked for another look meanwhile.
-                Ok(Maintained::Done) if bucket.may_join() => node.maintain(&file, &bucket),
+                // Its neighbour may have asked for another look meanwhile, or writes may have filled it.
+                Ok(Maintained::Done) if is_asked_again || bucket.may_join() => node.maintain(&file, &bucket),
                 Ok(Maintained::Done) => {}
-                Ok(Maintained::Later) => node.maintain_later(&file, &bucket),
+                Ok(Maintained::Later) => {
+                    node.maintain_later(&file, &bucket);
+                    if is_asked_again && bucket.is_full() {
+                        // A split does not wait for a neighbour.
+                        node.maintain(&file, &bucket);
+                    }
+                }
                 // The new bucket may have confirmed it before this one could be maintained again.
                 Ok(Maintained::Split) => {
                     if bucket.writer.lock().await.record.given.is_none() {

@@ -22,13 +22,16 @@ use crate::key::Interval;
 use crate::network::Reply;
 use crate::request::{Origin, Request, RequestKind, WriteMode};
 
-/// Nodes in this process. Answers to some requests can be held back.
+/// Whether the answer to a request is held back.
+type Holds = fn(&RequestKind) -> bool;
+
+/// Nodes in this process. The answer to a request can be held back.
 #[derive(Default)]
 struct Held {
     nodes: Mutex<BTreeMap<String, Node>>,
-    /// Whose answers are held back.
-    holds: Option<fn(&RequestKind) -> bool>,
-    /// An answer is held back.
+    /// The first one.
+    holds: Mutex<Option<Holds>>,
+    /// The answer is held back.
     has_answer: Notify,
     /// It may go on.
     may_go_on: Notify,
@@ -48,7 +51,7 @@ impl Network for Held {
             let answer =
                 found.ok_or_else(down)?.answer(&body, &Caller { is_peer: true, address: None }).await?;
             let kind = Request::decode(body.as_slice()).unwrap().kind.unwrap();
-            if this.holds.is_some_and(|holds| holds(&kind)) {
+            if this.holds.lock().unwrap().take_if(|holds| holds(&kind)).is_some() {
                 this.has_answer.notify_one();
                 this.may_go_on.notified().await;
             }
@@ -65,11 +68,11 @@ struct Nodes {
 
 impl Nodes {
     fn start(count: usize) -> Self {
-        Self::holding(count, None)
+        Self::start_with(count, |_| false)
     }
 
-    fn holding(count: usize, holds: Option<fn(&RequestKind) -> bool>) -> Self {
-        let network = Arc::new(Held { holds, ..Held::default() });
+    fn start_with(count: usize, holds: Holds) -> Self {
+        let network = Arc::new(Held { holds: Mutex::new(Some(holds)), ..Held::default() });
         network.this.set(Arc::downgrade(&network)).unwrap();
         let nodes = Self { network, folders: (0..count).map(|_| tempfile::tempdir().unwrap()).collect() };
         for (number, folder) in nodes.folders.iter().enumerate() {
@@ -131,7 +134,7 @@ fn rows(file: &RangeFile, ids: std::ops::Range<i64>, bytes: usize) -> RecordBatc
 
 #[tokio::test]
 async fn a_late_answer_does_not_remove_an_active_bucket() {
-    let nodes = Nodes::holding(2, Some(|kind| matches!(kind, RequestKind::Outcome(_))));
+    let nodes = Nodes::start_with(2, |kind| matches!(kind, RequestKind::Outcome(_)));
     nodes.create().await;
     let node = nodes.node(1);
     let (file, bucket) = incoming(&node).await;
@@ -176,7 +179,7 @@ async fn a_late_request_does_not_bring_a_dropped_file_back() {
 
 #[tokio::test]
 async fn nothing_is_written_before_other_nodes_have_accepted_a_new_file() {
-    let nodes = Nodes::holding(2, Some(|kind| matches!(kind, RequestKind::Announce(_))));
+    let nodes = Nodes::start_with(2, |kind| matches!(kind, RequestKind::Announce(_)));
     let creating = tokio::spawn({
         let network: Arc<dyn Network> = nodes.network.clone();
         async move { RangeFile::create(network, &definition(Capacity::default()), ClientOptions::default()).await }
@@ -295,4 +298,29 @@ async fn a_join_does_not_bring_back_keys_that_were_given_away() {
     // The other one refuses what comes late.
     assert!(high.view().check(&Interval::of_key(&key(&file.definition, 9))).is_err());
     assert!(node.join(&file, &low, &high).await.is_err());
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_filled_while_its_neighbours_are_looked_at_splits() {
+    let nodes = Nodes::start_with(2, |kind| matches!(kind, RequestKind::Locate(locate) if locate.own));
+    let client = nodes.create_with(Capacity::Records(10)).await;
+    for part in [0..7, 7..10] {
+        client.write(WriteMode::Insert, &rows(&client, part, 8)).await.unwrap();
+    }
+    let node = nodes.node(0);
+    let file = node.file("t").unwrap();
+    let low = file.all().remove(0);
+    let moved = node.hand_over(&file, &low, key(&file.definition, 7), "7".into(), "n1".into()).await;
+    assert!(moved.is_ok());
+    // The new bucket asks for the one before it.
+    timeout(Duration::from_secs(30), nodes.network.has_answer.notified()).await.unwrap();
+    client.write(WriteMode::Insert, &rows(&client, 10..25, 8)).await.unwrap();
+    nodes.network.may_go_on.notify_one();
+    // No other write tells it that it is full.
+    let split = async {
+        while (0..2).map(|number| nodes.node(number).buckets("t").len()).sum::<usize>() < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), split).await.expect("a bucket stays full");
 }
