@@ -20,6 +20,7 @@ mod node;
 mod output;
 mod overlay;
 mod range;
+mod range_kills;
 mod security;
 mod support;
 mod tune;

@@ -6,12 +6,12 @@ use crate::cluster::Restartable;
 use crate::support::*;
 
 /// Starts a node with range files, which come back with it.
-fn start(cluster: &Restartable, node: usize) -> Node {
+pub(crate) fn start(cluster: &Restartable, node: usize) -> Node {
     let folder = cluster.folder.arg(&format!("range-{node}"));
     cluster.start(node, &["--range-data", &folder])
 }
 
-fn joined(nodes: &[Node]) {
+pub(crate) fn joined(nodes: &[Node]) {
     for (node, other) in nodes.iter().flat_map(|node| nodes.iter().map(move |other| (node, other))) {
         if node.uri != other.uri {
             node.process.says(&format!("node {} joined", other.address()));
