@@ -1,7 +1,9 @@
 //! Merges runs, so that readers have few to look at and rows that were replaced are gone.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::overlap::depth;
 use super::run::RunWriter;
 use super::{Bucket, Merge, Run, RunBuilder, View};
 use crate::definition::Definition;
@@ -10,10 +12,12 @@ use crate::key::Interval;
 use crate::request::RunRecord;
 use crate::store::Change;
 
-/// This many adjacent runs of one level are merged into one of the next level.
+/// This many adjacent runs of one level are merged into one of the next level, if they are small or their keys overlap.
 const FAN_IN: usize = 8;
-/// With more runs than this, whatever their levels, all are merged, and writes wait for it.
-pub(super) const RUNS_MAX: usize = 64;
+/// With more such runs than this, whatever their levels, all are merged, and writes wait for it.
+const RUNS_MAX: usize = 64;
+/// Runs with fewer bytes are small.
+const SMALL_BYTES: u64 = 512 << 10;
 /// Rows that are merged at a time.
 const STEP_ROWS: usize = 8192;
 
@@ -101,23 +105,52 @@ impl RunWriter<'_> {
     }
 }
 
+impl View {
+    /// Whether it has so many runs that writes wait until they are merged.
+    pub(super) fn has_too_many_runs(&self) -> bool {
+        let small = || self.runs.iter().filter(|run| is_small(run)).count();
+        self.runs.len() > RUNS_MAX && (depth(&self.runs) > RUNS_MAX || small() > RUNS_MAX)
+    }
+}
+
 /// The runs to be merged, if any.
-fn candidates(view: &View, all: bool) -> Option<std::ops::Range<usize>> {
+fn candidates(view: &View, all: bool) -> Option<Range<usize>> {
     let runs = &view.runs;
     if all {
         return (!view.is_compact()).then_some(0..runs.len());
     }
-    if runs.len() > RUNS_MAX || view.has_many_deletions() {
+    if view.has_too_many_runs() || view.has_many_deletions() {
         return Some(0..runs.len());
     }
     let mut start = 0;
     for end in 1..=runs.len() {
         if end == runs.len() || runs[end].level() != runs[start].level() {
-            if end - start >= FAN_IN {
-                return Some(start..end);
+            if let Some(chosen) = of_level(&runs[start..end]) {
+                return Some(start + chosen.start..start + chosen.end);
             }
             start = end;
         }
     }
     None
+}
+
+/// The runs to be merged, if any, of adjacent ones of one level.
+fn of_level(runs: &[Arc<Run>]) -> Option<Range<usize>> {
+    if runs.len() < FAN_IN {
+        return None;
+    }
+    if depth(runs) >= FAN_IN {
+        return Some(0..runs.len());
+    }
+    let mut start = 0;
+    let mut streaks = runs.chunk_by(|a, b| is_small(a) == is_small(b)).map(|streak| {
+        start += streak.len();
+        (streak, start - streak.len()..start)
+    });
+    let many_small = streaks.find(|(streak, _)| streak.len() >= FAN_IN && is_small(&streak[0]));
+    many_small.map(|(_, chosen)| chosen)
+}
+
+fn is_small(run: &Arc<Run>) -> bool {
+    run.bytes() < SMALL_BYTES
 }

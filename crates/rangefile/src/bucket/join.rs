@@ -22,7 +22,7 @@ impl Bucket {
             && used <= max / 2
             && settled.saturating_sub(used) >= (max / 8).max(1)
             // Before its runs are merged, more seems to be used than is.
-            && (settled == NOT_SETTLED || view.is_compact())
+            && (settled == NOT_SETTLED || view.is_tidy())
     }
 
     /// How much of its capacity is used, about.

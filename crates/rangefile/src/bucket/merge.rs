@@ -70,6 +70,10 @@ pub(crate) struct Merge {
     interval: Interval,
     /// Those that have rows, newest first.
     cursors: Vec<Cursor>,
+    /// Runs whose keys are not reached yet, so that none of their blocks is in memory; the one with the least keys is
+    /// the last.
+    later: Vec<Arc<Run>>,
+    empty: KeyedRows,
     keeps_deletions: bool,
     rows_max: usize,
 }
@@ -90,13 +94,10 @@ impl Merge {
             offset: 0,
             deleted: None,
         };
-        let cursors = runs.iter().rev().filter(|run| run.meets(&interval)).map(|run| Cursor {
-            run: run.clone(),
-            blocks: run.blocks_of(&interval),
-            rows: empty.clone(),
-            row: 0,
-        });
-        Self { cursors: cursors.collect(), definition, interval, keeps_deletions, rows_max: rows_max.max(1) }
+        let mut later: Vec<Arc<Run>> = runs.iter().filter(|run| run.meets(&interval)).cloned().collect();
+        later.sort_by(|a, b| b.first().cmp(a.first()));
+        let rows_max = rows_max.max(1);
+        Self { definition, interval, cursors: Vec::new(), later, empty, keeps_deletions, rows_max }
     }
 
     /// The next rows, and which of them are deletions; `None` after the last.
@@ -110,11 +111,11 @@ impl Merge {
                     self.cursors.remove(index);
                 }
             }
+            self.open()?;
             let merged = match self.cursors.len() {
                 0 => return Ok(None),
                 1 => {
-                    let cursor = &self.cursors[0];
-                    let rows = (cursor.rows.len() - cursor.row).min(self.rows_max);
+                    let rows = (self.end(0, self.later_key()) - self.cursors[0].row).min(self.rows_max);
                     self.slice(0, rows)?
                 }
                 _ => self.interleave()?,
@@ -123,6 +124,32 @@ impl Merge {
                 return Ok(Some(merged));
             }
         }
+    }
+
+    /// The least key of the runs that are not reached yet.
+    fn later_key(&self) -> Option<&[u8]> {
+        self.later.last().map(|run| run.first())
+    }
+
+    /// Whether the rows of the next run may be the next ones.
+    fn is_reached(&self) -> bool {
+        let Some(first) = self.later_key() else { return false };
+        self.cursors.iter().all(|cursor| first <= cursor.key())
+    }
+
+    /// Begins to read the runs that are reached.
+    fn open(&mut self) -> Result<()> {
+        while self.is_reached()
+            && let Some(run) = self.later.pop()
+        {
+            let (blocks, rows) = (run.blocks_of(&self.interval), self.empty.clone());
+            let mut cursor = Cursor { run, blocks, rows, row: 0 };
+            if cursor.fill(&self.definition, &self.interval)? {
+                let index = self.cursors.partition_point(|other| other.run.age() > cursor.run.age());
+                self.cursors.insert(index, cursor);
+            }
+        }
+        Ok(())
     }
 
     /// Rows of one run, which need not be copied: `rows` of the block that its cursor is in.
@@ -140,9 +167,15 @@ impl Merge {
         })
     }
 
+    /// The row after those of a cursor that are before the next key of the others.
+    fn end(&self, cursor: usize, next: Option<&[u8]>) -> usize {
+        let cursor = &self.cursors[cursor];
+        next.map_or(cursor.rows.len(), |next| cursor.rows.lower_bound_near(cursor.row + 1, next))
+    }
+
     /// The newest of the cursors with the least key, and the least key of the others.
     fn least(&self) -> (usize, Option<&[u8]>) {
-        let (mut least, mut next) = (0, None::<&[u8]>);
+        let (mut least, mut next) = (0, self.later_key());
         for (index, cursor) in self.cursors.iter().enumerate().skip(1) {
             let (key, least_key) = (cursor.key(), self.cursors[least].key());
             let other = if key < least_key {
@@ -156,16 +189,14 @@ impl Merge {
         (least, next)
     }
 
-    /// Rows of several runs, until a block of one of them ends.
+    /// Rows of several runs, until a block of one of them ends, or another run is reached.
     fn interleave(&mut self) -> Result<Merged> {
         let mut picked: Vec<(usize, usize)> = Vec::new();
         let mut deleted: Vec<bool> = Vec::new();
-        while picked.len() < self.rows_max {
+        while picked.len() < self.rows_max && !self.is_reached() {
             let (least, next) = self.least();
+            let end = self.end(least, next);
             let cursor = &self.cursors[least];
-            // All of its rows before the next key of the others.
-            let end =
-                next.map_or(cursor.rows.len(), |next| cursor.rows.lower_bound_near(cursor.row + 1, next));
             let rows = (end - cursor.row).min(self.rows_max - picked.len());
             if rows >= SLICED_ROWS_MIN || (rows == self.rows_max && picked.is_empty()) {
                 if picked.is_empty() {

@@ -8,6 +8,7 @@ mod blocks;
 mod compact;
 mod join;
 mod merge;
+mod overlap;
 mod run;
 mod write;
 
@@ -210,10 +211,13 @@ impl Bucket {
         view.is_active && capacity.used(view.content()) > capacity.max()
     }
 
-    /// The key that divides its rows in halves, if there are two rows or more. All runs but the last few rows
-    /// should have been merged before.
-    pub(crate) fn median(&self) -> Result<Option<Key>> {
+    /// The key to split at, if there are two rows or more: it divides the rows in halves or, if their keys have
+    /// ascended, leaves what is full as it is. All runs should have been merged before, unless the view is tidy.
+    pub(crate) fn split_key(&self) -> Result<Option<Key>> {
         let view = self.view();
+        if !view.is_compact() {
+            return Ok(view.split_key(self.definition.capacity));
+        }
         let Some(run) = view.runs.iter().max_by_key(|run| run.content_below(view.range.high.as_deref()).0)
         else {
             return Ok(None);

@@ -188,6 +188,16 @@ impl Run {
         self.number
     }
 
+    /// The least key.
+    pub(crate) fn first(&self) -> &[u8] {
+        self.record.blocks.first().map_or(&[][..], |block| &block.first)
+    }
+
+    /// The greatest key.
+    pub(crate) fn last(&self) -> &[u8] {
+        &self.record.last
+    }
+
     pub(crate) fn age(&self) -> u64 {
         self.record.age
     }
@@ -203,6 +213,11 @@ impl Run {
 
     pub(crate) fn blocks(&self) -> &[BlockRecord] {
         &self.record.blocks
+    }
+
+    /// Bytes of its rows as Arrow data.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.record.blocks.iter().map(|block| block.bytes).sum()
     }
 
     /// Rows and bytes with keys below `high`. Of the block with that key in it, half is counted.
@@ -226,8 +241,7 @@ impl Run {
 
     /// Whether it may have rows with keys in the interval.
     pub(crate) fn meets(&self, interval: &Interval) -> bool {
-        let first = self.record.blocks.first().map_or(&[][..], |block| &block.first);
-        *interval.low <= *self.record.last && interval.high.as_ref().is_none_or(|high| *first < **high)
+        *interval.low <= *self.record.last && interval.high.as_ref().is_none_or(|high| *self.first() < **high)
     }
 
     /// The blocks that may have keys in the interval.
@@ -266,8 +280,7 @@ impl Run {
 
     /// The row with a key, whose [`hash`] is given.
     pub(crate) fn find(&self, definition: &Definition, key: &[u8], hash: u64) -> Result<Option<KeyedRows>> {
-        let first = self.record.blocks.first().map_or(&[][..], |block| &block.first);
-        if key < first || *key > *self.record.last || !self.filter.contains_hash(hash) {
+        if key < self.first() || *key > *self.record.last || !self.filter.contains_hash(hash) {
             return Ok(None);
         }
         let block = self.record.blocks.partition_point(|block| *block.first <= *key).saturating_sub(1) as u32;

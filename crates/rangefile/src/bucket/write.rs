@@ -9,7 +9,6 @@ use arrow_select::interleave::interleave_record_batch;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
 
 use super::block::KeyedRows;
-use super::compact::RUNS_MAX;
 use super::run::{Run, RunBuilder, hash};
 use super::{Bucket, View, Writer};
 use crate::error::{RangeError, Result};
@@ -47,7 +46,7 @@ impl Bucket {
         rows: KeyedRows,
         reserved: OwnedSemaphorePermit,
     ) -> Result<()> {
-        while self.view().runs.len() > RUNS_MAX {
+        while self.view().has_too_many_runs() {
             let bucket = self.clone();
             let compacted = tokio::spawn(async move { bucket.compact(false).await });
             compacted.await.map_err(|_| RangeError::Closed)??;

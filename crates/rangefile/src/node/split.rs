@@ -89,7 +89,7 @@ impl Node {
         if bucket.writer.lock().await.record.given.is_some() {
             return Ok(Maintained::Split);
         }
-        if !bucket.view().is_compact() {
+        if !bucket.view().is_tidy() {
             // Rows that were replaced or have moved do not count, and the median is exact.
             bucket.compact(true).await?;
         }
@@ -104,7 +104,7 @@ impl Node {
         if !bucket.may_join() {
             return Ok(Maintained::Done);
         }
-        if !bucket.view().is_compact() {
+        if !bucket.view().is_tidy() {
             bucket.compact(true).await?;
         }
         match self.merge(file, bucket).await {
@@ -122,12 +122,11 @@ impl Node {
     /// Splits a bucket, if it has a key to split at.
     async fn split(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
         let reading = bucket.clone();
-        let median =
-            tokio::task::spawn_blocking(move || reading.median()).await.map_err(|_| RangeError::Closed)??;
-        let Some(median) = median else { return Ok(Maintained::Done) };
-        let text = file.definition.format().display(&median);
+        let found = tokio::task::spawn_blocking(move || reading.split_key());
+        let Some(low) = found.await.map_err(|_| RangeError::Closed)?? else { return Ok(Maintained::Done) };
+        let text = file.definition.format().display(&low);
         let target = self.target(file).await;
-        self.hand_over(file, bucket, median, text, target).await
+        self.hand_over(file, bucket, low, text, target).await
     }
 
     /// Gives the keys of a bucket from `low` on to a new bucket on another node; `text` is `low` as text.

@@ -249,6 +249,31 @@ async fn a_merged_run_is_stored_in_pieces() {
     assert_eq!(read, 5 * 64);
 }
 
+/// The most that is not full stays; it is not merged, and only the end is moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn ascending_keys_stay_where_they_are() {
+    let nodes = Nodes::start(1, false);
+    let capacity = 8 << 20;
+    let file = nodes.create_with(Capacity::Bytes(capacity)).await;
+    for part in 0..12 {
+        file.write(WriteMode::Insert, &rows(&file, part * 16..(part + 1) * 16, 64 << 10)).await.unwrap();
+    }
+    let first = || {
+        let all = nodes.node(0).file("t").unwrap().all();
+        all.into_iter().find(|bucket| bucket.view().range.low.is_empty()).unwrap()
+    };
+    let split = async {
+        while first().view().range.high.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), split).await.unwrap();
+    let view = first().view();
+    assert!((capacity * 3 / 4..=capacity).contains(&view.content().1), "{:?}", view.content());
+    assert!(view.runs.iter().all(|run| run.level() == 0), "{view:?}");
+    assert_eq!(file.count(&Interval::ALL).await.unwrap(), 12 * 16);
+}
+
 #[tokio::test]
 async fn rows_of_a_run_are_counted_without_its_blocks() {
     let nodes = Nodes::start(1);

@@ -1,0 +1,195 @@
+//! How much the keys of runs overlap. A reader looks at all runs that may have a key; runs whose keys follow each
+//! other, as of rows that were written in the order of their keys, cost it nothing.
+
+use std::sync::Arc;
+
+use super::{Run, View};
+use crate::definition::Capacity;
+use crate::key::Key;
+
+/// With fewer blocks, merging is quick, and the keys of blocks say little about those of rows.
+const BLOCKS_MIN: usize = 32;
+/// The part of what fits into a bucket that stays there when its keys have ascended.
+const KEPT: [u64; 2] = [7, 8];
+
+/// The most runs that may have rows with one key.
+pub(super) fn depth(runs: &[Arc<Run>]) -> usize {
+    let mut firsts: Vec<&[u8]> = runs.iter().map(|run| run.first()).collect();
+    let mut lasts: Vec<&[u8]> = runs.iter().map(|run| run.last()).collect();
+    firsts.sort_unstable();
+    lasts.sort_unstable();
+    let mut ended = 0;
+    let depths = firsts.iter().enumerate().map(|(begun, first)| {
+        while lasts[ended] < *first {
+            ended += 1;
+        }
+        begun + 1 - ended
+    });
+    depths.max().unwrap_or(0)
+}
+
+/// A block of a bucket.
+struct Extent<'a> {
+    first: &'a [u8],
+    /// The least key of the run's next block; the greatest key of the run for its last block.
+    end: &'a [u8],
+    rows: u64,
+}
+
+impl View {
+    /// The blocks with keys of the bucket, in the order of their least keys.
+    fn extents(&self) -> Vec<Extent<'_>> {
+        let extents = self.runs.iter().flat_map(|run| {
+            let blocks = run.blocks();
+            run.blocks_of(&self.range).map(move |number| {
+                let block = &blocks[number as usize];
+                let end = blocks.get(number as usize + 1).map_or(run.last(), |next| &next.first);
+                Extent { first: &block.first, end, rows: block.rows.into() }
+            })
+        });
+        let mut extents: Vec<_> = extents.collect();
+        extents.sort_unstable_by_key(|extent| extent.first);
+        extents
+    }
+
+    /// Whether merging all runs would remove few rows: at most a quarter of them have been replaced, or have moved
+    /// to another bucket.
+    pub(crate) fn is_tidy(&self) -> bool {
+        if self.is_compact() {
+            return true;
+        }
+        let extents = self.extents();
+        let mut end = &[][..];
+        let mut overlapping = 0;
+        for extent in &extents {
+            if extent.first < end {
+                overlapping += extent.rows;
+            }
+            end = end.max(extent.end);
+        }
+        let rows: u64 =
+            self.runs.iter().flat_map(|run| run.blocks()).map(|block| u64::from(block.rows)).sum();
+        let within: u64 = extents.iter().map(|extent| extent.rows).sum();
+        extents.len() >= BLOCKS_MIN && (rows - within) + overlapping <= rows / 4
+    }
+
+    /// The key to split a tidy view at.
+    pub(super) fn split_key(&self, capacity: Capacity) -> Option<Key> {
+        let extents = self.extents();
+        let rows: u64 = extents.iter().map(|extent| extent.rows).sum();
+        let below = if self.ascends(&extents, rows) {
+            // The most that is not full.
+            let used = capacity.used(self.content()).max(1);
+            let full = u128::from(rows) * u128::from(capacity.max()) / u128::from(used);
+            (full.min(rows.into()) as u64) / KEPT[1] * KEPT[0]
+        } else {
+            rows / 2
+        };
+        let mut before = 0;
+        let after = extents.iter().find(|extent| {
+            before += extent.rows;
+            before > below && *extent.first > *self.range.low
+        });
+        after.map(|extent| extent.first.to_vec())
+    }
+
+    /// Whether the newest rows have the greatest keys.
+    fn ascends(&self, extents: &[Extent<'_>], rows: u64) -> bool {
+        let mut newest = 0;
+        let mut least = None::<&[u8]>;
+        for run in self.runs.iter().rev().filter(|run| run.meets(&self.range)) {
+            newest += run.blocks().iter().map(|block| u64::from(block.rows)).sum::<u64>();
+            least = Some(least.map_or(run.first(), |least| least.min(run.first())));
+            if newest >= rows / 8 {
+                break;
+            }
+        }
+        let start = extents.partition_point(|extent| least.is_some_and(|least| extent.first < least));
+        extents[start..].iter().map(|extent| extent.rows).sum::<u64>() <= rows / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Int64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::*;
+    use crate::bucket::{Blocks, KeyedRows, Merge, RunBuilder};
+    use crate::definition::Definition;
+    use crate::key::Interval;
+    use crate::store::{Change, Store};
+
+    fn definition() -> Arc<Definition> {
+        let columns = Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("run", DataType::Int64, false),
+        ]);
+        Arc::new(Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap())
+    }
+
+    /// Runs with these keys, oldest first, in blocks of two rows.
+    async fn runs(store: &Store, keys: &[&[i64]]) -> Vec<Arc<Run>> {
+        let (definition, blocks) = (definition(), Blocks::new(store.clone()));
+        let mut runs = Vec::new();
+        for (number, keys) in (0..).zip(keys) {
+            let mut builder = RunBuilder::new(&definition, 0, number);
+            for keys in keys.chunks(2) {
+                let numbers = Int64Array::from(vec![number as i64; keys.len()]);
+                let columns = vec![Arc::new(Int64Array::from(keys.to_vec())) as _, Arc::new(numbers) as _];
+                let rows = RecordBatch::try_new(definition.loose().clone(), columns).unwrap();
+                builder.push(&KeyedRows::new(&definition, rows, None).unwrap()).unwrap();
+            }
+            let (record, contents) = builder.finish().unwrap();
+            store.commit(vec![Change::PutBlocks(1, number, 0, contents)]).await.unwrap();
+            runs.push(Arc::new(Run::new(blocks.clone(), 1, number, record)));
+        }
+        runs
+    }
+
+    #[tokio::test]
+    async fn runs_that_follow_each_other_are_not_deep() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let apart = runs(&store, &[&[1, 2], &[3], &[7, 9], &[4, 5]]).await;
+        let touching = runs(&store, &[&[1, 3], &[3, 4], &[4, 5]]).await;
+        let deep = runs(&store, &[&[1, 9], &[2, 3], &[4, 6], &[5, 8]]).await;
+        assert_eq!([&[], &*apart, &*touching, &*deep].map(depth), [0, 1, 2, 3]);
+    }
+
+    /// Of each key the newest row, whatever runs overlap, and whatever the interval.
+    #[tokio::test]
+    async fn overlapping_runs_are_merged_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let definition = definition();
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..50 {
+            let keys: Vec<Vec<i64>> = (0..random.usize(1..7))
+                .map(|_| {
+                    let start = random.i64(0..40);
+                    (start..start + random.i64(1..20)).filter(|_| random.u8(..) < 180).chain([60]).collect()
+                })
+                .collect();
+            let runs = runs(&store, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
+            let (low, high) = (random.i64(0..30), random.i64(30..70));
+            let expected: std::collections::BTreeMap<i64, i64> = (0..)
+                .zip(&keys)
+                .flat_map(|(run, keys)| keys.iter().map(move |key| (*key, run)))
+                .filter(|(key, _)| (low..high).contains(key))
+                .collect();
+            let key = |id| definition.format().key(&[Arc::new(Int64Array::from(vec![id]))]).unwrap();
+            let within = Interval::new(key(low), Some(key(high)));
+            let mut merge = Merge::new(definition.clone(), &runs, within, false, random.usize(1..9));
+            let mut found = Vec::new();
+            while let Some(merged) = merge.next().unwrap() {
+                let column = |index: usize| {
+                    let column = merged.rows.column(index).as_any().downcast_ref::<Int64Array>().unwrap();
+                    column.values().to_vec()
+                };
+                found.extend(column(0).into_iter().zip(column(1)));
+            }
+            assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
