@@ -220,7 +220,7 @@ fn scan_options(random: &mut Rng) -> ScanOptions {
 async fn work(place: Place, mut random: Rng) {
     let mut client = place.open(&mut random).await;
     for operation in 0..OPERATIONS {
-        let adds = operation / TIDE % 2 == 0;
+        let adds = (operation / TIDE).is_multiple_of(2);
         let goes = (random.u32(..8) == 0).then(|| Duration::from_micros(random.u64(..30_000)));
         let mut choices = random.fork();
         let acting = client.act(&mut choices, adds);
