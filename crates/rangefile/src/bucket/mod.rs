@@ -15,6 +15,10 @@ mod write;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 pub(crate) use self::block::{KeyedRows, decode_block};
 pub(crate) use self::blocks::Blocks;
@@ -26,6 +30,11 @@ use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
 use crate::request::{BucketEntry, BucketRecord};
 use crate::store::{Change, StoredBucket};
+
+/// Writes to a bucket with more than this many times its capacity wait for its split.
+const OVERFULL: u64 = 2;
+/// The longest wait of a write for a split, which may not succeed.
+const SPLIT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// See [`Bucket::may_join`].
 const NOT_SETTLED: u64 = u64::MAX;
@@ -113,6 +122,8 @@ pub(crate) struct Bucket {
     pub(crate) compaction: tokio::sync::Mutex<()>,
     /// Whether a task merges or splits: [`IDLE`], [`MAINTAINED`] or [`ASKED_AGAIN`].
     maintenance: AtomicU8,
+    /// Maintenance has ended.
+    maintained: Notify,
     /// How much of its capacity was used when no neighbour fitted into it, or at most since then;
     /// [`NOT_SETTLED`] if its neighbours are to be looked at.
     settled: AtomicU64,
@@ -150,6 +161,7 @@ impl Bucket {
             pending: Mutex::default(),
             compaction: tokio::sync::Mutex::default(),
             maintenance: AtomicU8::new(IDLE),
+            maintained: Notify::new(),
             settled: AtomicU64::new(NOT_SETTLED),
             failures: AtomicU32::new(0),
             awaits_maintenance: AtomicBool::new(false),
@@ -257,7 +269,21 @@ impl Bucket {
 
     /// Returns whether maintenance was asked for since it began: the bucket may have changed after it was looked at.
     pub(crate) fn end_maintenance(&self) -> bool {
-        self.maintenance.swap(IDLE, SeqCst) == ASKED_AGAIN
+        let is_asked_again = self.maintenance.swap(IDLE, SeqCst) == ASKED_AGAIN;
+        self.maintained.notify_waiters();
+        is_asked_again
+    }
+
+    /// Waits while it has far more than its capacity and is about to split: otherwise rows could come faster than a
+    /// split moves them away. Not for long, in case the split does not succeed.
+    pub(crate) async fn wait_for_split(&self) {
+        let maintained = self.maintained.notified();
+        let view = self.view();
+        let capacity = self.definition.capacity;
+        let is_overfull = capacity.used(view.content()) > capacity.max().saturating_mul(OVERFULL);
+        if is_overfull && self.maintenance.load(SeqCst) != IDLE {
+            let _ = timeout(SPLIT_WAIT_MAX, maintained).await;
+        }
     }
 }
 

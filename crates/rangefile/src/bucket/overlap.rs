@@ -9,8 +9,9 @@ use crate::key::Key;
 
 /// With fewer blocks, merging is quick, and the keys of blocks say little about those of rows.
 const BLOCKS_MIN: usize = 32;
-/// The part of what fits into a bucket that stays there when its keys have ascended.
-const KEPT: [u64; 2] = [7, 8];
+/// The part of what fits into a bucket that stays there when its keys have ascended. It is estimated from the mean size of
+/// its rows.
+const KEPT: [u64; 2] = [31, 32];
 
 /// The most runs that may have rows with one key.
 pub(super) fn depth(runs: &[Arc<Run>]) -> usize {
@@ -73,7 +74,17 @@ impl View {
         extents.len() >= BLOCKS_MIN && (rows - within) + overlapping <= rows / 4
     }
 
-    /// The key to split a tidy view at.
+    /// Whether it can split without being merged before: it is tidy, or its keys have ascended, so that those that move
+    /// are at its end.
+    pub(crate) fn is_apart(&self) -> bool {
+        if self.is_tidy() {
+            return true;
+        }
+        let extents = self.extents();
+        extents.len() >= BLOCKS_MIN && self.ascends(&extents, extents.iter().map(|extent| extent.rows).sum())
+    }
+
+    /// The key to split at, if it can split without being merged before.
     pub(super) fn split_key(&self, capacity: Capacity) -> Option<Key> {
         let extents = self.extents();
         let rows: u64 = extents.iter().map(|extent| extent.rows).sum();
@@ -81,7 +92,7 @@ impl View {
             // The most that is not full.
             let used = capacity.used(self.content()).max(1);
             let full = u128::from(rows) * u128::from(capacity.max()) / u128::from(used);
-            (full.min(rows.into()) as u64) / KEPT[1] * KEPT[0]
+            full.min(rows.into()) as u64 * KEPT[0] / KEPT[1]
         } else {
             rows / 2
         };

@@ -220,6 +220,12 @@ impl Run {
         self.record.blocks.iter().map(|block| block.bytes).sum()
     }
 
+    /// Bytes of its blocks that may have keys in the interval, as Arrow data.
+    pub(crate) fn bytes_of(&self, interval: &Interval) -> u64 {
+        let blocks = self.blocks_of(interval);
+        self.record.blocks[blocks.start as usize..blocks.end as usize].iter().map(|block| block.bytes).sum()
+    }
+
     /// Rows and bytes with keys below `high`. Of the block with that key in it, half is counted.
     pub(crate) fn content_below(&self, high: Option<&[u8]>) -> (u64, u64) {
         let blocks = &self.record.blocks;

@@ -200,6 +200,8 @@ impl Node {
             .map_err(|_| RangeError::Definition(format!("unknown kind of write {}", write.mode)))?;
         let definition = &file.definition;
         let schema = if mode == WriteMode::Delete { definition.loose() } else { &definition.schema };
+        // Before it takes memory, which writes to other buckets need.
+        bucket.wait_for_split().await;
         // Before there are rows: what waits is bounded in bytes.
         let bytes = lightship_wire::peek(&write.rows)?.body_bytes.max(write.rows.len() as u32);
         let reserved = self.shared.blocks.reserve_write(bytes).await?;

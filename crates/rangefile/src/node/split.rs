@@ -25,8 +25,8 @@ const FREEZE_MAX: Duration = Duration::from_secs(10);
 const SEND_BYTES: usize = 4 << 20;
 /// Writes go on while rows are copied. After this many rounds, those of the last one are held back.
 const ROUNDS_MAX: u32 = 4;
-/// A round of at most this many runs is short enough to hold writes back.
-const LAST_RUNS: usize = 2;
+/// Fewer bytes than these, as Arrow data, are sent so soon that writes can be held back meanwhile.
+const LAST_BYTES: u64 = 8 << 20;
 /// The first and the longest pause before another node is asked again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
@@ -89,7 +89,7 @@ impl Node {
         if bucket.writer.lock().await.record.given.is_some() {
             return Ok(Maintained::Split);
         }
-        if !bucket.view().is_tidy() {
+        if !bucket.view().is_apart() {
             // Rows that were replaced or have moved do not count, and the median is exact.
             bucket.compact(true).await?;
         }
@@ -205,7 +205,7 @@ impl Node {
         let mut copy = Copy { node: self, file, bucket, child, age: None, sent: 0 };
         for _ in 0..ROUNDS_MAX {
             let view = bucket.view();
-            if copy.newer(&view).len() <= LAST_RUNS && copy.age.is_some() {
+            if copy.bytes_left(&view) <= LAST_BYTES {
                 break;
             }
             copy.send(&view).await?;
@@ -416,6 +416,12 @@ impl Copy<'_> {
     fn newer<'v>(&self, view: &'v View) -> &'v [Arc<Run>] {
         let start = view.runs.partition_point(|run| self.age.is_some_and(|age| run.age() <= age));
         &view.runs[start..]
+    }
+
+    /// About the bytes that were not sent.
+    fn bytes_left(&self, view: &View) -> u64 {
+        let interval: Interval = self.child.range.clone().into();
+        self.newer(view).iter().map(|run| run.bytes_of(&interval)).sum()
     }
 
     /// Sends the runs that were not sent, as one or more.

@@ -216,6 +216,20 @@ fn a_scan_that_waits_for_its_client_occupies_no_thread() {
 }
 
 #[tokio::test]
+async fn writes_to_a_bucket_that_is_far_too_full_wait_for_its_split() {
+    let nodes = Nodes::start_with(2, |kind| matches!(kind, RequestKind::Prepare(_)));
+    let file = nodes.create_with(Capacity::Records(10)).await;
+    file.write(WriteMode::Insert, &rows(&file, 0..25, 8)).await.unwrap();
+    nodes.network.has_answer.notified().await;
+    let batch = rows(&file, 25..30, 8);
+    let mut writing = std::pin::pin!(file.write(WriteMode::Insert, &batch));
+    timeout(Duration::from_millis(50), &mut writing).await.unwrap_err();
+    nodes.network.may_go_on.notify_one();
+    assert_eq!(timeout(Duration::from_secs(30), writing).await.unwrap().unwrap(), 5);
+    assert!(file.buckets().await.0.len() > 1);
+}
+
+#[tokio::test]
 async fn writes_wait_for_memory() {
     let nodes = Nodes::start(1);
     let file = nodes.create().await;
@@ -252,7 +266,7 @@ async fn a_merged_run_is_stored_in_pieces() {
 /// The most that is not full stays; it is not merged, and only the end is moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn ascending_keys_stay_where_they_are() {
-    let nodes = Nodes::start(1, false);
+    let nodes = Nodes::start(1);
     let capacity = 8 << 20;
     let file = nodes.create_with(Capacity::Bytes(capacity)).await;
     for part in 0..12 {
