@@ -36,8 +36,10 @@ fn tables_in(folder: &Path) -> Result<Vec<(String, String)>, CliError> {
     let fail = |e: std::io::Error| CliError::new(ErrorKind::Source, format!("{}: {e}", folder.display()));
     if folder.is_file() {
         let (name, place) = (table_name(folder), folder.display());
-        return Err(CliError::usage(format!("--data and --shared-data take a folder, but {place} is a file"))
-            .hint(format!("use --table {name}={place}")));
+        return Err(CliError::usage(format!(
+            "--data and --shared-data take a folder, but {place} is a file"
+        ))
+        .hint(format!("use --table {name}={place}")));
     }
     let mut tables = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
