@@ -15,6 +15,12 @@ pub(crate) fn data() -> PathBuf {
     root().join("target/bench")
 }
 
+/// A folder on the same disk, which is removed when it is dropped.
+pub(crate) fn temporary() -> Result<tempfile::TempDir> {
+    std::fs::create_dir_all(data())?;
+    Ok(tempfile::tempdir_in(data())?)
+}
+
 /// Where the pages of results are.
 pub(crate) fn results() -> PathBuf {
     root().join("docs/results")

@@ -51,7 +51,7 @@ fn measure(server: &Process, rows: u64, load: impl FnOnce() -> Result<Process>) 
 
 /// Loads a node that accepts all connections.
 fn ours(file: &DataFile, clients: usize, in_memory: bool, tls: bool) -> Result<Vec<f64>> {
-    let folder = tempfile::TempDir::new_in(places::data())?;
+    let folder = places::temporary()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (certificate, key) = (path("cert.pem"), path("key.pem"));
     let mut more = vec!["--connections-max", "400"];

@@ -26,7 +26,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let load = report::load();
     let mut results = Results::open(&settings.results, NAME, &["records of a bucket"], FIGURES)?;
     for records in RECORDS {
-        let folder = tempfile::tempdir_in(places::data())?;
+        let folder = places::temporary()?;
         let [servers, buckets, count] = [SERVERS, BUCKETS, records].map(|number| number.to_string());
         let data = folder.path().display().to_string();
         let arguments = ["range-servers", "127.0.0.1", &servers, &buckets, &count, RECORD_BYTES, &data];
