@@ -38,6 +38,11 @@ impl Interval {
         Self { low: key.to_vec(), high: Some(after(key)) }
     }
 
+    /// Whether it has only one key, `low`.
+    pub fn is_of_key(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high == after(&self.low))
+    }
+
     /// Whether no key is in it.
     pub fn is_empty(&self) -> bool {
         self.high.as_ref().is_some_and(|high| *high <= self.low)

@@ -1,5 +1,6 @@
 //! Blocks: rows as bytes, in the order of their keys.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -145,6 +146,35 @@ pub(crate) fn block_encoder() -> Encoder {
 /// # Errors
 /// [`RangeError::Damaged`] if it is not what was encoded.
 pub(crate) fn decode_block(definition: &Definition, block: Vec<u8>) -> Result<KeyedRows> {
+    let (rows, deleted) = decode_rows(definition, block)?;
+    KeyedRows::new(definition, rows, deleted)
+}
+
+/// The row with a key in a block, and whether it is a deletion. Decodes the block, but makes the keys of few rows.
+///
+/// # Errors
+/// As [`decode_block`].
+pub(crate) fn find_in_block(
+    definition: &Definition,
+    block: Vec<u8>,
+    key: &[u8],
+) -> Result<Option<(RecordBatch, bool)>> {
+    let (rows, deleted) = decode_rows(definition, block)?;
+    let (mut low, mut high) = (0, rows.num_rows());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let row = rows.slice(middle, 1);
+        match definition.format().keys(&row)?.row(0).data().cmp(key) {
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+            Ordering::Equal => return Ok(Some((row, deleted.is_some_and(|deleted| deleted.value(middle))))),
+        }
+    }
+    Ok(None)
+}
+
+/// The rows of a block, and which of them are deletions.
+fn decode_rows(definition: &Definition, block: Vec<u8>) -> Result<(RecordBatch, Option<BooleanArray>)> {
     let damaged = |why: String| RangeError::Damaged(format!("a block of {}: {why}", definition.name));
     let Some((header, message)) = block.split_at_checked(HEADER_BYTES) else {
         return Err(damaged(format!("it has {} bytes", block.len())));
@@ -164,7 +194,7 @@ pub(crate) fn decode_block(definition: &Definition, block: Vec<u8>) -> Result<Ke
     let columns = definition.schema.fields().len();
     let deleted = has_deletions.then(|| batch.column(columns).as_boolean().clone());
     let rows = RecordBatch::try_new(definition.loose().clone(), batch.columns()[..columns].to_vec())?;
-    KeyedRows::new(definition, rows, deleted)
+    Ok((rows, deleted))
 }
 
 #[cfg(test)]
@@ -194,8 +224,15 @@ mod tests {
             let block = encode_block(&definition, &mut block_encoder(), &rows).unwrap();
             let hex: String = block.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex, golden);
+            let encoded = block.clone();
             let read = decode_block(&definition, block).unwrap();
             assert_eq!((&read.rows, &read.deleted), (&rows.rows, &deleted));
+            for row in 0..rows.len() {
+                let found = find_in_block(&definition, encoded.clone(), rows.key(row)).unwrap();
+                assert_eq!(found, Some((rows.rows.slice(row, 1), rows.is_deleted(row))));
+                let other = crate::key::after(rows.key(row));
+                assert_eq!(find_in_block(&definition, encoded.clone(), &other).unwrap(), None);
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! What all buckets of a node share: their stored blocks, and limits of memory. Blocks in which single rows are
 //! looked up are kept decoded.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arrow_array::RecordBatch;
 use lru::LruCache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::block::{KeyedRows, decode_block};
+use super::block::{KeyedRows, decode_block, find_in_block};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::store::Store;
@@ -68,16 +69,32 @@ impl Blocks {
         decode_block(definition, self.store.block(key.0, key.1, key.2)?)
     }
 
+    /// The row with a key in a block, and whether it is a deletion.
+    pub(crate) fn find(
+        &self,
+        definition: &Definition,
+        block: BlockKey,
+        key: &[u8],
+    ) -> Result<Option<(RecordBatch, bool)>> {
+        if let Some((_, rows)) = self.kept().blocks.get(&block) {
+            return Ok(rows.find(key).map(|row| (rows.rows.slice(row, 1), rows.is_deleted(row))));
+        }
+        find_in_block(definition, self.store.block(block.0, block.1, block.2)?, key)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reads a block that will soon be read again.
     pub(crate) fn read_often(&self, definition: &Definition, key: BlockKey) -> Result<KeyedRows> {
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, rows)) = lock().blocks.get(&key) {
+        if let Some((_, rows)) = self.kept().blocks.get(&key) {
             return Ok(rows.clone());
         }
         let rows = self.read(definition, key)?;
         let bytes = rows.bytes();
         if bytes <= KEPT_BYTES_MAX / 8 {
-            let mut kept = lock();
+            let mut kept = self.kept();
             kept.bytes += bytes;
             if let Some((_, (before, _))) = kept.blocks.push(key, (bytes, rows.clone())) {
                 kept.bytes -= before;

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow_array::RecordBatch;
 use fastbloom::BloomFilter;
 use siphasher::sip::SipHasher13;
 
+use super::View;
 use super::block::{KeyedRows, block_encoder, encode_block};
 use super::blocks::Blocks;
 use crate::definition::Definition;
@@ -284,19 +286,46 @@ impl Run {
         })
     }
 
-    /// The row with a key, whose [`hash`] is given.
+    /// The row with a key, whose [`hash`] is given. Its block is kept, for others that will be looked up.
     pub(crate) fn find(&self, definition: &Definition, key: &[u8], hash: u64) -> Result<Option<KeyedRows>> {
-        if key < self.first() || *key > *self.record.last || !self.filter.contains_hash(hash) {
-            return Ok(None);
-        }
-        let block = self.record.blocks.partition_point(|block| *block.first <= *key).saturating_sub(1) as u32;
+        let Some(block) = self.block_with(key, hash) else { return Ok(None) };
         let rows = self.stored.read_often(definition, (self.bucket, self.number, block))?;
         Ok(rows.find(key).map(|row| rows.slice(row, 1)))
+    }
+
+    /// The row with a key, whose [`hash`] is given, and whether it is a deletion.
+    fn get(&self, definition: &Definition, key: &[u8], hash: u64) -> Result<Option<(RecordBatch, bool)>> {
+        let Some(block) = self.block_with(key, hash) else { return Ok(None) };
+        self.stored.find(definition, (self.bucket, self.number, block), key)
+    }
+
+    /// The block that has a key, if any has it.
+    fn block_with(&self, key: &[u8], hash: u64) -> Option<u32> {
+        if key < self.first() || *key > *self.record.last || !self.filter.contains_hash(hash) {
+            return None;
+        }
+        Some(self.record.blocks.partition_point(|block| *block.first <= *key).saturating_sub(1) as u32)
     }
 
     /// The run is no longer part of its bucket: its blocks are removed once nobody reads them.
     pub(crate) fn make_obsolete(&self) {
         self.is_obsolete.store(true, Ordering::Relaxed);
+    }
+}
+
+impl View {
+    /// The row with a key.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub(crate) fn get(&self, definition: &Definition, key: &[u8]) -> Result<Option<RecordBatch>> {
+        let hash = hash(key);
+        for run in self.runs.iter().rev() {
+            if let Some((row, is_deleted)) = run.get(definition, key, hash)? {
+                return Ok((!is_deleted).then_some(row));
+            }
+        }
+        Ok(None)
     }
 }
 

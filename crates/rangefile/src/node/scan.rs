@@ -9,9 +9,9 @@ use futures::stream::{self, BoxStream};
 use lightship_transport::net::Answer;
 use tokio::task::JoinHandle;
 
-use crate::bucket::{Bucket, Merge};
+use crate::bucket::{Bucket, Merge, View};
 use crate::error::{RangeError, Result};
-use crate::key::Interval;
+use crate::key::{Interval, Key};
 use crate::request::Scan;
 
 /// Rows of a batch.
@@ -53,6 +53,9 @@ fn rows(
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let view = bucket.view();
     view.check(&interval)?;
+    if interval.is_of_key() && limit > 0 {
+        return Ok(row(bucket, view, interval.low, schema, columns));
+    }
     let rows_max = BATCH_ROWS.min(usize::try_from(limit).unwrap_or(usize::MAX));
     let merge = Merge::new(bucket.definition.clone(), &view.runs, interval, false, rows_max);
     let reader = Reader { merge, schema, columns, left: limit };
@@ -63,6 +66,24 @@ fn rows(
         Some((stream::iter(batches), reader.map(Reader::begin)))
     });
     Ok(batches.flatten().boxed())
+}
+
+/// The row with a key, if there is one.
+fn row(
+    bucket: &Arc<Bucket>,
+    view: Arc<View>,
+    key: Key,
+    schema: SchemaRef,
+    columns: Option<Vec<usize>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let definition = bucket.definition.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let row = view.get(&definition, &key)?;
+        row.map(|row| project(&row, &schema, columns.as_deref(), 1)).transpose()
+    });
+    stream::once(async { reading.await.unwrap_or(Err(RangeError::Closed)).transpose() })
+        .filter_map(|row| async { row })
+        .boxed()
 }
 
 /// Reads the rows of a scan, a few batches at a time: a thread is occupied only while it reads, not while a slow client
