@@ -31,8 +31,9 @@ use crate::Result;
 use crate::process::memory_bytes;
 
 const KEY_BYTES: usize = 8;
-/// Scans after the first, on the same connections: so many, unless they take long.
+/// The most scans after the first, on the same connections.
 const REPETITIONS: usize = 5;
+/// After this time, no other scan begins.
 const REPEATING_MAX: Duration = Duration::from_secs(2);
 /// How long the splits may take that follow a write.
 const SETTLE_MAX: Duration = Duration::from_secs(60);

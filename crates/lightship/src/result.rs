@@ -11,7 +11,7 @@ use lightship_sources::{Location, Tuples};
 
 use crate::gather::{Gather, Gathered};
 use crate::options::{Options, PlaceOptions};
-use crate::origin::{OpenSource, SourceQuery, WaitingQuery};
+use crate::origin::{OpenSource, SourceQuery, SourceResult, WaitingQuery};
 use crate::report::{Report, SourceTotals};
 use crate::{Error, Result, columns, node};
 
@@ -114,14 +114,24 @@ type Queries<'a> = (Vec<SourceQuery<'a>>, Vec<(SchemaRef, Option<u64>)>);
 /// Runs a query at all sources at once.
 async fn run<'a>(sources: &'a mut [OpenSource], sql: &str, options: &PlaceOptions) -> Result<Queries<'a>> {
     let places = sources.len();
-    let results = try_join_all(sources.iter_mut().enumerate().map(async |(number, source)| {
-        let uri = source.uri().to_owned();
-        let result = source.query(number, sql, options).await;
-        result.map_err(|error| placed(error.in_statement(sql), &uri, places))
-    }));
-    let results = results.await?;
+    let sources = sources.iter_mut().enumerate();
+    let results = sources.map(|(number, source)| run_at(source, number, places, sql, options));
+    let results = try_join_all(results).await?;
     let announced = results.iter().map(|result| (result.schema(), result.rows_estimate())).collect();
     Ok((results.into_iter().map(|result| SourceQuery::Running(Box::new(result))).collect(), announced))
+}
+
+/// Runs a query at one of several sources.
+async fn run_at<'a>(
+    source: &'a mut OpenSource,
+    number: usize,
+    places: usize,
+    sql: &str,
+    options: &PlaceOptions,
+) -> Result<SourceResult<'a>> {
+    let uri = source.uri().to_owned();
+    let result = source.query(number, sql, options).await;
+    result.map_err(|error| placed(error.in_statement(sql), &uri, places))
 }
 
 /// Asks all sources for their columns, a few at a time.
@@ -134,9 +144,7 @@ async fn announce<'a>(
     let mut asked = Vec::with_capacity(places);
     for (number, source) in sources.iter_mut().enumerate() {
         let columns = async move {
-            let uri = source.uri().to_owned();
-            let result = source.query(number, sql, options).await;
-            let result = result.map_err(|error| placed(error.in_statement(sql), &uri, places))?;
+            let result = run_at(source, number, places, sql, options).await?;
             Ok::<_, Error>((result.schema(), result.rows_estimate()))
         };
         asked.push(columns.boxed());

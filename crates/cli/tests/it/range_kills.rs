@@ -46,7 +46,7 @@ const CLIENTS: usize = 4;
 /// Of each client.
 const OPERATIONS: u64 = 60;
 const KEYS: i64 = 240;
-/// Clients add more than they remove for so many operations, and then remove more than they add.
+/// The number of operations for which clients add more than they remove, before they remove more than they add.
 const TIDE: u64 = 15;
 /// The longest wait for a moment that is good for a kill.
 const AIM_MAX: Duration = Duration::from_millis(500);
