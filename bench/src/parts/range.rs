@@ -28,6 +28,8 @@ const KEY_BYTES: usize = 8;
 const BATCH_ROWS: usize = 1 << 16;
 /// Single records that are looked up.
 const GETS: usize = 2000;
+/// Scans after the first.
+const SCANS: usize = 3;
 const TABLE: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("t");
 
 /// Which records, in which order.
@@ -45,12 +47,18 @@ pub(crate) enum KeyOrder {
     Random,
 }
 
-/// The times of a load, a scan of all records, and the median of single records: the line that the process prints.
+/// The times of a load, of scans of all records, and of single records: the line that the process prints.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RangeResult {
     pub(crate) load_seconds: f64,
+    /// Of the scan that follows the load at once.
+    pub(crate) first_scan_seconds: f64,
+    /// The median of the scans after it.
     pub(crate) scan_seconds: f64,
+    /// The median of lookups that find a record.
     pub(crate) get_us: f64,
+    /// The median of lookups of keys that no block can have: a round trip, with all but the reading of a block.
+    pub(crate) absent_us: Option<f64>,
 }
 
 impl Records {
@@ -85,9 +93,9 @@ fn sought(records: usize) -> impl Iterator<Item = i64> {
     std::iter::repeat_with(move || random.i64(0..records as i64)).take(GETS)
 }
 
-fn median_us(mut seconds: Vec<f64>) -> f64 {
+fn median(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).map_or(f64::NAN, |seconds| seconds * 1e6)
+    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Loads a new range file over the nodes of a cluster, scans it, and looks up single records.
@@ -113,29 +121,49 @@ pub(super) async fn file(port: u16, records: &Records) -> Result<RangeResult> {
     let loaded = writer.finish().await?;
     let load_seconds = began.elapsed().as_secs_f64();
 
-    let began = Instant::now();
-    let options = ScanOptions { order: Order::Any, ..ScanOptions::default() };
-    let mut rows = file.scan(Interval::ALL, &options)?.rows;
-    let mut scanned = 0;
-    while let Some(batch) = rows.try_next().await? {
-        scanned += batch.num_rows() as u64;
-    }
-    let scan_seconds = began.elapsed().as_secs_f64();
-    if (loaded, scanned) != (records.records as u64, records.records as u64) {
-        return Err(format!("{loaded} records loaded, {scanned} scanned").into());
+    let mut scans = Vec::with_capacity(SCANS + 1);
+    for _ in 0..=SCANS {
+        let began = Instant::now();
+        let options = ScanOptions { order: Order::Any, ..ScanOptions::default() };
+        let mut rows = file.scan(Interval::ALL, &options)?.rows;
+        let mut scanned = 0;
+        while let Some(batch) = rows.try_next().await? {
+            scanned += batch.num_rows() as u64;
+        }
+        scans.push(began.elapsed().as_secs_f64());
+        if (loaded, scanned) != (records.records as u64, records.records as u64) {
+            return Err(format!("{loaded} records loaded, {scanned} scanned").into());
+        }
     }
 
-    let mut gets = Vec::with_capacity(GETS);
-    for id in sought(records.records) {
+    let get = async |id: i64| -> Result<(f64, usize)> {
         let key = definition.format().key(&[Arc::new(Int64Array::from(vec![id])) as ArrayRef])?;
         let began = Instant::now();
         let found = file.get(key).await?;
-        gets.push(began.elapsed().as_secs_f64());
-        if found.num_rows() != 1 {
+        Ok((began.elapsed().as_secs_f64(), found.num_rows()))
+    };
+    let (mut gets, mut absent) = (Vec::with_capacity(GETS), Vec::with_capacity(GETS));
+    for id in sought(records.records) {
+        let (seconds, found) = get(id).await?;
+        gets.push(seconds);
+        if found != 1 {
             return Err(format!("record {id} is missing").into());
         }
+        // Below the least key of all.
+        let (seconds, found) = get(-1 - id).await?;
+        absent.push(seconds);
+        if found != 0 {
+            return Err(format!("there is a record {}", -1 - id).into());
+        }
     }
-    Ok(RangeResult { load_seconds, scan_seconds, get_us: median_us(gets) })
+    let first_scan_seconds = scans.remove(0);
+    Ok(RangeResult {
+        load_seconds,
+        first_scan_seconds,
+        scan_seconds: median(scans),
+        get_us: median(gets) * 1e6,
+        absent_us: Some(median(absent) * 1e6),
+    })
 }
 
 /// The same with the storage library alone, in this process: a transaction with a sync for each batch.
@@ -160,17 +188,20 @@ pub(super) fn library(folder: &Path, records: &Records) -> Result<RangeResult> {
     }
     let load_seconds = began.elapsed().as_secs_f64();
 
-    let began = Instant::now();
     let transaction = database.begin_read()?;
     let table = transaction.open_table(TABLE)?;
-    let (mut scanned, mut bytes) = (0, 0);
-    for entry in table.iter()? {
-        let (_, value) = entry?;
-        (scanned, bytes) = (scanned + 1, bytes + value.value().len());
-    }
-    let scan_seconds = began.elapsed().as_secs_f64();
-    if (scanned, bytes) != (records.records, records.records * (RECORD_BYTES - KEY_BYTES)) {
-        return Err(format!("{scanned} records with {bytes} bytes").into());
+    let mut scans = Vec::with_capacity(SCANS + 1);
+    for _ in 0..=SCANS {
+        let began = Instant::now();
+        let (mut scanned, mut bytes) = (0, 0);
+        for entry in table.iter()? {
+            let (_, value) = entry?;
+            (scanned, bytes) = (scanned + 1, bytes + value.value().len());
+        }
+        scans.push(began.elapsed().as_secs_f64());
+        if (scanned, bytes) != (records.records, records.records * (RECORD_BYTES - KEY_BYTES)) {
+            return Err(format!("{scanned} records with {bytes} bytes").into());
+        }
     }
 
     let mut gets = Vec::with_capacity(GETS);
@@ -182,5 +213,7 @@ pub(super) fn library(folder: &Path, records: &Records) -> Result<RangeResult> {
             return Err(format!("record {id} is missing").into());
         }
     }
-    Ok(RangeResult { load_seconds, scan_seconds, get_us: median_us(gets) })
+    let first_scan_seconds = scans.remove(0);
+    let (scan_seconds, get_us) = (median(scans), median(gets) * 1e6);
+    Ok(RangeResult { load_seconds, first_scan_seconds, scan_seconds, get_us, absent_us: None })
 }

@@ -31,9 +31,9 @@ use crate::Result;
 use crate::process::memory_bytes;
 
 const KEY_BYTES: usize = 8;
-/// The most scans after the first, on the same connections.
-const REPETITIONS: usize = 5;
-/// After this time, no other scan begins.
+/// The most first scans, each on new connections, and the most scans on connections that are open.
+const REPETITIONS: usize = 9;
+/// After this time, no other scan of the same kind begins.
 const REPEATING_MAX: Duration = Duration::from_secs(2);
 /// How long the splits may take that follow a write.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
@@ -259,9 +259,9 @@ pub(crate) struct RangeScan {
 /// The times of scans: the line that their process prints.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ScanTimes {
-    /// Of the first scan, which opens the connections.
+    /// The median of first scans, which open the connections.
     pub(crate) first_seconds: f64,
-    /// The median of the scans after it.
+    /// The median of scans on open connections.
     pub(crate) next_seconds: f64,
     pub(crate) rows: u64,
     /// Parts that were requested, of the first scan; with repetitions.
@@ -276,7 +276,6 @@ pub(crate) struct ScanTimes {
 impl RangeScan {
     pub(super) async fn run(self) -> Result<ScanTimes> {
         raise_descriptors()?;
-        let file = RangeFile::open(connections(self.address), "t", ClientOptions::default()).await?;
         let pull = ReceptionMode::Pull { connections: self.connections };
         let (reception, announced) = match self.reception {
             Reception::Auto => (ReceptionMode::Auto, false),
@@ -288,21 +287,30 @@ impl RangeScan {
         let order = if self.in_order { Order::Key } else { Order::Any };
         let options =
             ScanOptions { order, limit: self.limit, reception, announced, ..ScanOptions::default() };
-        let (first_seconds, rows, report) = scan(&file, &options).await?;
+        let open = || RangeFile::open(connections(self.address), "t", ClientOptions::default());
+        let mut file = open().await?;
+        let (seconds, rows, report) = scan(&file, &options).await?;
+        let check = |again| if again == rows { Ok(()) } else { Err(format!("{again} rows after {rows}")) };
+        let mut first = vec![seconds];
+        let began = Instant::now();
+        while first.len() < REPETITIONS && began.elapsed() + Duration::from_secs_f64(seconds) < REPEATING_MAX
+        {
+            file = open().await?;
+            let (seconds, again, _) = scan(&file, &options).await?;
+            check(again)?;
+            first.push(seconds);
+        }
         let mut next = Vec::with_capacity(REPETITIONS);
         let began = Instant::now();
         while next.len() < REPETITIONS && (next.is_empty() || began.elapsed() < REPEATING_MAX) {
             let (seconds, again, _) = scan(&file, &options).await?;
-            if again != rows {
-                return Err(format!("{again} rows after {rows}").into());
-            }
+            check(again)?;
             next.push(seconds);
         }
-        next.sort_by(f64::total_cmp);
         let report = report.get().ok_or("a scan without a report")?;
         Ok(ScanTimes {
-            first_seconds,
-            next_seconds: next[next.len() / 2],
+            first_seconds: median(first),
+            next_seconds: median(next),
             rows,
             requested: report.requested,
             refused: report.refused,
@@ -310,6 +318,11 @@ impl RangeScan {
             peak_memory_bytes: memory_bytes("self", "VmHWM")?,
         })
     }
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
 }
 
 async fn scan(file: &RangeFile, options: &ScanOptions) -> Result<(f64, u64, ScanReport)> {

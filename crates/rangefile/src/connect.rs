@@ -80,6 +80,10 @@ impl Network for Connections {
         .boxed()
     }
 
+    fn out_of_order_segments(&self, node: &str) -> u32 {
+        self.shared(node).segments().map_or(0, |seen| seen.out_of_order)
+    }
+
     fn request_on(
         &self,
         node: &str,

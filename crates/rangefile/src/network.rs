@@ -23,6 +23,13 @@ pub trait Network: Send + Sync + 'static {
     /// Failures to reach the node are [`RangeError::Remote`] with [`ErrorCode::Peer`].
     fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>>;
 
+    /// Segments that arrived out of order from a node since the connection to it was opened, which shows losses; 0 if
+    /// that isn't known.
+    fn out_of_order_segments(&self, node: &str) -> u32 {
+        let _ = node;
+        0
+    }
+
     /// As [`Network::request`], on a connection that the node has opened. By default, connections of nodes are
     /// closed.
     fn request_on(

@@ -152,8 +152,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              RP\\*\", WDAS 2003: a scan of a whole file with one bucket on each server. The paper's buckets have 50 \
              records on 8 PCs; here all servers are sockets of one process, each with its own database and its own \
              listener, and a bucket has about 50 records of 100 bytes or 1 KB, or 5 of 100 KB. The client is a new \
-             process each time, which has the addresses of the buckets: its first scan opens the connections, the next \
-             ones (median of 5) find them open, but where the servers connect they do so again for each. `push`: each \
+             process each time, which has the addresses of the buckets: first scans open the connections, next ones \
+             find them open, but where the servers connect they do so again for each; medians of up to 9 scans of each \
+             kind, as many as begin within 2 seconds. `push`: each \
              server connects once, and the client asks those again that it refused. `back-off`: refused servers try \
              again. `announce, pull k`: servers announce themselves by UDP, and the client connects to k at a time (the \
              paper's third strategy, there with k = 1). `pull k`: the same without announcements. `auto` is the default \

@@ -173,8 +173,14 @@ pub(crate) fn find_in_block(
     Ok(None)
 }
 
-/// The rows of a block, and which of them are deletions.
-fn decode_rows(definition: &Definition, block: Vec<u8>) -> Result<(RecordBatch, Option<BooleanArray>)> {
+/// The rows of a block, and which of them are deletions. Does not look at the order of their keys.
+///
+/// # Errors
+/// As [`decode_block`].
+pub(crate) fn decode_rows(
+    definition: &Definition,
+    block: Vec<u8>,
+) -> Result<(RecordBatch, Option<BooleanArray>)> {
     let damaged = |why: String| RangeError::Damaged(format!("a block of {}: {why}", definition.name));
     let Some((header, message)) = block.split_at_checked(HEADER_BYTES) else {
         return Err(damaged(format!("it has {} bytes", block.len())));

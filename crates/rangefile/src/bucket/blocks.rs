@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
 use lru::LruCache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::block::{KeyedRows, decode_block, find_in_block};
+use super::block::{KeyedRows, decode_block, decode_rows, find_in_block};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::store::Store;
@@ -67,6 +67,15 @@ impl Blocks {
     /// Reads a block once.
     pub(crate) fn read(&self, definition: &Definition, key: BlockKey) -> Result<KeyedRows> {
         decode_block(definition, self.store.block(key.0, key.1, key.2)?)
+    }
+
+    /// Reads the rows of a block without their keys, and which of them are deletions.
+    pub(crate) fn read_rows(
+        &self,
+        definition: &Definition,
+        key: BlockKey,
+    ) -> Result<(RecordBatch, Option<BooleanArray>)> {
+        decode_rows(definition, self.store.block(key.0, key.1, key.2)?)
     }
 
     /// The row with a key in a block, and whether it is a deletion.

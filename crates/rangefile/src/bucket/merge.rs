@@ -103,6 +103,12 @@ impl Merge {
     /// The next rows, and which of them are deletions; `None` after the last.
     pub(crate) fn next(&mut self) -> Result<Option<Merged>> {
         loop {
+            if let Some(merged) = self.whole_block()? {
+                if merged.rows.num_rows() > 0 {
+                    return Ok(Some(merged));
+                }
+                continue;
+            }
             let mut index = 0;
             while index < self.cursors.len() {
                 if self.cursors[index].fill(&self.definition, &self.interval)? {
@@ -124,6 +130,25 @@ impl Merge {
                 return Ok(Some(merged));
             }
         }
+    }
+
+    /// The next block of a run, if no other row comes between: its keys are not needed then, and making them would take
+    /// longer than all else.
+    fn whole_block(&mut self) -> Result<Option<Merged>> {
+        let [cursor] = &mut self.cursors[..] else { return Ok(None) };
+        if cursor.row < cursor.rows.len() {
+            return Ok(None);
+        }
+        let Some(number) = cursor.blocks.clone().next() else { return Ok(None) };
+        let (keys, rows) = cursor.run.block_bounds(number);
+        let is_alone =
+            self.later.last().is_none_or(|run| keys.high.as_deref().is_some_and(|high| high <= run.first()));
+        if !is_alone || rows > self.rows_max || !self.interval.covers(&keys) {
+            return Ok(None);
+        }
+        cursor.blocks.next();
+        let (rows, deleted) = cursor.run.rows(&self.definition, number)?;
+        self.undeleted(rows, deleted, None).map(Some)
     }
 
     /// The least key of the runs that are not reached yet.
@@ -158,13 +183,23 @@ impl Merge {
         let sliced = cursor.rows.slice(cursor.row, rows);
         cursor.row += rows;
         let KeyedRows { rows, deleted, .. } = sliced.clone();
-        Ok(match deleted {
+        self.undeleted(rows, deleted, Some(sliced))
+    }
+
+    /// Rows without those that are deleted, unless these are kept.
+    fn undeleted(
+        &self,
+        rows: RecordBatch,
+        deleted: Option<BooleanArray>,
+        keyed: Option<KeyedRows>,
+    ) -> Result<Merged> {
+        match deleted {
             Some(deleted) if !self.keeps_deletions => {
                 let keep = BooleanArray::new(!deleted.values(), None);
-                Merged { rows: filter_record_batch(&rows, &keep)?, deleted: None, keyed: None }
+                Ok(Merged { rows: filter_record_batch(&rows, &keep)?, deleted: None, keyed: None })
             }
-            deleted => Merged { rows, deleted, keyed: Some(sliced) },
-        })
+            deleted => Ok(Merged { rows, deleted, keyed }),
+        }
     }
 
     /// The row after those of a cursor that are before the next key of the others.

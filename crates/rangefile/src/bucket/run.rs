@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_array::RecordBatch;
+use arrow_array::{BooleanArray, RecordBatch};
 use fastbloom::BloomFilter;
 use siphasher::sip::SipHasher13;
 
@@ -166,6 +166,8 @@ pub(crate) struct Run {
     bucket: u64,
     number: u64,
     record: RunRecord,
+    /// Rows and bytes of the first blocks: of none, of one, and so on.
+    sums: Vec<(u64, u64)>,
     filter: BloomFilter,
     stored: Blocks,
     /// Whether it is no longer part of its bucket. Its blocks are then removed with it.
@@ -183,7 +185,19 @@ impl Run {
         let filter = std::mem::take(&mut record.filter);
         let filter = if filter.is_empty() { vec![u64::MAX] } else { filter };
         let filter = BloomFilter::from_vec(filter).seed(&0).hashes(record.filter_hashes.max(1));
-        Self { bucket, number, record, filter, stored, is_obsolete: AtomicBool::new(false) }
+        let mut sums = Vec::with_capacity(record.blocks.len() + 1);
+        let mut sum = (0, 0);
+        sums.push(sum);
+        for block in &record.blocks {
+            sum = (sum.0 + u64::from(block.rows), sum.1 + block.bytes);
+            sums.push(sum);
+        }
+        Self { bucket, number, record, sums, filter, stored, is_obsolete: AtomicBool::new(false) }
+    }
+
+    /// Rows and bytes of the first blocks.
+    fn sum(&self, blocks: usize) -> (u64, u64) {
+        self.sums.get(blocks).or(self.sums.last()).copied().unwrap_or_default()
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -219,13 +233,13 @@ impl Run {
 
     /// Bytes of its rows as Arrow data.
     pub(crate) fn bytes(&self) -> u64 {
-        self.record.blocks.iter().map(|block| block.bytes).sum()
+        self.sum(self.record.blocks.len()).1
     }
 
     /// Bytes of its blocks that may have keys in the interval, as Arrow data.
     pub(crate) fn bytes_of(&self, interval: &Interval) -> u64 {
         let blocks = self.blocks_of(interval);
-        self.record.blocks[blocks.start as usize..blocks.end as usize].iter().map(|block| block.bytes).sum()
+        self.sum(blocks.end as usize).1 - self.sum(blocks.start as usize).1
     }
 
     /// Rows and bytes with keys below `high`. Of the block with that key in it, half is counted.
@@ -236,10 +250,11 @@ impl Run {
             Some(_) => true,
             None => *self.record.last >= *high,
         });
-        blocks[..within].iter().enumerate().fold((0, 0), |(rows, bytes), (number, block)| {
-            let divisor = if is_cut && number + 1 == within { 2 } else { 1 };
-            (rows + u64::from(block.rows).div_ceil(divisor), bytes + block.bytes.div_ceil(divisor))
-        })
+        let (rows, bytes) = self.sum(within);
+        match within.checked_sub(1).and_then(|last| blocks.get(last)) {
+            Some(last) if is_cut => (rows - u64::from(last.rows) / 2, bytes - last.bytes / 2),
+            _ => (rows, bytes),
+        }
     }
 
     /// Whether all its keys are below the end of the interval.
@@ -268,16 +283,31 @@ impl Run {
         self.stored.read(definition, (self.bucket, self.number, block))
     }
 
+    /// The rows of a block without their keys, and which of them are deletions.
+    pub(crate) fn rows(
+        &self,
+        definition: &Definition,
+        block: u32,
+    ) -> Result<(RecordBatch, Option<BooleanArray>)> {
+        self.stored.read_rows(definition, (self.bucket, self.number, block))
+    }
+
+    /// The interval in which the keys of a block are and no others of the run, and the number of its rows.
+    pub(crate) fn block_bounds(&self, block: u32) -> (Interval, usize) {
+        let blocks = &self.record.blocks;
+        let next = blocks.get(block as usize + 1);
+        let high = next.map_or_else(|| after(&self.record.last), |next| next.first.clone());
+        let (low, rows) =
+            blocks.get(block as usize).map_or((Vec::new(), 0), |block| (block.first.clone(), block.rows));
+        (Interval::new(low, Some(high)), rows as usize)
+    }
+
     /// The number of its rows in an interval, deletions too. Only blocks with an end of the interval are read.
     pub(crate) fn count(&self, definition: &Definition, interval: &Interval) -> Result<u64> {
-        let blocks = &self.record.blocks;
         self.blocks_of(interval).try_fold(0, |count, number| {
-            let block = &blocks[number as usize];
-            let next = blocks
-                .get(number as usize + 1)
-                .map_or_else(|| after(&self.record.last), |next| next.first.clone());
-            if interval.covers(&Interval::new(block.first.clone(), Some(next))) {
-                return Ok(count + u64::from(block.rows));
+            let (keys, rows) = self.block_bounds(number);
+            if interval.covers(&keys) {
+                return Ok(count + rows as u64);
             }
             let rows = self.block(definition, number)?;
             let start = rows.lower_bound(0, &interval.low);

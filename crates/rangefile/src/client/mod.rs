@@ -4,6 +4,7 @@ mod scan;
 mod write;
 mod writer;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,7 +56,18 @@ struct Shared {
     image: Mutex<Image>,
     /// Nodes that may have buckets.
     nodes: Mutex<Vec<String>>,
+    /// What scans have learned of the way to the nodes.
+    learned: Mutex<Learned>,
     options: ClientOptions,
+}
+
+/// What scans have learned of the way to the nodes.
+#[derive(Debug, Default)]
+struct Learned {
+    /// The connections at a time with which the last scan ended; `None` before the first one.
+    connections: Option<u32>,
+    /// Segments that have arrived out of order from each node, as far as they were looked at.
+    out_of_order: HashMap<String, u32>,
 }
 
 impl std::fmt::Debug for RangeFile {
@@ -125,7 +137,9 @@ impl RangeFile {
         let mut image = Image::default();
         directory.buckets.iter().for_each(|entry| image.learn(entry));
         let (image, nodes) = (Mutex::new(image), Mutex::new(nodes));
-        Ok(Self { shared: Arc::new(Shared { network, definition, record, image, nodes, options }) })
+        let learned = Mutex::default();
+        let shared = Shared { network, definition, record, image, nodes, learned, options };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// What the file is.
@@ -146,6 +160,10 @@ impl RangeFile {
     /// What is known of the owners of its keys.
     pub fn image(&self) -> Image {
         self.locked_image().clone()
+    }
+
+    fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.shared.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn locked_image(&self) -> MutexGuard<'_, Image> {

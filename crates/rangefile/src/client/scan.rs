@@ -177,6 +177,7 @@ impl RangeFile {
             // The image says at once which parts there are.
             start: Start::WhenCovered,
             in_order: options.order == Order::Key,
+            connections_first: self.learned().connections,
             connections_max: u32::try_from(client.connections_max).unwrap_or(u32::MAX).max(1),
             budget_bytes: options.budget_bytes,
             grant_bytes_min: WINDOW_BYTES,
@@ -228,6 +229,9 @@ impl Scan {
             self.report.set(Some(report));
             if let Some((_, rows)) = rows? {
                 return Ok(Some(self.limited(rows)));
+            }
+            if let Some(connections) = driver.connections_settled() {
+                self.source.file.learned().connections = Some(connections);
             }
             (self.driver, self.before) = (None, Some(report));
             self.at_once = self.at_once.saturating_mul(2);

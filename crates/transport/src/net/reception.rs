@@ -100,6 +100,13 @@ pub trait Parts: Coverage + Send + 'static {
     /// A part was received to its end.
     fn ended(&mut self, part: u64);
 
+    /// Whether segments were lost or overtaken on the connection of a part that has ended, since this was last asked
+    /// for that connection; false if it isn't known.
+    fn is_congested(&mut self, part: u64) -> bool {
+        let _ = part;
+        false
+    }
+
     /// A part failed.
     fn failed(&mut self, part: u64, error: Self::Error) -> Fault<Self::Error>;
 
@@ -185,6 +192,11 @@ impl<P: Parts> ReceptionDriver<P> {
     /// What it has done so far.
     pub fn report(&self) -> ReceptionReport {
         self.receiver.report()
+    }
+
+    /// See [`Receiver::connections_settled`].
+    pub fn connections_settled(&self) -> Option<u32> {
+        self.receiver.connections_settled()
     }
 
     /// The next rows, with their part. `None` at the end, and after an error. The rows before are consumed by then,
@@ -273,6 +285,9 @@ impl<P: Parts> ReceptionDriver<P> {
             What::Ended => {
                 self.open.remove(&part);
                 self.queue.ended(part);
+                if self.receiver.coverage_mut().is_congested(part) {
+                    self.handle(Event::Congested);
+                }
                 self.receiver.coverage_mut().ended(part);
                 self.handle(Event::Ended { part });
             }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use lightship_wire::control::Failure;
 
-use super::{ClientConfig, Connection, Endpoint};
+use super::{ClientConfig, Connection, Endpoint, SegmentsSeen};
 use crate::TransportError;
 
 /// A connection that is opened when it is first needed, and again after it was lost.
@@ -43,6 +43,11 @@ impl SharedConnection {
         let shared = connection.share();
         *self.open() = Some(connection);
         Ok(shared)
+    }
+
+    /// The segments of the open connection so far; `None` if there is none, or they are not known.
+    pub fn segments(&self) -> Option<SegmentsSeen> {
+        self.open().as_ref()?.segments()
     }
 
     /// Drops the connection because its peer is gone. Running answers continue to their end.

@@ -14,11 +14,17 @@ const EPOCH_SECONDS_MIN: f64 = 2e-3;
 const REST_FIRST: u32 = 4;
 /// The most epochs without a trial.
 const REST_MAX: u32 = 64;
+/// Fewer connections are kept if they have this fraction of the best rate: they load the link, and all others on it,
+/// less.
+const KEPT_MIN: f64 = 0.97;
 /// The influence of an epoch on the rate that trials are compared with.
 const SMOOTHING: f64 = 0.5;
 
 /// Controls how many connections a receiver opens at a time: the number grows additively while the throughput grows,
-/// and goes back when a step did not help. Call [`ConnectionController::ended`] for each part that has been received.
+/// and goes back when a step did not help. After signs of congestion, which come when many senders fill the queue of one
+/// link at once (incast), half of them are tried, and kept unless the throughput falls. Call
+/// [`ConnectionController::ended`] for each part that has been received, and [`ConnectionController::congested`] for
+/// each sign.
 ///
 /// The amount of work is the caller's: for instance bytes, with an addition for each part, so that empty parts
 /// count.
@@ -38,8 +44,10 @@ pub struct ConnectionController {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number is tried out.
-    Trying,
+    /// A greater number is tried out.
+    Growing,
+    /// A smaller number is tried out.
+    Shrinking,
     /// No trial for this many epochs.
     Resting(u32),
 }
@@ -49,6 +57,13 @@ struct Epoch {
     began: f64,
     work: f64,
     parts: u32,
+    is_congested: bool,
+}
+
+impl Epoch {
+    fn new(began: f64) -> Self {
+        Self { began, work: 0.0, parts: 0, is_congested: false }
+    }
 }
 
 impl ConnectionController {
@@ -61,7 +76,7 @@ impl ConnectionController {
         within("round trip in seconds", rtt_seconds, 0.0, 1e6)?;
         let max = max.max(1);
         let connections = first.clamp(1, max);
-        let phase = Phase::Trying;
+        let phase = Phase::Growing;
         let (before, rest) = (connections, REST_FIRST);
         Ok(Self { max, rtt_seconds, connections, before, phase, rate: None, rest, epoch: None })
     }
@@ -69,6 +84,14 @@ impl ConnectionController {
     /// The number of connections to keep open.
     pub fn connections(&self) -> u32 {
         self.connections
+    }
+
+    /// The number to begin with next time: without the one that is being tried out.
+    pub fn settled(&self) -> u32 {
+        match self.phase {
+            Phase::Growing | Phase::Shrinking => self.before,
+            Phase::Resting(_) => self.connections,
+        }
     }
 
     /// Changes the maximum. The number is reduced at once if it exceeds it.
@@ -84,7 +107,7 @@ impl ConnectionController {
         let epoch = match &mut self.epoch {
             Some(epoch) if at_seconds >= epoch.began => epoch,
             epoch => {
-                *epoch = Some(Epoch { began: at_seconds, work: 0.0, parts: 0 });
+                *epoch = Some(Epoch::new(at_seconds));
                 return None;
             }
         };
@@ -93,46 +116,78 @@ impl ConnectionController {
         let seconds = at_seconds - epoch.began;
         let enough = (EPOCH_ROUND_TRIPS * self.rtt_seconds).max(EPOCH_SECONDS_MIN);
         // Two turns of each connection: the first one still ran with the number before.
-        if seconds < enough || epoch.parts < self.connections.saturating_mul(2) {
+        let turns = self.connections.saturating_add(self.connections.max(self.before));
+        if seconds < enough || epoch.parts < turns {
             return None;
         }
-        let rate = epoch.work / seconds;
-        self.epoch = Some(Epoch { began: at_seconds, work: 0.0, parts: 0 });
+        let (rate, is_congested) = (epoch.work / seconds, epoch.is_congested);
+        self.epoch = Some(Epoch::new(at_seconds));
         let old = self.connections;
-        self.judge(rate);
+        self.judge(rate, is_congested);
         (self.connections != old).then_some(self.connections)
     }
 
-    fn judge(&mut self, rate: f64) {
-        match (self.phase, self.rate) {
-            (_, None) => {
-                self.rate = Some(rate);
-                self.grow();
-            }
-            (Phase::Trying, Some(before)) if rate >= GAIN_MIN * before => {
+    /// Records a sign of congestion: segments were lost, or a sender that had begun was silent for long.
+    pub fn congested(&mut self) {
+        if let Some(epoch) = &mut self.epoch {
+            epoch.is_congested = true;
+        }
+    }
+
+    fn judge(&mut self, rate: f64, is_congested: bool) {
+        let Some(before) = self.rate else {
+            self.rate = Some(rate);
+            self.step(is_congested);
+            return;
+        };
+        match self.phase {
+            Phase::Growing if rate >= GAIN_MIN * before => {
                 (self.rate, self.rest) = (Some(rate), REST_FIRST);
-                self.grow();
+                self.step(is_congested);
             }
-            (Phase::Trying, Some(_)) => {
+            Phase::Shrinking if rate >= KEPT_MIN * before => {
+                (self.rate, self.before) = (Some(before.max(rate)), self.connections);
+                if is_congested { self.shrink() } else { self.rest() }
+            }
+            Phase::Growing | Phase::Shrinking => {
                 self.connections = self.before;
-                self.phase = Phase::Resting(self.rest);
-                self.rest = (self.rest * 2).min(REST_MAX);
+                self.rest();
             }
-            (Phase::Resting(left), Some(before)) => {
+            Phase::Resting(left) => {
                 self.rate = Some(before + SMOOTHING * (rate - before));
                 match left.checked_sub(1) {
                     Some(left) => self.phase = Phase::Resting(left),
-                    None => self.grow(),
+                    None => self.step(is_congested),
                 }
             }
         }
+    }
+
+    fn rest(&mut self) {
+        self.phase = Phase::Resting(self.rest);
+        self.rest = (self.rest * 2).min(REST_MAX);
+    }
+
+    /// Tries another number.
+    fn step(&mut self, is_congested: bool) {
+        if is_congested {
+            self.shrink();
+        } else {
+            self.grow();
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.before = self.connections;
+        self.connections = (self.connections / 2).max(1);
+        if self.connections < self.before { self.phase = Phase::Shrinking } else { self.rest() }
     }
 
     fn grow(&mut self) {
         self.before = self.connections;
         let step = (self.connections / STEP).max(1);
         self.connections = self.connections.saturating_add(step).min(self.max);
-        self.phase = if self.connections > self.before { Phase::Trying } else { Phase::Resting(self.rest) };
+        if self.connections > self.before { self.phase = Phase::Growing } else { self.rest() }
     }
 }
 
@@ -169,6 +224,47 @@ mod tests {
         );
         // Trials become rare.
         assert!(tried.len() <= 16, "{tried:?}");
+    }
+
+    /// Receives parts of 1000 bytes. Above `saturated` connections, segments are lost; each part then takes
+    /// `penalty` times as long.
+    fn run_congested(first: u32, saturated: u32, penalty: f64, parts: u32) -> (u32, f64) {
+        let mut controller = ConnectionController::new(first, 64, 1e-3).expect("a round trip");
+        let mut at = 0.0;
+        for _ in 0..parts {
+            let k = controller.connections();
+            let is_congested = k > saturated;
+            at += 1e-2 / f64::from(k.min(saturated)) * if is_congested { penalty } else { 1.0 };
+            if is_congested {
+                controller.congested();
+            }
+            controller.ended(at, 1000.0);
+        }
+        (controller.connections(), at)
+    }
+
+    #[test]
+    fn congestion_halves_the_connections_unless_they_are_needed() {
+        // 140 parts: enough to find a number that does not lose.
+        let (connections, seconds) = run_congested(16, 4, 3.0, 140);
+        assert!((2..=5).contains(&connections), "{connections}");
+        let (_, fixed) = run_congested(4, 4, 3.0, 140);
+        assert!(seconds < 2.0 * fixed, "{seconds} {fixed}");
+        // Losses that come anyway: fewer connections would be slower.
+        let mut controller = ConnectionController::new(16, 16, 1e-3).expect("a round trip");
+        let (mut at, mut tried) = (0.0, Vec::new());
+        for _ in 0..4000 {
+            at += 1e-2 / f64::from(controller.connections());
+            controller.congested();
+            tried.extend(controller.ended(at, 1000.0));
+        }
+        assert!(tried.chunks(2).all(|pair| pair == [8, 16] || pair == [8]), "{tried:?}");
+        assert!(tried.len() <= 16, "{tried:?}");
+    }
+
+    #[test]
+    fn one_connection_is_the_least() {
+        assert_eq!(run_congested(1, 0, 1.0, 1000).0, 1);
     }
 
     #[test]

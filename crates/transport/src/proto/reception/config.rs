@@ -46,6 +46,9 @@ pub struct ReceptionConfig {
     /// pulled, when the announcements cover the query; a connection and [`ReceptionConfig::grant_bytes_min`] are
     /// set aside for the first part that hasn't ended, beyond [`ReceptionConfig::connections_max`].
     pub in_order: bool,
+    /// With how many connections [`ReceptionMode::Auto`] begins to pull: what an earlier reception ended with. Without it,
+    /// as many as the model says.
+    pub connections_first: Option<u32>,
     /// The maximum number of connections at a time. Each costs a socket, and buffers of the system.
     pub connections_max: u32,
     /// Bytes that all senders together may have in flight or waiting to be consumed. Less of it slows down fast or
@@ -81,6 +84,7 @@ impl Default for ReceptionConfig {
             mode: ReceptionMode::Auto,
             start: Start::default(),
             in_order: false,
+            connections_first: None,
             connections_max: 64,
             budget_bytes: 64 << 20,
             grant_bytes_min: 256 << 10,

@@ -5,7 +5,7 @@ mod measure;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lightship_tuner::reception::{ConnectionController, Reception, ReceptionStrategy};
 
@@ -23,6 +23,9 @@ use crate::{Result, TransportError};
 const PULLS_MAX: u32 = 3;
 /// What a part counts for in addition to its bytes when throughput is measured: about one segment.
 const PART_WORK_BYTES: f64 = 1500.0;
+/// A sender that has begun, has credit, and is silent for so long has probably lost the last segments that it sent: TCP
+/// repeats them after 200 ms at the earliest.
+const SILENT_MIN: Duration = Duration::from_millis(150);
 
 /// Receives the parts of an answer. See the [module](super) for how to drive it.
 ///
@@ -102,7 +105,8 @@ impl<C: Coverage> Receiver<C> {
         let controller = match (config.mode, strategy) {
             (ReceptionMode::Auto, ReceptionStrategy::Pull { connections }) => {
                 let (max, rtt) = (config.connections_max, conditions.rtt_seconds);
-                Some(ConnectionController::new(connections, max, rtt).map_err(invalid)?)
+                let first = config.connections_first.unwrap_or(connections);
+                Some(ConnectionController::new(first, max, rtt).map_err(invalid)?)
             }
             _ => None,
         };
@@ -177,6 +181,7 @@ impl<C: Coverage> Receiver<C> {
             Event::Received { part, bytes, rows } => self.received(part, bytes, rows),
             Event::Consumed { part, bytes } => self.consumed(part, bytes),
             Event::Ended { part } => self.ended(part),
+            Event::Congested => self.congested(),
             Event::Lost { part } => self.lost(part),
             Event::Withdrawn { part } => self.withdrawn(part),
             Event::Stop => self.fail(ReceptionError::Stopped),
@@ -278,6 +283,7 @@ impl<C: Coverage> Receiver<C> {
 
     fn received(&mut self, id: u64, bytes: u64, rows: u64) {
         self.opened(id);
+        let mut is_congested = false;
         let Some(part) = self.parts.get_mut(&id).filter(|part| part.phase == Phase::Receiving) else {
             return;
         };
@@ -287,12 +293,23 @@ impl<C: Coverage> Receiver<C> {
         }
         if part.bytes == 0 {
             self.measured.first_byte(self.now.saturating_duration_since(part.active_at));
+        } else if self.now.saturating_duration_since(part.active_at) >= SILENT_MIN {
+            is_congested = true;
         }
         part.bytes = part.bytes.saturating_add(bytes);
         part.rows = part.rows.saturating_add(rows);
         part.progress(self.now);
         self.measured.bytes = self.measured.bytes.saturating_add(bytes);
         self.measured.rows = self.measured.rows.saturating_add(rows);
+        if is_congested {
+            self.congested();
+        }
+    }
+
+    fn congested(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.congested();
+        }
     }
 
     fn consumed(&mut self, id: u64, bytes: u64) {
@@ -440,6 +457,11 @@ impl<C: Coverage> Receiver<C> {
             (None, ReceptionStrategy::Pull { connections }) => connections,
             (None, ReceptionStrategy::Push | ReceptionStrategy::BackOff) => self.config.connections_max,
         }
+    }
+
+    /// What [`ReceptionConfig::connections_first`] of the next reception should be, if this one has adjusted the number.
+    pub fn connections_settled(&self) -> Option<u32> {
+        self.controller.as_ref().map(ConnectionController::settled)
     }
 
     /// Looks at the parts whose time has come.
