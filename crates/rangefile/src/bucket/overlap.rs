@@ -122,7 +122,7 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Int64Array, RecordBatch};
+    use arrow_array::{BooleanArray, Int64Array, RecordBatch};
     use arrow_schema::{DataType, Field, Schema};
 
     use super::*;
@@ -139,6 +139,11 @@ mod tests {
         Arc::new(Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap())
     }
 
+    /// A key that is deleted in a run.
+    fn is_deleted(run: u64, key: i64) -> bool {
+        (run as i64 * 5 + key) % 7 == 0
+    }
+
     /// Runs with these keys, oldest first, in blocks of two rows.
     async fn runs(store: &Store, keys: &[&[i64]]) -> Vec<Arc<Run>> {
         let (definition, blocks) = (definition(), Blocks::new(store.clone()));
@@ -149,7 +154,8 @@ mod tests {
                 let numbers = Int64Array::from(vec![number as i64; keys.len()]);
                 let columns = vec![Arc::new(Int64Array::from(keys.to_vec())) as _, Arc::new(numbers) as _];
                 let rows = RecordBatch::try_new(definition.loose().clone(), columns).unwrap();
-                builder.push(&KeyedRows::new(&definition, rows, None).unwrap()).unwrap();
+                let deleted: BooleanArray = keys.iter().map(|key| Some(is_deleted(number, *key))).collect();
+                builder.push(&KeyedRows::new(&definition, rows, Some(deleted)).unwrap()).unwrap();
             }
             let (record, contents) = builder.finish().unwrap();
             store.commit(vec![Change::PutBlocks(1, number, 0, contents)]).await.unwrap();
@@ -168,37 +174,47 @@ mod tests {
         assert_eq!([&[], &*apart, &*touching, &*deep].map(depth), [0, 1, 2, 3]);
     }
 
-    /// Of each key the newest row, whatever runs overlap, and whatever the interval.
+    /// Of each key the newest row, unless it is a deletion, whatever runs overlap, and whatever the interval.
     #[tokio::test]
     async fn overlapping_runs_are_merged_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(folder.path()).unwrap();
         let definition = definition();
         let mut random = fastrand::Rng::with_seed(5);
-        for _ in 0..50 {
+        for _ in 0..100 {
             let keys: Vec<Vec<i64>> = (0..random.usize(1..7))
                 .map(|_| {
                     let start = random.i64(0..40);
-                    (start..start + random.i64(1..20)).filter(|_| random.u8(..) < 180).chain([60]).collect()
+                    // Some runs end far from the others.
+                    let (end, last) = (start + random.i64(1..20), 60 + random.i64(0..3) * 3);
+                    (start..end).filter(|_| random.u8(..) < 180).chain([last]).collect()
                 })
                 .collect();
             let runs = runs(&store, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
             let (low, high) = (random.i64(0..30), random.i64(30..70));
-            let expected: std::collections::BTreeMap<i64, i64> = (0..)
+            let keeps_deletions = random.bool();
+            let mut expected: std::collections::BTreeMap<i64, i64> = (0..)
                 .zip(&keys)
                 .flat_map(|(run, keys)| keys.iter().map(move |key| (*key, run)))
                 .filter(|(key, _)| (low..high).contains(key))
                 .collect();
+            expected.retain(|key, run| keeps_deletions || !is_deleted(*run as u64, *key));
             let key = |id| definition.format().key(&[Arc::new(Int64Array::from(vec![id]))]).unwrap();
             let within = Interval::new(key(low), Some(key(high)));
-            let mut merge = Merge::new(definition.clone(), &runs, within, false, random.usize(1..9));
+            let mut merge =
+                Merge::new(definition.clone(), &runs, within, keeps_deletions, random.usize(1..9));
             let mut found = Vec::new();
             while let Some(merged) = merge.next().unwrap() {
                 let column = |index: usize| {
                     let column = merged.rows.column(index).as_any().downcast_ref::<Int64Array>().unwrap();
                     column.values().to_vec()
                 };
-                found.extend(column(0).into_iter().zip(column(1)));
+                let rows = column(0).into_iter().zip(column(1));
+                for (row, (key, run)) in rows.enumerate() {
+                    let deleted = merged.deleted.as_ref().is_some_and(|deleted| deleted.value(row));
+                    assert_eq!(deleted, is_deleted(run as u64, key), "{key} of run {run}");
+                    found.push((key, run));
+                }
             }
             assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
         }
