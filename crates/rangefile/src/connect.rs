@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -80,8 +81,9 @@ impl Network for Connections {
         .boxed()
     }
 
-    fn out_of_order_segments(&self, node: &str) -> u32 {
-        self.shared(node).segments().map_or(0, |seen| seen.out_of_order)
+    fn round_trip(&self) -> Option<Duration> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.values().find_map(|shared| shared.round_trip())
     }
 
     fn request_on(

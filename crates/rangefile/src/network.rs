@@ -1,6 +1,7 @@
 //! How requests reach nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -23,11 +24,9 @@ pub trait Network: Send + Sync + 'static {
     /// Failures to reach the node are [`RangeError::Remote`] with [`ErrorCode::Peer`].
     fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>>;
 
-    /// Segments that arrived out of order from a node since the connection to it was opened, which shows losses; 0 if
-    /// that isn't known.
-    fn out_of_order_segments(&self, node: &str) -> u32 {
-        let _ = node;
-        0
+    /// The round trip to a node on another host; `None` if it isn't known, or all are on this host.
+    fn round_trip(&self) -> Option<Duration> {
+        None
     }
 
     /// As [`Network::request`], on a connection that the node has opened. By default, connections of nodes are

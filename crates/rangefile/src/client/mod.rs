@@ -4,7 +4,6 @@ mod scan;
 mod write;
 mod writer;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -56,18 +55,9 @@ struct Shared {
     image: Mutex<Image>,
     /// Nodes that may have buckets.
     nodes: Mutex<Vec<String>>,
-    /// What scans have learned of the way to the nodes.
-    learned: Mutex<Learned>,
+    /// The connections at a time with which the last scan ended.
+    scan_connections: Mutex<Option<u32>>,
     options: ClientOptions,
-}
-
-/// What scans have learned of the way to the nodes.
-#[derive(Debug, Default)]
-struct Learned {
-    /// The connections at a time with which the last scan ended; `None` before the first one.
-    connections: Option<u32>,
-    /// Segments that have arrived out of order from each node, as far as they were looked at.
-    out_of_order: HashMap<String, u32>,
 }
 
 impl std::fmt::Debug for RangeFile {
@@ -137,8 +127,8 @@ impl RangeFile {
         let mut image = Image::default();
         directory.buckets.iter().for_each(|entry| image.learn(entry));
         let (image, nodes) = (Mutex::new(image), Mutex::new(nodes));
-        let learned = Mutex::default();
-        let shared = Shared { network, definition, record, image, nodes, learned, options };
+        let scan_connections = Mutex::default();
+        let shared = Shared { network, definition, record, image, nodes, scan_connections, options };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -162,8 +152,8 @@ impl RangeFile {
         self.locked_image().clone()
     }
 
-    fn learned(&self) -> MutexGuard<'_, Learned> {
-        self.shared.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn scan_connections(&self) -> MutexGuard<'_, Option<u32>> {
+        self.shared.scan_connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn locked_image(&self) -> MutexGuard<'_, Image> {

@@ -17,7 +17,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use lightship_transport::net::PushListener;
 use lightship_transport::net::reception::ReceptionDriver;
-use lightship_transport::proto::reception::{ReceptionConfig, ReceptionMode, ReceptionReport, Start};
+use lightship_transport::proto::reception::{
+    Conditions, ReceptionConfig, ReceptionMode, ReceptionReport, Start,
+};
 
 use self::announced::learn_announced;
 use self::cover::Cover;
@@ -177,7 +179,7 @@ impl RangeFile {
             // The image says at once which parts there are.
             start: Start::WhenCovered,
             in_order: options.order == Order::Key,
-            connections_first: self.learned().connections,
+            connections_first: self.connections_first()?,
             connections_max: u32::try_from(client.connections_max).unwrap_or(u32::MAX).max(1),
             budget_bytes: options.budget_bytes,
             grant_bytes_min: WINDOW_BYTES,
@@ -189,6 +191,30 @@ impl RangeFile {
         };
         config.check().map_err(|error| RangeError::Definition(error.to_string()))?;
         Ok(config)
+    }
+}
+
+/// With how many connections at a time the first scan begins over a link that isn't known: more may overflow its queue.
+const CONNECTIONS_FIRST_MAX: u32 = 16;
+/// The rate of such a link, in bytes per second: 1 Gbit/s.
+const LINK_BYTES_PER_SECOND: f64 = 125e6;
+
+impl RangeFile {
+    /// With how many connections at a time a scan begins: as the last one has ended; the first one as the model says for
+    /// the round trip. `None` on one host, where the model's own link is assumed.
+    fn connections_first(&self) -> Result<Option<u32>> {
+        let last = *self.scan_connections();
+        let Some(round_trip) = self.shared.network.round_trip().filter(|_| last.is_none()) else {
+            return Ok(last);
+        };
+        let model = Conditions {
+            parts: u64::from(u32::MAX),
+            rtt_seconds: round_trip.as_secs_f64(),
+            link_bytes_per_second: LINK_BYTES_PER_SECOND,
+            connections_max: CONNECTIONS_FIRST_MAX,
+            ..Conditions::default()
+        };
+        model.connections().map(Some).map_err(|error| RangeError::Definition(error.to_string()))
     }
 }
 
@@ -231,7 +257,7 @@ impl Scan {
                 return Ok(Some(self.limited(rows)));
             }
             if let Some(connections) = driver.connections_settled() {
-                self.source.file.learned().connections = Some(connections);
+                *self.source.file.scan_connections() = Some(connections);
             }
             (self.driver, self.before) = (None, Some(report));
             self.at_once = self.at_once.saturating_mul(2);

@@ -100,13 +100,6 @@ pub trait Parts: Coverage + Send + 'static {
     /// A part was received to its end.
     fn ended(&mut self, part: u64);
 
-    /// Whether segments were lost or overtaken on the connection of a part that has ended, since this was last asked
-    /// for that connection; false if it isn't known.
-    fn is_congested(&mut self, part: u64) -> bool {
-        let _ = part;
-        false
-    }
-
     /// A part failed.
     fn failed(&mut self, part: u64, error: Self::Error) -> Fault<Self::Error>;
 
@@ -285,9 +278,6 @@ impl<P: Parts> ReceptionDriver<P> {
             What::Ended => {
                 self.open.remove(&part);
                 self.queue.ended(part);
-                if self.receiver.coverage_mut().is_congested(part) {
-                    self.handle(Event::Congested);
-                }
                 self.receiver.coverage_mut().ended(part);
                 self.handle(Event::Ended { part });
             }

@@ -1,11 +1,11 @@
 //! One connection that many requests share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lightship_wire::control::Failure;
 
-use super::{ClientConfig, Connection, Endpoint, SegmentsSeen};
+use super::{ClientConfig, Connection, Endpoint};
 use crate::TransportError;
 
 /// A connection that is opened when it is first needed, and again after it was lost.
@@ -45,9 +45,9 @@ impl SharedConnection {
         Ok(shared)
     }
 
-    /// The segments of the open connection so far; `None` if there is none, or they are not known.
-    pub fn segments(&self) -> Option<SegmentsSeen> {
-        self.open().as_ref()?.segments()
+    /// The round trip of the open connection; `None` if there is none, or it does not leave this host.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.open().as_ref().filter(|connection| !connection.same_host()).map(Connection::rtt)
     }
 
     /// Drops the connection because its peer is gone. Running answers continue to their end.

@@ -238,14 +238,6 @@ impl Parts for ScanParts {
         self.cover().ended(part);
     }
 
-    fn is_congested(&mut self, part: u64) -> bool {
-        let owner = self.cover().get(part).and_then(|part| part.owner.clone());
-        let Some(owner) = owner.filter(|_| self.listening.is_none()) else { return false };
-        let now = self.source.file.shared.network.out_of_order_segments(&owner.node);
-        // A new connection begins at 0.
-        now > self.source.file.learned().out_of_order.insert(owner.node, now).unwrap_or(0)
-    }
-
     fn failed(&mut self, part: u64, error: RangeError) -> Fault<RangeError> {
         let file = &self.source.file;
         if !is_retried(&error) {

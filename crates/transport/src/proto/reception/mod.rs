@@ -94,8 +94,6 @@ pub enum Event {
         /// The part.
         part: u64,
     },
-    /// Segments were lost or overtaken on the way here: too many senders may be sending at once.
-    Congested,
     /// The connection of a part could not be opened, or was lost before its end.
     Lost {
         /// The part.

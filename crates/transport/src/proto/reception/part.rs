@@ -38,6 +38,8 @@ pub(super) struct Part {
     pub(super) bytes_expected: Option<u64>,
     pub(super) bytes: u64,
     pub(super) rows: u64,
+    /// When the part was last requested.
+    pub(super) requested_at: Instant,
     /// When the connection was requested, or something last arrived or was consumed.
     pub(super) active_at: Instant,
     /// Attempts since the last progress.
@@ -59,6 +61,7 @@ impl Part {
             bytes_expected: None,
             bytes: 0,
             rows: 0,
+            requested_at: now,
             active_at: now,
             attempts: 0,
             tried: Duration::ZERO,

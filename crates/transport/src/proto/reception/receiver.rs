@@ -5,7 +5,7 @@ mod measure;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lightship_tuner::reception::{ConnectionController, Reception, ReceptionStrategy};
 
@@ -21,11 +21,6 @@ use crate::{Result, TransportError};
 
 /// After this many attempts to pull a part, its sender is asked again: it may have moved.
 const PULLS_MAX: u32 = 3;
-/// What a part counts for in addition to its bytes when throughput is measured: about one segment.
-const PART_WORK_BYTES: f64 = 1500.0;
-/// A sender that has begun, has credit, and is silent for so long has probably lost the last segments that it sent: TCP
-/// repeats them after 200 ms at the earliest.
-const SILENT_MIN: Duration = Duration::from_millis(150);
 
 /// Receives the parts of an answer. See the [module](super) for how to drive it.
 ///
@@ -181,7 +176,6 @@ impl<C: Coverage> Receiver<C> {
             Event::Received { part, bytes, rows } => self.received(part, bytes, rows),
             Event::Consumed { part, bytes } => self.consumed(part, bytes),
             Event::Ended { part } => self.ended(part),
-            Event::Congested => self.congested(),
             Event::Lost { part } => self.lost(part),
             Event::Withdrawn { part } => self.withdrawn(part),
             Event::Stop => self.fail(ReceptionError::Stopped),
@@ -283,7 +277,6 @@ impl<C: Coverage> Receiver<C> {
 
     fn received(&mut self, id: u64, bytes: u64, rows: u64) {
         self.opened(id);
-        let mut is_congested = false;
         let Some(part) = self.parts.get_mut(&id).filter(|part| part.phase == Phase::Receiving) else {
             return;
         };
@@ -293,23 +286,15 @@ impl<C: Coverage> Receiver<C> {
         }
         if part.bytes == 0 {
             self.measured.first_byte(self.now.saturating_duration_since(part.active_at));
-        } else if self.now.saturating_duration_since(part.active_at) >= SILENT_MIN {
-            is_congested = true;
+            if let Some(controller) = &mut self.controller {
+                controller.first_byte(self.now.saturating_duration_since(part.requested_at).as_secs_f64());
+            }
         }
         part.bytes = part.bytes.saturating_add(bytes);
         part.rows = part.rows.saturating_add(rows);
         part.progress(self.now);
         self.measured.bytes = self.measured.bytes.saturating_add(bytes);
         self.measured.rows = self.measured.rows.saturating_add(rows);
-        if is_congested {
-            self.congested();
-        }
-    }
-
-    fn congested(&mut self) {
-        if let Some(controller) = &mut self.controller {
-            controller.congested();
-        }
     }
 
     fn consumed(&mut self, id: u64, bytes: u64) {
@@ -324,13 +309,14 @@ impl<C: Coverage> Receiver<C> {
     fn ended(&mut self, id: u64) {
         let Some(part) = self.parts.get_mut(&id).filter(|part| part.is_open()) else { return };
         part.progress(self.now);
+        let bytes = part.bytes;
         self.news_at = self.now;
         self.budget.close(id);
         self.enter(id, Phase::Ended);
         self.measured.parts += 1;
         if let Some(controller) = &mut self.controller {
             let at = self.now.saturating_duration_since(self.began_at).as_secs_f64();
-            controller.ended(at, self.measured.work(PART_WORK_BYTES));
+            controller.ended(at, bytes);
         }
     }
 
@@ -421,7 +407,7 @@ impl<C: Coverage> Receiver<C> {
     fn open(&mut self, id: u64, phase: Phase) -> (u64, u64) {
         let share = self.share(id);
         let Some(part) = self.parts.get_mut(&id) else { return (0, 0) };
-        part.active_at = self.now;
+        (part.active_at, part.requested_at) = (self.now, self.now);
         self.measured.requested += 1;
         let from_row = part.rows;
         self.enter(id, phase);
@@ -459,9 +445,9 @@ impl<C: Coverage> Receiver<C> {
         }
     }
 
-    /// What [`ReceptionConfig::connections_first`] of the next reception should be, if this one has adjusted the number.
+    /// What [`ReceptionConfig::connections_first`] of the next reception should be, if this one adjusts the number.
     pub fn connections_settled(&self) -> Option<u32> {
-        self.controller.as_ref().map(ConnectionController::settled)
+        self.controller.as_ref().map(ConnectionController::connections)
     }
 
     /// Looks at the parts whose time has come.

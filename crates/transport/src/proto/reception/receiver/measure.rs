@@ -21,8 +21,6 @@ pub(super) struct Measured {
     open_min: Option<Duration>,
     /// From an open connection to the first byte: sum and number.
     first_byte: (Duration, u32),
-    /// Bytes at the last call of [`Measured::work`].
-    work_bytes: u64,
 }
 
 impl Measured {
@@ -33,13 +31,6 @@ impl Measured {
     pub(super) fn first_byte(&mut self, took: Duration) {
         self.first_byte.0 = self.first_byte.0.saturating_add(took);
         self.first_byte.1 = self.first_byte.1.saturating_add(1);
-    }
-
-    /// The work of a part that has ended: the bytes since the last one, and an addition.
-    pub(super) fn work(&mut self, part_work: f64) -> f64 {
-        let bytes = self.bytes - self.work_bytes;
-        self.work_bytes = self.bytes;
-        bytes as f64 + part_work
     }
 }
 
