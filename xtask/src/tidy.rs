@@ -10,9 +10,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. ARCHITECTURE.md has
 /// the same table.
-const LEVELS: [(&str, u8); 17] = [
+const LEVELS: [(&str, u8); 19] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
+    ("lightship-usage", 0),
     ("lightship-overlay", 0),
     ("lightship-plot", 0),
     ("lightship-transport", 1),
@@ -21,6 +22,7 @@ const LEVELS: [(&str, u8); 17] = [
     ("lightship-sources", 2),
     ("lightship-netbench", 3),
     ("lightship-rangefile", 3),
+    ("lightship-monitor", 3),
     ("lightship-engine", 4),
     ("lightship", 5),
     ("lightship-cli", 6),
@@ -44,7 +46,8 @@ const OWNED: [(&str, &str); 8] = [
 ];
 
 /// Crates without I/O, clock and threads.
-const PURE: [&str; 4] = ["lightship-wire", "lightship-tuner", "lightship-overlay", "lightship-plot"];
+const PURE: [&str; 5] =
+    ["lightship-wire", "lightship-tuner", "lightship-overlay", "lightship-plot", "lightship-usage"];
 const IMPURE: [&str; 3] = ["tokio", "socket2", "rustls"];
 /// What their sources may not use, but for tests.
 const IMPURE_CODE: [&str; 6] =

@@ -19,6 +19,8 @@ pub(crate) struct CliError {
     pub(crate) error: Box<Error>,
     /// The signal that ended the command, if one did.
     ending: Option<Ending>,
+    /// The exit code of a command that was run, which says itself what went wrong.
+    of_command: Option<u8>,
 }
 
 impl CliError {
@@ -44,7 +46,14 @@ impl CliError {
     }
 
     fn ended(ending: Ending, message: String) -> Self {
-        Self { error: Box::new(Error::new(ErrorKind::Internal, message)), ending: Some(ending) }
+        let error = Box::new(Error::new(ErrorKind::Internal, message));
+        Self { error, ending: Some(ending), of_command: None }
+    }
+
+    /// A command that was run failed with an exit code. Nothing is printed.
+    pub(crate) fn of_command(code: u8) -> Self {
+        let error = Box::new(Error::new(ErrorKind::Source, "the command failed"));
+        Self { error, ending: None, of_command: Some(code) }
     }
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
@@ -63,6 +72,9 @@ impl CliError {
     }
 
     fn exit_code(&self) -> u8 {
+        if let Some(code) = self.of_command {
+            return code;
+        }
         match (self.ending, self.error.kind) {
             (Some(ending), _) => ending.exit_code(),
             (None, ErrorKind::BrokenPipe) => 0,
@@ -89,7 +101,7 @@ impl CliError {
     pub(crate) fn report(self, json: bool) -> ExitCode {
         let code = ExitCode::from(self.exit_code());
         // The reader has closed the output: not a failure.
-        if self.error.kind == ErrorKind::BrokenPipe {
+        if self.error.kind == ErrorKind::BrokenPipe || self.of_command.is_some() {
             return code;
         }
         let mut text = if json {
@@ -142,7 +154,7 @@ fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> String {
 
 impl From<Error> for CliError {
     fn from(error: Error) -> Self {
-        Self { error: Box::new(error), ending: None }
+        Self { error: Box::new(error), ending: None, of_command: None }
     }
 }
 

@@ -60,6 +60,7 @@ mod origin;
 pub mod range;
 mod report;
 mod result;
+pub mod usage;
 
 pub use copy::{Observer, Target, copy};
 pub use error::{Error, ErrorKind, Position, Result};

@@ -13,6 +13,7 @@ mod overlay;
 mod range;
 mod sql;
 mod tune;
+mod usage;
 mod values;
 
 use clap::Subcommand;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Tune(Box<tune::TuneArgs>),
     Overlay(Box<overlay::OverlayArgs>),
     Netbench(netbench::NetbenchArgs),
+    Usage(usage::UsageArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -41,7 +43,7 @@ pub(crate) enum Command {
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Data", &["fetch", "copy", "explain"]),
     ("Nodes", &["node", "cluster", "range"]),
-    ("Tuning", &["calibrate", "tune"]),
+    ("Tuning", &["calibrate", "tune", "usage"]),
     ("Networks", &["netbench", "overlay"]),
     ("Manual", &["completions", "man"]),
 ];
@@ -86,6 +88,7 @@ impl Command {
             Self::Tune(args) => tune::cmd_tune(&args, json).await,
             Self::Overlay(args) => overlay::cmd_overlay(&args, json).await,
             Self::Netbench(args) => netbench::cmd_netbench(args, json, stop).await,
+            Self::Usage(args) => usage::cmd_usage(args, json).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }
@@ -96,11 +99,16 @@ impl Command {
         match self {
             Self::Node(_) => true,
             Self::Netbench(args) => args.is_service(),
+            Self::Usage(args) => args.is_run(),
             _ => false,
         }
     }
 
     pub(crate) fn default_log(&self) -> &'static str {
-        if self.is_service() { "info" } else { "warn" }
+        match self {
+            Self::Usage(_) => "warn",
+            command if command.is_service() => "info",
+            _ => "warn",
+        }
     }
 }

@@ -26,3 +26,4 @@ mod support;
 mod tune;
 mod types;
 mod union;
+mod usage;

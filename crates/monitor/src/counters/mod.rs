@@ -1,0 +1,21 @@
+//! Readers of what Linux counts, of the host and of processes. Nothing here is asynchronous: a read of `/proc` is
+//! answered by the kernel at once.
+
+mod cgroup;
+mod clocks;
+mod devices;
+mod disk_bytes;
+mod file;
+mod host;
+mod pids;
+mod process;
+mod selection;
+mod stat_line;
+mod threads;
+
+pub(crate) use cgroup::{Limits, hidden};
+pub(crate) use devices::{Disks, Interfaces};
+pub(crate) use file::{Roots, TextBuffer};
+pub(crate) use host::Host;
+pub(crate) use process::{Process, ProcessContext, Tallies};
+pub(crate) use selection::Finder;

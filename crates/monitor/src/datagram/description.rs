@@ -1,0 +1,149 @@
+//! What an agent says of its host, beside samples, cut into datagrams that are useful alone.
+
+use std::borrow::Cow;
+
+use lightship_usage::Figure;
+
+use super::bytes::{Reader, put_text, put_varint};
+use super::{BODY_BYTES_MAX, DatagramError, HOST_BYTES_MAX};
+use crate::source::{Availability, HostFacts, Scope, TEXT_BYTES_MAX};
+
+const NAME_BYTES_MAX: usize = 64;
+const KERNEL_BYTES_MAX: usize = 64;
+/// The most datagrams of one description; rows above are left out.
+const DATAGRAMS_MAX: usize = 512;
+
+const AVAILABLE: u8 = 0;
+const UNAVAILABLE: u8 = 1;
+const PROCESS: u8 = 2;
+
+/// A row of [`crate::Sources`].
+pub type SourceRow = (Scope, Figure, Availability);
+
+/// The name of a process that is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessName {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in nanoseconds after the host did.
+    pub began_ns: u64,
+    /// The number of its parent.
+    pub parent: u32,
+    /// Its name, of which the kernel knows 15 bytes.
+    pub name: String,
+}
+
+/// What an agent says of its host; or, of several datagrams, what one says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Description {
+    /// The host's name.
+    pub host: String,
+    /// The time between two samples, in nanoseconds.
+    pub interval_ns: u64,
+    /// What is known of the host.
+    pub facts: HostFacts,
+    /// Where figures come from.
+    pub sources: Vec<SourceRow>,
+    /// The names of processes.
+    pub processes: Vec<ProcessName>,
+}
+
+pub(super) fn encode(description: &Description) -> Vec<Vec<u8>> {
+    let facts = &description.facts;
+    let mut start = Vec::new();
+    put_text(&mut start, &description.host, HOST_BYTES_MAX);
+    put_varint(&mut start, description.interval_ns);
+    put_varint(&mut start, facts.processors.into());
+    for limit in [facts.processor_limit_milli, facts.memory_bytes, facts.memory_limit_bytes] {
+        // 0 is none.
+        put_varint(&mut start, limit.map_or(0, |limit| limit.saturating_add(1)));
+    }
+    put_text(&mut start, &facts.kernel, KERNEL_BYTES_MAX);
+    put_text(&mut start, &facts.hidden, TEXT_BYTES_MAX);
+    put_varint(&mut start, facts.processes.into());
+    put_varint(&mut start, facts.processes_left_out.into());
+    put_varint(&mut start, facts.entries_left_out);
+    put_varint(&mut start, facts.sockets_left_out);
+
+    let mut bodies = vec![start.clone()];
+    let mut row = Vec::new();
+    let sources = description.sources.iter().map(Ok);
+    for one in sources.chain(description.processes.iter().map(Err)) {
+        row.clear();
+        match one {
+            Ok((scope, figure, availability)) => {
+                let (kind, resolution, text) = match availability {
+                    Availability::Available { from, resolution } => (AVAILABLE, *resolution, from),
+                    Availability::Unavailable { reason } => (UNAVAILABLE, 0, reason),
+                };
+                row.extend_from_slice(&[kind, *scope as u8, *figure as u8]);
+                put_varint(&mut row, resolution);
+                put_text(&mut row, text, TEXT_BYTES_MAX);
+            }
+            Err(process) => {
+                row.push(PROCESS);
+                put_varint(&mut row, process.pid.into());
+                put_varint(&mut row, process.began_ns);
+                put_varint(&mut row, process.parent.into());
+                put_text(&mut row, &process.name, NAME_BYTES_MAX);
+            }
+        }
+        let count = bodies.len();
+        match bodies.last_mut() {
+            Some(body) if body.len() + row.len() <= BODY_BYTES_MAX => body.extend_from_slice(&row),
+            _ if count < DATAGRAMS_MAX => bodies.push([&start[..], &row].concat()),
+            _ => break,
+        }
+    }
+    bodies
+}
+
+pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Description, DatagramError> {
+    let host = reader.text(HOST_BYTES_MAX)?.to_owned();
+    if host.is_empty() {
+        return Err(DatagramError::Invalid("host"));
+    }
+    let interval_ns = reader.varint()?;
+    let processors = reader.varint_u32()?;
+    let mut limit = || reader.varint().map(|limit| limit.checked_sub(1));
+    let (processor_limit_milli, memory_bytes, memory_limit_bytes) = (limit()?, limit()?, limit()?);
+    let facts = HostFacts {
+        processors,
+        processor_limit_milli,
+        memory_bytes,
+        memory_limit_bytes,
+        kernel: reader.text(KERNEL_BYTES_MAX)?.to_owned(),
+        hidden: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+        processes: reader.varint_u32()?,
+        processes_left_out: reader.varint_u32()?,
+        entries_left_out: reader.varint()?,
+        sockets_left_out: reader.varint()?,
+    };
+    let mut description =
+        Description { host, interval_ns, facts, sources: Vec::new(), processes: Vec::new() };
+    while !reader.0.is_empty() {
+        match reader.byte()? {
+            kind @ (AVAILABLE | UNAVAILABLE) => {
+                let (scope, figure) = (reader.byte()?, reader.byte()?);
+                let resolution = reader.varint()?;
+                let text: Cow<'static, str> = reader.text(TEXT_BYTES_MAX)?.to_owned().into();
+                let scope = Scope::ALL.get(usize::from(scope)).ok_or(DatagramError::Invalid("scope"))?;
+                // Figures that a newer agent counts are skipped.
+                let Some(figure) = Figure::ALL.get(usize::from(figure)) else { continue };
+                let availability = match kind {
+                    AVAILABLE => Availability::Available { from: text, resolution },
+                    _ => Availability::Unavailable { reason: text },
+                };
+                description.sources.push((*scope, *figure, availability));
+            }
+            PROCESS => description.processes.push(ProcessName {
+                pid: reader.varint_u32()?,
+                began_ns: reader.varint()?,
+                parent: reader.varint_u32()?,
+                name: reader.text(NAME_BYTES_MAX)?.to_owned(),
+            }),
+            _ => return Err(DatagramError::Invalid("row")),
+        }
+    }
+    Ok(description)
+}

@@ -1,0 +1,10 @@
+//! Sockets and timers around the agent and the collector.
+
+mod agent;
+mod collector;
+
+pub use agent::{AgentEvent, run_agent};
+pub use collector::{bind_collector, run_collector};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! What a query's workers on one host counted, one reading for each figure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::amount::Amount;
+use crate::curve::Curve;
+use crate::query::{HostWork, Share, Worker};
+use crate::sample::{Figure, Subject};
+use crate::source::SubjectKind;
+use crate::speeds::HostSpeeds;
+use crate::timeline::Timeline;
+
+/// Where the query's disk, or some task of the host in its wait for disks, took at least this part of the run, a wait of
+/// exactly 0 is taken as "not counted": kernels report 0 when delay accounting is off.
+const UNCOUNTED_DISK_WAIT: f64 = 0.05;
+
+/// A figure of a query on a host: the sum over the subjects that have it.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    /// The curves, each with the number of queries among which it is divided, if it is shared.
+    curves: Vec<(Curve, Option<usize>)>,
+    pub(crate) kind: SubjectKind,
+    pub(crate) is_shared: bool,
+}
+
+impl Reading {
+    pub(crate) fn between(&self, from: u64, to: u64) -> Option<Amount> {
+        let mut sum: Option<Amount> = None;
+        for (curve, users) in &self.curves {
+            let Some(amount) = curve.between(from, to) else { continue };
+            let amount = users.map_or(amount, |users| amount.shared(users));
+            sum = Some(sum.map_or(amount, |sum| sum.plus(amount)));
+        }
+        sum
+    }
+
+    /// The time for which at least one of the subjects was seen, at least.
+    pub(crate) fn covered_ns(&self, from: u64, to: u64) -> u64 {
+        self.curves.iter().map(|(curve, _)| curve.covered_ns(from, to)).max().unwrap_or(0)
+    }
+}
+
+/// All readings of a query on one host, and of the host around it.
+#[derive(Debug, Clone)]
+pub(crate) struct Readings {
+    pub(crate) host: String,
+    pub(crate) divides: bool,
+    pub(crate) speeds: HostSpeeds,
+    /// Processors, at least 1.
+    pub(crate) processors: Option<f64>,
+    /// The query's own, or its share.
+    pub(crate) own: BTreeMap<Figure, Reading>,
+    /// The whole host's.
+    pub(crate) around: BTreeMap<Figure, Reading>,
+    /// Each disk's.
+    pub(crate) disks: Vec<BTreeMap<Figure, Reading>>,
+    /// Workers of which there is no sample in the span.
+    pub(crate) missing: Vec<Subject>,
+    /// Whether the wait for disks is counted.
+    pub(crate) counts_disk_wait: bool,
+    /// Whether the query moved bytes of disks, as far as is known.
+    pub(crate) uses_disk: bool,
+}
+
+/// The order in which workers are asked for a figure; the first group that has it is taken.
+fn rank(figure: Figure, worker: &Worker) -> u8 {
+    let kind = SubjectKind::of(&worker.subject);
+    let is_device = match kind {
+        SubjectKind::Disk => is_of_disk(figure),
+        SubjectKind::Peer | SubjectKind::Interface => is_of_socket(figure),
+        _ => false,
+    };
+    let order = match kind {
+        SubjectKind::Peer | SubjectKind::Disk if is_device => 0,
+        SubjectKind::Process => 1,
+        SubjectKind::Task => 2,
+        SubjectKind::Interface if is_device => 3,
+        SubjectKind::Host => 4,
+        _ => 5,
+    };
+    order + if worker.share == Share::Own { 0 } else { 8 }
+}
+
+fn is_of_disk(figure: Figure) -> bool {
+    (Figure::DiskReadBytes..=Figure::DiskBusyNs).contains(&figure)
+}
+
+fn is_of_socket(figure: Figure) -> bool {
+    (Figure::NetworkReceivedBytes..=Figure::SocketRetransmits).contains(&figure)
+        || figure >= Figure::SocketSegmentsReceived
+}
+
+impl Readings {
+    pub(crate) fn new(timeline: &Timeline, work: &HostWork, speeds: HostSpeeds, span: (u64, u64)) -> Self {
+        let host = work.host.as_str();
+        // A subject that is listed twice works once.
+        let mut seen = BTreeSet::new();
+        let workers: Vec<&Worker> =
+            work.workers.iter().filter(|worker| seen.insert(&worker.subject)).collect();
+        let mut has_samples = vec![false; workers.len()];
+        let mut own = BTreeMap::new();
+        for figure in Figure::ALL {
+            let mut best: Option<(u8, Reading)> = None;
+            for (index, worker) in workers.iter().enumerate() {
+                let rank = rank(figure, worker);
+                let is_own = worker.share == Share::Own;
+                let Some(curve) = timeline.curve(host, &worker.subject, figure, span, is_own) else {
+                    continue;
+                };
+                if curve.covered_ns(span.0, span.1) == 0 {
+                    continue;
+                }
+                has_samples[index] = true;
+                let users = match &worker.share {
+                    Share::Own => None,
+                    Share::Shared { with } => Some(with.len() + 1),
+                };
+                match &mut best {
+                    Some((found, reading)) if *found == rank => reading.curves.push((curve, users)),
+                    Some((found, _)) if *found < rank => {}
+                    _ => {
+                        let kind = SubjectKind::of(&worker.subject);
+                        let is_shared = users.is_some();
+                        best = Some((rank, Reading { curves: vec![(curve, users)], kind, is_shared }));
+                    }
+                }
+            }
+            if let Some((_, reading)) = best {
+                own.insert(figure, reading);
+            }
+        }
+        let missing = workers.iter().zip(&has_samples).filter(|(_, has)| !**has);
+        let missing = missing.map(|(worker, _)| worker.subject.clone()).collect();
+        let all_of = |subject: &Subject| -> BTreeMap<Figure, Reading> {
+            let curve = |figure| {
+                let curve = timeline.curve(host, subject, figure, span, false)?;
+                let (kind, curves) = (SubjectKind::of(subject), vec![(curve, None)]);
+                Some((figure, Reading { curves, kind, is_shared: true }))
+            };
+            Figure::ALL.into_iter().filter_map(curve).collect()
+        };
+        let disks = timeline.subjects(host).filter(|subject| matches!(subject, Subject::Disk(_)));
+        let disks = disks.map(all_of).collect();
+        let processors = timeline.processors(host).unwrap_or(speeds.processors);
+        let mut readings = Self {
+            host: work.host.clone(),
+            divides: work.divides,
+            speeds,
+            processors: (processors > 0).then(|| f64::from(processors)),
+            own,
+            around: all_of(&Subject::Host),
+            disks,
+            missing,
+            counts_disk_wait: true,
+            uses_disk: true,
+        };
+        let (from, to) = span;
+        let wait = readings.own(Figure::DiskWaitNs, from, to).map(|wait| wait.value);
+        let busy = readings.own_disk_busy_ns(from, to).unwrap_or(0.0);
+        let pressure = readings.around(Figure::PressureIoSomeNs, from, to).map_or(0.0, |some| some.value);
+        let bytes = readings.own_sum([Figure::DiskReadBytes, Figure::DiskWrittenBytes], from, to);
+        readings.uses_disk = bytes.is_none_or(|bytes| bytes.value > 0.0);
+        let time = if bytes.is_some() && readings.uses_disk { busy.max(pressure) } else { busy };
+        let is_dead = wait == Some(0.0) && time >= UNCOUNTED_DISK_WAIT * (to - from) as f64;
+        readings.counts_disk_wait = wait.is_some() && !is_dead;
+        readings
+    }
+
+    /// A figure of the query in a span.
+    pub(crate) fn own(&self, figure: Figure, from: u64, to: u64) -> Option<Amount> {
+        self.own.get(&figure)?.between(from, to)
+    }
+
+    /// A figure of the whole host.
+    pub(crate) fn around(&self, figure: Figure, from: u64, to: u64) -> Option<Amount> {
+        self.around.get(&figure)?.between(from, to)
+    }
+
+    /// The sum of two figures, of which at least one is there.
+    pub(crate) fn own_sum(&self, figures: [Figure; 2], from: u64, to: u64) -> Option<Amount> {
+        match figures.map(|figure| self.own(figure, from, to)) {
+            [Some(a), Some(b)] => Some(a.plus(b)),
+            [a, b] => a.or(b),
+        }
+    }
+
+    pub(crate) fn own_cpu(&self, from: u64, to: u64) -> Option<Amount> {
+        self.own_sum([Figure::CpuUserNs, Figure::CpuSystemNs], from, to)
+    }
+
+    /// Processor time of all on the host, in nanoseconds.
+    pub(crate) fn all_cpu_ns(&self, from: u64, to: u64) -> Option<f64> {
+        let user = self.around(Figure::CpuUserNs, from, to)?;
+        let system = self.around(Figure::CpuSystemNs, from, to)?;
+        Some(user.value + system.value)
+    }
+
+    /// How long the query's bytes kept the busiest disk busy, in nanoseconds: its share by bytes.
+    pub(crate) fn own_disk_busy_ns(&self, from: u64, to: u64) -> Option<f64> {
+        const BYTES: [Figure; 2] = [Figure::DiskReadBytes, Figure::DiskWrittenBytes];
+        let own_bytes = self.own_sum(BYTES, from, to)?.value;
+        // The query has the disks to itself.
+        if self.own.get(&Figure::DiskBusyNs).is_some_and(|busy| !busy.is_shared) {
+            return self.own(Figure::DiskBusyNs, from, to).map(|busy| busy.value);
+        }
+        let mut busiest: Option<f64> = None;
+        for disk in &self.disks {
+            let Some(busy) = disk.get(&Figure::DiskBusyNs).and_then(|busy| busy.between(from, to)) else {
+                continue;
+            };
+            let bytes = BYTES.map(|figure| disk.get(&figure).and_then(|bytes| bytes.between(from, to)));
+            let bytes: f64 = bytes.into_iter().flatten().map(|bytes| bytes.value).sum();
+            let share = if bytes > 0.0 { (own_bytes / bytes).min(1.0) } else { 0.0 };
+            busiest = Some(busiest.unwrap_or(0.0).max(busy.value * share));
+        }
+        busiest
+    }
+
+    /// How long the busiest disk of the host was busy, in nanoseconds, whoever used it.
+    pub(crate) fn disk_busy_ns(&self, from: u64, to: u64) -> Option<f64> {
+        let busy = |disk: &BTreeMap<Figure, Reading>| disk.get(&Figure::DiskBusyNs)?.between(from, to);
+        self.disks.iter().filter_map(busy).map(|busy| busy.value).max_by(f64::total_cmp)
+    }
+
+    /// A figure of the host's disks: the host's sum, or that of the disk with the most bytes, so that a volume and
+    /// the disk below it are not counted twice.
+    pub(crate) fn of_disks(&self, figure: Figure, from: u64, to: u64) -> Option<f64> {
+        if let Some(amount) = self.around(figure, from, to) {
+            return Some(amount.value);
+        }
+        let of = |disk: &BTreeMap<Figure, Reading>| disk.get(&figure)?.between(from, to);
+        self.disks.iter().filter_map(of).map(|amount| amount.value).max_by(f64::total_cmp)
+    }
+}

@@ -1,0 +1,342 @@
+//! What a query did on one host in one step of time.
+//!
+//! 1. Times that the system counts for threads exclude each other within a thread: processor, waiting for one, waiting
+//!    for a disk, waiting for a lock. Their sum, divided by the step, is the parallelism that the step shows. Below 1,
+//!    they are taken to follow each other; above, each has its part of the sum.
+//! 2. Times of devices can overlap with them: a disk that was busy (where no thread's wait is counted), the link at
+//!    its calibrated rate, sockets whose receiver did not read. The largest of all comes first, then the next, until
+//!    the step is full: what does not fit was hidden behind something larger.
+//! 3. What is left may have weaker reasons, in this order: the query's share of a busy disk that no thread waited
+//!    for, a link that was busy below its rate, processors that others had taken, the hypervisor, waits of the whole
+//!    host for disks and memory.
+//!
+//! Waiting for a processor counts as a wait for others only as far as others used the processors. The threads of a query
+//! that wait for each other need more processors: that is CPU time.
+
+use crate::disk::disk_work;
+use crate::exchange::{Exchanges, exchanges};
+use crate::gather::Readings;
+use crate::part::{Basis, PARTS, Part, PerPart};
+use crate::query::QuerySpan;
+use crate::sample::Figure;
+
+/// Processors count as taken if less than this part of their time is idle.
+const IDLE_MAX: f64 = 0.05;
+/// TCP's smallest default send buffer, in bytes. If less was in flight in a round trip, the buffer was not the limit.
+const SEND_BUFFER_BYTES: f64 = 16_384.0;
+/// Parallelism this much above a whole number is put down to the moments of the samples.
+const PARALLELISM_SLACK: f64 = 0.05;
+
+/// Fractions of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Load {
+    /// What each part would take alone, 0 to 1.
+    pub(crate) demand: PerPart,
+    /// What it is given; the sum is at most 1.
+    pub(crate) given: PerPart,
+    /// Of that, what can't have been hidden behind other parts.
+    pub(crate) certain: PerPart,
+    /// Of what is given, the work of hosts that more nodes would not divide.
+    pub(crate) fixed: PerPart,
+    pub(crate) basis: [Basis; PARTS],
+    pub(crate) is_shared: [bool; PARTS],
+    /// Whether more nodes would divide the host's work.
+    pub(crate) divides: bool,
+    /// For how much of the step the database waited for its client.
+    pub(crate) client_wait: f64,
+    pub(crate) exchanges: Option<Exchanges>,
+    /// Threads that were active at once, on average; `None` without processor time.
+    pub(crate) parallelism: Option<f64>,
+}
+
+impl Load {
+    pub(crate) fn explained(&self) -> f64 {
+        self.given.iter().sum::<f64>().min(1.0)
+    }
+
+    /// Gives a part what is left, up to its demand.
+    pub(crate) fn fill(&mut self, part: Part, demand: f64, basis: Basis, is_shared: bool) {
+        let demand = if demand.is_nan() { 0.0 } else { demand.clamp(0.0, 1.0) };
+        let given = demand.min(1.0 - self.explained());
+        let index = part.index();
+        if given > self.given[index] || self.given[index] == 0.0 {
+            self.basis[index] = basis;
+        }
+        self.is_shared[index] |= is_shared && given > 0.0;
+        self.demand[index] = (self.demand[index] + demand).min(1.0);
+        self.given[index] += given;
+    }
+
+    /// The same, for work that another host did.
+    pub(crate) fn fill_from(&mut self, other: &Self, part: Part, demand: f64) {
+        let index = part.index();
+        let before = self.given[index];
+        self.fill(part, demand, other.basis[index], other.is_shared[index]);
+        if !other.divides {
+            self.fixed[index] += self.given[index] - before;
+        }
+    }
+}
+
+/// A part that can overlap with others.
+struct Item {
+    part: Part,
+    demand: f64,
+    /// What is certain of it if nothing hides it; `None` for a device, of which all is.
+    of_threads: Option<f64>,
+    basis: Basis,
+    is_shared: bool,
+}
+
+/// The load of a host in a step, without round trips and the wait for the client, which depend on other hosts.
+pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) -> Load {
+    let length_ns = (to.saturating_sub(from)).max(1) as f64;
+    let own = |figure| readings.own(figure, from, to).map(|amount| amount.value / length_ns);
+    let is_shared = |figure| readings.own.get(&figure).is_some_and(|reading| reading.is_shared);
+    let cpu = readings.own_cpu(from, to).map(|amount| amount.value / length_ns);
+    let waited = own(Figure::RunQueueWaitNs);
+    let all_cpu = readings.all_cpu_ns(from, to).map(|all| all / length_ns);
+    let (cpu_self, waited_others) = split_wait(cpu.unwrap_or(0.0), waited.unwrap_or(0.0), all_cpu);
+    let lock = own(Figure::LockWaitNs).unwrap_or(0.0);
+    let disk_wait = own(Figure::DiskWaitNs).filter(|_| readings.counts_disk_wait);
+    let threads = cpu_self + waited_others + lock + disk_wait.unwrap_or(0.0);
+    let scale = threads.max(1.0);
+    let at_least =
+        (threads - PARALLELISM_SLACK).ceil().max(1.0).max(span.known.parallelism.map_or(1.0, f64::from));
+    let mut items = Vec::with_capacity(PARTS);
+    let mut add_threads = |part, time: f64, figure| {
+        let of_threads = Some(time / at_least);
+        let is_shared = is_shared(figure);
+        items.push(Item { part, demand: time / scale, of_threads, basis: Basis::Counted, is_shared });
+    };
+    add_threads(Part::Cpu, cpu_self, Figure::CpuUserNs);
+    add_threads(Part::RunQueueWait, waited_others, Figure::RunQueueWaitNs);
+    add_threads(Part::LockWait, lock, Figure::LockWaitNs);
+    let disk = disk_work(readings, from, to);
+    let sequential_part = disk.map_or(1.0, |disk| disk.sequential_part);
+    if let Some(wait) = disk_wait {
+        add_threads(Part::DiskSequential, wait * sequential_part, Figure::DiskWaitNs);
+        add_threads(Part::DiskRandom, wait * (1.0 - sequential_part), Figure::DiskWaitNs);
+    } else {
+        let formula = disk.and_then(|disk| Some(disk.sequential_seconds? + disk.random_seconds?));
+        let busy = readings.own_disk_busy_ns(from, to).map(|busy| (busy / length_ns, Basis::DeviceBusy));
+        let time = busy.or(formula.map(|seconds| (seconds * 1e9 / length_ns, Basis::Formula)));
+        if let Some((time, basis)) = time {
+            let is_shared = is_shared(Figure::DiskReadBytes);
+            let mut add = |part, demand| {
+                items.push(Item { part, demand, of_threads: None, basis, is_shared });
+            };
+            add(Part::DiskSequential, time.min(1.0) * sequential_part);
+            add(Part::DiskRandom, time.min(1.0) * (1.0 - sequential_part));
+        }
+    }
+    let link = add_network(readings, from, to, &mut items);
+    let mut load = overlay(items);
+    if disk_wait.is_some() {
+        // What a disk did ahead of its threads was hidden, and would be seen if they were faster.
+        let seconds = disk.and_then(|disk| Some(disk.sequential_seconds? + disk.random_seconds?));
+        let busy = readings.own_disk_busy_ns(from, to).or(seconds.map(|seconds| seconds * 1e9));
+        let busy = (busy.unwrap_or(0.0) / length_ns).min(1.0);
+        for (part, share) in
+            [(Part::DiskSequential, sequential_part), (Part::DiskRandom, 1.0 - sequential_part)]
+        {
+            // Where nothing else was, the query may have waited for accesses that no thread waited in, as with
+            // asynchronous reads.
+            let beyond = busy * share - load.demand[part.index()];
+            load.fill(part, beyond, Basis::DeviceBusy, false);
+        }
+    }
+    load.parallelism = cpu.map(|_| threads);
+    load.client_wait = own(Figure::ClientWaitNs).unwrap_or(0.0).min(1.0);
+    load.exchanges = exchanges(readings, &span.known, span.run_ns(), from, to);
+    let has_disk = disk_wait.is_some() || load.demand[Part::DiskSequential.index()] > 0.0;
+    let seen = Seen {
+        link,
+        cpu,
+        all_cpu,
+        counts_cpu_wait: waited.is_some(),
+        counts_disk_wait: disk_wait.is_some(),
+        has_disk,
+        sequential_part,
+    };
+    fill_weaker(readings, (from, to), &seen, &mut load);
+    load.divides = readings.divides;
+    if !load.divides {
+        load.fixed = load.given;
+    }
+    load
+}
+
+/// Divides the wait for processors: the part in which the query's own threads had them is CPU time. All are processors.
+fn split_wait(cpu: f64, waited: f64, all_cpu: Option<f64>) -> (f64, f64) {
+    let runnable = cpu + waited;
+    let Some(all_cpu) = all_cpu.filter(|_| runnable > 1.0) else { return (cpu, waited) };
+    let own = cpu * (1.0 - 1.0 / runnable);
+    let others = (all_cpu - cpu).max(0.0);
+    let part = if own + others > 0.0 { others / (own + others) } else { 1.0 };
+    (cpu + waited * (1.0 - part), waited * part)
+}
+
+/// Adds the link at its rate and the limits of sockets. Returns for how much of the step sockets were busy, all limits
+/// taken off.
+fn add_network(readings: &Readings, from: u64, to: u64, items: &mut Vec<Item>) -> Option<f64> {
+    let length_ns = (to.saturating_sub(from)).max(1) as f64;
+    let link = &readings.speeds.link;
+    let own = |figure| readings.own(figure, from, to).map(|amount| amount.value);
+    let is_shared = |figure| readings.own.get(&figure).is_some_and(|reading| reading.is_shared);
+    let received = own(Figure::NetworkReceivedBytes).zip(link.received_bytes_per_second);
+    let sent = own(Figure::NetworkSentBytes).zip(link.sent_bytes_per_second);
+    // Links are full duplex: the direction with more to do is the limit.
+    let seconds = received.into_iter().chain(sent).map(|(bytes, rate)| bytes / rate).fold(0.0, f64::max);
+    let mut add = |part, demand: f64, basis, is_shared| {
+        items.push(Item { part, demand: demand.min(1.0), of_threads: None, basis, is_shared });
+    };
+    let busy = own(Figure::SocketBusyNs).map(|ns| ns / length_ns);
+    let receiver = own(Figure::SocketReceiverLimitedNs).map_or(0.0, |ns| ns / length_ns);
+    let buffer = own(Figure::SocketSendBufferLimitedNs).map_or(0.0, |ns| ns / length_ns);
+    let sockets_shared = is_shared(Figure::SocketBusyNs);
+    add(Part::ReceiverLimited, receiver, Basis::Counted, sockets_shared);
+    // A full buffer is the limit only if it holds no more than a round trip's bytes. Systems enlarge buffers, so that
+    // without a calibrated round trip, a slow link is the likelier reason.
+    let rate = own(Figure::NetworkSentBytes).unwrap_or(0.0) * 1e9 / length_ns;
+    let in_flight = link.round_trip_seconds.map(|seconds| rate * seconds);
+    let is_link = in_flight.is_none_or(|bytes| bytes < SEND_BUFFER_BYTES);
+    let formula = seconds * 1e9 / length_ns;
+    if is_link && buffer > formula {
+        add(Part::Network, buffer, Basis::Counted, sockets_shared);
+    } else {
+        add(Part::Network, formula, Basis::Formula, is_shared(Figure::NetworkSentBytes));
+    }
+    if !is_link {
+        add(Part::SenderLimited, buffer, Basis::Counted, sockets_shared);
+    }
+    let limited = receiver + if is_link { 0.0 } else { buffer };
+    busy.map(|busy| (busy - limited).clamp(0.0, 1.0))
+}
+
+/// Gives each item its place in the step, the largest first.
+fn overlay(mut items: Vec<Item>) -> Load {
+    items.retain(|item| item.demand.is_finite() && item.demand > 0.0);
+    items.sort_by(|a, b| b.demand.total_cmp(&a.demand).then(a.part.cmp(&b.part)));
+    let mut load = Load {
+        demand: [0.0; PARTS],
+        given: [0.0; PARTS],
+        certain: [0.0; PARTS],
+        fixed: [0.0; PARTS],
+        basis: [Basis::Rest; PARTS],
+        is_shared: [false; PARTS],
+        divides: true,
+        client_wait: 0.0,
+        exchanges: None,
+        parallelism: None,
+    };
+    let all: f64 = items.iter().map(|item| item.demand).sum();
+    let devices: f64 = items.iter().filter(|item| item.of_threads.is_none()).map(|item| item.demand).sum();
+    for (order, item) in items.into_iter().enumerate() {
+        load.fill(item.part, item.demand, item.basis, item.is_shared);
+        let index = item.part.index();
+        let certain = match item.of_threads {
+            Some(certain) if order == 0 => certain,
+            Some(certain) => certain - devices,
+            None if order == 0 => item.demand,
+            None => 2.0 * item.demand - all,
+        };
+        load.certain[index] = certain.clamp(0.0, load.given[index]);
+    }
+    load
+}
+
+/// What was seen of a step, as fractions of it.
+struct Seen {
+    /// For how much of it sockets had data to send, their limits taken off.
+    link: Option<f64>,
+    /// Processors that the query used, and all on the host.
+    cpu: Option<f64>,
+    all_cpu: Option<f64>,
+    counts_cpu_wait: bool,
+    counts_disk_wait: bool,
+    /// Whether any time of disks is known.
+    has_disk: bool,
+    sequential_part: f64,
+}
+
+/// Fills what is left with reasons that are no proof.
+fn fill_weaker(readings: &Readings, (from, to): (u64, u64), seen: &Seen, load: &mut Load) {
+    let &Seen { link, cpu, all_cpu, sequential_part, .. } = seen;
+    let length_ns = (to.saturating_sub(from)).max(1) as f64;
+    let around = |figure| readings.around(figure, from, to).map(|amount| amount.value / length_ns);
+    if load.exchanges.is_none()
+        && let Some(link) = link
+    {
+        let beyond = link - load.demand[Part::Network.index()];
+        let is_shared = readings.own.get(&Figure::SocketBusyNs).is_some_and(|reading| reading.is_shared);
+        load.fill(Part::Network, beyond, Basis::Counted, is_shared);
+    }
+    if readings.own_sum([Figure::NetworkReceivedBytes, Figure::NetworkSentBytes], from, to).is_none() {
+        let rates = &readings.speeds.link;
+        let received = around(Figure::NetworkReceivedBytes).zip(rates.received_bytes_per_second);
+        let sent = around(Figure::NetworkSentBytes).zip(rates.sent_bytes_per_second);
+        let busy = received.into_iter().chain(sent).map(|(bytes, rate)| bytes * 1e9 / rate);
+        load.fill(Part::Network, busy.fold(0.0, f64::max), Basis::Inferred, true);
+    }
+    let others = all_cpu.zip(cpu).map(|(all, own)| (all - own).max(0.0));
+    if !seen.counts_cpu_wait
+        && let (Some(idle), Some(processors)) = (around(Figure::CpuIdleNs), readings.processors)
+        && idle < IDLE_MAX * processors
+    {
+        load.fill(Part::RunQueueWait, others.unwrap_or(0.0) / processors, Basis::Inferred, true);
+    }
+    if let (Some(stolen), Some(processors)) = (around(Figure::CpuStolenNs), readings.processors) {
+        // The hypervisor takes from those that run: the query's part is its part of the processors' use.
+        let running = all_cpu.unwrap_or(processors).max(cpu.unwrap_or(0.0)).max(1e-9);
+        let part = cpu.unwrap_or(0.0).min(1.0) / running.min(processors);
+        load.fill(Part::Stolen, stolen * part.min(1.0), Basis::Inferred, true);
+    }
+    if !seen.has_disk
+        && readings.own_sum([Figure::DiskReadBytes, Figure::DiskWrittenBytes], from, to).is_none()
+    {
+        let busy = readings.disk_busy_ns(from, to).unwrap_or(0.0) / length_ns;
+        load.fill(Part::DiskSequential, busy, Basis::Inferred, true);
+    }
+    if !seen.counts_disk_wait
+        && readings.uses_disk
+        && let Some(pressure) = around(Figure::PressureIoSomeNs)
+    {
+        let found = load.given[Part::DiskSequential.index()] + load.given[Part::DiskRandom.index()];
+        let beyond = (pressure - found).max(0.0);
+        load.fill(Part::DiskSequential, beyond * sequential_part, Basis::HostPressure, true);
+        load.fill(Part::DiskRandom, beyond * (1.0 - sequential_part), Basis::HostPressure, true);
+    }
+    if let Some(pressure) = around(Figure::PressureMemorySomeNs) {
+        load.fill(Part::MemoryPressure, pressure, Basis::HostPressure, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(part: Part, demand: f64, of_threads: Option<f64>) -> Item {
+        Item { part, demand, of_threads, basis: Basis::Counted, is_shared: false }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_hidden_behind_the_largest() {
+        let load = overlay(vec![item(Part::Cpu, 0.6, Some(0.6)), item(Part::Network, 0.9, None)]);
+        assert_eq!(load.given[Part::Network.index()], 0.9);
+        assert!((load.given[Part::Cpu.index()] - 0.1).abs() < 1e-12);
+        assert_eq!(load.demand[Part::Cpu.index()], 0.6);
+        assert_eq!(load.certain[Part::Cpu.index()], 0.0);
+        assert_eq!(load.certain[Part::Network.index()], 0.9);
+    }
+
+    #[test]
+    fn threads_of_a_query_that_wait_for_each_other_need_processors() {
+        // 4 threads on 2 processors, alone.
+        assert_eq!(split_wait(2.0, 2.0, Some(2.0)), (4.0, 0.0));
+        // One thread beside a hog on one processor.
+        assert_eq!(split_wait(0.5, 0.5, Some(1.0)), (0.5, 0.5));
+        // Without knowledge of the others, it is a wait.
+        assert_eq!(split_wait(2.0, 2.0, None), (2.0, 2.0));
+    }
+}

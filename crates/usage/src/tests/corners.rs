@@ -1,0 +1,343 @@
+//! Cases in which a model is easily wrong: short queries, neighbours, loopback, long links, clocks that differ.
+
+use std::collections::BTreeMap;
+
+use super::machine::*;
+use super::scenarios::*;
+use crate::*;
+
+const S: u64 = 1_000_000_000;
+
+type Growth = fn(f64) -> f64;
+
+/// A timeline of one host with counters that are functions of the time in seconds.
+fn one_host(interval: u64, until: u64, entries: &[(Subject, Figure, Growth)]) -> Timeline {
+    let mut timeline = Timeline::new(TimelineLimits::default());
+    timeline.set_clock("node1", ClockMap::identity()).unwrap();
+    timeline.set_sources("node1", HostSources { processors: 2, ..HostSources::default() }).unwrap();
+    // Samples are never at whole seconds, as queries begin and end there.
+    for number in 0..until / interval {
+        let at_ns = number * interval + interval / 3;
+        let mut subjects: BTreeMap<&Subject, Figures> = BTreeMap::new();
+        for (subject, figure, growth) in entries {
+            let value = growth(at_ns as f64 / 1e9);
+            if value >= 0.0 {
+                subjects.entry(subject).or_default().set(*figure, (value * 1e9) as u64);
+            }
+        }
+        let entry = |(subject, figures): (&Subject, Figures)| Entry { subject: subject.clone(), figures };
+        let entries = subjects.into_iter().map(entry).collect();
+        timeline.insert(Sample { host: "node1".into(), run: 1, number, at_ns, entries }).unwrap();
+    }
+    timeline
+}
+
+fn span(from: u64, to: u64, workers: Vec<Worker>) -> QuerySpan {
+    let hosts = vec![HostWork { host: "node1".into(), workers, divides: true }];
+    QuerySpan { label: "q".into(), began_ns: from, ended_ns: to, hosts, ..QuerySpan::default() }
+}
+
+fn footprint(timeline: &Timeline, span: &QuerySpan) -> Footprint {
+    let footprint = Footprint::new(timeline, &BTreeMap::new(), span).unwrap();
+    check_sum(&footprint);
+    show("corner", &footprint);
+    footprint
+}
+
+fn new_process() -> Subject {
+    Subject::Process { pid: 7, began_ns: 5 * S }
+}
+
+#[test]
+fn a_short_query_between_two_samples_gets_what_its_process_used() {
+    let cpu: Growth = |t| (t - 5.4).clamp(0.0, 0.3);
+    let timeline = one_host(S, 12 * S, &[(process("a"), Figure::CpuUserNs, cpu)]);
+    let span = span(5_400_000_000, 5_700_000_000, vec![Worker::own(process("a"))]);
+    let footprint = footprint(&timeline, &span);
+    assert!(footprint.division.fraction(Part::Cpu) > 0.99);
+    let verdict = Verdict::new(&footprint);
+    assert!(verdict.limit == Limit::Cpu && !verdict.is_certain, "its samples also allow nothing");
+}
+
+#[test]
+fn a_process_that_lives_as_long_as_the_query_is_seen_to_its_end() {
+    // Missing in samples before it began and after it ended.
+    let cpu: Growth = |t| if (5.0..=7.9).contains(&t) { t - 5.0 } else { -1.0 };
+    let timeline = one_host(
+        S,
+        12 * S,
+        &[
+            (new_process(), Figure::CpuUserNs, cpu),
+            (Subject::Host, Figure::CpuUserNs, |t| (t - 5.0).clamp(0.0, 2.9)),
+        ],
+    );
+    let footprint = footprint(&timeline, &span(5 * S, 7_900_000_000, vec![Worker::own(new_process())]));
+    assert!(footprint.division.fraction(Part::Cpu) > 0.95);
+    let cpu = &footprint.division.parts[0];
+    assert!(cpu.low_ns < 2_500_000_000, "its last samples did not show the end: {cpu:?}");
+}
+
+#[test]
+fn queries_of_one_session_after_each_other_share_the_sample_between() {
+    // One computes, the next waits for a lock.
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 4.0)),
+            (task(), Figure::LockWaitNs, |t| (t - 6.0).clamp(0.0, 4.0)),
+        ],
+    );
+    let workers = || vec![Worker::own(process("a")), Worker::own(task())];
+    let first = footprint(&timeline, &span(2 * S, 6 * S, workers()));
+    assert!(first.division.fraction(Part::Cpu) > 0.9);
+    let second = footprint(&timeline, &span(6 * S, 10 * S, workers()));
+    assert!(second.division.fraction(Part::LockWait) > 0.9);
+    assert_eq!(Verdict::new(&second).limit, Limit::Lock);
+}
+
+#[test]
+fn queries_at_the_same_time_are_told_apart_by_their_processes() {
+    // Four processes of another query on the same two processors.
+    let own: Growth = |t| (t - 2.0).clamp(0.0, 10.0) * 0.4;
+    let timeline = one_host(
+        S / 10,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, own),
+            (process("a"), Figure::RunQueueWaitNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.6),
+            (process("bb"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 1.6),
+            (process("bb"), Figure::RunQueueWaitNs, |t| (t - 2.0).clamp(0.0, 10.0) * 2.4),
+            (Subject::Host, Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 2.0),
+            (Subject::Host, Figure::CpuSystemNs, |_| 0.0),
+        ],
+    );
+    let first = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&first).limit, Limit::CpuContended);
+    assert!((first.division.fraction(Part::RunQueueWait) - 0.6).abs() < 0.05);
+    // The larger one waits mostly for itself.
+    let second = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("bb"))]));
+    assert!(second.division.fraction(Part::Cpu) > second.division.fraction(Part::RunQueueWait));
+    assert!(!first.division.parts[0].is_shared);
+}
+
+#[test]
+fn round_trips_over_loopback_need_no_calibration() {
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.2),
+            (process("a"), Figure::VoluntarySwitches, |t| (t - 2.0).clamp(0.0, 10.0) * 1e4 / 1e9),
+            (peer("a"), Figure::LoopbackReceivedBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 6e5 / 1e9),
+            (peer("a"), Figure::LoopbackSentBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 1e6 / 1e9),
+            (task(), Figure::ClientWaitNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.8),
+        ],
+    );
+    let workers = [process("a"), peer("a"), task()].map(Worker::own).to_vec();
+    let footprint = footprint(&timeline, &span(2 * S, 12 * S, workers));
+    assert_eq!(Verdict::new(&footprint).limit, Limit::RoundTrips);
+    assert!(footprint.division.fraction(Part::Network) < 0.01, "loopback is no network");
+}
+
+#[test]
+fn a_client_that_thinks_after_each_row_is_slow_and_no_round_trip() {
+    let think = [Op::Cpu(20e-6), Op::Exchange(0.0), Op::Sleep(5e-3)];
+    let mut story = story(&[("node1", NODE, &think, 1500)]);
+    // The server sees a wait for its client, whatever the client does.
+    let run = story.run_seconds();
+    let wait: Growth = |t| (t - BEFORE).max(0.0) * 0.995;
+    assert!(run > 7.0 && run < 8.5);
+    let timeline = one_host(
+        S / 10,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - BEFORE).max(0.0) * 0.004),
+            (process("a"), Figure::VoluntarySwitches, |t| (t - BEFORE).max(0.0) * 195.0 / 1e9),
+            (peer("a"), Figure::NetworkReceivedBytes, |t| (t - BEFORE).max(0.0) * 195.0 * 80.0 / 1e9),
+            (peer("a"), Figure::NetworkSentBytes, |t| (t - BEFORE).max(0.0) * 195.0 * 120.0 / 1e9),
+            (task(), Figure::ClientWaitNs, wait),
+        ],
+    );
+    story.ran.truncate(1);
+    let workers = [process("a"), peer("a"), task()].map(Worker::own).to_vec();
+    let footprint = Footprint::new(&timeline, &story.speeds(), &span(3 * S, 11 * S, workers)).unwrap();
+    check_sum(&footprint);
+    show("thinks", &footprint);
+    assert_eq!(Verdict::new(&footprint).limit, Limit::Receiver);
+}
+
+#[test]
+fn large_messages_one_after_the_other_over_a_long_link_are_latency() {
+    // 100 kB for each of 200 fetches, 50 ms each, over 1 Gbit/s.
+    let timeline = one_host(
+        S,
+        16 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.05),
+            (peer("a"), Figure::NetworkSentBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 2e6 / 1e9),
+            (peer("a"), Figure::SocketBusyNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.9),
+        ],
+    );
+    let link = LinkSpeeds {
+        received_bytes_per_second: Some(1.25e8),
+        sent_bytes_per_second: Some(1.25e8),
+        round_trip_seconds: Some(0.045),
+    };
+    let speeds = BTreeMap::from([("node1".to_owned(), HostSpeeds { link, ..HostSpeeds::default() })]);
+    let mut span = span(2 * S, 12 * S, [process("a"), peer("a")].map(Worker::own).to_vec());
+    span.known = Known { round_trips: Some(200), result_bytes: Some(20_000_000), ..Known::default() };
+    let footprint = Footprint::new(&timeline, &speeds, &span).unwrap();
+    check_sum(&footprint);
+    show("long link", &footprint);
+    assert_eq!(Verdict::new(&footprint).limit, Limit::RoundTrips);
+    let nearer = Change { round_trip: 10.0, ..Change::default() };
+    let prediction = what_if(&footprint, &nearer, &History::default()).unwrap();
+    assert!((1.0..3.0).contains(&prediction.seconds), "{prediction:?}");
+}
+
+#[test]
+fn a_client_whose_processor_is_the_limit_is_named() {
+    let waits = Machine { reader: 10e6, ..NODE };
+    let mut story = story(&[("node1", waits, ANSWER, 100), ("client", NODE, &[Op::Cpu(0.01)], 1000)]);
+    story.known = Known::default();
+    for sampling in [FINE, COARSE] {
+        let footprint = story.footprint(sampling);
+        show("client", &footprint);
+        let verdict = Verdict::new(&footprint);
+        assert_eq!((verdict.limit, verdict.host.as_deref()), (Limit::Cpu, Some("client")));
+    }
+}
+
+#[test]
+fn clocks_that_differ_within_their_bounds_change_no_verdict() {
+    for (name, story, limit, _) in CASES {
+        let story = story();
+        let mut timeline = Timeline::new(TimelineLimits::default());
+        for (index, ran) in story.ran.iter().enumerate() {
+            // Wrong by 20 ms each way.
+            let (host_ns, line_ns) = if index % 2 == 0 { (20_000_000, 0) } else { (0, 20_000_000) };
+            let clock = ClockMap { host_ns, line_ns, bound_ns: 20_000_000, ..ClockMap::default() };
+            timeline.set_clock(ran.name, clock).unwrap();
+            for sample in samples(ran, &story.ran, FINE, 0) {
+                timeline.insert(sample).unwrap();
+            }
+        }
+        let footprint = Footprint::new(&timeline, &story.speeds(), &story.span()).unwrap();
+        check_sum(&footprint);
+        assert_eq!(Verdict::new(&footprint).limit, limit, "{name}");
+        assert!(footprint.division.step_ns >= 80_000_000);
+    }
+}
+
+#[test]
+fn asynchronous_reads_are_seen_by_the_disk() {
+    let disk = || Subject::Disk("sda".into());
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.3),
+            (process("a"), Figure::DiskWaitNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.01),
+            (process("a"), Figure::DiskReadBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 0.1),
+            (disk(), Figure::DiskReadBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 0.1),
+            (disk(), Figure::DiskBusyNs, |t| (t - 2.0).clamp(0.0, 10.0)),
+        ],
+    );
+    let footprint = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&footprint).limit, Limit::DiskSequential);
+    assert!(footprint.division.explained() > 0.95);
+}
+
+#[test]
+fn a_throttled_disk_is_seen_by_pressure_where_waits_are_not_counted() {
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.1),
+            (process("a"), Figure::DiskWaitNs, |_| 0.0),
+            (process("a"), Figure::DiskReadBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 0.01),
+            (Subject::Disk("sda".into()), Figure::DiskReadBytes, |t| (t - 2.0).clamp(0.0, 10.0) * 0.01),
+            (Subject::Disk("sda".into()), Figure::DiskBusyNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.02),
+            (Subject::Host, Figure::PressureIoSomeNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.9),
+        ],
+    );
+    let footprint = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&footprint).limit, Limit::DiskSequential);
+    assert!(footprint.division.explained() > 0.9);
+    assert!(footprint.division.parts[Part::DiskSequential as usize].is_shared);
+}
+
+#[test]
+fn the_disks_of_others_are_no_reason_for_a_query_without_disk() {
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.1),
+            (process("a"), Figure::DiskWaitNs, |_| 0.0),
+            (process("a"), Figure::DiskReadBytes, |_| 0.0),
+            (Subject::Disk("sda".into()), Figure::DiskReadBytes, |t| t * 0.1),
+            (Subject::Disk("sda".into()), Figure::DiskBusyNs, |t| t),
+            (Subject::Host, Figure::PressureIoSomeNs, |t| t * 0.9),
+        ],
+    );
+    let footprint = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&footprint).limit, Limit::Inefficient);
+}
+
+#[test]
+fn a_slow_link_is_named_without_any_calibration() {
+    let mut story = slow_link();
+    story.known = Known::default();
+    for sampling in [FINE, COARSE] {
+        let footprint = Footprint::new(&story.timeline(sampling), &BTreeMap::new(), &story.span()).unwrap();
+        check_sum(&footprint);
+        assert_eq!(Verdict::new(&footprint).limit, Limit::Network);
+        assert!(footprint.hosts[0].model.network_ns.is_none(), "unavailable, not 0");
+    }
+}
+
+#[test]
+fn a_wrong_number_of_processors_hides_nothing() {
+    let mut timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 48.0),
+            (Subject::Host, Figure::CpuIdleNs, |t| t * 64.0),
+        ],
+    );
+    timeline.set_sources("node1", HostSources { processors: 1, ..HostSources::default() }).unwrap();
+    let footprint = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&footprint).limit, Limit::Cpu);
+    assert!((footprint.hosts[0].cpu_ns().unwrap() / 480e9 - 1.0).abs() < 0.01);
+}
+
+#[test]
+fn memory_and_the_hypervisor_are_named_when_a_host_waits_for_them() {
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.2),
+            (process("a"), Figure::DiskWaitNs, |_| 0.0),
+            (Subject::Host, Figure::PressureMemorySomeNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.7),
+        ],
+    );
+    let footprint1 = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&footprint1).limit, Limit::Memory);
+    let timeline = one_host(
+        S,
+        14 * S,
+        &[
+            (process("a"), Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.6),
+            (Subject::Host, Figure::CpuUserNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.6),
+            (Subject::Host, Figure::CpuSystemNs, |_| 0.0),
+            (Subject::Host, Figure::CpuStolenNs, |t| (t - 2.0).clamp(0.0, 10.0) * 0.4),
+        ],
+    );
+    let footprint2 = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
+    assert_eq!(Verdict::new(&footprint2).limit, Limit::CpuContended);
+}

@@ -1,0 +1,8 @@
+//! Queries on modelled machines: is their time divided as it was spent, and are changes predicted as they turn out?
+
+mod corners;
+mod faults;
+mod machine;
+mod properties;
+mod scenarios;
+mod what_if;
