@@ -83,7 +83,7 @@ impl Network for Connections {
 
     fn round_trip(&self) -> Option<Duration> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.values().find_map(|shared| shared.round_trip())
+        open.values().filter_map(|shared| shared.round_trip()).max()
     }
 
     fn request_on(

@@ -24,7 +24,7 @@ pub trait Network: Send + Sync + 'static {
     /// Failures to reach the node are [`RangeError::Remote`] with [`ErrorCode::Peer`].
     fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>>;
 
-    /// The round trip to a node on another host; `None` if it isn't known, or all are on this host.
+    /// The longest round trip to a node that is connected, 0 if all are on this host; `None` if it isn't known.
     fn round_trip(&self) -> Option<Duration> {
         None
     }

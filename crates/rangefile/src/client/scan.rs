@@ -10,6 +10,7 @@ mod parts;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -174,12 +175,13 @@ impl RangeFile {
                     .into(),
             ));
         }
-        let config = ReceptionConfig {
+        let round_trip = self.shared.network.round_trip();
+        let mut config = ReceptionConfig {
             mode: options.reception,
             // The image says at once which parts there are.
             start: Start::WhenCovered,
             in_order: options.order == Order::Key,
-            connections_first: self.connections_first()?,
+            connections_first: self.connections_first(round_trip)?,
             connections_max: u32::try_from(client.connections_max).unwrap_or(u32::MAX).max(1),
             budget_bytes: options.budget_bytes,
             grant_bytes_min: WINDOW_BYTES,
@@ -189,6 +191,9 @@ impl RangeFile {
             patience: client.patience,
             ..ReceptionConfig::default()
         };
+        if let Some(round_trip) = round_trip {
+            config.conditions.rtt_seconds = round_trip.as_secs_f64();
+        }
         config.check().map_err(|error| RangeError::Definition(error.to_string()))?;
         Ok(config)
     }
@@ -201,10 +206,10 @@ const LINK_BYTES_PER_SECOND: f64 = 125e6;
 
 impl RangeFile {
     /// With how many connections at a time a scan begins: as the last one has ended; the first one as the model says for
-    /// the round trip. `None` on one host, where the model's own link is assumed.
-    fn connections_first(&self) -> Result<Option<u32>> {
+    /// a round trip to other hosts. `None` on one host, where the model's own link is assumed.
+    fn connections_first(&self, round_trip: Option<Duration>) -> Result<Option<u32>> {
         let last = *self.scan_connections();
-        let Some(round_trip) = self.shared.network.round_trip().filter(|_| last.is_none()) else {
+        let Some(round_trip) = round_trip.filter(|time| last.is_none() && !time.is_zero()) else {
             return Ok(last);
         };
         let model = Conditions {

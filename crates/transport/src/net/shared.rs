@@ -45,9 +45,9 @@ impl SharedConnection {
         Ok(shared)
     }
 
-    /// The round trip of the open connection; `None` if there is none, or it does not leave this host.
+    /// The round trip of the open connection, 0 if it does not leave this host; `None` if there is none.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.open().as_ref().filter(|connection| !connection.same_host()).map(Connection::rtt)
+        self.open().as_ref().map(|open| if open.same_host() { Duration::ZERO } else { open.rtt() })
     }
 
     /// Drops the connection because its peer is gone. Running answers continue to their end.

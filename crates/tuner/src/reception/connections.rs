@@ -50,7 +50,8 @@ struct Epoch {
 }
 
 impl ConnectionController {
-    /// Starts with `first` connections, and never exceeds `max`. Both are raised to 1.
+    /// Starts with `first` connections, and never exceeds `max`. Both are raised to 1. A round trip of 0 says that the
+    /// senders are on this host.
     ///
     /// # Errors
     /// [`TunerError::OutOfRange`](crate::TunerError::OutOfRange) for a round trip that is negative, not finite, or
@@ -110,6 +111,10 @@ impl ConnectionController {
 
     /// The number that is never too much, with parts of this size.
     fn least(&self) -> u32 {
+        // On one host there is no queue of a link.
+        if self.rtt_seconds <= 0.0 {
+            return SMALL_MAX;
+        }
         let part = (self.bytes / self.parts.max(1) as f64).max(1.0);
         ((SMALL_BYTES / part) as u32).clamp(LEAST, SMALL_MAX)
     }
@@ -170,6 +175,16 @@ mod tests {
         assert_eq!(large.run(4, 64, 1000).last(), Some(&4));
         let small = Link { rate: 20_000.0, first_byte: 0.1e-3, part_bytes: 5_000 };
         assert_eq!(small.run(4, 64, 1000).last(), Some(&16));
+    }
+
+    #[test]
+    fn senders_on_this_host_fill_no_queue() {
+        let mut controller = ConnectionController::new(34, 64, 0.0).expect("a round trip");
+        for part in 0..1000 {
+            controller.first_byte(0.2e-3);
+            controller.ended(f64::from(part) * 0.2e-3, 500_000);
+        }
+        assert_eq!(controller.connections(), 16);
     }
 
     #[test]
