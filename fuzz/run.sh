@@ -14,7 +14,7 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1"
 ${CARGO:-cargo} +nightly build --locked --target "$host" ${FEATURES:+--features "$FEATURES"}
 
-golden=../crates/wire/testdata/v1
+golden=../crates/wire/testdata/v2
 mkdir -p corpus/control corpus/message
 cp "$golden"/*.bin corpus/control/
 length=$(wc -c < "$golden/every-type.schema.bin")
