@@ -17,6 +17,7 @@ mod functions;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod load;
+mod meter;
 mod optimizer;
 mod pushdown;
 mod query;
@@ -54,6 +55,7 @@ pub use cluster::{
 };
 pub use error::{EngineError, Result};
 pub use explained::{Edge, Explained, StageExplained, TaskExplained};
+pub use meter::{QueryObserver, QueryOutcome, TaskMeters};
 pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
 pub use threads::{QueryPhase, THREAD_NAME};
@@ -74,6 +76,8 @@ pub struct EngineConfig {
     pub partitions: usize,
     /// Folder for data that queries spill; `None` is the system's folder for temporary files.
     pub spill_folder: Option<PathBuf>,
+    /// Counts the processor time of each task of a query, if it is to be counted.
+    pub meters: Option<Arc<TaskMeters>>,
 }
 
 impl Default for EngineConfig {
@@ -84,6 +88,7 @@ impl Default for EngineConfig {
             table_memory_bytes: 4 << 30,
             partitions: std::thread::available_parallelism().map_or(1, usize::from),
             spill_folder: None,
+            meters: None,
         }
     }
 }
@@ -290,7 +295,7 @@ impl Engine {
             context: self.context.clone(),
             tables: self.tables.values().map(table).collect(),
         };
-        let cluster = Cluster::join(config, local, self.threads.clone()).await?;
+        let cluster = Cluster::join(config, local, self.threads.clone(), self.config.meters.clone()).await?;
         if let Some(files) = &self.range_files {
             files.joined(&cluster);
         }

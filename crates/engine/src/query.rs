@@ -1,7 +1,8 @@
 //! A query, from its text to its rows.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::SchemaRef;
@@ -19,11 +20,13 @@ use datafusion::prelude::SQLOptions;
 use futures::{StreamExt, TryStreamExt};
 use lightship_transport::net::Rows;
 use lightship_wire::control::{ErrorCode, Failure};
+use uuid::Uuid;
 
 use crate::cluster::{self, Cluster};
 use crate::duplicates::Aliases;
 use crate::error::{EngineError, Result};
 use crate::load::{self, RowMemory};
+use crate::meter::{Meter, ObservedQuery, metered, metered_batches};
 use crate::range::table::RangeTable;
 use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{QueryPhase, Threads};
@@ -40,6 +43,7 @@ impl Engine {
     /// [`EngineError::Forbidden`] for statements that do more than read,
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
     pub async fn query(&self, sql: &str) -> Result<Running> {
+        let arrived = Instant::now();
         let counted = self.load.count();
         let (state, slot) = match &self.cluster {
             None => {
@@ -60,22 +64,28 @@ impl Engine {
         };
         let stop = StopFlag::default();
         let stopped = stop.guard();
-        let (sql, cluster, room, mut state) =
-            (sql.to_owned(), self.cluster.clone(), self.room.clone(), state);
+        let meter = self.config.meters.as_ref().map(|_| Arc::<Meter>::default());
+        let (text, cluster, room, mut state, planning) =
+            (sql.to_owned(), self.cluster.clone(), self.room.clone(), state, meter.clone());
         state.config_mut().set_extension(Arc::new(stop));
-        let begun = self
-            .threads
-            .block(QueryPhase::Planning, || async move { begin(&sql, &state, cluster, room).await });
-        let Begun { schema, rows_estimate, batches } = begun.await?;
+        let begun = self.threads.block(QueryPhase::Planning, || async move {
+            metered(planning, begin(&text, &state, cluster, room)).await
+        });
+        let Begun { query, schema, rows_estimate, batches } = begun.await?;
+        let batches = metered_batches(meter.clone(), batches);
+        let observed = self.config.meters.as_ref().zip(meter);
+        let observed = observed.map(|(meters, meter)| meters.begin(query, sql, meter, arrived));
         let rows = batches.map(|batch| batch.map_err(|error| EngineError::from(error).to_failure()));
         // A query stops counting when its last rows are produced, even if the client has not taken them.
         let rows = self.threads.rows(Box::pin(rows), (slot, counted));
-        Ok(Running { schema, rows_estimate, rows, stopped, _threads: self.threads.clone() })
+        Ok(Running { schema, rows_estimate, rows, stopped, observed, _threads: self.threads.clone() })
     }
 }
 
 /// A query that is ready to produce rows.
 struct Begun {
+    /// Its number, by which all nodes know it.
+    query: Uuid,
     schema: SchemaRef,
     rows_estimate: Option<u64>,
     batches: SendableRecordBatchStream,
@@ -106,6 +116,7 @@ async fn begin(
         None => stoppable(plan, state.config())?,
         Some(_) => cluster::until_error(plan)?,
     };
+    let query = cluster::query_of(&plan)?.unwrap_or_else(Uuid::new_v4);
     let (rows_estimate, _) = size_of(plan.as_ref());
     tracing::debug!(partitions = plan.output_partitioning().partition_count(), "query planned");
     let schema = plan.schema();
@@ -124,7 +135,7 @@ async fn begin(
         }
     };
     let schema = aliases.restore(&schema);
-    Ok(Begun { schema, rows_estimate, batches: aliases.restore_rows(batches) })
+    Ok(Begun { query, schema, rows_estimate, batches: aliases.restore_rows(batches) })
 }
 
 /// Plans a statement. If its select list repeats names, which DataFusion refuses, the repeated ones have
@@ -186,7 +197,7 @@ async fn explain(
     let schema = rows.schema();
     let batches = futures::stream::once(async move { Ok(rows) });
     let batches = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches));
-    Ok(Begun { schema, rows_estimate: Some(2), batches })
+    Ok(Begun { query: Uuid::new_v4(), schema, rows_estimate: Some(2), batches })
 }
 
 /// Estimates of the rows and bytes that a plan will produce, if known.
@@ -204,6 +215,7 @@ pub struct Running {
     rows_estimate: Option<u64>,
     rows: Rows,
     stopped: StopGuard,
+    observed: Option<ObservedQuery>,
     /// The engine may be dropped before its queries.
     _threads: Arc<Threads>,
 }
@@ -221,10 +233,21 @@ impl Running {
 
     /// The batches, with errors in the form that is sent to clients.
     pub fn into_rows(self) -> Rows {
-        let Self { mut rows, stopped, _threads, .. } = self;
+        let Self { mut rows, stopped, mut observed, _threads, .. } = self;
         Box::pin(futures::stream::poll_fn(move |context| {
             let _kept = (&stopped, &_threads);
-            rows.poll_next_unpin(context)
+            let Some(query) = &mut observed else { return rows.poll_next_unpin(context) };
+            query.asked();
+            let next = ready!(rows.poll_next_unpin(context));
+            match &next {
+                Some(Ok(_)) => query.gave(),
+                ended => {
+                    let failure = ended.as_ref().and_then(|failed| failed.as_ref().err());
+                    query.end(failure.map(|failure| failure.message.clone()));
+                    observed = None;
+                }
+            }
+            Poll::Ready(next)
         }))
     }
 }

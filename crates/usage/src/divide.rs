@@ -163,6 +163,7 @@ fn is_time(figure: Figure) -> bool {
         figure,
         Figure::CpuUserNs
             | Figure::CpuSystemNs
+            | Figure::CpuNs
             | Figure::RunQueueWaitNs
             | Figure::DiskWaitNs
             | Figure::LockWaitNs

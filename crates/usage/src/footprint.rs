@@ -8,7 +8,7 @@ use crate::amount::Amount;
 use crate::disk::{AccessOrder, disk_work};
 use crate::divide::divide;
 use crate::error::Result;
-use crate::gather::Readings;
+use crate::gather::{CPU_TIMES, Readings};
 use crate::load::load;
 use crate::part::Division;
 use crate::query::{Known, QuerySpan};
@@ -115,8 +115,7 @@ impl HostFootprint {
 
     /// Processor time of the query, in nanoseconds.
     pub fn cpu_ns(&self) -> Option<f64> {
-        let [user, system] = [Figure::CpuUserNs, Figure::CpuSystemNs].map(|figure| self.value(figure));
-        user.or(system).map(|_| user.unwrap_or(0.0) + system.unwrap_or(0.0))
+        CPU_TIMES.into_iter().filter_map(|figure| self.value(figure)).reduce(|sum, more| sum + more)
     }
 
     /// Processor time of all on the host, in nanoseconds.

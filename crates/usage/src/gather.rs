@@ -14,6 +14,9 @@ use crate::timeline::Timeline;
 /// exactly 0 is taken as "not counted": kernels report 0 when delay accounting is off.
 const UNCOUNTED_DISK_WAIT: f64 = 0.05;
 
+/// Figures whose sum is the processor time.
+pub(crate) const CPU_TIMES: [Figure; 3] = [Figure::CpuNs, Figure::CpuUserNs, Figure::CpuSystemNs];
+
 /// A figure of a query on a host: the sum over the subjects that have it.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
@@ -87,7 +90,7 @@ fn is_of_disk(figure: Figure) -> bool {
 
 fn is_of_socket(figure: Figure) -> bool {
     (Figure::NetworkReceivedBytes..=Figure::SocketRetransmits).contains(&figure)
-        || figure >= Figure::SocketSegmentsReceived
+        || matches!(figure, Figure::SocketSegmentsReceived | Figure::SocketSegmentsSent)
 }
 
 impl Readings {
@@ -98,7 +101,7 @@ impl Readings {
         let workers: Vec<&Worker> =
             work.workers.iter().filter(|worker| seen.insert(&worker.subject)).collect();
         let mut has_samples = vec![false; workers.len()];
-        let mut own = BTreeMap::new();
+        let (mut own, mut ranks) = (BTreeMap::new(), BTreeMap::new());
         for figure in Figure::ALL {
             let mut best: Option<(u8, Reading)> = None;
             for (index, worker) in workers.iter().enumerate() {
@@ -125,9 +128,18 @@ impl Readings {
                     }
                 }
             }
-            if let Some((_, reading)) = best {
+            if let Some((rank, reading)) = best {
                 own.insert(figure, reading);
+                ranks.insert(figure, rank);
             }
+        }
+        // Processor time is counted as a whole or in two parts, by different subjects: it is taken from one of them.
+        let parts = [Figure::CpuUserNs, Figure::CpuSystemNs];
+        let whole_rank = ranks.get(&Figure::CpuNs).copied().unwrap_or(u8::MAX);
+        if parts.iter().filter_map(|part| ranks.get(part)).any(|rank| *rank < whole_rank) {
+            own.remove(&Figure::CpuNs);
+        } else {
+            parts.iter().for_each(|part| drop(own.remove(part)));
         }
         let missing = workers.iter().zip(&has_samples).filter(|(_, has)| !**has);
         let missing = missing.map(|(worker, _)| worker.subject.clone()).collect();
@@ -176,16 +188,18 @@ impl Readings {
         self.around.get(&figure)?.between(from, to)
     }
 
-    /// The sum of two figures, of which at least one is there.
-    pub(crate) fn own_sum(&self, figures: [Figure; 2], from: u64, to: u64) -> Option<Amount> {
-        match figures.map(|figure| self.own(figure, from, to)) {
-            [Some(a), Some(b)] => Some(a.plus(b)),
-            [a, b] => a.or(b),
-        }
+    /// The sum of figures, of which at least one is there.
+    pub(crate) fn own_sum<const N: usize>(&self, figures: [Figure; N], from: u64, to: u64) -> Option<Amount> {
+        figures.into_iter().filter_map(|figure| self.own(figure, from, to)).reduce(Amount::plus)
     }
 
     pub(crate) fn own_cpu(&self, from: u64, to: u64) -> Option<Amount> {
-        self.own_sum([Figure::CpuUserNs, Figure::CpuSystemNs], from, to)
+        self.own_sum(CPU_TIMES, from, to)
+    }
+
+    /// Whether the processor time is of subjects that work for others, too.
+    pub(crate) fn cpu_is_shared(&self) -> bool {
+        CPU_TIMES.iter().any(|figure| self.own.get(figure).is_some_and(|reading| reading.is_shared))
     }
 
     /// Processor time of all on the host, in nanoseconds.

@@ -104,19 +104,18 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
     let at_least =
         (threads - PARALLELISM_SLACK).ceil().max(1.0).max(span.known.parallelism.map_or(1.0, f64::from));
     let mut items = Vec::with_capacity(PARTS);
-    let mut add_threads = |part, time: f64, figure| {
+    let mut add_threads = |part, time: f64, is_shared| {
         let of_threads = Some(time / at_least);
-        let is_shared = is_shared(figure);
         items.push(Item { part, demand: time / scale, of_threads, basis: Basis::Counted, is_shared });
     };
-    add_threads(Part::Cpu, cpu_self, Figure::CpuUserNs);
-    add_threads(Part::RunQueueWait, waited_others, Figure::RunQueueWaitNs);
-    add_threads(Part::LockWait, lock, Figure::LockWaitNs);
+    add_threads(Part::Cpu, cpu_self, readings.cpu_is_shared());
+    add_threads(Part::RunQueueWait, waited_others, is_shared(Figure::RunQueueWaitNs));
+    add_threads(Part::LockWait, lock, is_shared(Figure::LockWaitNs));
     let disk = disk_work(readings, from, to);
     let sequential_part = disk.map_or(1.0, |disk| disk.sequential_part);
     if let Some(wait) = disk_wait {
-        add_threads(Part::DiskSequential, wait * sequential_part, Figure::DiskWaitNs);
-        add_threads(Part::DiskRandom, wait * (1.0 - sequential_part), Figure::DiskWaitNs);
+        add_threads(Part::DiskSequential, wait * sequential_part, is_shared(Figure::DiskWaitNs));
+        add_threads(Part::DiskRandom, wait * (1.0 - sequential_part), is_shared(Figure::DiskWaitNs));
     } else {
         let formula = disk.and_then(|disk| Some(disk.sequential_seconds? + disk.random_seconds?));
         let busy = readings.own_disk_busy_ns(from, to).map(|busy| (busy / length_ns, Basis::DeviceBusy));

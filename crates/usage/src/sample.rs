@@ -77,11 +77,14 @@ pub enum Figure {
     SocketSegmentsReceived,
     /// Segments with data that TCP sent.
     SocketSegmentsSent,
+    /// Processor time in user mode and in the kernel together, in nanoseconds, where they are not told apart. Tasks
+    /// only.
+    CpuNs,
 }
 
 impl Figure {
     /// All of them, in the order of their numbers, which are part of the sample's format: new ones come last.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::CpuUserNs,
         Self::CpuSystemNs,
         Self::RunQueueWaitNs,
@@ -117,6 +120,7 @@ impl Figure {
         Self::ClientWaitNs,
         Self::SocketSegmentsReceived,
         Self::SocketSegmentsSent,
+        Self::CpuNs,
     ];
 
     /// Its name in reports.
@@ -157,6 +161,7 @@ impl Figure {
             Self::ClientWaitNs => "wait for the client",
             Self::SocketSegmentsReceived => "segments received",
             Self::SocketSegmentsSent => "segments sent",
+            Self::CpuNs => "processor time",
         }
     }
 

@@ -105,7 +105,11 @@ impl HostSources {
     pub fn growth_max(&self, kind: SubjectKind, figure: Figure) -> Option<f64> {
         let processors = (self.processors > 0).then(|| f64::from(self.processors));
         match figure {
-            Figure::CpuUserNs | Figure::CpuSystemNs | Figure::CpuIdleNs | Figure::CpuStolenNs => processors,
+            Figure::CpuUserNs
+            | Figure::CpuSystemNs
+            | Figure::CpuNs
+            | Figure::CpuIdleNs
+            | Figure::CpuStolenNs => processors,
             Figure::PressureCpuSomeNs
             | Figure::PressureIoSomeNs
             | Figure::PressureIoFullNs

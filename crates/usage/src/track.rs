@@ -315,9 +315,11 @@ impl Track {
         let first = points.partition_point(|point| point.at <= from).saturating_sub(1 + MARGIN);
         let birth = if first == 0 { self.birth(subject) } else { None };
         let birth = birth.into_iter().flatten().map(|at| (at, 0));
-        let values = window(points, from, to, MARGIN)
+        let mut values = window(points, from, to, MARGIN)
             .filter_map(|point| point.get(figure).map(|value| (point.at, value)))
             .peekable();
+        // A figure that is not counted was not 0 before its subject began.
+        values.peek()?;
         let curve = Curve::new(birth.chain(values), shape)?;
         let (Some(last), Some(end)) = (points.back(), self.samples.back()) else { return Some(curve) };
         let missed = self.samples.get(self.samples.partition_point(|sample| sample.key <= last.key));

@@ -23,6 +23,7 @@ use super::metrics::TaskReport;
 use super::request::{Change, Execute, Head, Key, Request, RequestKind, Scan, SetPlan, Watch, malformed};
 use super::shard::ShardScanExec;
 use crate::error::{EngineError, Result};
+use crate::meter::{metered, metered_batches};
 use crate::remote::with_schema;
 use crate::stop::StopFlag;
 use crate::threads::QueryPhase;
@@ -166,10 +167,13 @@ pub(crate) async fn begin(
     request: ExecuteTaskRequest,
 ) -> Result<Vec<SendableRecordBatchStream>> {
     let query = request.task_key.query_id;
+    let meter = cluster.meters.as_ref().map(|meters| meters.of_task(&request.task_key));
     tokio::select! {
         biased;
-        begun = worker.execute_task(request) => match begun {
-            Ok((streams, _)) => Ok(streams),
+        begun = metered(meter.clone(), worker.execute_task(request)) => match begun {
+            Ok((streams, _)) => {
+                Ok(streams.into_iter().map(|stream| metered_batches(meter.clone(), stream)).collect())
+            }
             // The library has no type for it.
             Err(error) if error.to_string().contains("timed-out while waiting for the plan") => {
                 let message = "a node was asked for rows of a query whose plan did not reach it: \

@@ -31,14 +31,17 @@ use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
+use datafusion_distributed::{DistributedExt, NetworkBoundaryExt, Worker, WorkerQueryContext};
 use lightship_transport::net::{Answer, ClientConfig, Intake};
 use lightship_wire::cluster::Task;
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::{OnceCell, Semaphore};
+use uuid::Uuid;
 
 pub use self::change::{MemberChange, change_members};
 use self::channel::Channels;
@@ -54,6 +57,7 @@ use self::shard::ShardCodec;
 use self::table::ClusterSchema;
 pub(crate) use self::until_error::until_error;
 use crate::error::{EngineError, Result};
+use crate::meter::TaskMeters;
 use crate::range::{RangeFiles, WithRangeFiles};
 use crate::stop::StopFlag;
 use crate::threads::Threads;
@@ -224,6 +228,8 @@ pub(crate) struct Cluster {
     local: Local,
     /// Decode and run parts of plans.
     threads: Arc<Threads>,
+    /// Counts what the parts use, if it is to be counted.
+    meters: Option<Arc<TaskMeters>>,
     worker: OnceCell<Worker>,
     /// Replaces Lightship's protocol.
     #[cfg(feature = "grpc")]
@@ -261,6 +267,7 @@ impl Cluster {
         config: ClusterConfig,
         local: Local,
         threads: Arc<Threads>,
+        meters: Option<Arc<TaskMeters>>,
     ) -> Result<Arc<Self>> {
         let mut tables = Vec::new();
         for table in &local.tables {
@@ -290,6 +297,7 @@ impl Cluster {
             query_slots: Arc::new(Semaphore::new(config.queries_max.max(1))),
             local,
             threads,
+            meters,
             worker: OnceCell::new(),
             #[cfg(feature = "grpc")]
             grpc: OnceCell::new(),
@@ -516,6 +524,16 @@ pub(crate) fn snapshot_of(state: &SessionState) -> Result<Arc<members::Snapshot>
         .config()
         .get_extension()
         .ok_or_else(|| EngineError::Internal("the session state has no cluster".into()))
+}
+
+/// The number by which all nodes know the query of a plan; `None` if the plan runs on this node alone.
+pub(crate) fn query_of(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Option<Uuid>> {
+    let mut found = None;
+    plan.apply(|plan| {
+        found = plan.as_network_boundary().map(|boundary| boundary.input_stage().query_id());
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
 }
 
 /// The nodes of one query, as datafusion-distributed asks for them.

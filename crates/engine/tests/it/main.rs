@@ -6,6 +6,7 @@ mod cluster_faults;
 mod cluster_limits;
 mod cluster_overlay;
 mod files;
+mod meters;
 mod pushdown;
 mod statements;
 mod support;

@@ -341,3 +341,27 @@ fn memory_and_the_hypervisor_are_named_when_a_host_waits_for_them() {
     let footprint2 = footprint(&timeline, &span(2 * S, 12 * S, vec![Worker::own(process("a"))]));
     assert_eq!(Verdict::new(&footprint2).limit, Limit::CpuContended);
 }
+
+#[test]
+fn processor_time_is_taken_from_tasks_or_from_the_process_never_from_both() {
+    let task = Subject::Task { query: "q".into(), stage: 1, task: 0 };
+    let half: Growth = |t| (t - 5.0).clamp(0.0, 4.0) / 2.0;
+    let all: Growth = |t| (t - 5.0).clamp(0.0, 4.0);
+    let timeline = one_host(
+        S / 10,
+        12 * S,
+        &[
+            (task.clone(), Figure::CpuNs, half),
+            (process("a"), Figure::CpuUserNs, all),
+            (process("a"), Figure::CpuSystemNs, all),
+        ],
+    );
+    let cpu_seconds = |workers| {
+        let footprint = footprint(&timeline, &span(5 * S, 9 * S, workers));
+        footprint.hosts[0].cpu_ns().unwrap() / 1e9
+    };
+    let of_others = Worker::shared(process("a"), vec!["r".into()]);
+    assert!((cpu_seconds(vec![Worker::own(task.clone()), of_others.clone()]) - 2.0).abs() < 0.1);
+    assert!((cpu_seconds(vec![of_others]) - 4.0).abs() < 0.1, "half of what the process used");
+    assert!((cpu_seconds(vec![Worker::own(task), Worker::own(process("a"))]) - 8.0).abs() < 0.1);
+}

@@ -1,0 +1,246 @@
+//! Counts the processor time of each task of each query.
+//!
+//! The system counts processor time by process and thread, but queries share both. So whatever runs for a task, and
+//! whatever DataFusion spawns meanwhile, is timed with the clock of its thread ([`poll`]). Two readings of that clock
+//! take about half a microsecond, a poll usually makes a batch of rows.
+//!
+//! Not counted: reading of files and messages, which other threads do, and encoding of messages. They are part of the
+//! process's own figures.
+
+mod poll;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use datafusion_distributed::TaskKey;
+use lightship_usage::{Entry, Figure, Figures, Subject};
+use uuid::Uuid;
+
+pub(crate) use self::poll::{metered, metered_batches};
+
+/// The most tasks that are counted at a time. Each takes some 200 bytes.
+const TASKS_MAX: usize = 4096;
+/// The stage of the task that gives its rows to the client; those that give theirs to other tasks have higher numbers.
+const LAST_STAGE: u32 = 0;
+
+/// Is told of queries that begin and end on a node.
+pub trait QueryObserver: Send + Sync {
+    /// A query has been planned, and begins to run. It arrived `age` ago.
+    fn began(&self, query: &str, sql: &str, age: Duration);
+    /// All its rows have been taken, or it failed, or was cancelled.
+    fn ended(&self, query: &str, outcome: QueryOutcome);
+}
+
+/// How a query ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryOutcome {
+    /// The client took all rows.
+    Finished,
+    /// It failed with this message.
+    Failed(String),
+    /// The client took no more rows.
+    Cancelled,
+}
+
+/// The processor time of tasks, and who is told of queries.
+#[derive(Default)]
+pub struct TaskMeters {
+    tasks: Mutex<HashMap<TaskId, Counted>>,
+    /// Tasks that were not counted because there were too many.
+    left_out: AtomicU64,
+    observer: OnceLock<Arc<dyn QueryObserver>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct TaskId {
+    query: Uuid,
+    stage: u32,
+    task: u32,
+}
+
+struct Counted {
+    meter: Arc<Meter>,
+    /// An entry has been made after its end.
+    told: bool,
+}
+
+/// What one task used.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    cpu_ns: AtomicU64,
+    /// For the last task: the time during which its client took no rows.
+    client_wait_ns: AtomicU64,
+}
+
+impl std::fmt::Debug for TaskMeters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskMeters").field("left_out", &self.left_out).finish_non_exhaustive()
+    }
+}
+
+impl TaskMeters {
+    /// Meters of the queries of one engine, from now on.
+    pub fn new() -> Arc<Self> {
+        poll::follow_spawned_work();
+        Arc::default()
+    }
+
+    /// Sets who is told of queries. The first one stays.
+    pub fn observe(&self, observer: Arc<dyn QueryObserver>) {
+        // A second one is of no use.
+        let _ = self.observer.set(observer);
+    }
+
+    /// The counters of all tasks that run, and of those that ended since the last call.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only this table still has it once the task has ended.
+        tasks.retain(|_, counted| Arc::strong_count(&counted.meter) > 1 || !counted.told);
+        tasks.iter_mut().map(|(id, counted)| counted.entry(id)).collect()
+    }
+
+    /// Tasks that were not counted because there were too many.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// The meter of a task of another node's plan.
+    pub(crate) fn of_task(&self, key: &TaskKey) -> Arc<Meter> {
+        let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let id = TaskId {
+            query: key.query_id,
+            stage: number(key.stage_id as u64),
+            task: number(key.task_number as u64),
+        };
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        match tasks.get(&id) {
+            Some(counted) => counted.meter.clone(),
+            None => {
+                let meter = Arc::default();
+                self.add(&mut tasks, id, &meter);
+                meter
+            }
+        }
+    }
+
+    fn add(&self, tasks: &mut HashMap<TaskId, Counted>, id: TaskId, meter: &Arc<Meter>) {
+        if tasks.len() >= TASKS_MAX {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        tasks.insert(id, Counted { meter: meter.clone(), told: false });
+    }
+
+    /// A query that has been planned, and begins to run. Its last task has used `meter` since it arrived.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        query: Uuid,
+        sql: &str,
+        meter: Arc<Meter>,
+        arrived: Instant,
+    ) -> ObservedQuery {
+        let id = TaskId { query, stage: LAST_STAGE, task: 0 };
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.add(&mut tasks, id, &meter);
+        drop(tasks);
+        let query = query.to_string();
+        if let Some(observer) = self.observer.get() {
+            observer.began(&query, sql, arrived.elapsed());
+        }
+        ObservedQuery { meters: self.clone(), query, meter, taken: None, outcome: QueryOutcome::Cancelled }
+    }
+}
+
+impl Counted {
+    fn entry(&mut self, id: &TaskId) -> Entry {
+        // Before the figures are read: what is added later belongs to the next entry.
+        self.told = Arc::strong_count(&self.meter) == 1;
+        let mut figures = Figures::default();
+        if poll::COUNTS {
+            figures.set(Figure::CpuNs, self.meter.cpu_ns.load(Ordering::Relaxed));
+        }
+        if id.stage == LAST_STAGE {
+            figures.set(Figure::ClientWaitNs, self.meter.client_wait_ns.load(Ordering::Relaxed));
+        }
+        let TaskId { query, stage, task } = *id;
+        Entry { subject: Subject::Task { query: query.to_string(), stage, task }, figures }
+    }
+}
+
+/// A query that runs. Dropping it ends the query.
+pub(crate) struct ObservedQuery {
+    meters: Arc<TaskMeters>,
+    query: String,
+    meter: Arc<Meter>,
+    /// When the client took rows that it has not come back from.
+    taken: Option<Instant>,
+    outcome: QueryOutcome,
+}
+
+impl ObservedQuery {
+    /// The client asks for rows.
+    pub(crate) fn asked(&mut self) {
+        if let Some(taken) = self.taken.take() {
+            let waited = u64::try_from(taken.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.meter.client_wait_ns.fetch_add(waited, Ordering::Relaxed);
+        }
+    }
+
+    /// The client gets rows.
+    pub(crate) fn gave(&mut self) {
+        self.taken = Some(Instant::now());
+    }
+
+    /// The query has ended: with an error, or with its last rows.
+    pub(crate) fn end(&mut self, error: Option<String>) {
+        self.outcome = match error {
+            Some(message) => QueryOutcome::Failed(message),
+            None => QueryOutcome::Finished,
+        };
+    }
+}
+
+impl Drop for ObservedQuery {
+    fn drop(&mut self) {
+        if let Some(observer) = self.meters.observer.get() {
+            let outcome = std::mem::replace(&mut self.outcome, QueryOutcome::Cancelled);
+            observer.ended(&self.query, outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(stage: usize) -> TaskKey {
+        TaskKey { query_id: Uuid::from_u128(7), stage_id: stage, task_number: 3 }
+    }
+
+    #[test]
+    fn a_task_has_an_entry_after_its_end_and_then_none() {
+        let meters = TaskMeters::new();
+        let meter = meters.of_task(&key(2));
+        assert!(Arc::ptr_eq(&meter, &meters.of_task(&key(2))));
+        meter.cpu_ns.store(5, Ordering::Relaxed);
+        for _ in 0..3 {
+            let [entry] = meters.entries().try_into().unwrap();
+            assert_eq!(entry.figures.get(Figure::CpuNs), Some(5));
+            assert_eq!(entry.figures.get(Figure::ClientWaitNs), None);
+            let Subject::Task { query, stage, task } = entry.subject else { panic!("{entry:?}") };
+            assert_eq!((query, stage, task), (Uuid::from_u128(7).to_string(), 2, 3));
+        }
+        drop(meter);
+        assert_eq!(meters.entries().len(), 1);
+        assert_eq!(meters.entries().len(), 0);
+    }
+
+    #[test]
+    fn tasks_beyond_the_limit_are_not_counted_but_said_to_be_missing() {
+        let meters = TaskMeters::new();
+        let _kept: Vec<_> = (0..TASKS_MAX + 2).map(|stage| meters.of_task(&key(stage))).collect();
+        assert_eq!((meters.entries().len(), meters.left_out()), (TASKS_MAX, 2));
+    }
+}
