@@ -1,10 +1,10 @@
-//! Sums of counters that come and go.
+//! Sums of counters that appear and disappear.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The sum of many counters, which does not fall when some of them vanish or begin again: what they last had stays.
-/// What a counter counts between its last reading and its end is lost.
+/// The sum of many counters, which does not fall when one of them disappears or restarts: its last value stays in the
+/// sum. What a counter counts between its last reading and its end is lost.
 #[derive(Debug)]
 pub(crate) struct GrowingSum<K, const N: usize> {
     total: [u64; N],
@@ -24,7 +24,7 @@ impl<K: Eq + Hash, const N: usize> GrowingSum<K, N> {
         let round = self.round;
         let (last, seen) = self.last.entry(key).or_insert(([0; N], round));
         *seen = round;
-        // One that fell is another counter under the same key.
+        // A counter that fell is another one with the same key.
         if last.iter().zip(&values).any(|(last, value)| value < last) {
             *last = [0; N];
         }

@@ -12,12 +12,19 @@ pub enum Watch {
     Processes(Vec<u32>),
     /// Processes with one of these names, of which the kernel knows 15 bytes.
     Names(Vec<String>),
-    /// These processes and all that descend from them, also after the one between has ended.
+    /// These processes and their descendants, even if a process in between has ended.
     Trees(Vec<u32>),
-    /// Those that used the most processor time lately, as many as the limit allows.
+    /// The processes that used the most processor time since the last look, up to the limit.
     Busiest,
     /// All.
     All,
+}
+
+impl Watch {
+    /// This process alone, without its children.
+    pub fn this_process() -> Self {
+        Self::Processes(vec![std::process::id()])
+    }
 }
 
 /// Settings of an agent.
@@ -27,7 +34,7 @@ pub struct AgentOptions {
     pub host: String,
     /// Which processes are counted.
     pub watch: Watch,
-    /// The most processes that are counted. Each that has run costs about 25 us of a sample, and four open files.
+    /// The most processes that are counted. Each one that has run takes about 25 us of a sample, and four open files.
     pub processes_max: usize,
     /// The time between two samples, in nanoseconds.
     pub interval_ns: u64,
@@ -36,6 +43,8 @@ pub struct AgentOptions {
     pub sockets_interval_ns: u64,
     /// The most entries for one process and one remote host in a sample: those with the most bytes.
     pub peers_max: usize,
+    /// The most entries of a sample that the program adds itself ([`crate::Agent::with_entries`]).
+    pub tasks_max: usize,
 }
 
 impl AgentOptions {
@@ -55,12 +64,13 @@ impl AgentOptions {
             interval_ns: 1_000_000_000,
             sockets_interval_ns: 500_000_000,
             peers_max: 256,
+            tasks_max: 1000,
         }
     }
 
     /// The same, with every value within its limits.
     pub fn bounded(mut self) -> Self {
-        // Bytes of the name that datagrams have room for, and nothing that a terminal would obey.
+        // Datagrams limit the bytes of the name, and a terminal would interpret control characters.
         let host: String = self.host.chars().filter(|c| !c.is_control()).collect();
         let end = (0..=HOST_BYTES_MAX.min(host.len())).rev().find(|end| host.is_char_boundary(*end));
         self.host =
@@ -68,6 +78,7 @@ impl AgentOptions {
         self.interval_ns = self.interval_ns.clamp(Self::INTERVAL_NS_MIN, Self::INTERVAL_NS_MAX);
         self.processes_max = self.processes_max.min(Self::PROCESSES_MAX);
         self.peers_max = self.peers_max.min(Self::PROCESSES_MAX);
+        self.tasks_max = self.tasks_max.min(Self::PROCESSES_MAX);
         self
     }
 }

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 
-use lightship_usage::{Figure, Figures};
+use lightship_usage::{Figure, Figures, HostSources, SubjectKind};
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 
-use crate::source::{Scope, Sources};
-
-/// Threads that are counted, if that many files may be open: each takes two.
+/// The most threads that are counted, if enough files may be open: each takes two.
 const THREADS_MAX: usize = 256;
-/// What the system says if a program may not count.
+/// The error of the system if a program has no permission to count.
 const EACCES: i32 = 13;
 
 /// Instructions and cycles.
@@ -22,14 +20,14 @@ pub(crate) struct Perf {
     processes: HashMap<u32, ProcessCounters>,
     threads: usize,
     threads_max: usize,
-    /// Why there are none.
+    /// Why there are no counters.
     failed: Option<String>,
     user_only: bool,
 }
 
 struct ProcessCounters {
     began_ns: u64,
-    /// One pair for each thread that there was. Threads that begin later are counted with the one that starts them.
+    /// A pair for each thread at the beginning. Later threads are counted with the thread that starts them.
     threads: Vec<[Counter; 2]>,
     last: [u64; 2],
 }
@@ -50,7 +48,7 @@ impl Perf {
             let threads = match self.open(proc, pid) {
                 Ok(threads) => threads,
                 Err(error) => {
-                    // A process that has ended says nothing of the others.
+                    // If the process has ended, others may still be counted.
                     if proc.join(pid.to_string()).exists() {
                         self.failed = Some(explain(&error));
                     }
@@ -94,7 +92,7 @@ impl Perf {
             .take(self.threads_max + 1)
             .collect();
         threads.sort_unstable();
-        // Some threads only would be a wrong figure of the process.
+        // Counting only some of the threads would give a wrong figure of the process.
         if self.threads + threads.len() > self.threads_max {
             return Ok(Vec::new());
         }
@@ -128,16 +126,16 @@ impl Perf {
     }
 
     /// Writes the sources of the figures.
-    pub(crate) fn report(&self, sources: &mut Sources) {
+    pub(crate) fn report(&self, sources: &mut HostSources) {
         let host = "instructions and cycles are counted by process only";
-        sources.unavailable(Scope::Host, &FIGURES, host);
+        sources.set_unavailable(SubjectKind::Host, FIGURES, host);
         match &self.failed {
-            Some(reason) => sources.unavailable(Scope::Process, &FIGURES, reason.clone()),
+            Some(reason) => sources.set_unavailable(SubjectKind::Process, FIGURES, reason.clone()),
             None if self.processes.is_empty() => {}
             None if self.threads == 0 => {
                 let reason =
                     format!("a counter for each thread would take more than {} files", self.threads_max * 2);
-                sources.unavailable(Scope::Process, &FIGURES, reason);
+                sources.set_unavailable(SubjectKind::Process, FIGURES, reason);
             }
             None => {
                 let from = if self.user_only {
@@ -145,13 +143,13 @@ impl Perf {
                 } else {
                     "perf_event_open, since the agent first saw the process"
                 };
-                sources.available(Scope::Process, &FIGURES, from, 1);
+                sources.set_available(SubjectKind::Process, FIGURES, from, 1);
             }
         }
     }
 }
 
-/// The count that there would be if the counter had not shared the processor's registers with others.
+/// Estimates the count that a counter would have if it had not shared the processor's registers with others.
 fn scale(count: u64, enabled: std::time::Duration, running: std::time::Duration) -> u64 {
     let scaled = (u128::from(count) * enabled.as_nanos()).checked_div(running.as_nanos());
     scaled.map_or(0, |scaled| u64::try_from(scaled).unwrap_or(u64::MAX))
@@ -173,24 +171,26 @@ fn explain(error: &std::io::Error) -> String {
 mod tests {
     use std::time::Duration;
 
+    use lightship_usage::FigureSource;
+
     use super::*;
-    use crate::source::Availability;
 
     #[test]
     fn instructions_rise_or_the_reason_is_known() {
-        let (mut perf, mut figures, mut sources) = (Perf::new(100), Figures::default(), Sources::default());
+        let (mut perf, mut figures, mut sources) =
+            (Perf::new(100), Figures::default(), HostSources::default());
         let pid = std::process::id();
         perf.read("/proc".as_ref(), pid, 1, &mut figures);
         perf.report(&mut sources);
-        match sources.get(Scope::Process, Figure::Instructions).unwrap() {
-            Availability::Available { .. } => {
+        match sources.get(SubjectKind::Process, Figure::Instructions).unwrap() {
+            FigureSource::Available { .. } => {
                 let before = figures.get(Figure::Instructions).unwrap();
                 let sum =
                     std::hint::black_box((0..1_000_000_u64).fold(0, |sum, n| sum ^ std::hint::black_box(n)));
                 perf.read("/proc".as_ref(), pid, 1, &mut figures);
                 assert!(figures.get(Figure::Instructions).unwrap() > before, "{sum}");
             }
-            Availability::Unavailable { reason } => {
+            FigureSource::Unavailable { reason } => {
                 assert!(reason.contains("perf_event_open"), "{reason}");
                 assert_eq!(figures.get(Figure::Instructions), None);
             }

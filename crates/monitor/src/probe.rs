@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use lightship_usage::{Entry, Figures, Subject};
+use lightship_usage::{Entry, Figures, HostSources, Subject};
 
 use crate::counters::{
     Disks, Finder, Host, Interfaces, Limits, Process, ProcessContext, Roots, Tallies, TextBuffer, hidden,
 };
 use crate::datagram::ProcessName;
+use crate::facts::HostFacts;
 use crate::options::AgentOptions;
 use crate::perf::Perf;
 use crate::sockets::{self, Owner, Sockets};
-use crate::source::{HostFacts, Sources};
 
-/// The time between two looks for processes that have begun.
+/// The time between two searches for new processes.
 const FIND_INTERVAL_NS: u64 = 1_000_000_000;
 /// The time between two readings of the host's limits.
 const LIMITS_INTERVAL_NS: u64 = 60_000_000_000;
-/// Files of one process that stay open.
+/// Files of each process that stay open.
 const FILES_PER_PROCESS: usize = 4;
 
 /// Readers of the host, its disks and interfaces, and the counted processes.
@@ -42,16 +42,16 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn new(options: &AgentOptions, sources: &mut Sources) -> Self {
+    pub(crate) fn new(options: &AgentOptions, sources: &mut HostSources) -> Self {
         let roots = Roots::default();
-        // Of the files that this program may open, a quarter for processes and an eighth for their counters.
+        // Of the files that this program may open, processes get a quarter, and their hardware counters an eighth.
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let files = usize::try_from(files).unwrap_or(usize::MAX);
         let kept_open_max = files / 4 / FILES_PER_PROCESS;
         Self {
             options: options.clone(),
             buffer: TextBuffer::default(),
-            host: Host::new(&roots, sources),
+            host: Host::new(&roots),
             disks: Disks::new(&roots, sources),
             interfaces: Interfaces::new(&roots),
             context: ProcessContext::new(&roots),
@@ -69,7 +69,7 @@ impl Probe {
     }
 
     /// Reads everything.
-    pub(crate) fn read(&mut self, now_ns: u64, sources: &mut Sources) -> Vec<Entry> {
+    pub(crate) fn read(&mut self, now_ns: u64, sources: &mut HostSources) -> Vec<Entry> {
         if due(&mut self.limits_ns, now_ns, LIMITS_INTERVAL_NS) {
             Limits::read(&self.roots, &mut self.buffer, &mut self.facts);
         }
@@ -96,7 +96,7 @@ impl Probe {
         entries
     }
 
-    /// What was found out about the host.
+    /// Facts about the host.
     pub(crate) fn facts(&self) -> &HostFacts {
         &self.facts
     }
@@ -129,7 +129,7 @@ impl Probe {
         self.perf.retain(|pid| processes.contains_key(&pid));
     }
 
-    fn read_processes(&mut self, sources: &mut Sources) {
+    fn read_processes(&mut self, sources: &mut HostSources) {
         let mut tallies = Tallies::default();
         let mut ended = Vec::new();
         for process in self.processes.values_mut() {
@@ -157,7 +157,7 @@ impl Probe {
         now_ns: u64,
         host: &mut Figures,
         peers: &mut Vec<Entry>,
-        sources: &mut Sources,
+        sources: &mut HostSources,
     ) {
         if !due(&mut self.sockets_ns, now_ns, self.options.sockets_interval_ns) {
             self.processes.values_mut().for_each(|process| sockets::clear(&mut process.figures));

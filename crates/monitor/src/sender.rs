@@ -2,15 +2,16 @@
 
 use crate::datagram::{Answer, Answered, DatagramError, DatagramHeader, Keys, SealableBody};
 
-/// How often an agent takes a greater run because the collector knows one. More means that another agent does the same.
+/// How often an agent raises its run above the one that the collector knows. More often means that another agent does
+/// the same.
 const RUNS_RAISED_MAX: u32 = 8;
 
-/// What an answer has changed.
+/// The effect of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
-    /// Nothing but the times of an exchange, or nothing at all.
+    /// None, or only the times of an exchange.
     Nothing,
-    /// The collector accepts samples from now on. It knows nothing of this agent yet.
+    /// The collector accepts samples from now on. It has no description of this agent yet.
     Accepted,
     /// The collector knows a later run of this host: the agent now has a greater one.
     RunRaised,
@@ -34,6 +35,18 @@ impl Sender {
     /// A sender for a run of an agent.
     pub fn new(keys: Keys, run: u64) -> Self {
         Self { keys, run, sequence: 0, session: 0, answered: None, runs_raised: 0 }
+    }
+
+    /// The same, whose first datagram has a number. A run must not use a number twice for one collector, which drops
+    /// what it has received before.
+    #[must_use]
+    pub fn starting_at(self, sequence: u64) -> Self {
+        Self { sequence, ..self }
+    }
+
+    /// The number of the next datagram.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// The next datagram, which must be sent at once: it says that it was sent at `now_ns` of the agent's clock.
@@ -68,7 +81,7 @@ impl Sender {
             (self.sequence, self.session, self.answered) = (0, 0, None);
             return Ok(Reaction::RunRaised);
         }
-        // An answer that comes twice, or late, would only show a longer round trip.
+        // A repeated or late answer would only show a longer round trip.
         if self.answered.is_some_and(|answered| answered.sequence >= answer.sequence) {
             return Ok(Reaction::Nothing);
         }

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{ProfileError, Profiles, unix_seconds};
+use crate::state::replace_file;
 use crate::{Options, Report};
 
 /// A larger file is cut to its latest `BYTES_MAX / 2` bytes.
@@ -111,7 +112,7 @@ impl Profiles {
                 file.take(BYTES_MAX).read_to_end(&mut text)?;
                 // Drop the incomplete first line.
                 let rest = text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |at| at + 1);
-                self.replace(&path, &text[rest..])?;
+                replace_file(&path, &text[rest..])?;
             }
             Ok(())
         };

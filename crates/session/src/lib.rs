@@ -30,6 +30,7 @@ mod plan;
 mod prior;
 mod profile;
 mod report;
+mod state;
 mod transfer;
 
 pub use budget::Budget;
@@ -44,4 +45,5 @@ pub use plan::{Memory, Options};
 pub use prior::LinkPrior;
 pub use profile::{Profile, ProfileError, Profiles, Staleness};
 pub use report::{CodecReport, NodeStages, PlanReport, Report, Retune, Stages};
+pub use state::{replace_file, state_folder};
 pub use transfer::{Client, Transfer};

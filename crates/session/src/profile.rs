@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lightship_tuner::{Calibration, Link, Rates, Sample};
 use serde::{Deserialize, Serialize};
+
+use crate::state::{replace_file, state_folder};
 
 /// Version of the file format. Other versions are rejected.
 const VERSION: u32 = 1;
@@ -178,10 +180,7 @@ impl Profiles {
     /// # Errors
     /// [`ProfileError::NoFolder`] if `LIGHTSHIP_PROFILES`, `XDG_STATE_HOME` and `HOME` are all unset.
     pub fn of_user() -> Result<Self, ProfileError> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state = || set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-        let folder = set(FOLDER_VARIABLE).or_else(|| Some(state()?.join("lightship/profiles")));
-        folder.map(Self::at).ok_or(ProfileError::NoFolder)
+        state_folder("profiles", Some(FOLDER_VARIABLE)).map(Self::at).ok_or(ProfileError::NoFolder)
     }
 
     /// Profiles in `folder`, which is created when the first one is stored.
@@ -224,18 +223,9 @@ impl Profiles {
             let path = path.to_owned();
             move |source| ProfileError::Io { path, source }
         };
-        fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
         let text = serde_json::to_string_pretty(profile).map_err(|e| io(&path)(e.into()))?;
-        self.replace(&path, (text + "\n").as_bytes()).map_err(io(&path))?;
+        replace_file(&path, (text + "\n").as_bytes()).map_err(io(&path))?;
         Ok(path)
-    }
-
-    /// Replaces a file atomically, because another process may be reading it.
-    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut unfinished = tempfile::NamedTempFile::new_in(&self.folder)?;
-        unfinished.write_all(bytes)?;
-        unfinished.persist(path).map_err(|error| error.error)?;
-        Ok(())
     }
 
     /// The profile of an endpoint, or `None` if there is none.

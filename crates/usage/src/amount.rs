@@ -14,12 +14,12 @@ pub struct Amount {
     pub high: f64,
 }
 
-/// No amount is above it, so that sums and products of some amounts stay finite.
+/// The largest amount, so that sums and products of a few amounts stay finite.
 const AMOUNT_MAX: f64 = 1e30;
 
 impl Amount {
-    /// An amount with its bounds, which are put in order: bounds that exclude the value are moved to it, and what is
-    /// not a number is 0.
+    /// An amount with its bounds, which are put in order: bounds that exclude the value are moved to it, and NaN
+    /// becomes 0.
     pub fn new(value: f64, low: f64, high: f64) -> Self {
         let value = tame(value);
         Self { value, low: tame(low).min(value), high: tame(high).max(value) }
@@ -30,7 +30,7 @@ impl Amount {
         Self::new(value, value, value)
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self::new(self.value + other.value, self.low + other.low, self.high + other.high)
@@ -42,8 +42,7 @@ impl Amount {
         Self::new(self.value * factor, self.low * factor, self.high * factor)
     }
 
-    /// The amount of one user of something that others use, too: an equal share is the estimate, and anything from
-    /// nothing to all is possible.
+    /// The share of one of several users: an equal share is the estimate, and anything from nothing to all is possible.
     #[must_use]
     pub fn shared(self, users: usize) -> Self {
         Self::new(self.value / users.max(1) as f64, 0.0, self.high)

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, within};
 
-/// The largest drift in parts per billion, half a second per second: more is no clock.
+/// The largest drift in parts per billion, half a second per second. A clock with more is broken.
 const DRIFT_PPB_MAX: f64 = 5e8;
 
 /// How a host's monotonic clock reads on the time line: at a moment when the host reads `host_ns`, the time line is at
@@ -37,7 +37,7 @@ impl ClockMap {
         within("drift of a clock in parts per billion", self.drift_ppb as f64, -DRIFT_PPB_MAX, DRIFT_PPB_MAX)
     }
 
-    /// The moment on the time line, in nanoseconds. What lies before or after it is at its ends.
+    /// The moment on the time line, in nanoseconds. A moment before or after the time line is moved to its end.
     pub fn to_line(&self, at_ns: u64) -> u64 {
         let since = i128::from(at_ns) - i128::from(self.host_ns);
         let drift = since * i128::from(self.drift_ppb) / 1_000_000_000;

@@ -13,30 +13,30 @@ use crate::amount::Amount;
 
 /// The fastest growth of a counter without a limit of its own, per nanosecond: a hundred thousand threads, or 100 TB/s.
 const GROWTH_MAX: f64 = 1e5;
-/// A counter with a limit is out of line only far beyond it: a container may be told of fewer processors than its host
-/// counts.
+/// A counter must grow so many times as fast as its limit to be out of line: a container may report fewer processors
+/// than its counters cover.
 const GROWTH_SLACK: f64 = 64.0;
-/// Growth beyond the limit that is put down to the moments of the samples, in nanoseconds: an agent reads its counters
-/// one after the other.
+/// How much longer than between two samples a counter may have grown, in nanoseconds: an agent reads its counters one
+/// after the other.
 const JITTER_NS: f64 = 1e8;
 
-/// A counter that grows at no more than this part of another pace stands still beside it.
+/// A counter that grows by at most this fraction of another pace counts as standing still.
 const IDLE_PACE: f64 = 0.01;
 
 /// A counter over time. Times are nanoseconds on the time line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
-    /// Moments and what was counted until then, from 0 on. Both never fall.
+    /// Moments, and what was counted until then, from 0 on. Neither ever falls.
     points: Vec<(u64, f64)>,
     /// Estimates between the points, where more is known than even growth.
     knots: Vec<(u64, f64)>,
-    /// When something was lost that can't be known.
+    /// Spans in which an unknown amount was lost.
     breaks: Vec<(u64, u64)>,
     /// When the subject was last seen, and when it was first missed, if it ended.
     tail: Option<(u64, u64)>,
     /// Growth per nanosecond that is assumed from the beginning of the tail on.
     tail_pace: f64,
-    /// Until when.
+    /// When the assumed growth ends.
     tail_until: u64,
     /// How a curve is read.
     shape: Shape,

@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::figure::Figure;
 use crate::gather::Readings;
-use crate::sample::Figure;
 
 /// Mean size from which requests are taken as sequential: Linux reads ahead at least 128 KiB.
 pub(crate) const SEQUENTIAL_BYTES: f64 = 128.0 * 1024.0;

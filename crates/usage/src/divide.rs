@@ -20,11 +20,11 @@
 //! The bounds of a part are those of its measurements over the whole run (the steps between do not add to them), less
 //! what may have been hidden behind other parts, and more what was.
 
+use crate::figure::Figure;
 use crate::gather::Readings;
 use crate::load::{Load, load};
 use crate::part::{Basis, Division, PARTS, PHASES_MAX, Part, PartTime, PerPart, Phase};
 use crate::query::QuerySpan;
-use crate::sample::Figure;
 use crate::spread::Spreads;
 use crate::timeline::Timeline;
 use crate::turns::{complete, hand_over, limiting, score};
@@ -33,9 +33,9 @@ use crate::turns::{complete, hand_over, limiting, score};
 const STEPS_MAX: u64 = 512;
 /// The shortest step, in nanoseconds.
 const STEP_NS_MIN: u64 = 1_000_000;
-/// A step has at least so many ticks of the coarsest counter of time: a tick more or less is 5%.
+/// The fewest ticks of the coarsest time counter in a step, so that a tick more or less is 5%.
 const TICKS_PER_STEP: u64 = 20;
-/// A step is at least so many times as long as the clocks may be wrong.
+/// The shortest step, as a multiple of the bound within which clocks are known.
 const BOUNDS_PER_STEP: u64 = 4;
 
 /// What the division found besides the parts.

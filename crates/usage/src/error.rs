@@ -59,8 +59,8 @@ pub enum UsageError {
         /// When it ended.
         ended_ns: u64,
     },
-    /// A query lists more hosts or subjects than are looked at.
-    #[error("the query {label:?} has {found} {what}, at most {max} are possible")]
+    /// A query lists too many hosts or subjects.
+    #[error("the query {label:?} has {found} {what}, expected at most {max}")]
     TooMany {
         /// The query.
         label: String,
@@ -79,8 +79,8 @@ pub enum UsageError {
         /// The host.
         host: String,
     },
-    /// A change of the number of nodes, for a query that no node's share of the work is known of.
-    #[error("no host of the query {label:?} does a share of the work that more nodes would divide")]
+    /// A change of the number of nodes, for a query of which no sampled host does work that more nodes would divide.
+    #[error("no sampled host of the query {label:?} does work that more nodes would divide")]
     NothingDivides {
         /// The query.
         label: String,

@@ -1,17 +1,18 @@
 //! The evidence of a verdict, in sentences.
 
 use crate::disk::AccessOrder;
+use crate::figure::Figure;
 use crate::footprint::{Footprint, HostFootprint};
 use crate::part::Part;
-use crate::sample::Figure;
 use crate::verdict::Limit;
 
-/// A disk or link that takes so many times as long as its calibrated speed predicts is slow, or used by others.
+/// A disk or link that takes at least this many times as long as its calibrated speed predicts is slow, or used by
+/// others.
 const SLOWER: f64 = 1.5;
 /// Another host with at least this part of the same use shares the limit.
 const SIMILAR: f64 = 0.8;
 
-/// A time for people, from nanoseconds.
+/// Formats nanoseconds as a time for reports.
 pub(crate) fn seconds(ns: f64) -> String {
     let seconds = ns / 1e9;
     if seconds >= 0.995 {

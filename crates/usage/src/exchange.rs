@@ -1,11 +1,11 @@
 //! Messages that go back and forth, one after the other, so that their latency counts and not their bytes.
 //!
-//! A caller that counted them is believed. Otherwise they are small messages in both directions: each exchange is at least
-//! one sleep of the thread, and one segment each way.
+//! If the caller has counted them, that number is used. Otherwise they are taken from small messages in both
+//! directions: each exchange makes a thread sleep at least once, and is at least one segment each way.
 
+use crate::figure::Figure;
 use crate::gather::Readings;
 use crate::query::Known;
-use crate::sample::Figure;
 
 /// Bytes in both directions for an exchange, up to which it counts as small: two segments.
 const EXCHANGE_BYTES_MAX: f64 = 3000.0;
@@ -33,7 +33,7 @@ impl Exchanges {
         self.count >= EXCHANGES_PER_SECOND_MIN * length || round_trips >= ROUND_TRIPS_PART_MIN * length
     }
 
-    /// Whether messages of so many bytes in all are short beside their round trips, on a link of this rate.
+    /// Whether messages of `bytes` in total take little time compared with their round trips, on a link of this rate.
     fn are_short(&self, bytes: f64, rate: Option<f64>) -> bool {
         let in_flight = self.round_trip_seconds.zip(rate).map_or(0.0, |(seconds, rate)| seconds * rate);
         bytes <= (EXCHANGE_PART_MAX * in_flight).max(EXCHANGE_BYTES_MAX) * self.count

@@ -8,11 +8,12 @@ use crate::amount::Amount;
 use crate::disk::{AccessOrder, disk_work};
 use crate::divide::divide;
 use crate::error::Result;
+use crate::figure::Figure;
 use crate::gather::{CPU_TIMES, Readings};
 use crate::load::load;
 use crate::part::Division;
 use crate::query::{Known, QuerySpan};
-use crate::sample::{Figure, Subject};
+use crate::sample::Subject;
 use crate::source::{FigureSource, SubjectKind};
 use crate::speeds::HostSpeeds;
 use crate::timeline::Timeline;
@@ -24,9 +25,9 @@ pub struct ChargedFigure {
     pub amount: Amount,
     /// What it was counted of.
     pub kind: SubjectKind,
-    /// Whether others used it, too, so that it is a share.
+    /// Whether it is a share of something that others used, too.
     pub is_shared: bool,
-    /// Where it comes from, if the agent said so.
+    /// Where it comes from, if the agent reported that.
     pub source: Option<FigureSource>,
 }
 
@@ -81,19 +82,19 @@ pub struct HostFootprint {
     pub divides: bool,
     /// Processors, if they are known.
     pub processors: Option<u32>,
-    /// What was measured for the query. A figure that can't be had is missing.
+    /// What was measured for the query. A figure that is unavailable is missing.
     pub figures: BTreeMap<Figure, ChargedFigure>,
     /// What was measured of the whole host at the same time.
     pub host_figures: BTreeMap<Figure, Amount>,
-    /// Why figures can't be had, as far as the agent said so.
+    /// Why figures are unavailable, where the agent gave a reason.
     pub unavailable: BTreeMap<Figure, String>,
     /// Times by the formulas of the source.
     pub model: ModelTimes,
-    /// How sequential and random disk accesses were told apart; `None` if the query's bytes are not known.
+    /// How sequential and random disk accesses were distinguished; `None` if the query's bytes are not known.
     pub access_order: Option<AccessOrder>,
     /// How long the busiest disk of the host was busy, in nanoseconds.
     pub disk_busy_ns: Option<f64>,
-    /// Threads that were active at once, on average, while any was.
+    /// The average number of threads that were active at the same time, while at least one was.
     pub parallelism: Option<f64>,
     /// Seconds of the run for which this host limited the query.
     pub limit_seconds: f64,
@@ -108,7 +109,7 @@ pub struct HostFootprint {
 }
 
 impl HostFootprint {
-    /// A figure of the query in its unit; `None` if it can't be had.
+    /// A figure of the query in its unit; `None` if it is unavailable.
     pub fn value(&self, figure: Figure) -> Option<f64> {
         self.figures.get(&figure).map(|charged| charged.amount.value)
     }
@@ -203,7 +204,7 @@ fn host_footprint(
         }
         let kinds = [SubjectKind::Process, SubjectKind::Peer, SubjectKind::Task, SubjectKind::Host];
         let reason = kinds.into_iter().find_map(|kind| match timeline.source(host, kind, figure) {
-            Some(FigureSource::Unavailable { reason }) => Some(reason.clone()),
+            Some(FigureSource::Unavailable { reason }) => Some(reason.clone().into_owned()),
             _ => None,
         });
         if let Some(reason) = reason {

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::amount::Amount;
 use crate::curve::Curve;
+use crate::figure::Figure;
 use crate::query::{HostWork, Share, Worker};
-use crate::sample::{Figure, Subject};
+use crate::sample::Subject;
 use crate::source::SubjectKind;
 use crate::speeds::HostSpeeds;
 use crate::timeline::Timeline;
 
-/// Where the query's disk, or some task of the host in its wait for disks, took at least this part of the run, a wait of
-/// exactly 0 is taken as "not counted": kernels report 0 when delay accounting is off.
+/// If the query's disk was busy, or tasks of the host waited for disks, for at least this fraction of the run, a wait
+/// of exactly 0 is taken as "not counted": kernels report 0 when delay accounting is off.
 const UNCOUNTED_DISK_WAIT: f64 = 0.05;
 
 /// Figures whose sum is the processor time.
@@ -61,11 +62,11 @@ pub(crate) struct Readings {
     pub(crate) missing: Vec<Subject>,
     /// Whether the wait for disks is counted.
     pub(crate) counts_disk_wait: bool,
-    /// Whether the query moved bytes of disks, as far as is known.
+    /// Whether the query read or wrote bytes of disks, or may have, because they were not counted.
     pub(crate) uses_disk: bool,
 }
 
-/// The order in which workers are asked for a figure; the first group that has it is taken.
+/// The order in which the workers' figures are looked for; the first group that has the figure is used.
 fn rank(figure: Figure, worker: &Worker) -> u8 {
     let kind = SubjectKind::of(&worker.subject);
     let is_device = match kind {
@@ -230,7 +231,7 @@ impl Readings {
         busiest
     }
 
-    /// How long the busiest disk of the host was busy, in nanoseconds, whoever used it.
+    /// How long the busiest disk of the host was busy, for this query and for others, in nanoseconds.
     pub(crate) fn disk_busy_ns(&self, from: u64, to: u64) -> Option<f64> {
         let busy = |disk: &BTreeMap<Figure, Reading>| disk.get(&Figure::DiskBusyNs)?.between(from, to);
         self.disks.iter().filter_map(busy).map(|busy| busy.value).max_by(f64::total_cmp)

@@ -89,7 +89,7 @@ impl History {
         self.0.get(&kind).into_iter().flatten()
     }
 
-    /// The errors of a kind; `None` without runs. What was read from a file and is no time is left out.
+    /// The errors of a kind; `None` without runs. Invalid times, which only a damaged file can have, are left out.
     pub fn error(&self, kind: ChangeKind) -> Option<PredictionError> {
         summary(self.runs(kind))
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_bounded_and_refuses_what_is_no_time() {
+    fn the_history_is_bounded_and_refuses_invalid_times() {
         let mut history = History::default();
         for measured_seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let run = PredictedRun { predicted_seconds: 1.0, measured_seconds };

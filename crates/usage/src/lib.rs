@@ -8,13 +8,13 @@
 //!
 //! - [`Sample`]: what an agent counts on a host at one moment. [`HostSources`]: where its figures come from.
 //! - [`Timeline`]: the samples of all hosts on one time line ([`ClockMap`]), within a limit of memory.
-//! - [`Footprint`]: what a query ([`QuerySpan`]) used on each host, and the [`Division`] of its run time into parts that
-//!   add up to it, each with bounds. [`HostSpeeds`]: what the hosts can do.
+//! - [`Footprint`]: what a query ([`QuerySpan`]) used on each host, and the [`Division`] of its run time into parts
+//!   that add up to it, each with bounds. [`HostSpeeds`]: what the hosts can do.
 //! - [`Verdict`]: what limited the query, in a sentence with its evidence.
 //! - [`what_if`]: the run time after a [`Change`], with an error bar. [`History`]: predictions against facts.
 //!
 //! The crate has no I/O, clock, threads or randomness: callers take the samples and align the clocks. Figures that
-//! can't be had are missing, never 0. It does not look into the database: time that no sampled resource explains is
+//! are unavailable are missing, never 0. It does not look into the database: time that no sampled resource explains is
 //! unexplained, and said to be.
 //!
 //! ```
@@ -64,6 +64,7 @@ mod divide;
 mod error;
 mod evidence;
 mod exchange;
+mod figure;
 mod footprint;
 mod gather;
 mod history;
@@ -86,11 +87,12 @@ pub use amount::Amount;
 pub use clock::ClockMap;
 pub use disk::AccessOrder;
 pub use error::{Result, UsageError};
+pub use figure::Figure;
 pub use footprint::{ChargedFigure, Footprint, HostFootprint, ModelTimes};
 pub use history::{ChangeKind, History, PredictedRun, PredictionError};
 pub use part::{Basis, Division, PHASES_MAX, Part, PartTime, Phase};
 pub use query::{HostWork, Known, QuerySpan, Share, Worker};
-pub use sample::{Entry, Figure, Figures, Sample, Subject};
+pub use sample::{Entry, Figures, Sample, Subject};
 pub use source::{FigureSource, HostSources, SubjectKind};
 pub use speeds::{HostSpeeds, LinkSpeeds};
 pub use timeline::{Insertion, SampleCounts, Timeline, TimelineLimits, Used};

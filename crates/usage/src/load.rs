@@ -10,21 +10,21 @@
 //!    for, a link that was busy below its rate, processors that others had taken, the hypervisor, waits of the whole
 //!    host for disks and memory.
 //!
-//! Waiting for a processor counts as a wait for others only as far as others used the processors. The threads of a query
-//! that wait for each other need more processors: that is CPU time.
+//! Waiting for a processor counts as a wait for others only as far as others used the processors. The threads of a
+//! query that wait for each other need more processors: that is CPU time.
 
 use crate::disk::disk_work;
 use crate::exchange::{Exchanges, exchanges};
+use crate::figure::Figure;
 use crate::gather::Readings;
 use crate::part::{Basis, PARTS, Part, PerPart};
 use crate::query::QuerySpan;
-use crate::sample::Figure;
 
 /// Processors count as taken if less than this part of their time is idle.
 const IDLE_MAX: f64 = 0.05;
 /// TCP's smallest default send buffer, in bytes. If less was in flight in a round trip, the buffer was not the limit.
 const SEND_BUFFER_BYTES: f64 = 16_384.0;
-/// Parallelism this much above a whole number is put down to the moments of the samples.
+/// Parallelism that is at most this much above a whole number is rounded down: samples are not taken at exact moments.
 const PARALLELISM_SLACK: f64 = 0.05;
 
 /// Fractions of a step.
@@ -54,7 +54,7 @@ impl Load {
         self.given.iter().sum::<f64>().min(1.0)
     }
 
-    /// Gives a part what is left, up to its demand.
+    /// Gives a part its demand, up to the rest of the step.
     pub(crate) fn fill(&mut self, part: Part, demand: f64, basis: Basis, is_shared: bool) {
         let demand = if demand.is_nan() { 0.0 } else { demand.clamp(0.0, 1.0) };
         let given = demand.min(1.0 - self.explained());
@@ -82,7 +82,7 @@ impl Load {
 struct Item {
     part: Part,
     demand: f64,
-    /// What is certain of it if nothing hides it; `None` for a device, of which all is.
+    /// How much of it is certain if nothing hides it; `None` for a device, whose whole time is.
     of_threads: Option<f64>,
     basis: Basis,
     is_shared: bool,
@@ -245,7 +245,7 @@ fn overlay(mut items: Vec<Item>) -> Load {
     load
 }
 
-/// What was seen of a step, as fractions of it.
+/// What was observed in a step, as fractions of it.
 struct Seen {
     /// For how much of it sockets had data to send, their limits taken off.
     link: Option<f64>,
@@ -259,7 +259,7 @@ struct Seen {
     sequential_part: f64,
 }
 
-/// Fills what is left with reasons that are no proof.
+/// Fills the rest of the step with weaker reasons.
 fn fill_weaker(readings: &Readings, (from, to): (u64, u64), seen: &Seen, load: &mut Load) {
     let &Seen { link, cpu, all_cpu, sequential_part, .. } = seen;
     let length_ns = (to.saturating_sub(from)).max(1) as f64;

@@ -31,7 +31,7 @@ pub enum Part {
     ClientWait,
     /// It waited for memory: pages were reclaimed or swapped.
     MemoryPressure,
-    /// None of these, as far as was sampled.
+    /// None of these was sampled.
     Unexplained,
 }
 
@@ -82,13 +82,13 @@ impl Part {
     }
 }
 
-/// What the time of a part was taken from.
+/// What the time of a part is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// The system or the database counted this time for the query's own threads or sockets.
     Counted,
-    /// A device was busy this long; of what others moved, the share is taken off.
+    /// A device was busy for this time, less the share of others.
     DeviceBusy,
     /// Bytes and requests, divided by the calibrated speed.
     Formula,
@@ -96,7 +96,7 @@ pub enum Basis {
     Exchanges,
     /// The whole host waited, and the query's part in it is not known.
     HostPressure,
-    /// The query was idle while this was busy, which is no proof.
+    /// The query was idle while this was busy, which does not prove that it waited for it.
     Inferred,
     /// What is left.
     Rest,
@@ -128,9 +128,9 @@ pub struct PartTime {
     pub low_ns: u64,
     /// The most that it can be, alone or hidden behind other parts.
     pub high_ns: u64,
-    /// Whether any of it is of something that others use, too.
+    /// Whether a part of it is shared with others.
     pub is_shared: bool,
-    /// What most of it was taken from.
+    /// What most of it is based on.
     pub basis: Basis,
 }
 
@@ -147,8 +147,8 @@ pub struct Phase {
     pub seconds: [f64; 13],
     /// Of these, the seconds on hosts whose work more nodes would not divide.
     pub fixed_seconds: [f64; 13],
-    /// Seconds of each part on the host with the most of it, including what was hidden behind other parts: of hosts whose
-    /// work more nodes would divide.
+    /// Seconds of each part on the host with the most of it, including what was hidden behind other parts: of hosts
+    /// whose work more nodes would divide.
     pub divided_demand_seconds: [f64; 13],
     /// The same, of hosts whose work more nodes would not divide.
     pub fixed_demand_seconds: [f64; 13],

@@ -9,7 +9,7 @@ use crate::sample::Subject;
 const HOSTS_MAX: usize = 1024;
 /// The most subjects of a query on one host.
 const SUBJECTS_MAX: usize = 4096;
-/// The longest run, in nanoseconds: a hundred days. Longer ones are wrong clocks.
+/// The longest run, in nanoseconds: a hundred days. A longer one means that a clock is wrong.
 const RUN_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 
 /// Whether a subject worked for this query alone.
@@ -19,7 +19,7 @@ pub enum Share {
     /// For this query alone, as a process of its own, or a host that runs nothing else.
     #[default]
     Own,
-    /// For others, too. An equal share is taken as the estimate, and labelled shared.
+    /// For others, too. An equal share is the estimate, and it is marked as shared.
     Shared {
         /// Labels of the other queries. Empty if they are not known: then all of the subject's use is taken.
         with: Vec<String>,
@@ -73,8 +73,8 @@ pub struct Known {
     pub round_trips: Option<u64>,
     /// Threads that may work for the query on a host at once. 1 rules out that CPU, disk and lock waits overlap.
     pub parallelism: Option<u32>,
-    /// Time for which the client waited for the query, in nanoseconds. The rest of the run it worked on rows, and the
-    /// query may have waited for it.
+    /// Time for which the client waited for the query, in nanoseconds. During the rest of the run the client was busy,
+    /// and the query may have waited for it.
     pub client_wait_ns: Option<u64>,
     /// The time that was predicted for the query, in nanoseconds.
     pub predicted_ns: Option<u64>,

@@ -2,187 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A thing that is counted. Counters only grow, so that a lost sample loses no total; gauges are marked as such.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Figure {
-    /// Processor time in user mode, in nanoseconds.
-    CpuUserNs,
-    /// Processor time in the kernel, in nanoseconds.
-    CpuSystemNs,
-    /// Time for which threads were ready to run and had no processor, in nanoseconds.
-    RunQueueWaitNs,
-    /// Time that the hypervisor took away, in nanoseconds. Hosts only.
-    CpuStolenNs,
-    /// Time for which processors were idle, in nanoseconds, of all processors together. Hosts only.
-    CpuIdleNs,
-    /// Instructions executed.
-    Instructions,
-    /// Processor cycles.
-    Cycles,
-    /// Bytes read from disks.
-    DiskReadBytes,
-    /// Bytes written to disks.
-    DiskWrittenBytes,
-    /// Completed read requests. Disks and hosts only.
-    DiskReads,
-    /// Completed write requests. Disks and hosts only.
-    DiskWrites,
-    /// Bytes of requests that followed the one before on the disk, where that can be known.
-    DiskSequentialBytes,
-    /// Requests that did not follow the one before, where that can be known.
-    DiskRandomRequests,
-    /// Time for which a disk had at least one request, in nanoseconds. Disks only.
-    DiskBusyNs,
-    /// Time for which threads waited for a disk, in nanoseconds.
-    DiskWaitNs,
-    /// Bytes received over the network, loopback left out.
-    NetworkReceivedBytes,
-    /// Bytes sent over the network, loopback left out.
-    NetworkSentBytes,
-    /// Bytes received over loopback.
-    LoopbackReceivedBytes,
-    /// Bytes sent over loopback.
-    LoopbackSentBytes,
-    /// Time for which TCP had data to send, in nanoseconds.
-    SocketBusyNs,
-    /// Of that, time for which the receiver's window was full, in nanoseconds.
-    SocketReceiverLimitedNs,
-    /// Of that, time for which the send buffer was too small, in nanoseconds.
-    SocketSendBufferLimitedNs,
-    /// Segments that TCP sent again.
-    SocketRetransmits,
-    /// Resident memory of a process, or used memory of a host, in bytes. A gauge.
-    MemoryBytes,
-    /// Memory of a host that is available, in bytes. A gauge.
-    MemoryAvailableBytes,
-    /// Time for which some task waited for a processor, in nanoseconds (pressure stall information).
-    PressureCpuSomeNs,
-    /// Time for which some task waited for a disk, in nanoseconds.
-    PressureIoSomeNs,
-    /// Time for which all tasks waited for a disk, in nanoseconds.
-    PressureIoFullNs,
-    /// Time for which some task waited for memory, in nanoseconds.
-    PressureMemorySomeNs,
-    /// Times that a thread gave up the processor to wait.
-    VoluntarySwitches,
-    /// Times that a thread was made to give up the processor.
-    InvoluntarySwitches,
-    /// Time for which a database session waited for a lock, in nanoseconds. Tasks only.
-    LockWaitNs,
-    /// Time for which a database session waited for its client, in nanoseconds. Tasks only.
-    ClientWaitNs,
-    /// Segments with data that TCP received.
-    SocketSegmentsReceived,
-    /// Segments with data that TCP sent.
-    SocketSegmentsSent,
-    /// Processor time in user mode and in the kernel together, in nanoseconds, where they are not told apart. Tasks
-    /// only.
-    CpuNs,
-}
+use crate::figure::Figure;
 
-impl Figure {
-    /// All of them, in the order of their numbers, which are part of the sample's format: new ones come last.
-    pub const ALL: [Self; 36] = [
-        Self::CpuUserNs,
-        Self::CpuSystemNs,
-        Self::RunQueueWaitNs,
-        Self::CpuStolenNs,
-        Self::CpuIdleNs,
-        Self::Instructions,
-        Self::Cycles,
-        Self::DiskReadBytes,
-        Self::DiskWrittenBytes,
-        Self::DiskReads,
-        Self::DiskWrites,
-        Self::DiskSequentialBytes,
-        Self::DiskRandomRequests,
-        Self::DiskBusyNs,
-        Self::DiskWaitNs,
-        Self::NetworkReceivedBytes,
-        Self::NetworkSentBytes,
-        Self::LoopbackReceivedBytes,
-        Self::LoopbackSentBytes,
-        Self::SocketBusyNs,
-        Self::SocketReceiverLimitedNs,
-        Self::SocketSendBufferLimitedNs,
-        Self::SocketRetransmits,
-        Self::MemoryBytes,
-        Self::MemoryAvailableBytes,
-        Self::PressureCpuSomeNs,
-        Self::PressureIoSomeNs,
-        Self::PressureIoFullNs,
-        Self::PressureMemorySomeNs,
-        Self::VoluntarySwitches,
-        Self::InvoluntarySwitches,
-        Self::LockWaitNs,
-        Self::ClientWaitNs,
-        Self::SocketSegmentsReceived,
-        Self::SocketSegmentsSent,
-        Self::CpuNs,
-    ];
-
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CpuUserNs => "processor time in user mode",
-            Self::CpuSystemNs => "processor time in the kernel",
-            Self::RunQueueWaitNs => "wait for a processor",
-            Self::CpuStolenNs => "time taken by the hypervisor",
-            Self::CpuIdleNs => "idle time of processors",
-            Self::Instructions => "instructions",
-            Self::Cycles => "processor cycles",
-            Self::DiskReadBytes => "bytes read from disks",
-            Self::DiskWrittenBytes => "bytes written to disks",
-            Self::DiskReads => "read requests",
-            Self::DiskWrites => "write requests",
-            Self::DiskSequentialBytes => "bytes of sequential requests",
-            Self::DiskRandomRequests => "random requests",
-            Self::DiskBusyNs => "busy time of disks",
-            Self::DiskWaitNs => "wait for disks",
-            Self::NetworkReceivedBytes => "bytes received",
-            Self::NetworkSentBytes => "bytes sent",
-            Self::LoopbackReceivedBytes => "bytes received over loopback",
-            Self::LoopbackSentBytes => "bytes sent over loopback",
-            Self::SocketBusyNs => "busy time of sockets",
-            Self::SocketReceiverLimitedNs => "time limited by receivers",
-            Self::SocketSendBufferLimitedNs => "time limited by send buffers",
-            Self::SocketRetransmits => "segments sent again",
-            Self::MemoryBytes => "memory",
-            Self::MemoryAvailableBytes => "available memory",
-            Self::PressureCpuSomeNs => "pressure of processors",
-            Self::PressureIoSomeNs => "pressure of disks, some tasks",
-            Self::PressureIoFullNs => "pressure of disks, all tasks",
-            Self::PressureMemorySomeNs => "pressure of memory",
-            Self::VoluntarySwitches => "voluntary switches",
-            Self::InvoluntarySwitches => "involuntary switches",
-            Self::LockWaitNs => "wait for locks",
-            Self::ClientWaitNs => "wait for the client",
-            Self::SocketSegmentsReceived => "segments received",
-            Self::SocketSegmentsSent => "segments sent",
-            Self::CpuNs => "processor time",
-        }
-    }
-
-    /// Whether it is a level at one moment, and not a sum since the beginning.
-    pub fn is_gauge(self) -> bool {
-        matches!(self, Self::MemoryBytes | Self::MemoryAvailableBytes)
-    }
-}
-
-/// Figures of one subject. A figure that can't be had is missing, never 0.
+/// Figures of one subject. A figure that is unavailable is missing, never 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Figures(std::collections::BTreeMap<Figure, u64>);
 
 impl Figures {
-    /// A figure; `None` if it can't be had.
+    /// A figure; `None` if it is unavailable.
     pub fn get(&self, figure: Figure) -> Option<u64> {
         self.0.get(&figure).copied()
     }
 
-    /// Sets a figure, if there is one.
+    /// Sets a figure, or removes it if the value is `None`.
     pub fn set(&mut self, figure: Figure, value: impl Into<Option<u64>>) {
         match value.into() {
             Some(value) => drop(self.0.insert(figure, value)),
@@ -190,9 +23,15 @@ impl Figures {
         }
     }
 
-    /// The figures that are there, in order.
+    /// The figures that are available, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Figure, u64)> + '_ {
         self.0.iter().map(|(figure, value)| (*figure, *value))
+    }
+}
+
+impl Extend<(Figure, u64)> for Figures {
+    fn extend<T: IntoIterator<Item = (Figure, u64)>>(&mut self, figures: T) {
+        self.0.extend(figures);
     }
 }
 

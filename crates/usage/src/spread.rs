@@ -1,10 +1,10 @@
 //! How well the measurements behind the parts of a run time are known, over the whole run.
 
 use crate::amount::Amount;
+use crate::figure::Figure;
 use crate::gather::Readings;
 use crate::part::{PARTS, Part};
 use crate::query::QuerySpan;
-use crate::sample::Figure;
 
 /// How well the measurements behind the parts are known over the whole run.
 pub(crate) struct Spreads {
@@ -18,7 +18,7 @@ impl Spreads {
         let mut spreads = Self { amounts: [None; PARTS], hosts: 0.0 };
         let all: f64 = limit_seconds.iter().sum();
         for (host, seconds) in readings.iter().zip(limit_seconds) {
-            // A host that was nearly never the limit says nothing.
+            // A host that was hardly ever the limit is not considered.
             if *seconds <= 0.01 * all {
                 continue;
             }

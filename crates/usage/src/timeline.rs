@@ -11,7 +11,8 @@ use crate::amount::Amount;
 use crate::clock::ClockMap;
 use crate::curve::Curve;
 use crate::error::{Result, UsageError};
-use crate::sample::{Figure, Sample, Subject};
+use crate::figure::Figure;
+use crate::sample::{Sample, Subject};
 use crate::source::{FigureSource, HostSources, SubjectKind};
 use crate::track::{Track, sample_bytes};
 
@@ -50,7 +51,7 @@ pub enum Insertion {
     Contradicting,
 }
 
-/// How many samples of a host met which fate.
+/// Counts of a host's samples, by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleCounts {
     /// Taken.
@@ -69,7 +70,7 @@ pub struct SampleCounts {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Used {
     /// Of counters, what they grew by; of gauges, the highest value, with the lowest as its low bound. A figure that
-    /// can't be had is missing.
+    /// is unavailable is missing.
     pub amounts: BTreeMap<Figure, Amount>,
     /// For how much of the span samples exist, in nanoseconds: the least of all counters.
     pub covered_ns: u64,
@@ -80,7 +81,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// An amount; `None` if it can't be had.
+    /// An amount; `None` if it is unavailable.
     pub fn get(&self, figure: Figure) -> Option<Amount> {
         self.amounts.get(&figure).copied()
     }
@@ -137,7 +138,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Takes a sample. Memory that runs out is made by dropping the oldest samples of the host.
+    /// Takes a sample. If memory is short, the oldest samples of the host are dropped.
     ///
     /// # Errors
     /// If the host's clock is not known, or the sample is too large for its share of memory.
@@ -171,7 +172,7 @@ impl Timeline {
         Some(self.hosts.get(host)?.counts)
     }
 
-    /// The source of a figure; `None` if the host's agent did not say.
+    /// The source of a figure; `None` if the host's agent did not report it.
     pub fn source(&self, host: &str, kind: SubjectKind, figure: Figure) -> Option<&FigureSource> {
         self.hosts.get(host)?.sources.get(kind, figure)
     }
@@ -228,8 +229,8 @@ impl Timeline {
         Some(self.hosts.get(host)?.curve(subject, figure, span.0, span.1)?.changed_at(span.0, span.1, is_own))
     }
 
-    /// The median time between the samples of a host that were taken in a span, in nanoseconds: about the
-    /// finest time that can be told apart.
+    /// The median time between the samples of a host that were taken in a span, in nanoseconds, which is about the
+    /// shortest time that can be resolved.
     pub(crate) fn step_ns(&self, host: &str, span: (u64, u64)) -> Option<u64> {
         let track = self.hosts.get(host)?;
         let mut moments: Vec<u64> = track.moments(span.0, span.1).collect();
@@ -257,7 +258,7 @@ impl Timeline {
     }
 
     fn track_mut(&mut self, host: &str) -> Result<&mut Track> {
-        // Names from samples are not trusted to be short.
+        // A name in a sample may be very long.
         let name = || host.chars().take(HOST_NAME_BYTES_MAX).collect();
         self.hosts.get_mut(host).ok_or_else(|| UsageError::NoClock { host: name() })
     }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::clock::ClockMap;
 use crate::curve::{Curve, Shape};
-use crate::sample::{Figure, Figures, Sample, Subject};
+use crate::figure::Figure;
+use crate::sample::{Figures, Sample, Subject};
 use crate::source::{HostSources, SubjectKind};
 use crate::timeline::{Insertion, SampleCounts};
 

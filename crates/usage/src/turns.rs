@@ -11,7 +11,8 @@ const CLEARLY_MORE: f64 = 0.1;
 const WAIT_WEIGHT: f64 = 0.8;
 /// A host that explains this much of a step is at work nearly all the time.
 const SATURATED: f64 = 0.7;
-/// An exchange that takes up to so many calibrated round trips consists of them: processes must wake up, too.
+/// An exchange that takes at most this many calibrated round trips is taken to consist of round trips: processes must
+/// wake up, too.
 const ROUND_TRIPS_PER_EXCHANGE: f64 = 4.0;
 /// The longest time of an exchange, in seconds, that is a round trip if none is calibrated.
 const EXCHANGE_SECONDS_MAX: f64 = 5e-3;
@@ -29,8 +30,8 @@ pub(crate) fn limiting(loads: &[Load], primary: usize) -> usize {
     best.filter(|best| scores[*best] > scores[primary] + CLEARLY_MORE).unwrap_or(primary)
 }
 
-/// Adds the work of a host that took over, or was to: where one host is nearly saturated in the step before, and another
-/// one in the step after, they worked in turn.
+/// Adds the work of a host that took over, or was to: where one host is nearly saturated in the step before, and
+/// another one in the step after, they worked in turn.
 pub(crate) fn hand_over(load: &mut Load, loads: &[Load], around: [&[Load]; 2], primary: usize, host: usize) {
     let limits = around.map(|loads| limiting(loads, primary));
     let is_saturated =

@@ -8,16 +8,16 @@ use crate::part::Part;
 
 /// A part from which a query is limited by it: half of the run time, so that no other can be larger.
 pub(crate) const LIMITED: f64 = 0.5;
-/// A part that is smaller than [`LIMITED`] must be so many times as large as the next.
+/// A part that is smaller than [`LIMITED`] must be at least this many times as large as the next one.
 pub(crate) const CLEARLY_LARGEST: f64 = 1.5;
-/// The smallest part that can be named as the limit: below, most of the time is something else.
+/// The smallest part that can be named as the limit. If it is smaller, most of the time was spent on other parts.
 pub(crate) const LIMITED_MIN: f64 = 0.35;
 /// Less explained time than this makes a query inefficient. The source draws the line at 15 to 25%.
 pub(crate) const EXPLAINED_MIN: f64 = 0.2;
 /// Waiting for a processor from which the processors count as contended: a wait that a scheduler gives to a process
 /// that is alone is below 5%, and one hog on the query's processor makes 50%.
 pub(crate) const CONTENDED_MIN: f64 = 0.15;
-/// Of the run, so much must be sampled for a verdict.
+/// The fraction of the run that must be sampled for a verdict.
 pub(crate) const COVERED_MIN: f64 = 0.5;
 
 /// What limits a query.
@@ -122,7 +122,7 @@ impl Limit {
     }
 }
 
-/// What limited a query, and why it is thought so.
+/// What limited a query, and the evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What limited it.

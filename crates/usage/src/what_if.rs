@@ -25,9 +25,9 @@ use crate::speeds::HostSpeeds;
 const FACTOR_MAX: f64 = 1e3;
 /// The most nodes.
 const NODES_MAX: u32 = 100_000;
-/// The error of the model where it was not tried yet: what the source found as the worst.
+/// The error of the model before its first checked prediction: the worst that the source found.
 const UNTRIED_ERROR: f64 = 0.2;
-/// The largest error that widens an interval: ten times the time says nothing anyway.
+/// The largest error that widens an interval: at ten times the time, a prediction is useless anyway.
 const ERROR_MAX: f64 = 10.0;
 /// Earlier runs from which their mean error is taken; of fewer, the worst.
 const RUNS_FOR_MEAN: usize = 5;
@@ -181,7 +181,7 @@ pub struct Prediction {
     pub parts: Vec<(Part, f64)>,
     /// The kind of change.
     pub kind: ChangeKind,
-    /// The errors on earlier runs of this kind, or of all kinds if there is none; `None` without earlier runs.
+    /// The errors of earlier runs of this kind, or of all kinds if this kind has no runs; `None` without earlier runs.
     pub error: Option<PredictionError>,
     /// What the prediction does not know.
     pub notes: Vec<String>,

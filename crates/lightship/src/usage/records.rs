@@ -1,9 +1,9 @@
 //! Runs on disk: the last one of each label, in a file of its own.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use lightship_session::{replace_file, state_folder};
 use lightship_usage::{Footprint, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Environment variable that overrides the folder of the records.
 const FOLDER_VARIABLE: &str = "LIGHTSHIP_USAGE";
-/// The longest label in bytes: its name in the folder is longer, and has an end.
+/// The longest label in bytes. File systems limit the length of a file's name, which is the label and an extension.
 const LABEL_BYTES_MAX: usize = 64;
 
 /// A run of a command.
@@ -23,7 +23,7 @@ pub struct Record {
     pub command: Vec<String>,
     /// When it began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// What it ended with, as shells tell it: 128 and the signal's number if a signal ended it.
+    /// Its exit code, as shells report it: 128 plus the number of the signal if a signal ended it.
     pub exit_code: i32,
     /// What it used, and where its time went.
     pub footprint: Footprint,
@@ -44,10 +44,7 @@ impl Records {
     /// # Errors
     /// [`ErrorKind::Usage`] if none of these is set.
     pub fn of_user() -> Result<Self> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state = || set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-        let folder = set(FOLDER_VARIABLE).or_else(|| Some(state()?.join("lightship/usage")));
-        folder.map(Self::at).ok_or_else(|| {
+        state_folder("usage", Some(FOLDER_VARIABLE)).map(Self::at).ok_or_else(|| {
             Error::new(
                 ErrorKind::Usage,
                 "no folder for records: none of LIGHTSHIP_USAGE, XDG_STATE_HOME and HOME is set",
@@ -60,7 +57,7 @@ impl Records {
         Self { folder: folder.into() }
     }
 
-    /// Checks a label: 1 to 64 letters, digits, dots, hyphens and underscores, which does not begin with a dot.
+    /// Checks a label: 1 to 64 ASCII letters, digits, dots, hyphens and underscores, of which the first is not a dot.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`].
@@ -72,7 +69,7 @@ impl Records {
         }
         let message = format!("the label `{}` is not valid", label.escape_debug());
         Err(Error::new(ErrorKind::Usage, message).hint(format!(
-            "expected at most {LABEL_BYTES_MAX} letters, digits, dots, hyphens and underscores, not a dot at the beginning"
+            "expected at most {LABEL_BYTES_MAX} letters, digits, dots, hyphens and underscores; the first must not be a dot"
         )))
     }
 
@@ -83,28 +80,20 @@ impl Records {
     /// Stores a record, replaces an earlier one with the same label, and returns the path.
     ///
     /// # Errors
-    /// If it can't be written, or the label is not valid.
+    /// [`ErrorKind::Usage`] if the label is not valid, and [`ErrorKind::Source`] if the file can't be written.
     pub fn keep(&self, record: &Record) -> Result<PathBuf> {
         Self::check_label(&record.label)?;
         let path = self.path(&record.label);
         let text = serde_json::to_string_pretty(record).map_err(|e| failed("write", &path, &e.into()))?;
-        // Another process may be reading it: it is replaced as a whole.
-        let write = || -> io::Result<()> {
-            fs::create_dir_all(&self.folder)?;
-            let mut unfinished = tempfile::NamedTempFile::new_in(&self.folder)?;
-            unfinished.write_all(text.as_bytes())?;
-            unfinished.write_all(b"\n")?;
-            unfinished.persist(&path).map_err(|error| error.error)?;
-            Ok(())
-        };
-        write().map_err(|error| failed("write", &path, &error))?;
+        replace_file(&path, (text + "\n").as_bytes()).map_err(|error| failed("write", &path, &error))?;
         Ok(path)
     }
 
     /// The last run with a label.
     ///
     /// # Errors
-    /// If there is none, or it can't be read.
+    /// [`ErrorKind::Usage`] if no record has this label, [`ErrorKind::Source`] if the file can't be read, and
+    /// [`ErrorKind::Data`] if it is damaged.
     pub fn find(&self, label: &str) -> Result<Record> {
         Self::check_label(label)?;
         let path = self.path(label);
@@ -156,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_that_are_no_file_names_are_refused() {
+    fn labels_that_are_not_plain_file_names_are_refused() {
         for label in ["", ".", "..", ".hidden", "a/b", "a b", "ü", &"a".repeat(65), "a\0"] {
             assert!(Records::check_label(label).is_err(), "{label:?}");
         }
@@ -166,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_record_names_those_that_there_are() {
+    fn the_error_of_a_missing_record_lists_the_existing_ones() {
         let folder = tempfile::tempdir().unwrap();
         let records = Records::at(folder.path().join("not/there/yet"));
         let error = records.find("q1").unwrap_err();

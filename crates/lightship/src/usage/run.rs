@@ -7,22 +7,21 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use lightship_monitor::{Agent, AgentOptions, Availability, Scope, Sources, Watch, monotonic_ns, unix_ns};
+use lightship_monitor::{Agent, AgentOptions, Watch, monotonic_ns, unix_ns};
 use lightship_usage::{
-    ClockMap, FigureSource, Footprint, HostSources, HostWork, QuerySpan, Subject, SubjectKind, Timeline,
-    TimelineLimits, Verdict, Worker,
+    ClockMap, Footprint, HostWork, QuerySpan, Subject, Timeline, TimelineLimits, Verdict, Worker,
 };
 
 use super::{Record, Records};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Time between two samples while the command is young: short commands need many to be explained.
+/// Time between two samples at first: a short command needs many samples to be explained.
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
-/// Later the interval grows to this.
+/// The longest time between two samples: the interval grows with the run time.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// The interval is this part of the time that the command has run.
+/// The interval is the time that the command has run, divided by this.
 const INTERVAL_PART: u32 = 200;
-/// The least time between two readings of sockets, of which there may be many on the host.
+/// The shortest time between two readings of sockets, because there may be many on the host.
 const SOCKETS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How a command is run.
@@ -55,7 +54,7 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
         }
     })?;
     let sampled = sample(&child, began_ns, options);
-    // Also if it could not be sampled: the command goes on.
+    // Wait for the command even if it could not be sampled.
     let waited = child.wait();
     let (timeline, ended_ns) = sampled?;
     let status = waited
@@ -96,7 +95,7 @@ fn sample(child: &Child, began_ns: u64, options: &RunOptions) -> Result<(Timelin
     let (tell, ended) = channel();
     let waiting = std::thread::spawn(move || {
         wait(pid);
-        // The receiver waits for this.
+        // Sending fails only if sampling has failed, and the receiver is dropped.
         let _ = tell.send(monotonic_ns());
     });
     let ended_ns = loop {
@@ -108,10 +107,10 @@ fn sample(child: &Child, began_ns: u64, options: &RunOptions) -> Result<(Timelin
             Err(RecvTimeoutError::Disconnected) => break monotonic_ns(),
         }
     };
-    // It has ended, but is not reaped: its counters can be read once more.
+    // It has ended, but was not waited for, so its counters can still be read.
     timeline.insert(agent.sample(monotonic_ns())).map_err(of_model)?;
-    let sources = sources(agent.sources(), agent.facts().processors);
-    timeline.set_sources(&options.host, sources).map_err(of_model)?;
+    timeline.set_sources(&options.host, agent.sources().clone()).map_err(of_model)?;
+    // The thread has sent the time as its last step; a panic of it is handled above.
     let _ = waiting.join();
     Ok((timeline, ended_ns))
 }
@@ -128,28 +127,6 @@ fn wait(pid: u32) {
 /// Samples are taken on Linux only.
 #[cfg(not(target_os = "linux"))]
 fn wait(_: u32) {}
-
-/// The agent's table of sources, as the model takes it.
-fn sources(sources: &Sources, processors: u32) -> HostSources {
-    let mut table = HostSources { processors, ..HostSources::default() };
-    for (scope, figure, availability) in sources.iter() {
-        let kind = match scope {
-            Scope::Host => SubjectKind::Host,
-            Scope::Disk => SubjectKind::Disk,
-            Scope::Interface => SubjectKind::Interface,
-            Scope::Process => SubjectKind::Process,
-            Scope::Peer => SubjectKind::Peer,
-        };
-        let source = match availability.clone() {
-            Availability::Available { from, resolution } => {
-                FigureSource::Available { from: from.into_owned(), resolution }
-            }
-            Availability::Unavailable { reason } => FigureSource::Unavailable { reason: reason.into_owned() },
-        };
-        table.set(kind, figure, source);
-    }
-    table
-}
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

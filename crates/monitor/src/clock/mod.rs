@@ -2,10 +2,10 @@
 //!
 //! An exchange has four times, like those of NTP (D. Mills, RFC 5905): the agent sends, the collector receives and
 //! answers at once, the agent receives. A datagram takes at least no time, so the offset (the agent's clock less the
-//! collector's) was at least `sent - received` and at most `returned - answered`: an interval as wide as the round trip.
-//! With time, each interval widens by the greatest drift. The offset is in all of them (K. Marzullo and S. Owicki,
-//! "Maintaining the time in a distributed system", 1983); the estimate is a line through the exchanges with the least
-//! round trips, moved into them. If they have nothing in common, the clock was set, or its agent lies.
+//! collector's) was at least `sent - received` and at most `returned - answered`: an interval as wide as the round
+//! trip. With time, each interval widens by the greatest drift. The offset is in all of them (K. Marzullo and S.
+//! Owicki, "Maintaining the time in a distributed system", 1983); the estimate is a line through the exchanges with the
+//! least round trips, moved into them. If they have nothing in common, the clock was set, or its agent lies.
 
 mod line;
 
@@ -17,15 +17,15 @@ use line::Line;
 const TIME_NS_MAX: u64 = 1 << 62;
 /// The newest exchanges, which are kept whatever their round trip was.
 const NEWEST_KEPT: usize = 16;
-/// A clock that was set this often within [`STEPS_WINDOW_NS`] is not believed.
+/// A clock that was set this often within [`STEPS_WINDOW_NS`] is not used.
 const STEPS_MAX: usize = 4;
 const STEPS_WINDOW_NS: i64 = 600_000_000_000;
 
-/// What is assumed of clocks.
+/// What is assumed about clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOptions {
-    /// The greatest difference of two clocks' rates, in millionths. Crystals have up to 100, in either direction. With a
-    /// smaller value the bound is smaller, and wrong if a clock is worse.
+    /// The greatest difference of two clocks' rates, in millionths. Crystals have up to 100, in either direction. With
+    /// a smaller value the bound is smaller, and wrong if a clock is worse.
     pub drift_ppm_max: u32,
     /// The resolution of both clocks together, in nanoseconds.
     pub resolution_ns: u64,
@@ -62,25 +62,26 @@ pub struct Exchange {
     pub returned_ns: u64,
 }
 
-/// What an exchange has shown.
+/// What an exchange shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockEvent {
     /// It agrees with those before.
     Agrees,
     /// It is older than what is used.
     Old,
-    /// Its times can't be true: the answer came before it was sent.
+    /// Its times are impossible: the answer was received before it was sent.
     Impossible,
     /// It does not agree with those before. The offset is unknown until another one agrees with either.
     Doubtful,
-    /// The clock was set: two exchanges, or an exchange and a datagram, agree with each other, and not with those before.
+    /// The clock was set: two exchanges, or an exchange and a datagram, agree with each other, and not with those
+    /// before.
     Stepped {
         /// By how much, in nanoseconds, about.
         by_ns: i64,
     },
 }
 
-/// What is known of a host's clock at one moment.
+/// The offset of a host's clock at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offset {
     /// The agent's clock less the collector's, in nanoseconds.
@@ -116,11 +117,11 @@ impl Interval {
     }
 }
 
-/// What another offset than that of the exchanges would explain.
+/// An observation that only another offset than that of the exchanges would explain.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     interval: Interval,
-    /// It is an exchange, and not a datagram that was sent in the future or very long ago.
+    /// Whether it is an exchange, and not a datagram that seems to be sent in the future or very long ago.
     exchanged: bool,
 }
 
@@ -128,14 +129,14 @@ struct Candidate {
 #[derive(Debug)]
 pub struct HostClock {
     options: ClockOptions,
-    /// By time.
+    /// In the order of time.
     exchanges: VecDeque<Interval>,
-    /// What does not agree with the exchanges; while there is something, the offset is in doubt.
+    /// Contradicts the exchanges. While it is set, the offset is doubtful.
     candidate: Option<Candidate>,
     line: Option<Line>,
     /// When the clock was set.
     steps: VecDeque<i64>,
-    /// Exchanges before it are of no use.
+    /// Exchanges before this time are not used.
     not_before_ns: i64,
     impossible: u64,
     inconsistent: u64,
@@ -143,7 +144,7 @@ pub struct HostClock {
 }
 
 impl HostClock {
-    /// A clock of which nothing is known.
+    /// A clock before the first exchange.
     pub fn new(options: ClockOptions) -> Self {
         Self {
             options,
@@ -158,7 +159,7 @@ impl HostClock {
         }
     }
 
-    /// Takes in an exchange.
+    /// Adds an exchange.
     pub fn add(&mut self, exchange: &Exchange) -> ClockEvent {
         let Some(interval) = self.interval(exchange) else {
             self.impossible += 1;
@@ -200,8 +201,8 @@ impl HostClock {
         ClockEvent::Doubtful
     }
 
-    /// Takes in a datagram of the agent that is no exchange: it can't have come before it was sent. True if the clock
-    /// has become doubtful.
+    /// Checks the clock against a datagram that is not part of an exchange: it can't be received before it was sent.
+    /// True if the clock has become doubtful.
     pub fn observe(&mut self, sent_ns: u64, received_ns: u64) -> bool {
         if sent_ns > TIME_NS_MAX || received_ns > TIME_NS_MAX {
             return false;
@@ -256,7 +257,7 @@ impl HostClock {
         self.stepped
     }
 
-    /// Exchanges that can't be true, or that did not agree with those before and after.
+    /// Exchanges with impossible times, or that did not agree with those before and after.
     pub fn lies(&self) -> u64 {
         self.impossible.saturating_add(self.inconsistent)
     }
@@ -266,7 +267,7 @@ impl HostClock {
         self.candidate.is_some()
     }
 
-    /// Whether the clock was set so often that it is not believed.
+    /// Whether the clock was set so often that it is not used.
     pub fn is_unreliable(&self) -> bool {
         self.steps.len() >= STEPS_MAX
     }
@@ -295,7 +296,7 @@ impl HostClock {
         i64::try_from(drift).unwrap_or(i64::MAX)
     }
 
-    /// What all exchanges say of the offset at a time.
+    /// The interval in which the offset is at a time, by all exchanges.
     fn limits(&self, at_ns: i64) -> Option<(i64, i64)> {
         let limits = self.exchanges.iter().map(|interval| {
             let wider_ns = self.drift_ns(at_ns.saturating_sub(interval.at_ns));

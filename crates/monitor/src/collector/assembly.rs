@@ -6,12 +6,12 @@ use lightship_usage::Sample;
 
 use crate::datagram::{PARTS_MAX, SamplePart, figures_bytes};
 
-/// Samples of a host of which parts are awaited.
+/// The most samples of a host of which parts are awaited.
 const OPEN_MAX: usize = 4;
 /// How long parts are awaited.
 const OPEN_NS_MAX: u64 = 2_000_000_000;
 
-/// A sample, as far as it has come.
+/// A sample, with the parts that were received.
 #[derive(Debug)]
 pub(super) struct Assembled {
     pub(super) sample: Sample,
@@ -25,7 +25,7 @@ struct Open {
     sample: Sample,
     received_ns: u64,
     parts: u16,
-    /// A bit for each part that has come.
+    /// A bit for each part that was received.
     come: [u64; (PARTS_MAX as usize).div_ceil(64)],
     bytes: usize,
 }
@@ -49,8 +49,8 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Takes in a part, and returns the samples that are complete, or will not be awaited any longer. A part that comes
-    /// later than that makes a sample of its own.
+    /// Adds a part, and returns the samples that are complete, or no longer awaited. A part that is received later
+    /// becomes a sample of its own.
     pub(super) fn add(&mut self, part: SamplePart, now_ns: u64) -> Vec<Assembled> {
         let SamplePart { sample, part, parts } = part;
         let bytes = figures_bytes(&sample.entries);
@@ -75,7 +75,7 @@ impl Assembly {
         }
         let mut done = Vec::new();
         if open.missing() == 0 {
-            // Those before it will hardly be completed.
+            // Earlier ones are unlikely to be completed.
             let number = open.sample.number;
             let (earlier, later) = self.open.drain(..).partition(|open| open.sample.number <= number);
             self.open = later;
@@ -87,7 +87,7 @@ impl Assembly {
         done.into_iter().map(Open::close).collect()
     }
 
-    /// The samples whose parts were awaited long enough at `now_ns`.
+    /// The samples whose parts have been awaited for too long at `now_ns`.
     pub(super) fn expire(&mut self, now_ns: u64) -> Vec<Assembled> {
         let old = |open: &Open| now_ns.saturating_sub(open.received_ns) >= OPEN_NS_MAX;
         let (expired, rest) = self.open.drain(..).partition(old);
@@ -95,12 +95,12 @@ impl Assembly {
         VecDeque::into_iter(expired).map(Open::close).collect()
     }
 
-    /// All samples, however incomplete.
+    /// All samples, complete or not.
     pub(super) fn flush(&mut self) -> Vec<Assembled> {
         self.open.drain(..).map(Open::close).collect()
     }
 
-    /// About the memory that it takes, in bytes.
+    /// An estimate of the memory that it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.open.iter().map(|open| open.bytes).sum()
     }

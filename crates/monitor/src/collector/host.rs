@@ -1,4 +1,4 @@
-//! What a collector knows of one host.
+//! What a collector knows about one host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,11 +9,12 @@ use super::report::{HostCounts, HostReport};
 use super::window::{Arrival, Window};
 use crate::clock::{ClockEvent, ClockOptions, Exchange, HostClock};
 use crate::datagram::{DatagramHeader, Description, ProcessName, SamplePart};
-use crate::source::{HostFacts, Sources};
+use crate::facts::HostFacts;
+use lightship_usage::HostSources;
 
-/// Answers whose outcome is awaited.
+/// The most answers for which the time of arrival is awaited.
 const ANSWERS_MAX: usize = 64;
-/// Names of processes that are remembered.
+/// The most processes whose names are remembered.
 const PROCESSES_MAX: usize = 2000;
 
 #[derive(Debug)]
@@ -28,11 +29,11 @@ pub(super) struct Host {
     window: Window,
     /// Lost in earlier runs.
     lost_before: u64,
-    /// Answers: the number of the datagram, when it was sent on the agent's clock, when it came.
+    /// Answers: the number of the answered datagram, when it was sent on the agent's clock, and when it was received.
     answers: VecDeque<(u64, u64, u64)>,
     interval_ns: u64,
     facts: HostFacts,
-    sources: Sources,
+    sources: HostSources,
     /// By number and beginning.
     processes: BTreeMap<(u32, u64), ProcessName>,
 }
@@ -52,12 +53,12 @@ impl Host {
             answers: VecDeque::new(),
             interval_ns: 0,
             facts: HostFacts::default(),
-            sources: Sources::empty(),
+            sources: HostSources::default(),
             processes: BTreeMap::new(),
         }
     }
 
-    /// Begins another run: the host may have another clock, too. Returns what is left of the run before.
+    /// Begins another run: the host may have another clock, too. Returns the open samples of the run before.
     pub(super) fn restart(&mut self, run: u64, clock: ClockOptions) -> Vec<Assembled> {
         let done = self.assembly.flush();
         let lost_before = self.lost_before.saturating_add(self.window.lost());
@@ -65,7 +66,7 @@ impl Host {
         done
     }
 
-    /// Takes in what a datagram says beside its body; false if it has come before.
+    /// Records the header of a datagram; false if the datagram was received before.
     pub(super) fn accept(
         &mut self,
         header: &DatagramHeader,
@@ -117,8 +118,8 @@ impl Host {
         true
     }
 
-    /// The exchange that a datagram reports. The agent says only when the answer came; the other times are what the
-    /// collector knows itself.
+    /// The exchange that a datagram reports. The agent says only when it received the answer; the collector knows the
+    /// other times.
     fn exchange(&mut self, header: &DatagramHeader) -> Option<Exchange> {
         let answered = header.answered?;
         let index = self.answers.iter().position(|(sequence, ..)| *sequence == answered.sequence)?;
@@ -133,8 +134,9 @@ impl Host {
 
     pub(super) fn describe(&mut self, description: Description) {
         (self.facts, self.interval_ns) = (description.facts, description.interval_ns);
-        for (scope, figure, row) in description.sources {
-            self.sources.set(scope, figure, row);
+        self.sources.processors = self.facts.processors;
+        for (kind, figure, source) in description.sources {
+            self.sources.set(kind, figure, source);
         }
         for process in description.processes {
             if self.processes.len() >= PROCESSES_MAX {
@@ -144,7 +146,7 @@ impl Host {
         }
     }
 
-    /// Whether it leaves now, because it has been silent for too long.
+    /// Whether it has just been silent for too long.
     pub(super) fn leaves(&mut self, now_ns: u64, leave_ns: u64) -> bool {
         let limit_ns = leave_ns.max(self.interval_ns.saturating_mul(3));
         let leaves = !self.left && now_ns.saturating_sub(self.last_ns) > limit_ns;

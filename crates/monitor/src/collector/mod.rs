@@ -17,7 +17,7 @@ use assembly::Assembled;
 use host::Host;
 pub use report::{CollectorCounts, HostCounts, HostReport};
 
-/// Hosts that were forgotten, and whose last run is remembered, for each host that may be there.
+/// For each host of the limit, how many forgotten hosts there are whose last run is remembered.
 const FORGOTTEN_PER_HOST: usize = 4;
 
 /// Settings of a collector.
@@ -29,7 +29,7 @@ pub struct CollectorOptions {
     pub bytes_max: usize,
     /// How long a host may be silent before it has left, in nanoseconds; at least three of its intervals.
     pub leave_ns: u64,
-    /// What is assumed of the hosts' clocks.
+    /// What is assumed about the hosts' clocks.
     pub clock: ClockOptions,
 }
 
@@ -42,21 +42,22 @@ impl Default for CollectorOptions {
 /// A sample on the collector's time line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedSample {
-    /// The sample, with the entries that have come.
+    /// The sample, with the entries that were received.
     pub sample: Sample,
-    /// When it was taken, on the collector's clock, in nanoseconds. If the host's clock is not known, when it came.
+    /// When it was taken, on the collector's clock, in nanoseconds. If the host's clock is not known, when it was
+    /// received.
     pub time_ns: u64,
     /// The true time differs from it by at most this, in nanoseconds; `None` if the host's clock is not known.
     pub bound_ns: Option<u64>,
-    /// Parts that were lost, or that came too late.
+    /// Parts that were lost, or received too late.
     pub parts_missing: u16,
 }
 
-/// What has happened.
+/// An event of a collector.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CollectorEvent {
-    /// A host is there: it is new, or it is back.
+    /// A host has joined: it is new, or it was silent for too long.
     Joined {
         /// Its name.
         host: String,
@@ -80,7 +81,7 @@ pub enum CollectorEvent {
         /// The name of the one that is refused.
         host: String,
     },
-    /// The clock of a host contradicts itself: it was set, or the agent lies.
+    /// The clock of a host contradicts itself: it was set, or the agent sends wrong times.
     ClockDoubtful {
         /// The host's name.
         host: String,
@@ -91,7 +92,7 @@ pub enum CollectorEvent {
         host: String,
         /// By how much, in nanoseconds, about.
         by_ns: i64,
-        /// It was set so often that it is not believed any more.
+        /// Whether it was set so often that it is no longer used.
         unreliable: bool,
     },
     /// A sample.
@@ -103,7 +104,7 @@ pub enum CollectorEvent {
 pub struct Collector {
     options: CollectorOptions,
     keys: Keys,
-    /// Proves to the collector that it has answered an agent at its address before.
+    /// The key of sessions, which prove that an agent has received an answer at its address.
     secret: [u8; 32],
     hosts: BTreeMap<String, Host>,
     /// The last runs of hosts that were forgotten.
@@ -114,7 +115,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector. `secret` must be random, and another one for each.
+    /// A collector. `secret` must be random, and different for each collector.
     pub fn new(options: CollectorOptions, token: &str, secret: [u8; 32]) -> Self {
         Self {
             options,
@@ -159,13 +160,13 @@ impl Collector {
             header.wants_answer.then(|| answer.seal(&self.keys))
         };
         let current = self.hosts.get(&name).is_some_and(|host| host.run == header.run);
-        // Of two equal runs, one that was forgotten can't be told from a repetition.
+        // After a host was forgotten, a datagram of the same run may be a repetition.
         if known.is_some_and(|known| known > header.run || known == header.run && !current) {
             self.counts.old_runs += 1;
             return answer(known.map_or(0, |known| known.max(header.run.saturating_add(1))));
         }
         if header.session != session {
-            // It may be a repetition of an old datagram, and the clock of its host is not known in any case.
+            // It may be a repetition of an old datagram, and the clock of its host is not known yet.
             self.counts.unconfirmed += 1;
             return answer(header.run);
         }
@@ -187,7 +188,7 @@ impl Collector {
         answer
     }
 
-    /// What has happened because time has passed: call it about twice a second.
+    /// Handles what depends only on time, such as hosts that leave. Call it about twice a second.
     pub fn tick(&mut self, now_ns: u64, events: &mut Vec<CollectorEvent>) {
         let mut all = Vec::new();
         for (name, host) in &mut self.hosts {
@@ -204,17 +205,18 @@ impl Collector {
         }
     }
 
-    /// The samples in memory, in the order in which they came.
+    /// The samples in memory, in the order in which they were received.
     pub fn recent(&self) -> impl DoubleEndedIterator<Item = &Arc<TimedSample>> {
         self.recent.iter().map(|(sample, _)| sample)
     }
 
-    /// A time on the clock of a host, on the collector's clock, by what is known now. `None` if its clock is not known.
+    /// Converts a time on a host's clock to the collector's clock, by what is known now. `None` if the host's clock is
+    /// not known.
     pub fn time_of(&self, host: &str, agent_ns: u64) -> Option<Moment> {
         self.hosts.get(host)?.clock.to_collector(agent_ns)
     }
 
-    /// All hosts, those that have left too, as of `now_ns` of the collector's clock.
+    /// All hosts, including those that have left, as of `now_ns` on the collector's clock.
     pub fn hosts(&self, now_ns: u64) -> Vec<HostReport> {
         self.hosts.iter().map(|(name, host)| host.report(name, now_ns)).collect()
     }
@@ -224,13 +226,13 @@ impl Collector {
         self.counts
     }
 
-    /// About the memory that samples take, in bytes.
+    /// An estimate of the memory that samples take, in bytes.
     pub fn bytes(&self) -> usize {
         self.recent_bytes + self.hosts.values().map(|host| host.assembly.bytes()).sum::<usize>()
     }
 
-    /// What an agent must send to show that it receives answers at its address. It is computed again for each
-    /// datagram, so that no memory is spent for those that do not.
+    /// What an agent must send to show that it receives answers at its address. It is computed for each datagram, so
+    /// that senders that don't receive answers take no memory.
     fn session(&self, name: &str, run: u64, from: SocketAddr) -> u64 {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher
@@ -290,7 +292,7 @@ impl Collector {
         }
         while self.bytes() > self.options.bytes_max {
             let Some((_, bytes)) = self.recent.pop_front() else {
-                // Only parts are left: those of this host go.
+                // Only parts of samples are left: drop those of this host.
                 if let Some(host) = self.hosts.get_mut(name) {
                     host.counts.dropped += host.assembly.flush().len() as u64;
                 }

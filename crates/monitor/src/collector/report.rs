@@ -1,19 +1,21 @@
-//! What a collector says of itself and of hosts.
+//! Reports of a collector about itself and about hosts.
 
 use std::net::SocketAddr;
 
 use crate::clock::Offset;
 use crate::datagram::ProcessName;
-use crate::source::{HostFacts, Sources};
+use crate::facts::HostFacts;
+use lightship_usage::HostSources;
 
 /// Datagrams that belong to no host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CollectorCounts {
-    /// Not authentic: of an agent with another token, or of somebody else.
+    /// Not authentic: from an agent with another token, or from another sender.
     pub forged: u64,
     /// Not in the format.
     pub malformed: u64,
-    /// Authentic, but its agent has not shown that it receives answers. The first ones of each run are counted here.
+    /// Authentic, but the agent has not shown yet that it receives answers. The first ones of each run are counted
+    /// here.
     pub unconfirmed: u64,
     /// Of an earlier run than the last one.
     pub old_runs: u64,
@@ -24,25 +26,25 @@ pub struct CollectorCounts {
 /// Datagrams and samples of one host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
-    /// Datagrams that were taken in.
+    /// Datagrams that were accepted.
     pub received: u64,
-    /// Datagrams that never came, up to now: one that comes late is not lost any more.
+    /// Datagrams that were not received so far. One that is received late is subtracted again.
     pub lost: u64,
-    /// Datagrams that came more than once.
+    /// Datagrams that were received more than once.
     pub doubled: u64,
-    /// Datagrams that came after later ones.
+    /// Datagrams that were received after later ones.
     pub reordered: u64,
-    /// Datagrams that came too late to tell whether they had come before. They are counted as lost, too.
+    /// Datagrams that were received too late to tell whether they had been received before. They count as lost, too.
     pub old: u64,
     /// Samples, whole or in part.
     pub samples: u64,
-    /// Parts of them that did not come.
+    /// Parts of samples that were not received.
     pub parts_missing: u64,
     /// Incomplete samples that were dropped because the memory for samples was full.
     pub dropped: u64,
 }
 
-/// What is known of a host.
+/// What a collector knows about a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostReport {
     /// Its name.
@@ -51,7 +53,7 @@ pub struct HostReport {
     pub run: u64,
     /// Where its datagrams come from.
     pub from: Option<SocketAddr>,
-    /// It has been silent for too long.
+    /// Whether it has been silent for too long.
     pub left: bool,
     /// The time since its last datagram, in nanoseconds.
     pub silent_ns: u64,
@@ -59,24 +61,24 @@ pub struct HostReport {
     pub offset: Option<Offset>,
     /// How much faster its clock is, in millionths.
     pub drift_ppm: Option<f64>,
-    /// The least round trip, in nanoseconds.
+    /// The shortest round trip, in nanoseconds.
     pub round_trip_ns: Option<u64>,
     /// How often its clock was set.
     pub clock_steps: u64,
-    /// Exchanges that can't be true, or contradict others.
+    /// Exchanges with impossible times, or that contradict others.
     pub clock_lies: u64,
-    /// Its clock contradicts itself at the moment.
+    /// Whether its clock contradicts itself at the moment.
     pub clock_doubtful: bool,
-    /// Its clock was set so often that it is not believed.
+    /// Whether its clock was set so often that it is not used.
     pub clock_unreliable: bool,
     /// Datagrams and samples.
     pub counts: HostCounts,
     /// The time between two of its samples, in nanoseconds; 0 if it is not known.
     pub interval_ns: u64,
-    /// What its agent says of it.
+    /// Facts that its agent reports.
     pub facts: HostFacts,
     /// Where its figures come from.
-    pub sources: Sources,
-    /// Its processes that are or were counted.
+    pub sources: HostSources,
+    /// Its processes that are counted, or were counted before.
     pub processes: Vec<ProcessName>,
 }

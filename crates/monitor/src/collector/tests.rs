@@ -6,8 +6,8 @@ use lightship_usage::{Entry, Figure, Figures, Subject};
 
 use super::*;
 use crate::datagram::{Description, SealableBody};
+use crate::facts::HostFacts;
 use crate::sender::{Reaction, Sender};
-use crate::source::HostFacts;
 
 const SECOND: u64 = 1_000_000_000;
 const TOKEN: &str = "token";

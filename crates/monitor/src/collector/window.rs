@@ -1,26 +1,26 @@
-//! Which datagrams of a run have come.
+//! Which datagrams of a run were received.
 
-/// Numbers below the highest that are told apart.
+/// How many numbers, up to the highest one, are remembered as received or missing.
 const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// What the number of a datagram says of it.
+/// What the number of a datagram says about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It is the highest so far.
     Next,
-    /// Later ones have come before it.
+    /// A later one was received before it.
     Reordered,
-    /// It has come before.
+    /// It was received before.
     Doubled,
-    /// It is too old to tell whether it has come before.
+    /// It is too old to tell whether it was received before.
     Old,
 }
 
-/// A window of the numbers that have come, as in IPsec (RFC 6479).
+/// A window over the received numbers, as in IPsec (RFC 6479).
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Bit n % WINDOW says whether number n has come.
+    /// Bit `n % WINDOW` is set if number n was received.
     bits: [u64; WORDS],
     /// The first and the highest number.
     span: Option<(u64, u64)>,
@@ -28,7 +28,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Takes in the number of a datagram.
+    /// Records the number of a received datagram.
     pub(super) fn accept(&mut self, number: u64) -> Arrival {
         let Some((first, highest)) = self.span else {
             self.span = Some((number, number));
@@ -36,7 +36,7 @@ impl Window {
             return Arrival::Next;
         };
         if number > highest {
-            // The bits between belong to numbers that are outside of the window now.
+            // The bits in between were those of numbers that are now outside the window.
             if number - highest >= WINDOW {
                 self.bits = [0; WORDS];
             } else {
@@ -57,7 +57,7 @@ impl Window {
         Arrival::Reordered
     }
 
-    /// Numbers between the first and the highest that have not come.
+    /// How many numbers between the first and the highest one were not received.
     pub(super) fn lost(&self) -> u64 {
         let expected = self.span.map_or(0, |(first, highest)| (highest - first).saturating_add(1));
         expected.saturating_sub(self.received)
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_window_knows_what_a_set_knows(numbers in proptest::collection::vec(0..5000_u64, 1..300), from: u32) {
+        fn a_window_agrees_with_a_set_of_all_numbers(numbers in proptest::collection::vec(0..5000_u64, 1..300), from: u32) {
             let (mut window, mut set) = (Window::default(), BTreeSet::new());
             for number in numbers {
                 let number = number + u64::from(from);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn any_numbers_are_taken() {
+    fn the_smallest_and_largest_numbers_are_accepted() {
         let mut window = Window::default();
         assert_eq!(window.accept(0), Arrival::Next);
         assert_eq!(window.accept(u64::MAX), Arrival::Next);

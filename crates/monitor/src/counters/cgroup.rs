@@ -1,14 +1,14 @@
-//! What confines the agent: the limits of its control group, and what a container hides from it.
+//! The limits of the agent's control group, and what a container hides from it.
 
 use super::file::{Roots, TextBuffer};
 use super::host::{memory, processors};
-use crate::source::HostFacts;
+use crate::facts::HostFacts;
 
 /// The inode of the first namespace of processes (`PROC_PID_INIT_INO` of the kernel).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-/// Limits of version 1 at or above this are none: the kernel reports the largest number of pages.
+/// A limit of version 1 at or above this means that there is no limit: the kernel then reports the most pages possible.
 const MEMORY_LIMIT_MAX: u64 = 1 << 60;
-/// Folders above the agent's group that are looked at.
+/// The most folders above the agent's group that are read.
 const DEPTH_MAX: usize = 32;
 
 /// Limits of a host, and of the agent on it.
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 32;
 pub(crate) struct Limits;
 
 impl Limits {
-    /// Reads the limits into `facts`. What can't be read is left as it is.
+    /// Reads the limits into `facts`. A value that can't be read stays as it was.
     pub(crate) fn read(roots: &Roots, buffer: &mut TextBuffer, facts: &mut HostFacts) {
         if let Ok(text) = buffer.read_path(&roots.proc.join("stat")) {
             facts.processors = processors(text);
@@ -69,7 +69,7 @@ impl Limits {
 fn walk(root: &std::path::Path, path: &str, mut look: impl FnMut(&std::path::Path)) {
     let relative = path.trim_start_matches('/');
     if relative.split('/').any(|part| part == "..") {
-        // The group is outside of what this container sees; the root is what it does see.
+        // The group is outside what this container can see, so only the root can be read.
         return look(root);
     }
     let group = root.join(relative);
@@ -96,7 +96,7 @@ fn milli(quota_us: u64, period_us: u64) -> Option<u64> {
     quota_us.checked_mul(1000)?.checked_div(period_us)
 }
 
-/// What the agent can't see, in words; empty if it sees all.
+/// What the agent can't see, in words; empty if it sees all processes.
 pub(crate) fn hidden(roots: &Roots) -> String {
     let namespace = std::fs::read_link(roots.proc.join("self/ns/pid"));
     if namespace.is_ok_and(|namespace| namespace.as_os_str() != FIRST_PID_NAMESPACE) {

@@ -5,12 +5,12 @@ pub(crate) fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// The processor time that all threads of a process have used, those that have ended too, in nanoseconds. Any process
-/// may be asked about, without permission. `None` if there is none with that number.
+/// The processor time that all threads of a process have used, including threads that have ended, in nanoseconds. The
+/// clock of any process can be read without special permission. `None` if no process has this number.
 pub(crate) fn process_cpu_ns(pid: u32) -> Option<u64> {
     let pid = libc::pid_t::try_from(pid).ok()?;
-    // The number of the clock, as `clock_getcpuclockid` of the C libraries makes it: the process's number inverted,
-    // and CPUCLOCK_SCHED, which is 2. The kernel promises it to them, so it does not change.
+    // The number of the clock, as `clock_getcpuclockid` of the C libraries computes it: the inverted number of the
+    // process, and CPUCLOCK_SCHED, which is 2. C libraries rely on it, so the kernel keeps it stable.
     let clock: libc::clockid_t = ((!pid) << 3) | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes. A clock that does not exist is an error, not undefined behaviour.

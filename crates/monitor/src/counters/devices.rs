@@ -1,50 +1,79 @@
-//! Disks and network interfaces, each and all together.
+//! Disks and network interfaces: each one, and their sums.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use lightship_usage::{Entry, Figure, Figures, Subject};
+use lightship_usage::{Entry, Figure, Figures, HostSources, Subject, SubjectKind};
 use procfs_core::DiskStat;
 
 use super::file::{KernelFile, Roots, TextBuffer};
 use crate::growing::GrowingSum;
-use crate::source::{Scope, Sources};
 
-/// Disks and interfaces in a sample, each. What is above counts for the host only.
+/// The most disks, and the most interfaces, in a sample. Further ones count only for the host.
 const DEVICES_MAX: usize = 64;
-/// Devices that are told apart at all.
+/// The most disks, and the most interfaces, whose kind is remembered.
 const KNOWN_MAX: usize = 4096;
 /// The unit of `/proc/diskstats`, whatever a disk's own sectors are.
 const SECTOR_BYTES: u64 = 512;
 /// The type of loopback interfaces in `/sys/class/net/NAME/type` (`ARPHRD_LOOPBACK`).
 const LOOPBACK_TYPE: &str = "772";
 
+/// Received and sent bytes.
+pub(crate) const NETWORK: [Figure; 2] = [Figure::NetworkReceivedBytes, Figure::NetworkSentBytes];
+/// The same, over loopback.
+pub(crate) const LOOPBACK: [Figure; 2] = [Figure::LoopbackReceivedBytes, Figure::LoopbackSentBytes];
 const DISK: [Figure; 4] =
     [Figure::DiskReadBytes, Figure::DiskWrittenBytes, Figure::DiskReads, Figure::DiskWrites];
 
-/// Reader of `/proc/diskstats`.
+/// A file of the kernel with one line for each device, and the kinds of the devices.
+#[derive(Debug)]
+struct DeviceFile<K> {
+    file: KernelFile,
+    /// The folder of `/sys` that has a folder for each device.
+    folder: PathBuf,
+    /// Finds the kind of a device in its folder, which takes longer than to remember it.
+    find: fn(&Path) -> K,
+    kinds: HashMap<String, K>,
+}
+
+impl<K: Copy> DeviceFile<K> {
+    fn new(file: PathBuf, folder: PathBuf, find: fn(&Path) -> K) -> Self {
+        Self { file: KernelFile::new(file, true), folder, find, kinds: HashMap::new() }
+    }
+
+    fn kind(&mut self, name: &str) -> K {
+        if let Some(kind) = self.kinds.get(name) {
+            return *kind;
+        }
+        // Names of interfaces come and go with containers.
+        if self.kinds.len() >= KNOWN_MAX {
+            self.kinds.clear();
+        }
+        let kind = (self.find)(&self.folder.join(name));
+        self.kinds.insert(name.to_owned(), kind);
+        kind
+    }
+}
+
+/// Reader of `/proc/diskstats`. The kind of a disk is whether it is one, and not a partition, or made of other disks.
 #[derive(Debug)]
 pub(crate) struct Disks {
-    file: KernelFile,
-    block: PathBuf,
-    /// Whether a name is that of a disk, and not of a partition, or of something made of other disks.
-    real: HashMap<String, bool>,
+    disks: DeviceFile<bool>,
     host: GrowingSum<String, 4>,
 }
 
 impl Disks {
-    pub(crate) fn new(roots: &Roots, sources: &mut Sources) -> Self {
-        sources.unavailable(
-            Scope::Disk,
-            &[Figure::DiskSequentialBytes, Figure::DiskRandomRequests],
-            "/proc/diskstats has the number and size of requests, not where on the disk they are",
-        );
-        Self {
-            file: KernelFile::new(roots.proc.join("diskstats"), true),
-            block: roots.sys.join("block"),
-            real: HashMap::new(),
-            host: GrowingSum::default(),
+    pub(crate) fn new(roots: &Roots, sources: &mut HostSources) -> Self {
+        for kind in [SubjectKind::Host, SubjectKind::Disk] {
+            sources.set_unavailable(
+                kind,
+                [Figure::DiskSequentialBytes, Figure::DiskRandomRequests],
+                "/proc/diskstats has the number and size of requests, not where on the disk they are",
+            );
         }
+        let is_disk = |folder: &Path| folder.join("device").exists();
+        let disks = DeviceFile::new(roots.proc.join("diskstats"), roots.sys.join("block"), is_disk);
+        Self { disks, host: GrowingSum::default() }
     }
 
     /// Reads all disks into `entries`, and their sums into the `host`'s figures.
@@ -53,22 +82,19 @@ impl Disks {
         buffer: &mut TextBuffer,
         host: &mut Figures,
         entries: &mut Vec<Entry>,
-        sources: &mut Sources,
+        sources: &mut HostSources,
     ) {
-        let text = match self.file.read(buffer) {
-            Ok(_) if !self.block.is_dir() => {
+        let text = match self.disks.file.read(buffer) {
+            Ok(_) if !self.disks.folder.is_dir() => {
                 Err("disks and partitions can't be told apart without /sys/block".into())
             }
             read => read,
         };
         let failed = match text {
             Ok(text) => {
-                let block = &self.block;
                 let mut disks = 0;
                 for disk in text.lines().filter_map(|line| DiskStat::from_line(line).ok()) {
-                    if !remembered(&mut self.real, &disk.name, |name| {
-                        block.join(name).join("device").exists()
-                    }) {
+                    if !self.disks.kind(&disk.name) {
                         continue;
                     }
                     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
@@ -78,12 +104,12 @@ impl Disks {
                     disks += 1;
                     if disks <= DEVICES_MAX {
                         let mut figures = Figures::default();
-                        DISK.into_iter().zip(values).for_each(|(figure, value)| figures.set(figure, value));
+                        figures.extend(DISK.into_iter().zip(values));
                         figures.set(Figure::DiskBusyNs, disk.time_in_progress.saturating_mul(1_000_000));
                         entries.push(Entry { subject: Subject::Disk(disk.name), figures });
                     }
                 }
-                DISK.into_iter().zip(self.host.finish()).for_each(|(figure, value)| host.set(figure, value));
+                host.extend(DISK.into_iter().zip(self.host.finish()));
                 (disks == 0).then(|| "no disk has a device in /sys/block".to_owned())
             }
             Err(reason) => Some(reason),
@@ -93,11 +119,11 @@ impl Disks {
         }
         let from = "/proc/diskstats, of disks with a device in /sys/block";
         let bytes = [Figure::DiskReadBytes, Figure::DiskWrittenBytes];
-        for scope in [Scope::Host, Scope::Disk] {
-            sources.note(scope, &bytes, failed.as_deref(), from, SECTOR_BYTES);
-            sources.note(scope, &[Figure::DiskReads, Figure::DiskWrites], failed.as_deref(), from, 1);
+        for kind in [SubjectKind::Host, SubjectKind::Disk] {
+            sources.set_read(kind, bytes, failed.as_deref(), from, SECTOR_BYTES);
+            sources.set_read(kind, [Figure::DiskReads, Figure::DiskWrites], failed.as_deref(), from, 1);
         }
-        sources.note(Scope::Disk, &[Figure::DiskBusyNs], failed.as_deref(), from, 1_000_000);
+        sources.set_read(SubjectKind::Disk, [Figure::DiskBusyNs], failed.as_deref(), from, 1_000_000);
     }
 }
 
@@ -111,28 +137,30 @@ enum InterfaceKind {
     Virtual,
 }
 
-const NETWORK: [Figure; 2] = [Figure::NetworkReceivedBytes, Figure::NetworkSentBytes];
-const LOOPBACK: [Figure; 2] = [Figure::LoopbackReceivedBytes, Figure::LoopbackSentBytes];
+impl InterfaceKind {
+    fn find(folder: &Path) -> Self {
+        match std::fs::read_to_string(folder.join("type")) {
+            Ok(number) if number.trim() == LOOPBACK_TYPE => Self::Loopback,
+            Err(_) if folder.ends_with("lo") => Self::Loopback,
+            _ if folder.join("device").exists() => Self::Physical,
+            _ => Self::Virtual,
+        }
+    }
+}
 
 /// Reader of `/proc/net/dev`.
 #[derive(Debug)]
 pub(crate) struct Interfaces {
-    file: KernelFile,
-    class: PathBuf,
-    kinds: HashMap<String, InterfaceKind>,
+    interfaces: DeviceFile<InterfaceKind>,
     network: GrowingSum<String, 2>,
     loopback: GrowingSum<String, 2>,
 }
 
 impl Interfaces {
     pub(crate) fn new(roots: &Roots) -> Self {
-        Self {
-            file: KernelFile::new(roots.proc.join("net/dev"), true),
-            class: roots.sys.join("class/net"),
-            kinds: HashMap::new(),
-            network: GrowingSum::default(),
-            loopback: GrowingSum::default(),
-        }
+        let (file, folder) = (roots.proc.join("net/dev"), roots.sys.join("class/net"));
+        let interfaces = DeviceFile::new(file, folder, InterfaceKind::find);
+        Self { interfaces, network: GrowingSum::default(), loopback: GrowingSum::default() }
     }
 
     /// Reads all interfaces into `entries`, and their sums into the `host`'s figures.
@@ -141,18 +169,15 @@ impl Interfaces {
         buffer: &mut TextBuffer,
         host: &mut Figures,
         entries: &mut Vec<Entry>,
-        sources: &mut Sources,
+        sources: &mut HostSources,
     ) {
-        let text = self.file.read(buffer);
+        let text = self.interfaces.file.read(buffer);
         let failed = text.as_ref().err().cloned();
         if let Ok(text) = text {
-            let class = &self.class;
             let mut read: Vec<(&str, InterfaceKind, [u64; 2])> = text
                 .lines()
                 .filter_map(interface_bytes)
-                .map(|(name, bytes)| {
-                    (name, remembered(&mut self.kinds, name, |name| kind(class, name)), bytes)
-                })
+                .map(|(name, bytes)| (name, self.interfaces.kind(name), bytes))
                 .collect();
             // Traffic of virtual interfaces goes over physical ones. A container has only virtual ones.
             let physical = read.iter().any(|(_, kind, _)| *kind == InterfaceKind::Physical);
@@ -165,24 +190,19 @@ impl Interfaces {
                     _ => {}
                 }
             }
-            for (figure, value) in NETWORK.into_iter().zip(self.network.finish()) {
-                host.set(figure, value);
-            }
-            for (figure, value) in LOOPBACK.into_iter().zip(self.loopback.finish()) {
-                host.set(figure, value);
-            }
+            host.extend(NETWORK.into_iter().zip(self.network.finish()));
+            host.extend(LOOPBACK.into_iter().zip(self.loopback.finish()));
             for (name, kind, bytes) in read.into_iter().take(DEVICES_MAX) {
                 let mut figures = Figures::default();
                 let names = if kind == InterfaceKind::Loopback { LOOPBACK } else { NETWORK };
-                names.into_iter().zip(bytes).for_each(|(figure, value)| figures.set(figure, value));
+                figures.extend(names.into_iter().zip(bytes));
                 entries.push(Entry { subject: Subject::Interface(name.to_owned()), figures });
             }
         }
         let from = "/proc/net/dev, frames with their headers; host: interfaces with a device, or all if none has one";
-        for scope in [Scope::Host, Scope::Interface] {
-            for figures in [NETWORK, LOOPBACK] {
-                sources.note(scope, &figures, failed.as_deref(), from, 1);
-            }
+        for kind in [SubjectKind::Host, SubjectKind::Interface] {
+            let figures = NETWORK.into_iter().chain(LOOPBACK);
+            sources.set_read(kind, figures, failed.as_deref(), from, 1);
         }
     }
 }
@@ -194,30 +214,6 @@ fn interface_bytes(line: &str) -> Option<(&str, [u64; 2])> {
     let mut numbers = numbers.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
     let received = numbers.next()??;
     Some((name.trim(), [received, numbers.nth(7)??]))
-}
-
-fn kind(class: &std::path::Path, name: &str) -> InterfaceKind {
-    let folder = class.join(name);
-    match std::fs::read_to_string(folder.join("type")) {
-        Ok(number) if number.trim() == LOOPBACK_TYPE => InterfaceKind::Loopback,
-        Err(_) if name == "lo" => InterfaceKind::Loopback,
-        _ if folder.join("device").exists() => InterfaceKind::Physical,
-        _ => InterfaceKind::Virtual,
-    }
-}
-
-/// What is known of a name; found out if it is new.
-fn remembered<T: Copy>(known: &mut HashMap<String, T>, name: &str, find: impl FnOnce(&str) -> T) -> T {
-    if let Some(value) = known.get(name) {
-        return *value;
-    }
-    // Names of interfaces come and go with containers.
-    if known.len() >= KNOWN_MAX {
-        known.clear();
-    }
-    let value = find(name);
-    known.insert(name.to_owned(), value);
-    value
 }
 
 #[cfg(test)]
@@ -251,7 +247,7 @@ odd
     fn traffic_is_counted_once_and_loopback_apart() {
         let (_folder, roots) = roots();
         fs::create_dir_all(roots.sys.join("class/net/eth0/device")).unwrap();
-        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), Sources::default());
+        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), HostSources::default());
         let mut interfaces = Interfaces::new(&roots);
         interfaces.read(&mut TextBuffer::default(), &mut host, &mut entries, &mut sources);
         assert_eq!(host.get(Figure::NetworkReceivedBytes), Some(200));
@@ -271,7 +267,7 @@ odd
     #[test]
     fn a_container_without_physical_interfaces_counts_the_virtual_ones() {
         let (_folder, roots) = roots();
-        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), Sources::default());
+        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), HostSources::default());
         Interfaces::new(&roots).read(&mut TextBuffer::default(), &mut host, &mut entries, &mut sources);
         assert_eq!(host.get(Figure::NetworkReceivedBytes), Some(500));
     }
@@ -280,7 +276,7 @@ odd
     fn partitions_and_disks_made_of_disks_are_left_out() {
         let (_folder, roots) = roots();
         fs::create_dir_all(roots.sys.join("block/sda/device")).unwrap();
-        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), Sources::default());
+        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), HostSources::default());
         Disks::new(&roots, &mut sources).read(
             &mut TextBuffer::default(),
             &mut host,
@@ -298,7 +294,7 @@ odd
     #[test]
     fn without_sys_disks_are_unavailable_rather_than_counted_twice() {
         let (_folder, roots) = roots();
-        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), Sources::default());
+        let (mut host, mut entries, mut sources) = (Figures::default(), Vec::new(), HostSources::default());
         Disks::new(&roots, &mut sources).read(
             &mut TextBuffer::default(),
             &mut host,

@@ -3,22 +3,22 @@
 /// Bytes that a process read from disks and wrote.
 #[derive(Debug, Default)]
 pub(super) struct DiskBytes {
-    /// What the kernel says: the process, and children that it has waited for.
+    /// What the kernel counts: bytes of the process, and of children that it has waited for.
     raw: [u64; 2],
-    /// The same two readings ago.
+    /// The same at the last two readings, the older one first.
     earlier: [[u64; 2]; 2],
-    /// Of it, what children had that were counted themselves.
+    /// The part of it that belongs to children which were counted themselves.
     children: [u64; 2],
-    /// Children that have ended since, and the readings for which each is still looked for.
+    /// Children that have ended and are not in the counters yet, each with the number of readings to look for it.
     ended: Vec<([u64; 2], u8)>,
     reported: [u64; 2],
 }
 
-/// Children that end between two readings and are told apart.
+/// The most children whose end is remembered until the parent's counters include their bytes.
 const ENDED_MAX: usize = 1024;
 
 impl DiskBytes {
-    /// What the kernel said last.
+    /// The kernel's counters at the last reading.
     pub(super) fn raw(&self) -> [u64; 2] {
         self.raw
     }
@@ -29,15 +29,15 @@ impl DiskBytes {
         Some([find("read_bytes:")?, find("write_bytes:")?])
     }
 
-    /// A child that was counted has ended.
+    /// Records that a counted child has ended.
     pub(super) fn child_ended(&mut self, bytes: [u64; 2]) {
         if self.ended.len() < ENDED_MAX && bytes != [0; 2] {
             self.ended.push((bytes, 2));
         }
     }
 
-    /// The process's own bytes. The kernel adds what a child had when the parent waits for it, except if the parent
-    /// ignores its children; then the counters do not rise, and nothing is to be taken away.
+    /// The process's own bytes. The kernel adds the bytes of a child when the parent waits for it, unless the parent
+    /// ignores its children: then the counters don't rise, and nothing is subtracted.
     pub(super) fn update(&mut self, raw: [u64; 2]) -> [u64; 2] {
         self.raw = raw;
         let [before, _] = self.earlier;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_counted_child_did_is_not_counted_again_at_its_parent() {
+    fn bytes_of_a_counted_child_are_not_counted_again_at_its_parent() {
         let mut parent = DiskBytes::default();
         assert_eq!(parent.update([10, 0]), [10, 0]);
         assert_eq!(parent.update([10, 0]), [10, 0]);

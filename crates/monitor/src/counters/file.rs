@@ -1,13 +1,13 @@
-//! Files of the kernel, read whole, again and again.
+//! Files of the kernel, which are read as a whole, repeatedly.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// The most of one file that is read. `/proc/stat` of a host with thousands of interrupts fits.
+/// The most bytes of a file. `/proc/stat` of a host with thousands of interrupts is smaller.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Enough for nearly all files at once.
+/// The first size of the buffer, enough for nearly all files.
 const TEXT_BYTES: usize = 16 << 10;
 
 /// Where `/proc` and `/sys` are mounted.

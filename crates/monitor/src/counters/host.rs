@@ -1,10 +1,9 @@
 //! Processors, memory and pressure of the whole host.
 
-use lightship_usage::{Figure, Figures};
+use lightship_usage::{Figure, Figures, HostSources, SubjectKind};
 
 use super::clocks::tick_ns;
 use super::file::{KernelFile, Roots, TextBuffer};
-use crate::source::{Scope, Sources};
 
 const CPU: [Figure; 4] = [Figure::CpuUserNs, Figure::CpuSystemNs, Figure::CpuIdleNs, Figure::CpuStolenNs];
 const MEMORY: [Figure; 2] = [Figure::MemoryBytes, Figure::MemoryAvailableBytes];
@@ -33,12 +32,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(roots: &Roots, sources: &mut Sources) -> Self {
-        sources.unavailable(
-            Scope::Host,
-            &[Figure::DiskSequentialBytes, Figure::DiskRandomRequests],
-            "/proc/diskstats has the number and size of requests, not where on the disk they are",
-        );
+    pub(crate) fn new(roots: &Roots) -> Self {
         let file = |name: &str| KernelFile::new(roots.proc.join(name), true);
         Self {
             tick_ns: tick_ns(),
@@ -51,7 +45,7 @@ impl Host {
     }
 
     /// Reads all of it into `figures`.
-    pub(crate) fn read(&mut self, buffer: &mut TextBuffer, figures: &mut Figures, sources: &mut Sources) {
+    pub(crate) fn read(&mut self, buffer: &mut TextBuffer, figures: &mut Figures, sources: &mut HostSources) {
         let cpu = self.stat.read(buffer).and_then(|text| cpu_ticks(text).ok_or_else(|| odd("/proc/stat")));
         if let Ok(ticks) = &cpu {
             for ((greatest, ticks), figure) in self.cpu.iter_mut().zip(ticks).zip(CPU) {
@@ -61,11 +55,17 @@ impl Host {
         }
         let from =
             "/proc/stat: user and nice; system and interrupts; idle, also while a disk is awaited; stolen";
-        sources.note(Scope::Host, &CPU, cpu.err().as_deref(), from, self.tick_ns);
+        sources.set_read(SubjectKind::Host, CPU, cpu.err().as_deref(), from, self.tick_ns);
 
         let wait = self.schedstat.read(buffer).and_then(run_queue_wait_ns);
         figures.set(Figure::RunQueueWaitNs, wait.as_ref().ok().copied());
-        sources.note(Scope::Host, &[Figure::RunQueueWaitNs], wait.err().as_deref(), "/proc/schedstat", 1);
+        sources.set_read(
+            SubjectKind::Host,
+            [Figure::RunQueueWaitNs],
+            wait.err().as_deref(),
+            "/proc/schedstat",
+            1,
+        );
 
         let memory =
             self.meminfo.read(buffer).and_then(|text| memory(text).ok_or_else(|| odd("/proc/meminfo")));
@@ -74,14 +74,14 @@ impl Host {
             figures.set(Figure::MemoryAvailableBytes, available);
         }
         let from = "/proc/meminfo: MemTotal less MemAvailable; MemAvailable";
-        sources.note(Scope::Host, &MEMORY, memory.err().as_deref(), from, 1024);
+        sources.set_read(SubjectKind::Host, MEMORY, memory.err().as_deref(), from, 1024);
 
         for ((name, line, figure), file) in PRESSURE.into_iter().zip(&mut self.pressure) {
             let total = file.read(buffer).and_then(|text| {
                 pressure_us(text, line).ok_or_else(|| format!("/proc/pressure/{name} has no line `{line}`"))
             });
             figures.set(figure, total.as_ref().ok().map(|us| us.saturating_mul(1000)));
-            sources.note(Scope::Host, &[figure], total.err().as_deref(), "/proc/pressure", 1000);
+            sources.set_read(SubjectKind::Host, [figure], total.err().as_deref(), "/proc/pressure", 1000);
         }
     }
 }
@@ -139,18 +139,19 @@ fn pressure_us(text: &str, line: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::source::Availability;
+    use lightship_usage::FigureSource;
 
-    fn read(files: &[(&str, &str)]) -> (Figures, Sources) {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> (Figures, HostSources) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("pressure")).unwrap();
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         let roots = Roots { proc: folder.path().into(), sys: folder.path().into() };
-        let (mut figures, mut sources) = (Figures::default(), Sources::default());
-        let mut host = Host::new(&roots, &mut sources);
+        let (mut figures, mut sources) = (Figures::default(), HostSources::default());
+        let mut host = Host::new(&roots);
         host.read(&mut TextBuffer::default(), &mut figures, &mut sources);
         (figures, sources)
     }
@@ -176,9 +177,9 @@ mod tests {
             figures.iter().collect::<Vec<_>>(),
             [(Figure::PressureCpuSomeNs, 7000), (Figure::PressureIoSomeNs, 8000)]
         );
-        let reason = |figure| match sources.get(Scope::Host, figure).unwrap() {
-            Availability::Unavailable { reason } => reason.clone().into_owned(),
-            Availability::Available { from, .. } => panic!("{figure:?} is available from {from}"),
+        let reason = |figure| match sources.get(SubjectKind::Host, figure).unwrap() {
+            FigureSource::Unavailable { reason } => reason.clone().into_owned(),
+            FigureSource::Available { from, .. } => panic!("{figure:?} is available from {from}"),
         };
         assert_eq!(reason(Figure::CpuUserNs), "/proc/stat is not in the expected form");
         assert_eq!(reason(Figure::RunQueueWaitNs), "/proc/schedstat has an unknown version");
@@ -200,8 +201,8 @@ mod tests {
     fn idle_time_does_not_fall() {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots { proc: folder.path().into(), sys: folder.path().into() };
-        let (mut figures, mut sources) = (Figures::default(), Sources::default());
-        let mut host = Host::new(&roots, &mut sources);
+        let (mut figures, mut sources) = (Figures::default(), HostSources::default());
+        let mut host = Host::new(&roots);
         for idle in [9, 7] {
             std::fs::write(folder.path().join("stat"), format!("cpu  1 1 1 {idle}\n")).unwrap();
             host.read(&mut TextBuffer::default(), &mut figures, &mut sources);
@@ -211,8 +212,8 @@ mod tests {
 
     #[test]
     fn this_host_has_processors_and_memory() {
-        let (mut figures, mut sources) = (Figures::default(), Sources::default());
-        let mut host = Host::new(&Roots::default(), &mut sources);
+        let (mut figures, mut sources) = (Figures::default(), HostSources::default());
+        let mut host = Host::new(&Roots::default());
         host.read(&mut TextBuffer::default(), &mut figures, &mut sources);
         assert!(figures.get(Figure::CpuUserNs).unwrap() > 0);
         assert!(figures.get(Figure::MemoryBytes).unwrap() > 1 << 20);

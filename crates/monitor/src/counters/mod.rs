@@ -1,5 +1,5 @@
-//! Readers of what Linux counts, of the host and of processes. Nothing here is asynchronous: a read of `/proc` is
-//! answered by the kernel at once.
+//! Readers of the counters of Linux, for the host and for processes. Nothing here is asynchronous: the kernel answers a
+//! read of `/proc` at once.
 
 mod cgroup;
 mod clocks;
@@ -14,7 +14,7 @@ mod stat_line;
 mod threads;
 
 pub(crate) use cgroup::{Limits, hidden};
-pub(crate) use devices::{Disks, Interfaces};
+pub(crate) use devices::{Disks, Interfaces, LOOPBACK, NETWORK};
 pub(crate) use file::{Roots, TextBuffer};
 pub(crate) use host::Host;
 pub(crate) use process::{Process, ProcessContext, Tallies};

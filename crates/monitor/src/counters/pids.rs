@@ -1,22 +1,24 @@
-//! The numbers of all processes. To list `/proc` takes about 5 us for each of them; to ask for the clock of one, a tenth.
+//! The numbers of all processes. Listing `/proc` takes about 5 us for each process; reading its clock takes a tenth of
+//! that.
 
 use std::path::Path;
 
 use super::clocks::process_cpu_ns;
 use super::file::TextBuffer;
 
-/// Processes that are listed.
+/// The most processes that are listed.
 const LISTED_MAX: usize = 100_000;
 /// Rounds after which `/proc` is listed again in any case.
 const ROUNDS_MAX: u32 = 30;
-/// Numbers that are tried; if more were given since the last round, `/proc` is listed.
+/// The most new numbers that are tried one by one; if the kernel has assigned more since the last round, `/proc` is
+/// listed.
 const TRIED_MAX: u32 = 5000;
 
-/// The processes that there are.
+/// The running processes.
 #[derive(Debug, Default)]
 pub(super) struct Pids {
     pids: Vec<u32>,
-    /// The last number that the kernel has given to a process or thread.
+    /// The last number that the kernel has assigned to a process or thread.
     newest: Option<u32>,
     rounds: u32,
 }
@@ -40,7 +42,7 @@ impl Pids {
                 self.pids.extend(before.saturating_add(1)..=newest);
                 self.pids.sort_unstable();
                 self.pids.dedup();
-                // A number of a thread has no such clock.
+                // The number of a thread that is not a process has no such clock.
                 self.pids.retain(|pid| process_cpu_ns(*pid).is_some());
             }
             _ => {

@@ -3,19 +3,18 @@
 use std::io;
 use std::path::PathBuf;
 
-use lightship_usage::{Figure, Figures};
+use lightship_usage::{Figure, Figures, HostSources, SubjectKind};
 
 use super::clocks::{process_cpu_ns, tick_ns};
 use super::disk_bytes::DiskBytes;
 use super::file::{KernelFile, Roots, TextBuffer};
 use super::stat_line::StatLine;
 use super::threads::Threads;
-use crate::source::{Scope, Sources};
 
-/// Samples after which a process that has not run is read all the same: the kernel may have taken memory from it.
+/// After this many samples, a process is read even if it has not run: the kernel may have reclaimed memory from it.
 const UNREAD_MAX: u8 = 10;
 
-/// Figures that come from the same file, and so can be had or not together.
+/// Figures that come from the same file, and so are available or unavailable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Io,
@@ -78,8 +77,8 @@ impl ProcessContext {
     }
 }
 
-/// Reader of one process. Its files stay open as long as there are not too many: that makes reads cheaper, and never
-/// reads another process that got the same number. Otherwise that is noticed by when the process began.
+/// Reader of one process. If `keep` is set, its files stay open, which makes reads cheaper, and rules out that another
+/// process with the same number is read. Otherwise, the time at which the process began shows that.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -210,12 +209,12 @@ impl Process {
         self.system_ns = self.system_ns.saturating_add(more_ns - user_more_ns);
     }
 
-    /// What the kernel has added, or will add, to the counters of the parent when this process ends.
+    /// What the kernel adds to the counters of the parent when this process has ended.
     pub(crate) fn disk_bytes(&self) -> [u64; 2] {
         self.disk.raw()
     }
 
-    /// Tells it that a child that was counted has ended.
+    /// Records that a counted child has ended.
     pub(crate) fn child_ended(&mut self, disk_bytes: [u64; 2]) {
         self.disk.child_ended(disk_bytes);
     }
@@ -245,28 +244,33 @@ impl Tallies {
     }
 
     /// Writes the sources of all figures of processes.
-    pub(crate) fn report(&self, context: &ProcessContext, sources: &mut Sources) {
+    pub(crate) fn report(&self, context: &ProcessContext, sources: &mut HostSources) {
         let times = [Figure::CpuUserNs, Figure::CpuSystemNs];
         let from = "the process's clock: the sum is exact, and divided as the ticks of /proc/PID/stat are";
-        sources.available(Scope::Process, &times, from, context.tick_ns);
+        sources.set_available(SubjectKind::Process, times, from, context.tick_ns);
         let from = "/proc/PID/stat, resident pages";
-        sources.available(Scope::Process, &[Figure::MemoryBytes], from, context.page_bytes);
+        sources.set_available(SubjectKind::Process, [Figure::MemoryBytes], from, context.page_bytes);
         let sequential = [Figure::DiskSequentialBytes, Figure::DiskRandomRequests];
-        sources.unavailable(
-            Scope::Process,
-            &sequential,
+        sources.set_unavailable(
+            SubjectKind::Process,
+            sequential,
             "/proc/PID/io has bytes, not where on the disk they are",
         );
         for (group, (read, failed, reason)) in Group::ALL.into_iter().zip(&self.0) {
             let (figures, from, resolution) = group.source();
+            let figures = figures.iter().copied();
             let resolution = if group == Group::DiskWait { context.tick_ns } else { resolution };
             match reason {
-                Some(reason) if *read == 0 => sources.unavailable(Scope::Process, figures, reason.clone()),
+                Some(reason) if *read == 0 => {
+                    sources.set_unavailable(SubjectKind::Process, figures, reason.clone())
+                }
                 Some(reason) => {
                     let from = format!("{}; missing for some processes: {reason}", short(from));
-                    sources.available(Scope::Process, figures, from, resolution);
+                    sources.set_available(SubjectKind::Process, figures, from, resolution);
                 }
-                None if failed + read > 0 => sources.available(Scope::Process, figures, from, resolution),
+                None if failed + read > 0 => {
+                    sources.set_available(SubjectKind::Process, figures, from, resolution)
+                }
                 None => {}
             }
         }
@@ -321,9 +325,9 @@ mod tests {
         assert!(process.figures.get(Figure::MemoryBytes).unwrap() > 100_000);
         let mut tallies = Tallies::default();
         tallies.add(&process);
-        let mut sources = Sources::default();
+        let mut sources = HostSources::default();
         tallies.report(&context, &mut sources);
-        assert!(sources.get(Scope::Process, Figure::CpuUserNs).is_some());
+        assert!(sources.get(SubjectKind::Process, Figure::CpuUserNs).is_some());
     }
 
     #[test]
@@ -372,7 +376,7 @@ mod tests {
             }
         }
         let (context, mut buffer) = (ProcessContext::new(&roots), TextBuffer::default());
-        let (mut tallies, mut sources) = (Tallies::default(), Sources::default());
+        let (mut tallies, mut sources) = (Tallies::default(), HostSources::default());
         for (pid, read) in [(5_000_001, Some(512)), (5_000_002, None)] {
             let mut process = Process::open(&context, pid, false, &mut buffer).unwrap();
             process.read(&context, &mut buffer).unwrap();
@@ -383,7 +387,7 @@ mod tests {
             tallies.add(&process);
         }
         tallies.report(&context, &mut sources);
-        let text = |figure| format!("{:?}", sources.get(Scope::Process, figure).unwrap());
+        let text = |figure| format!("{:?}", sources.get(SubjectKind::Process, figure).unwrap());
         assert!(text(Figure::DiskReadBytes).contains("missing for some processes: this kernel has no"));
         assert!(text(Figure::RunQueueWaitNs).starts_with("Unavailable"));
         assert!(text(Figure::DiskWaitNs).contains("delay accounting"));

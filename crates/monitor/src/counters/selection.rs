@@ -8,11 +8,11 @@ use super::pids::Pids;
 use super::stat_line::StatLine;
 use crate::options::Watch;
 
-/// Rounds after which a known process is looked at again: another one may have its number.
+/// After this many rounds, a known process is read again: another one may have its number.
 const ROUNDS_MAX: u64 = 30;
-/// Processes that are looked at in a round, but for the first one. A look takes about 13 us.
+/// The most processes that are read in a round, except in the first one. Each takes about 13 us.
 const LOOKS_MAX: usize = 300;
-/// Bytes of a process's name that the kernel keeps.
+/// The most bytes of a process's name that the kernel stores.
 const NAME_BYTES_MAX: usize = 15;
 
 /// What was found.
@@ -24,7 +24,7 @@ pub(crate) struct Found {
     pub(crate) left_out: u32,
 }
 
-/// What is known of a process that is or is not counted.
+/// What is known about a process, whether it is counted or not.
 #[derive(Debug, Default)]
 struct Known {
     name: String,
@@ -36,8 +36,8 @@ struct Known {
 }
 
 impl Known {
-    /// The round in which a process was last looked at, or 0, if it should be looked at again. A young one may run
-    /// another program soon; the times between two looks double.
+    /// The round in which a process was last read, or 0, if it should be read again; otherwise `None`. A process that
+    /// has just begun may soon run another program, so that the time between two readings doubles each time.
     fn due(known: Option<&Self>, pid: u32, round: u64) -> Option<u64> {
         let Some(known) = known else { return Some(0) };
         let wait = (known.round - known.first_round).clamp(1, ROUNDS_MAX + u64::from(pid % 8));
@@ -107,7 +107,7 @@ impl Finder {
         Found { pids, left_out }
     }
 
-    /// Looks at processes that are new, and at some of the others.
+    /// Reads the names and parents of new processes, and of some of the others.
     fn look(&mut self, roots: &Roots, buffer: &mut TextBuffer) {
         let round = self.round;
         let listed = self.pids.list(&roots.proc, buffer).to_vec();
@@ -115,7 +115,7 @@ impl Finder {
         let mut due: Vec<(u64, u32)> =
             listed.iter().filter_map(|pid| Some((Known::due(known.get(pid), *pid, round)?, *pid))).collect();
         if round > 1 && due.len() > LOOKS_MAX {
-            // The longest unseen first, of which the new ones are.
+            // Those that were read longest ago come first, and new ones before them.
             due.sort_unstable();
             due.truncate(LOOKS_MAX);
         }

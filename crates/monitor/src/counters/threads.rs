@@ -1,4 +1,4 @@
-//! What threads count: the files of a process say it of its first thread only.
+//! The counters of threads: the files of a process have those of its first thread only.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use super::file::{KernelFile, TextBuffer, reason};
 use super::stat_line::StatLine;
 use crate::growing::GrowingSum;
 
-/// Threads of a process that are read. Each costs about 10 us of a sample in which it has run.
+/// The most threads of a process that are read. Each takes about 10 us of a sample in which it has run.
 pub(super) const THREADS_MAX: u64 = 256;
 
-/// Sums over the threads of a process, those that have ended too.
+/// Sums over the threads of a process, including threads that have ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ThreadSums {
     pub(super) run_queue_wait_ns: u64,
@@ -18,7 +18,7 @@ pub(super) struct ThreadSums {
     pub(super) disk_wait_ticks: u64,
 }
 
-/// Why sums can't be had.
+/// Why sums are unavailable.
 #[derive(Debug, Default)]
 pub(super) struct ThreadFailures {
     pub(super) wait: Option<String>,
@@ -122,7 +122,7 @@ impl Threads {
     }
 }
 
-/// Adds what one thread counts. Its switches are read only if it has run since the last time.
+/// Adds the counters of one thread. Its switches are read only if it has run since the last time.
 fn add(
     sums: &mut GrowingSum<u32, 5>,
     thread: u32,

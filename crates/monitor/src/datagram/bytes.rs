@@ -13,7 +13,7 @@ pub(super) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// A length of one byte, and the bytes. Texts that are longer are cut, and control characters become blanks.
+/// A length of one byte, and the bytes. Longer texts are cut, and control characters become blanks.
 pub(super) fn put_text(bytes: &mut Vec<u8>, text: &str, bytes_max: usize) {
     if text.contains(char::is_control) {
         return put_text(bytes, &text.replace(char::is_control, " "), bytes_max);
@@ -24,7 +24,7 @@ pub(super) fn put_text(bytes: &mut Vec<u8>, text: &str, bytes_max: usize) {
     bytes.extend_from_slice(text.as_bytes().get(..end).unwrap_or_default());
 }
 
-/// Reads what is left of a datagram.
+/// Reads the rest of a datagram, field by field.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
             return Err(DatagramError::Invalid("text"));
         }
         let text = std::str::from_utf8(self.take(length)?).map_err(|_| DatagramError::Invalid("text"))?;
-        // Texts are printed: escape sequences of terminals have no place in them.
+        // Texts are printed, and must not contain escape sequences of terminals.
         if text.chars().any(char::is_control) {
             return Err(DatagramError::Invalid("text"));
         }

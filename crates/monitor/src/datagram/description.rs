@@ -1,24 +1,24 @@
-//! What an agent says of its host, beside samples, cut into datagrams that are useful alone.
+//! Descriptions of hosts, divided into datagrams each of which is useful without the others.
 
 use std::borrow::Cow;
 
-use lightship_usage::Figure;
+use lightship_usage::{Figure, FigureSource, SubjectKind};
 
 use super::bytes::{Reader, put_text, put_varint};
 use super::{BODY_BYTES_MAX, DatagramError, HOST_BYTES_MAX};
-use crate::source::{Availability, HostFacts, Scope, TEXT_BYTES_MAX};
+use crate::facts::HostFacts;
 
 const NAME_BYTES_MAX: usize = 64;
 const KERNEL_BYTES_MAX: usize = 64;
-/// The most datagrams of one description; rows above are left out.
+/// The most datagrams of one description; further rows are left out.
 const DATAGRAMS_MAX: usize = 512;
 
 const AVAILABLE: u8 = 0;
 const UNAVAILABLE: u8 = 1;
 const PROCESS: u8 = 2;
 
-/// A row of [`crate::Sources`].
-pub type SourceRow = (Scope, Figure, Availability);
+/// A row of [`HostSources`](lightship_usage::HostSources).
+pub type SourceRow = (SubjectKind, Figure, FigureSource);
 
 /// The name of a process that is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +33,14 @@ pub struct ProcessName {
     pub name: String,
 }
 
-/// What an agent says of its host; or, of several datagrams, what one says.
+/// What an agent reports about its host besides samples, or the part of it that one datagram has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Description {
     /// The host's name.
     pub host: String,
     /// The time between two samples, in nanoseconds.
     pub interval_ns: u64,
-    /// What is known of the host.
+    /// Facts about the host.
     pub facts: HostFacts,
     /// Where figures come from.
     pub sources: Vec<SourceRow>,
@@ -55,11 +55,11 @@ pub(super) fn encode(description: &Description) -> Vec<Vec<u8>> {
     put_varint(&mut start, description.interval_ns);
     put_varint(&mut start, facts.processors.into());
     for limit in [facts.processor_limit_milli, facts.memory_bytes, facts.memory_limit_bytes] {
-        // 0 is none.
+        // 0 means that there is no limit.
         put_varint(&mut start, limit.map_or(0, |limit| limit.saturating_add(1)));
     }
     put_text(&mut start, &facts.kernel, KERNEL_BYTES_MAX);
-    put_text(&mut start, &facts.hidden, TEXT_BYTES_MAX);
+    put_text(&mut start, &facts.hidden, FigureSource::TEXT_BYTES_MAX);
     put_varint(&mut start, facts.processes.into());
     put_varint(&mut start, facts.processes_left_out.into());
     put_varint(&mut start, facts.entries_left_out);
@@ -71,14 +71,14 @@ pub(super) fn encode(description: &Description) -> Vec<Vec<u8>> {
     for one in sources.chain(description.processes.iter().map(Err)) {
         row.clear();
         match one {
-            Ok((scope, figure, availability)) => {
-                let (kind, resolution, text) = match availability {
-                    Availability::Available { from, resolution } => (AVAILABLE, *resolution, from),
-                    Availability::Unavailable { reason } => (UNAVAILABLE, 0, reason),
+            Ok((scope, figure, source)) => {
+                let (kind, resolution, text) = match source {
+                    FigureSource::Available { from, resolution } => (AVAILABLE, *resolution, from),
+                    FigureSource::Unavailable { reason } => (UNAVAILABLE, 0, reason),
                 };
                 row.extend_from_slice(&[kind, *scope as u8, *figure as u8]);
                 put_varint(&mut row, resolution);
-                put_text(&mut row, text, TEXT_BYTES_MAX);
+                put_text(&mut row, text, FigureSource::TEXT_BYTES_MAX);
             }
             Err(process) => {
                 row.push(PROCESS);
@@ -113,7 +113,7 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Description, DatagramErr
         memory_bytes,
         memory_limit_bytes,
         kernel: reader.text(KERNEL_BYTES_MAX)?.to_owned(),
-        hidden: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+        hidden: reader.text(FigureSource::TEXT_BYTES_MAX)?.to_owned(),
         processes: reader.varint_u32()?,
         processes_left_out: reader.varint_u32()?,
         entries_left_out: reader.varint()?,
@@ -126,15 +126,17 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Description, DatagramErr
             kind @ (AVAILABLE | UNAVAILABLE) => {
                 let (scope, figure) = (reader.byte()?, reader.byte()?);
                 let resolution = reader.varint()?;
-                let text: Cow<'static, str> = reader.text(TEXT_BYTES_MAX)?.to_owned().into();
-                let scope = Scope::ALL.get(usize::from(scope)).ok_or(DatagramError::Invalid("scope"))?;
-                // Figures that a newer agent counts are skipped.
-                let Some(figure) = Figure::ALL.get(usize::from(figure)) else { continue };
-                let availability = match kind {
-                    AVAILABLE => Availability::Available { from: text, resolution },
-                    _ => Availability::Unavailable { reason: text },
+                let text: Cow<'static, str> = reader.text(FigureSource::TEXT_BYTES_MAX)?.to_owned().into();
+                // Rows that only a newer agent has are skipped.
+                let kind_of = SubjectKind::ALL.get(usize::from(scope));
+                let Some((scope, figure)) = kind_of.zip(Figure::ALL.get(usize::from(figure))) else {
+                    continue;
                 };
-                description.sources.push((*scope, *figure, availability));
+                let source = match kind {
+                    AVAILABLE => FigureSource::Available { from: text, resolution },
+                    _ => FigureSource::Unavailable { reason: text },
+                };
+                description.sources.push((*scope, *figure, source));
             }
             PROCESS => description.processes.push(ProcessName {
                 pid: reader.varint_u32()?,

@@ -1,7 +1,7 @@
 //! The datagrams between agents and collectors: `docs/format.md`, section 11.
 //!
-//! All of them are authenticated by keys that are derived from the cluster's token, which itself is never sent. They
-//! are not encrypted: who reads the network learns names of processes and what they use.
+//! All of them are authenticated with keys that are derived from the cluster's token, which itself is never sent. They
+//! are not encrypted: anyone who can read the network's traffic sees names of processes and what they use.
 
 mod bytes;
 mod description;
@@ -12,10 +12,12 @@ pub use description::{Description, ProcessName, SourceRow};
 pub use sample::SamplePart;
 pub(crate) use sample::figures_bytes;
 
-/// The most bytes of a datagram: it fits a packet of Ethernet with IPv6 and some tunnel around it.
+/// The most bytes of a datagram, so that it fits into an Ethernet packet with IPv6 and the header of a tunnel.
 pub const DATAGRAM_BYTES_MAX: usize = 1400;
 /// The most bytes of a host's name.
 pub const HOST_BYTES_MAX: usize = 64;
+/// The most bytes of a query's name in [`Subject::Task`](lightship_usage::Subject::Task).
+pub const QUERY_BYTES_MAX: usize = 128;
 /// The most datagrams of one sample.
 pub const PARTS_MAX: u16 = 512;
 
@@ -42,15 +44,15 @@ pub enum DatagramError {
     #[error("the datagram is too long")]
     Long,
     /// It ends too early.
-    #[error("the datagram is cut")]
+    #[error("the datagram is truncated")]
     Cut,
-    /// It is of something else.
+    /// It is not a datagram of this format.
     #[error("not a datagram of an agent or collector")]
     Foreign,
-    /// It has a version that is not known here.
+    /// It has a version that this program does not know.
     #[error("unknown version {0}")]
     Version(u8),
-    /// Its sender does not have the token, or it was changed on the way.
+    /// Its sender does not have the token, or it was modified on the way.
     #[error("the datagram is not authentic")]
     Forged,
     /// A field has a value that it can't have.
@@ -104,11 +106,11 @@ pub struct DatagramHeader {
 pub struct Answered {
     /// The number of the datagram that it answers.
     pub sequence: u64,
-    /// When it came, on the agent's clock, in nanoseconds.
+    /// When it was received, on the agent's clock, in nanoseconds.
     pub received_ns: u64,
 }
 
-/// What a datagram of an agent says.
+/// The contents of a datagram of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatagramBody {
     /// A sample, or a part of it.
@@ -126,8 +128,8 @@ pub struct Answer {
     pub sequence: u64,
     /// What the agent must send from now on. It proves that the agent receives answers, and is alive.
     pub session: u64,
-    /// The greatest run of this host that the collector knows: one that is smaller can't be told from a repetition of
-    /// old datagrams.
+    /// The greatest run of this host that the collector knows. A datagram of a smaller run may be a repetition of an
+    /// old one.
     pub run_seen: u64,
 }
 
@@ -185,7 +187,7 @@ impl SealableBody {
     }
 }
 
-/// Reads a datagram of an agent. Nothing of it is looked at before it is known to be authentic.
+/// Reads a datagram of an agent. It is authenticated before its fields are read.
 ///
 /// # Errors
 /// If it is not authentic, or not in the format.
@@ -264,7 +266,7 @@ fn authentic<'a>(bytes: &'a [u8], key: &[u8; 32]) -> Result<(u8, u16, Reader<'a>
         return Err(DatagramError::Version(version));
     }
     let (said, tag) = bytes.split_last_chunk::<TAG_BYTES>().ok_or(DatagramError::Cut)?;
-    // blake3 compares whole hashes in constant time; here half of one is, with the other half made equal.
+    // blake3 compares whole hashes in constant time. A tag is half of a hash, so the other half is made equal.
     let expected = blake3::keyed_hash(key, said);
     let mut whole = *expected.as_bytes();
     whole.iter_mut().zip(tag).for_each(|(byte, given)| *byte = *given);

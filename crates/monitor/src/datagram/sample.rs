@@ -1,14 +1,13 @@
-//! Samples, cut into datagrams that are useful alone.
+//! Samples, divided into datagrams each of which is useful without the others.
 
 use std::net::IpAddr;
 
 use lightship_usage::{Entry, Figure, Figures, Sample, Subject};
 
 use super::bytes::{Reader, put_text, put_varint};
-use super::{BODY_BYTES_MAX, DatagramError, HOST_BYTES_MAX, PARTS_MAX};
+use super::{BODY_BYTES_MAX, DatagramError, HOST_BYTES_MAX, PARTS_MAX, QUERY_BYTES_MAX};
 
 const NAME_BYTES_MAX: usize = 64;
-const QUERY_BYTES_MAX: usize = 128;
 /// Room for the host, the sample's numbers and the parts.
 const START_BYTES_MAX: usize = 1 + HOST_BYTES_MAX + 10 + 10 + 3 + 3;
 
@@ -161,7 +160,7 @@ fn entry(reader: &mut Reader<'_>) -> Result<Entry, DatagramError> {
     Ok(Entry { subject, figures })
 }
 
-/// About the memory that entries take, in bytes.
+/// An estimate of the memory that entries take, in bytes.
 pub(crate) fn figures_bytes(entries: &[Entry]) -> usize {
     let one = |entry: &Entry| {
         let text = match &entry.subject {

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use lightship_usage::{Entry, Figure, Figures, Sample, Subject};
+use lightship_usage::{Entry, Figure, FigureSource, Figures, HostSources, Sample, Subject, SubjectKind};
 use proptest::prelude::*;
 
 use super::*;
-use crate::source::{Availability, HostFacts, Scope, Sources};
+use crate::facts::HostFacts;
 
 fn figures() -> impl Strategy<Value = Figures> {
     proptest::collection::btree_map(0..Figure::ALL.len(), any::<u64>(), 1..Figure::ALL.len()).prop_map(
@@ -108,11 +108,11 @@ fn a_datagram_with_another_token_or_of_the_other_direction_is_forged() {
 
 #[test]
 fn a_description_comes_back_in_parts_that_are_useful_alone() {
-    let mut sources = Sources::default();
+    let mut sources = HostSources::unread();
     sources.set(
-        Scope::Host,
+        SubjectKind::Host,
         Figure::CpuUserNs,
-        Availability::Available { from: "/proc/stat".into(), resolution: 10_000_000 },
+        FigureSource::Available { from: "/proc/stat".into(), resolution: 10_000_000 },
     );
     let facts = HostFacts {
         processors: 4,
@@ -169,4 +169,21 @@ fn figures_that_are_not_known_yet_are_skipped() {
     let bytes = SealableBody { kind: KIND_SAMPLE, bytes }.seal(&DatagramHeader::default(), &keys);
     let (_, DatagramBody::Sample(part)) = open(&bytes, &keys).unwrap() else { panic!() };
     assert_eq!(part.sample.entries[0].figures.iter().collect::<Vec<_>>(), [(Figure::CpuUserNs, 5)]);
+}
+
+#[test]
+fn sources_of_unknown_scopes_and_figures_are_skipped() {
+    let keys = Keys::of("token");
+    let description = Description { host: "h".into(), ..Description::default() };
+    let mut body = SealableBody::of_description(&description).remove(0);
+    for (scope, figure) in [(99, 0), (0, 99), (5, 0)] {
+        body.bytes.extend_from_slice(&[1, scope, figure, 0, 1, b'x']);
+    }
+    let (_, DatagramBody::Description(read)) =
+        open(&body.seal(&DatagramHeader::default(), &keys), &keys).unwrap()
+    else {
+        panic!()
+    };
+    let source = FigureSource::Unavailable { reason: "x".into() };
+    assert_eq!(read.sources, [(SubjectKind::Task, Figure::CpuUserNs, source)]);
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = "usage-";
 const SUFFIX: &str = ".parquet";
 const PARTIAL: &str = ".partial";
-/// Names that are tried for one second.
+/// The most names that are tried for a file whose first sample is of the same second as another's.
 const NAMES_MAX: u32 = 1000;
 
-/// What a history needs of a disk: a trait, so that a test can fill it.
+/// The operations of a history on its disk. It is a trait so that a test can simulate a full disk.
 pub(super) trait Disk: Send {
-    /// A new file that is not part of the history yet, and its path.
+    /// Creates a file that is not part of the history yet, and returns it with its path.
     fn create(&mut self) -> io::Result<(PathBuf, Box<dyn Write + Send>)>;
     /// Makes a complete file part of the history. `unix_seconds` is the time of its first sample.
     fn publish(&mut self, partial: &Path, unix_seconds: u64) -> io::Result<()>;
@@ -22,22 +22,23 @@ pub(super) trait Disk: Send {
     fn list(&self) -> io::Result<Vec<(PathBuf, u64)>>;
 }
 
-/// A folder that no other history uses.
+/// A folder that is locked against other histories.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Locked as long as it is open.
+    /// The lock is held as long as this file is open.
     _lock: File,
 }
 
 impl Folder {
-    /// Takes a folder, which is made if there is none, and removes what a crash has left.
+    /// Opens and locks a folder, which is created if necessary, and removes the unfinished files of a crash.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let lock = File::options().create(true).truncate(false).write(true).open(path.join("usage.lock"))?;
         lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                io::Error::new(io::ErrorKind::ResourceBusy, "another collector writes its history there")
-            }
+            TryLockError::WouldBlock => io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another collector writes its history to this folder",
+            ),
             TryLockError::Error(error) => error,
         })?;
         for entry in fs::read_dir(path)?.filter_map(Result::ok) {
@@ -58,7 +59,7 @@ impl Disk for Folder {
     }
 
     fn publish(&mut self, partial: &Path, unix_seconds: u64) -> io::Result<()> {
-        // Its bytes must be on the disk before its name is.
+        // The contents must be on the disk before the name is.
         File::open(partial)?.sync_all()?;
         for number in 0..NAMES_MAX {
             let path = self.path.join(format!("{PREFIX}{unix_seconds:012}-{number:03}{SUFFIX}"));

@@ -18,7 +18,7 @@ use disk::Disk;
 use rows::{Reader, Rows, SCHEMA};
 pub use thread::{HistoryStatus, HistoryWriter};
 
-/// Rows that are written together. They take about 10 MB before.
+/// Rows that are written together. They take about 10 MB of memory.
 const ROWS_MAX: usize = 1 << 16;
 /// Rows that are read together.
 const READ_ROWS: usize = 8192;
@@ -26,15 +26,15 @@ const READ_ROWS: usize = 8192;
 /// Settings of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// The folder. No other collector may use it.
+    /// The folder, which no other collector may use.
     pub folder: PathBuf,
     /// The most bytes of all files; the oldest are removed.
     pub bytes_max: u64,
     /// The most bytes of one file, about.
     pub file_bytes_max: u64,
-    /// The time that one file spans, in nanoseconds. A crash loses what is not in a complete file.
+    /// The time that one file spans, in nanoseconds. A crash loses the samples of the incomplete file.
     pub file_ns_max: u64,
-    /// How long nothing is written after an error, for example because the disk is full, in nanoseconds.
+    /// How long the history pauses after an error, such as a full disk, in nanoseconds.
     pub retry_ns: u64,
 }
 
@@ -62,14 +62,14 @@ struct History {
     options: HistoryOptions,
     disk: Box<dyn Disk>,
     rows: Rows,
-    /// The time since 1970 of the first sample that is in no complete file.
+    /// When the first sample was taken that is in no complete file, in nanoseconds since 1970.
     first_unix_ns: Option<i64>,
     partial: Option<Partial>,
-    /// Until when nothing is written, in nanoseconds since 1970 of samples.
+    /// When the pause after an error ends, in nanoseconds since 1970 by the times of samples.
     paused_until_ns: Option<i64>,
-    /// Samples that are in no file because of errors.
+    /// Samples that were lost because of errors.
     lost: u64,
-    /// Of them, those that may still be lost.
+    /// Samples that are in no complete file yet, and would be lost by an error.
     unwritten: u64,
 }
 
@@ -90,10 +90,10 @@ impl History {
     /// Adds a sample, taken at `unix_ns` since 1970.
     ///
     /// # Errors
-    /// If the disk fails. What is in no complete file is then lost, and nothing is written for a while.
+    /// If the disk fails. Samples that are in no complete file are then lost, and the history pauses.
     fn add(&mut self, timed: &TimedSample, unix_ns: i64) -> io::Result<()> {
         if let Some(until_ns) = self.paused_until_ns {
-            // A time that is far ahead, because a clock was wrong, must not stop it for that long.
+            // A wrong clock may have set the end of the pause far in the future.
             if unix_ns < until_ns && until_ns - unix_ns <= nanoseconds(self.options.retry_ns) {
                 self.lost += 1;
                 return Ok(());
@@ -124,7 +124,7 @@ impl History {
                 None => self.begin()?,
             };
             let written = partial.writer.write(&batch).and_then(|()| partial.writer.flush());
-            // It is kept in any case, so that the file is removed after an error.
+            // Kept even after an error, so that the file is removed.
             let partial = self.partial.insert(partial);
             written.map_err(source)?;
             if !complete && (partial.writer.bytes_written() as u64) < self.options.file_bytes_max {
@@ -151,6 +151,7 @@ impl History {
         drop(partial.writer);
         let seconds = u64::try_from(self.first_unix_ns.unwrap_or(0) / 1_000_000_000).unwrap_or(0);
         if let Err(error) = closed.and_then(|_| self.disk.publish(&partial.path, seconds)) {
+            // It is incomplete. If it can't be removed either, the first error says more.
             let _ = self.disk.remove(&partial.path);
             return Err(error);
         }
@@ -172,9 +173,10 @@ impl History {
         Ok(())
     }
 
-    /// Drops what is in no complete file, and pauses.
+    /// Drops the samples that are in no complete file, and pauses.
     fn give_up(&mut self, unix_ns: i64) {
         if let Some(partial) = self.partial.take() {
+            // The next run removes it if this fails.
             let _ = self.disk.remove(&partial.path);
         }
         self.rows = Rows::default();
@@ -188,10 +190,11 @@ fn nanoseconds(time_ns: u64) -> i64 {
     i64::try_from(time_ns).unwrap_or(i64::MAX)
 }
 
-/// An error with the kind of the disk's error below it, by which a full disk is told from others.
+/// Converts an error of the Parquet library, and keeps the kind of the I/O error that caused it, so that a full disk
+/// can be recognised.
 fn source(error: parquet::errors::ParquetError) -> io::Error {
     let mut below: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    // Wrappers that show their contents as themselves end after a few steps.
+    // An error that returns itself as its source must not make this loop forever.
     for _ in 0..8 {
         match below.map(|error| (error.downcast_ref::<io::Error>(), error.source())) {
             Some((Some(found), _)) => return io::Error::new(found.kind(), error.to_string()),

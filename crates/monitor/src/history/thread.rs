@@ -12,17 +12,17 @@ use super::{History, HistoryOptions};
 use crate::collector::TimedSample;
 use crate::time::{monotonic_ns, unix_ns};
 
-/// Samples that wait for the thread. They are shared with the collector, which drops old ones by their bytes.
+/// The most samples that wait for the thread. They are shared with the collector, which limits their bytes.
 const WAITING_MAX: usize = 256;
-/// The longest wait for a sample, for systems that can't wait for centuries.
+/// The longest wait for a sample: some systems can't wait for centuries.
 const IDLE_NS_MAX: u64 = 86_400_000_000_000;
 
-/// What a history says of itself.
+/// The state of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistoryStatus {
-    /// The last error; `None` if the last file was written.
+    /// The last error; `None` if nothing has failed since the last pause.
     pub error: Option<String>,
-    /// Samples that are in no file: because of errors, or because the disk is too slow.
+    /// Samples that were lost because of errors, or because the disk is too slow.
     pub lost: u64,
 }
 
@@ -40,7 +40,7 @@ impl HistoryWriter {
     /// Begins to write into a folder.
     ///
     /// # Errors
-    /// If the folder can't be made, or another collector writes there.
+    /// If the folder can't be created, or another collector writes to it.
     pub fn open(options: HistoryOptions) -> io::Result<Self> {
         let disk = Folder::open(&options.folder)?;
         let mut history = History::new(options, Box::new(disk));
@@ -60,7 +60,7 @@ impl HistoryWriter {
         }
     }
 
-    /// Whether it writes.
+    /// Its state.
     pub fn status(&self) -> HistoryStatus {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.lost += self.dropped.load(Ordering::Relaxed);
@@ -104,7 +104,7 @@ fn run(
     loop {
         let timed = match receiver.recv_timeout(idle) {
             Ok(timed) => timed,
-            // No host sends any more: what there is becomes a file.
+            // No host sends any more: complete the file.
             Err(RecvTimeoutError::Timeout) => {
                 let finished = history.finish();
                 show(status, history, finished.err(), false);
@@ -119,7 +119,7 @@ fn run(
     }
 }
 
-/// Keeps an error until it is over.
+/// Records an error until writing works again.
 fn show(status: &Mutex<HistoryStatus>, history: &History, error: Option<io::Error>, is_over: bool) {
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
     status.lost = history.lost;

@@ -3,7 +3,7 @@
 mod agent;
 mod collector;
 
-pub use agent::{AgentEvent, run_agent};
+pub use agent::{AgentEvent, COLLECTORS_MAX, run_agent};
 pub use collector::{bind_collector, run_collector};
 
 #[cfg(test)]

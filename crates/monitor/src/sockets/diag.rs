@@ -9,7 +9,7 @@ use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// The kernel answers at once; it must not stop the agent if it does not.
+/// The kernel answers at once. If it does not, the agent must not hang.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The kernel sends at most 32 KiB at a time (`NLMSG_GOODSIZE` and what a reader's buffer allows).
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -31,7 +31,7 @@ const DIAG_BYTES: usize = 72;
 /// One TCP socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Socket {
-    /// Tells it from all other sockets since the host began.
+    /// Identifies it among all sockets since the host was started.
     pub(crate) cookie: u64,
     /// Of its file; 0 once its process has closed it.
     pub(crate) inode: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Socket {
     pub(crate) counters: SocketCounters,
 }
 
-/// What a socket has counted: received, sent and acknowledged bytes, busy, receiver-limited and send-buffer-limited
+/// The counters of a socket: received, sent and acknowledged bytes, busy, receiver-limited and send-buffer-limited
 /// time in microseconds, segments sent again.
 pub(crate) type SocketCounters = [u64; 6];
 
@@ -121,7 +121,7 @@ fn messages(mut bytes: &[u8], sequence: u32, mut each: impl FnMut(Socket)) -> io
         let kind = u16_at(bytes, 4).ok_or_else(cut)?;
         let message = bytes.get(..length).filter(|message| message.len() >= HEADER_BYTES).ok_or_else(cut)?;
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
-        // What is left of an earlier list that was given up.
+        // The rest of an earlier list that was not read to its end.
         if u32_at(message, 8) != Some(sequence) {
             continue;
         }

@@ -8,30 +8,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use lightship_usage::{Entry, Figure, Figures, Subject};
+use crate::counters::{LOOPBACK, NETWORK};
+use lightship_usage::{Entry, Figure, Figures, HostSources, Subject, SubjectKind};
 
-use crate::source::{Scope, Sources};
 use diag::{Socket, SocketCounters, SocketList};
 pub(crate) use owners::Owner;
 use owners::Owners;
 
 /// Sockets that are read. A list of them takes about 2 us each.
 const SOCKETS_MAX: usize = 50_000;
-/// Remote hosts of a process that are remembered. What a process did with the one forgotten stays in its own sums.
+/// The most remote hosts of a process that are remembered. Bytes of forgotten ones stay in the sums of the process.
 const PEERS_MAX: usize = 4096;
-/// Lists after which the files of processes are looked at again, even if no socket is new: a process may hand one on.
+/// After this many lists, the files of processes are read again even if no socket is new: a process may pass one on.
 const LISTS_PER_LOOK: u32 = 10;
 
 const TIMES: [Figure; 3] =
     [Figure::SocketBusyNs, Figure::SocketReceiverLimitedNs, Figure::SocketSendBufferLimitedNs];
-const NETWORK: [Figure; 2] = [Figure::NetworkReceivedBytes, Figure::NetworkSentBytes];
-const LOOPBACK: [Figure; 2] = [Figure::LoopbackReceivedBytes, Figure::LoopbackSentBytes];
 const FROM: &str = "sock_diag TCP_INFO; what sockets do between the last sample and their end is lost";
 const FROM_OWNED: &str = "sock_diag TCP_INFO by /proc/PID/fd, TCP only, without the end of a socket's life";
 /// The kernel counts these times in its ticks, of which the longest is 10 ms.
 const TIME_RESOLUTION_NS: u64 = 10_000_000;
 
-/// What is known of one socket.
+/// The last counters of a socket, and its owner.
 #[derive(Debug)]
 struct Known {
     counters: SocketCounters,
@@ -73,9 +71,8 @@ impl Sums {
         }
         figures.set(Figure::SocketRetransmits, network_again.saturating_add(loopback_again));
         if bytes {
-            NETWORK.into_iter().zip([received, sent]).for_each(|(figure, value)| figures.set(figure, value));
-            let values = [loopback_received, loopback_sent];
-            LOOPBACK.into_iter().zip(values).for_each(|(figure, value)| figures.set(figure, value));
+            figures.extend(NETWORK.into_iter().zip([received, sent]));
+            figures.extend(LOOPBACK.into_iter().zip([loopback_received, loopback_sent]));
         }
     }
 }
@@ -91,7 +88,7 @@ pub(crate) struct Sockets {
     processes: HashMap<u32, ProcessSums>,
     lists: u64,
     lists_since_look: u32,
-    /// Sockets that could not be read in the last list.
+    /// Sockets of the last list that were left out because there were too many.
     pub(crate) left_out: u64,
 }
 
@@ -110,14 +107,14 @@ impl Sockets {
         proc: &Path,
         processes: &[Owner],
         now_ns: u64,
-        sources: &mut Sources,
+        sources: &mut HostSources,
     ) -> bool {
         let failed = self.list_all(proc, processes, now_ns).err().map(|error| {
             self.list = None;
             format!("cannot list sockets (sock_diag): {error}")
         });
-        sources.note(Scope::Host, &TIMES, failed.as_deref(), FROM, TIME_RESOLUTION_NS);
-        sources.note(Scope::Host, &[Figure::SocketRetransmits], failed.as_deref(), FROM, 1);
+        sources.set_read(SubjectKind::Host, TIMES, failed.as_deref(), FROM, TIME_RESOLUTION_NS);
+        sources.set_read(SubjectKind::Host, [Figure::SocketRetransmits], failed.as_deref(), FROM, 1);
         let read = failed.is_none();
         let (some, reason) = self.owners.outcome();
         let failed = failed.or_else(|| reason.filter(|_| !some).map(str::to_owned));
@@ -125,11 +122,10 @@ impl Sockets {
             Some(reason) => format!("{FROM_OWNED}; missing for some processes: {reason}").into(),
             None => FROM_OWNED.into(),
         };
-        for scope in [Scope::Process, Scope::Peer] {
-            sources.note(scope, &TIMES, failed.as_deref(), from.clone(), TIME_RESOLUTION_NS);
-            for figures in [&NETWORK[..], &LOOPBACK, &[Figure::SocketRetransmits]] {
-                sources.note(scope, figures, failed.as_deref(), from.clone(), 1);
-            }
+        let counts = || NETWORK.into_iter().chain(LOOPBACK).chain([Figure::SocketRetransmits]);
+        for kind in [SubjectKind::Process, SubjectKind::Peer] {
+            sources.set_read(kind, TIMES, failed.as_deref(), from.clone(), TIME_RESOLUTION_NS);
+            sources.set_read(kind, counts(), failed.as_deref(), from.clone(), 1);
         }
         read
     }
@@ -218,7 +214,7 @@ impl Sockets {
         self.host.write(figures, false);
     }
 
-    /// A process's sums: 0 if it has had no socket since the agent began, and missing if that is not known.
+    /// The sums of a process: 0 if it had no socket since the agent began, and missing if its files could not be read.
     pub(crate) fn process(&self, process: Owner, figures: &mut Figures) {
         match self.processes.get(&process.pid).filter(|sums| sums.began_ns == process.began_ns) {
             Some(sums) => sums.own.write(figures, true),
@@ -305,7 +301,7 @@ mod tests {
         let [Entry { subject: Subject::Peer { pid: 5, address, .. }, .. }] = &entries[..] else { panic!() };
         assert_eq!(*address, IpAddr::from(peer));
         assert_eq!(sockets.peers(0, &mut entries), 1);
-        // Another process with its number has none of it.
+        // The sums don't carry over to another process with the same number.
         let owner = Owner { pid: 5, began_ns: 60 };
         sockets.update(vec![], &[owner], |_, _| false);
         assert_eq!(of(&sockets, owner).get(Figure::NetworkSentBytes), None);
@@ -353,7 +349,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let owner = Owner { pid: std::process::id(), began_ns: 1 };
-        let (mut sockets, mut sources) = (Sockets::default(), Sources::default());
+        let (mut sockets, mut sources) = (Sockets::default(), HostSources::default());
         sockets.read("/proc".as_ref(), &[owner], 0, &mut sources);
         let sent = |sockets: &Sockets| of(sockets, owner).get(Figure::LoopbackReceivedBytes).unwrap();
         let before = sent(&sockets);

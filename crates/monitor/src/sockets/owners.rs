@@ -1,15 +1,15 @@
-//! Which process has a socket: the kernel's list does not say it, `/proc/PID/fd` does.
+//! Which process has a socket: `/proc/PID/fd` says it, the kernel's list of sockets does not.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Files that are looked at in a second. A look takes about 2 us.
+/// Files that are read in a second. Each takes about 2 us.
 const FILES_PER_SECOND: u64 = 2000;
-/// Files that are looked at at once, after a quiet time.
+/// The most files that are read at once, after a time in which few were.
 const FILES_BURST: u64 = 8000;
-/// What a process takes beside its files, as files.
+/// The time for a process besides its files, in units of files.
 const FILES_PER_PROCESS: u64 = 4;
-/// Sockets whose files are remembered.
+/// The most sockets whose files are remembered.
 const INODES_MAX: usize = 100_000;
 
 /// Sockets' files of the counted processes.
@@ -20,7 +20,7 @@ pub(super) struct Owners {
     /// Files that may still be looked at, and when that was computed.
     allowance: u64,
     at_ns: Option<u64>,
-    /// The process to go on with.
+    /// The number of the process to continue with.
     next: u32,
     /// Processes whose files were looked at, when they began, and why they could not be read.
     looked: HashMap<u32, (u64, Option<&'static str>)>,
@@ -40,7 +40,7 @@ impl Owners {
         self.processes.get(&inode).copied()
     }
 
-    /// Whether the files of a process were looked at; and if so, whether they could be read.
+    /// Whether the files of a process could be read; `None` if that was not tried yet.
     pub(super) fn looked(&self, process: Owner) -> Option<bool> {
         self.looked
             .get(&process.pid)

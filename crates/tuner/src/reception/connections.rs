@@ -5,7 +5,7 @@ use crate::error::{Result, within};
 /// As many times the connections that the rate needs are opened. More than one lets the rate rise where it is not yet
 /// the link's, and covers parts that take longer than others.
 const GAIN: f64 = 2.0;
-/// The least number, if there may be so many: while one part ends and the next begins, others arrive.
+/// The fewest connections at a time, unless the limit is lower: while one part ends and the next begins, others arrive.
 const LEAST: u32 = 4;
 /// For small parts the number is not less than `SMALL_BYTES` of them together, up to [`SMALL_MAX`]: fewer wake-ups.
 const SMALL_MAX: u32 = 16;
@@ -84,7 +84,7 @@ impl ConnectionController {
         }
     }
 
-    /// Records that a part with so many bytes has ended at `at_seconds`, measured from any fixed moment.
+    /// Records that a part of `bytes` bytes ended at `at_seconds`, measured from any fixed moment.
     pub fn ended(&mut self, at_seconds: f64, bytes: u64) {
         self.parts = self.parts.saturating_add(1);
         self.bytes += bytes as f64;

@@ -120,7 +120,7 @@ proptest! {
         for (host, clock) in ["node1", "node2"].into_iter().zip(&clocks) {
             timeline.set_clock(host, *clock).unwrap();
             let mut sources = HostSources { processors, ..HostSources::default() };
-            let source = FigureSource::Available { from: String::new(), resolution };
+            let source = FigureSource::Available { from: String::new().into(), resolution };
             sources.set(SubjectKind::Process, Figure::CpuUserNs, source);
             timeline.set_sources(host, sources).unwrap();
         }

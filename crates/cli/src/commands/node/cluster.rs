@@ -110,9 +110,7 @@ impl NodeArgs {
         if self.state_folder.is_some() || self.addresses()?.iter().any(is_picked) {
             return Ok(self.state_folder.clone());
         }
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-        state.map(|state| Some(state.join("lightship/cluster"))).ok_or_else(|| {
+        lightship_session::state_folder("cluster", None).map(Some).ok_or_else(|| {
             CliError::usage(
                 "no folder to store the members of the cluster in: neither XDG_STATE_HOME nor HOME is set",
             )
