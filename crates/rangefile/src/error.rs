@@ -54,6 +54,12 @@ pub enum RangeError {
     /// The bucket no longer has this interval. The sender's image of the file is stale.
     #[error("the bucket does not have these keys")]
     Moved,
+    /// There is no memory for what nodes say of the buckets of a file.
+    #[error("the file has more buckets than {} MiB have room for", bytes_max >> 20)]
+    TooManyBuckets {
+        /// The memory for an image of the file.
+        bytes_max: usize,
+    },
     /// A part of the file did not answer in time.
     #[error("no bucket answered for keys from {from} to {to}: {why}")]
     Missing {
@@ -151,7 +157,7 @@ impl RangeError {
             | Self::Version { .. } => ErrorCode::Source,
             Self::Wire(_) => ErrorCode::Protocol,
             Self::Transport(_) => ErrorCode::Internal,
-            Self::Reception(_) => ErrorCode::Limit,
+            Self::Reception(_) | Self::TooManyBuckets { .. } => ErrorCode::Limit,
             Self::Closed => ErrorCode::ShuttingDown,
         };
         let failure = Failure::new(code, self.to_string());

@@ -16,6 +16,7 @@ use redb::backends::InMemoryBackend;
 use crate::bucket::decode_block;
 use crate::definition::{Capacity, Definition};
 use crate::error::Result;
+use crate::group::{Group, GroupRows, Grouped};
 use crate::key::Interval;
 use crate::network::{Network, Reply, body};
 use crate::node::Node;
@@ -72,6 +73,19 @@ pub async fn requests(asked: Vec<Asked>) {
                 columns: None,
             };
             answer(&node, body(RequestKind::Count(scan.clone()))).await;
+            for rows in [None, Some(GroupRows { limit: scan.limit, bytes_max: 1000, columns: None })] {
+                let mut group = Group { file: "t".into(), hops: 2, wait_ms: 1000, rows, ..Group::default() };
+                for number in 0..3 {
+                    group.nodes.push(["here", "there", "here"][number as usize].into());
+                    group.owners.push(number);
+                    group.numbers.push(number);
+                    group.buckets.push(entry.bucket);
+                    group.epochs.push(number.into());
+                    group.lows.push(scan.range.low.clone());
+                    group.highs.push(scan.range.high.clone().unwrap_or_default());
+                }
+                answer(&node, body(RequestKind::Group(group))).await;
+            }
             answer(&node, body(RequestKind::Scan(scan))).await;
         }
         answer(&node, bytes).await;
@@ -109,6 +123,10 @@ pub fn bytes(bytes: &[u8]) {
     let _ = decode_block(&DEFINITION, block);
     let _ = Request::decode(bytes);
     let _ = Notice::decode(bytes);
+    let _ = Grouped::decode(bytes);
+    if let Ok(group) = Group::decode(bytes) {
+        let _ = group.decode_parts();
+    }
     if let Ok(record) = BucketRecord::decode(bytes) {
         let interval: Interval = record.range.into();
         let _ = interval.is_empty();

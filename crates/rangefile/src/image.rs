@@ -7,6 +7,11 @@ use std::ops::Bound;
 use crate::key::{Interval, Key, ends_before};
 use crate::request::BucketEntry;
 
+/// The most bytes that an image takes, about: room for a million buckets with short keys.
+pub(crate) const IMAGE_BYTES_MAX: usize = 256 << 20;
+/// About the bytes of an interval besides its keys and names.
+const INTERVAL_BYTES: usize = 192;
+
 /// The owner of an interval, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
@@ -24,22 +29,43 @@ pub struct Owner {
     pub bytes: Option<u64>,
 }
 
+impl Owner {
+    /// As others are told of it. What its bucket holds is its own to tell.
+    pub(crate) fn entry(&self, interval: Interval) -> BucketEntry {
+        BucketEntry {
+            bucket: self.bucket,
+            node: self.node.clone(),
+            range: (&interval).into(),
+            epoch: self.epoch,
+            records: None,
+            bytes: None,
+            low_text: self.low_text.clone(),
+        }
+    }
+}
+
 /// Which bucket has which interval.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
     /// By the low end of the interval, with its high end.
     owners: BTreeMap<Key, (Option<Key>, Owner)>,
+    /// About the bytes of all.
+    bytes: usize,
 }
 
 /// A part of an interval, with its owner if that is known.
 pub type Piece = (Interval, Option<Owner>);
 
 impl Image {
-    /// Learns of a bucket. What is known of later owners of its keys stays.
-    pub fn learn(&mut self, entry: &BucketEntry) {
+    /// Learns of a bucket. What is known of later owners of its keys stays. Returns whether there is room for it.
+    pub fn learn(&mut self, entry: &BucketEntry) -> bool {
+        self.learn_within(entry, IMAGE_BYTES_MAX)
+    }
+
+    fn learn_within(&mut self, entry: &BucketEntry, bytes_max: usize) -> bool {
         let range: Interval = entry.range.clone().into();
         if range.is_empty() {
-            return;
+            return true;
         }
         let owner = Owner {
             bucket: entry.bucket,
@@ -51,6 +77,14 @@ impl Image {
         };
         for (piece, known) in self.route(&range) {
             if known.as_ref().is_none_or(|known| known.epoch <= owner.epoch) {
+                // What is known of other keys of the same bucket may become two intervals.
+                let divided =
+                    known.as_ref().map_or(0, |known| bytes_of(&piece.low, piece.high.as_ref(), known));
+                let added = bytes_of(&piece.low, piece.high.as_ref(), &owner);
+                if self.bytes.saturating_add(added + divided) > bytes_max {
+                    self.join(&range);
+                    return false;
+                }
                 self.cut(&piece);
                 let mut owner = owner.clone();
                 // Other nodes know the bucket, but not its size.
@@ -58,10 +92,23 @@ impl Image {
                     owner.records = owner.records.or(known.records);
                     owner.bytes = owner.bytes.or(known.bytes);
                 }
-                self.owners.insert(piece.low, (piece.high, owner));
+                self.put(piece.low, piece.high, owner);
             }
         }
         self.join(&range);
+        true
+    }
+
+    fn put(&mut self, low: Key, high: Option<Key>, owner: Owner) {
+        self.bytes += bytes_of(&low, high.as_ref(), &owner);
+        self.remove(&low);
+        self.owners.insert(low, (high, owner));
+    }
+
+    fn remove(&mut self, low: &Key) {
+        if let Some((high, owner)) = self.owners.remove(low) {
+            self.bytes -= bytes_of(low, high.as_ref(), &owner);
+        }
     }
 
     /// The parts of an interval, in order, with their owners.
@@ -101,6 +148,18 @@ impl Image {
         self.at(key).map(|(_, owner)| owner)
     }
 
+    /// What is known of the first and the last keys of an interval.
+    pub(crate) fn ends(&self, interval: &Interval) -> impl Iterator<Item = BucketEntry> {
+        let until =
+            |end: &Key| self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(end.as_slice())));
+        let first =
+            self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Included(interval.low.as_slice())));
+        let last = interval.high.as_ref().map_or_else(|| self.owners.range::<[u8], _>(..), until);
+        let mut found: Vec<_> = [first, last].into_iter().filter_map(|mut range| range.next_back()).collect();
+        found.dedup_by(|a, b| a.0 == b.0);
+        found.into_iter().map(|(low, (high, owner))| owner.entry(Interval::new(low.clone(), high.clone())))
+    }
+
     /// The owner of the last interval that begins before a key.
     pub(crate) fn owner_before(&self, key: &[u8]) -> Option<&Owner> {
         let before = self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()?;
@@ -127,14 +186,14 @@ impl Image {
             else {
                 continue;
             };
-            self.owners.remove(&low);
+            self.remove(&low);
             if low < piece.low {
-                self.owners.insert(low, (Some(piece.low.clone()), owner.clone()));
+                self.put(low, Some(piece.low.clone()), owner.clone());
             }
             if ends_before(piece.high.as_deref(), high.as_deref())
                 && let Some(start) = piece.high
             {
-                self.owners.insert(start, (high, owner));
+                self.put(start, high, owner);
             }
         }
     }
@@ -155,8 +214,8 @@ impl Image {
             match self.owners.get(&high) {
                 Some((end, next)) if next.bucket == owner.bucket && next.epoch == owner.epoch => {
                     let end = end.clone();
-                    self.owners.remove(&high);
-                    self.owners.insert(low.clone(), (end, owner));
+                    self.remove(&high);
+                    self.put(low.clone(), end, owner);
                 }
                 Some(_) => low = high,
                 // Nothing is known between the one before and the interval.
@@ -165,6 +224,12 @@ impl Image {
             }
         }
     }
+}
+
+/// About the bytes of an interval with its owner.
+fn bytes_of(low: &Key, high: Option<&Key>, owner: &Owner) -> usize {
+    let keys = low.len() + high.map_or(0, Vec::len);
+    INTERVAL_BYTES + keys + owner.node.len() + owner.low_text.len()
 }
 
 #[cfg(test)]
@@ -215,6 +280,18 @@ mod tests {
         assert_eq!(image.route(&Interval::ALL)[1].0, Interval::new(vec![3], Some(vec![4])));
     }
 
+    /// A part of the keys has no owner then, which is an error where it is needed.
+    #[test]
+    fn an_image_that_is_full_keeps_what_it_knows() {
+        let mut image = Image::default();
+        let room = 3 * (INTERVAL_BYTES + 8);
+        let learned: Vec<bool> =
+            (1..9).map(|key| image.learn_within(&entry(key, Some(key + 1), key.into(), 1), room)).collect();
+        assert_eq!(learned.iter().filter(|learned| **learned).count(), 3, "{learned:?}");
+        assert_eq!(owners(&image), [(1, 1), (2, 2), (3, 3)]);
+        assert!(image.bytes <= room);
+    }
+
     proptest! {
         #[test]
         fn the_latest_owner_of_each_key_is_known(
@@ -230,13 +307,15 @@ mod tests {
             let mut shuffled = entries.clone();
             fastrand::Rng::with_seed(order).shuffle(&mut shuffled);
             let mut image = Image::default();
-            shuffled.iter().for_each(|entry| image.learn(entry));
+            prop_assert!(shuffled.iter().all(|entry| image.learn(entry)));
             for key in 0..14u8 {
                 let expected = entries.iter().rev().find(|entry| Interval::from(entry.range.clone()).contains(&[key]));
                 let found = image.route(&Interval::of_key(&[key]));
                 prop_assert_eq!(found.len(), 1);
                 prop_assert_eq!(found[0].1.as_ref().map(|owner| owner.bucket), expected.map(|entry| entry.bucket));
             }
+            let bytes = image.owners.iter().map(|(low, (high, owner))| bytes_of(low, high.as_ref(), owner));
+            prop_assert_eq!(image.bytes, bytes.sum::<usize>());
             // The parts are without holes and in order, and no two neighbours are the same.
             let pieces = image.route(&Interval::ALL);
             for pair in pieces.windows(2) {

@@ -8,6 +8,7 @@ use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{DataType, SchemaRef};
 
 use crate::error::{RangeError, Result};
+use crate::key_bytes::is_key;
 
 /// A key, or a bound between keys, as bytes. The empty bytes precede every key.
 pub type Key = Vec<u8>;
@@ -234,11 +235,12 @@ impl KeyFormat {
     }
 
     /// The values of a key, one array of length 1 for each key column. `None` if these are not bytes of a key,
-    /// as bounds need not be.
+    /// as bounds need not be, and what other nodes send may not be.
     pub fn values(&self, key: &[u8]) -> Option<Vec<ArrayRef>> {
-        // The parser validates what it converts and panics at malformed bytes, so only what keys were made of
-        // is passed to it: bounds come from keys, except for these.
-        (!key.is_empty()).then_some(())?;
+        let types = self.columns.iter().map(|&column| self.schema.field(column).data_type());
+        if !is_key(types, key) {
+            return None;
+        }
         let parser = self.converter.parser();
         self.converter.convert_rows([parser.parse(key)]).ok()
     }
@@ -373,7 +375,70 @@ mod tests {
         (bytes(), prop::option::of(bytes())).prop_map(|(low, high)| Interval { low, high })
     }
 
+    /// One column of each type that a key can have, in groups: a text is followed by another value.
+    fn formats() -> Vec<(KeyFormat, Vec<ArrayRef>)> {
+        use arrow_array::*;
+        use arrow_buffer::i256;
+        let values: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![
+                "a text that is longer than all of the small blocks together: it has many",
+            ])),
+            Arc::new(Int64Array::from(vec![7])),
+            Arc::new(BooleanArray::from(vec![true])),
+            Arc::new(BinaryArray::from(vec![&[0, 255][..]])),
+            Arc::new(Float32Array::from(vec![-0.5])),
+            Arc::new(StringViewArray::from(vec![""])),
+            Arc::new(LargeStringArray::from(vec!["12345678"])),
+            Arc::new(FixedSizeBinaryArray::try_from_iter([[1_u8, 2, 3]].into_iter()).unwrap()),
+            Arc::new(Decimal256Array::from(vec![i256::from_i128(-5)])),
+            Arc::new(TimestampNanosecondArray::from(vec![i64::MAX])),
+            Arc::new(BinaryViewArray::from(vec![&[1; 33][..]])),
+            Arc::new(LargeBinaryArray::from(vec![&[1; 32][..]])),
+        ];
+        let single = values.iter().map(|value| vec![value.clone()]);
+        let pairs = values.windows(2).map(<[ArrayRef]>::to_vec);
+        let groups = single.chain(pairs).chain([values.clone()]);
+        let format = |values: Vec<ArrayRef>| {
+            let names: Vec<String> = (0..values.len()).map(|column| column.to_string()).collect();
+            let fields = names.iter().zip(&values);
+            let fields = fields.map(|(name, value)| Field::new(name, value.data_type().clone(), false));
+            let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            (KeyFormat::new(&schema, &names).unwrap(), values)
+        };
+        groups.map(format).collect()
+    }
+
+    #[test]
+    fn keys_of_all_types_have_their_values() {
+        for (format, values) in formats() {
+            let key = format.key(&values).unwrap();
+            assert_eq!(format.values(&key).as_ref(), Some(&values), "{format:?}");
+            for length in 0..key.len() {
+                assert!(format.values(&key[..length]).is_none(), "{format:?}, {length} bytes");
+            }
+            assert!(format.values(&after(&key)).is_none(), "{format:?}");
+        }
+    }
+
     proptest! {
+        /// Bounds of buckets come from other nodes, and are shown as text.
+        #[test]
+        fn bytes_that_are_no_key_have_no_values(
+            mut bytes in prop::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..80),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            for (format, values) in formats() {
+                let _ = format.display(&bytes);
+                let mut key = format.key(&values).unwrap();
+                for (at, byte) in &changes {
+                    let at = at.index(key.len());
+                    key[at] = *byte;
+                }
+                let _ = format.display(&key);
+                std::mem::swap(&mut bytes, &mut key);
+            }
+        }
+
         #[test]
         fn intervals_are_sets_of_keys(a in interval(), b in interval(), key in prop::collection::vec(0..3u8, 0..4)) {
             let both = a.intersection(&b);

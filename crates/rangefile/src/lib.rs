@@ -19,8 +19,11 @@ mod definition;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod group;
 mod image;
 mod key;
+mod key_bytes;
+mod locate;
 mod network;
 mod node;
 mod request;
@@ -29,7 +32,7 @@ mod simulation;
 mod split;
 mod store;
 
-pub use client::{ClientOptions, Order, RangeFile, RowWriter, ScanOptions, ScanReport, Scanned};
+pub use client::{ClientOptions, Grouping, Order, RangeFile, RowWriter, ScanOptions, ScanReport, Scanned};
 pub use connect::{Connections, LONE_NODE};
 pub use definition::{Capacity, Definition};
 pub use error::{RangeError, Result};

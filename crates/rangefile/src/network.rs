@@ -62,7 +62,10 @@ pub(crate) fn body(kind: RequestKind) -> Vec<u8> {
     Request { kind: Some(kind) }.encode_to_vec()
 }
 
-/// Sends a request whose answer is messages.
+/// The most bytes of an answer whose messages are kept: the definitions of ten thousand files are the most.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Sends a request whose answer is messages, of [`ANSWER_BYTES_MAX`] together.
 ///
 /// # Errors
 /// If the node fails, can't be reached, or answers something else.
@@ -73,9 +76,12 @@ pub(crate) async fn ask<M: Message + Default>(
 ) -> Result<Vec<M>> {
     let mut reply = network.request(node, body(kind)).await?;
     let mut messages = Vec::new();
+    let mut bytes_left = ANSWER_BYTES_MAX;
     while let Some(rows) = reply.rows.try_next().await? {
         for row in 0..rows.num_rows() {
             let bytes = blob(&rows, row).ok_or_else(|| unexpected(node))?;
+            // A message takes memory too, however short it is.
+            bytes_left = bytes_left.checked_sub(bytes.len() + 64).ok_or_else(|| unexpected(node))?;
             messages.push(M::decode(bytes).map_err(|_| unexpected(node))?);
         }
     }
@@ -102,6 +108,6 @@ pub(crate) async fn tell(network: &Arc<dyn Network>, node: &str, kind: RequestKi
     ask::<crate::request::List>(network, node, kind).await.map(drop)
 }
 
-fn unexpected(node: &str) -> RangeError {
+pub(crate) fn unexpected(node: &str) -> RangeError {
     RangeError::Remote(Failure::new(ErrorCode::Protocol, format!("node {node} gave an unexpected answer")))
 }

@@ -2,13 +2,14 @@
 
 use prost::{Message, Oneof};
 
+use crate::group::Group;
 use crate::key::Interval;
 
 /// A request of a client or of another node.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     /// Which one.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
     pub(crate) kind: Option<RequestKind>,
 }
 
@@ -62,6 +63,9 @@ pub(crate) enum RequestKind {
     /// answer. No rows.
     #[prost(message, tag = "15")]
     Advertise(Advertise),
+    /// Asks for parts of several nodes, which the node collects. The answer is [`Grouped`](crate::group::Grouped)s.
+    #[prost(message, tag = "16")]
+    Group(Group),
 }
 
 /// A file's definition.
@@ -108,6 +112,9 @@ pub(crate) struct Locate {
     /// Only the node's own buckets, of which it is certain; otherwise also what it knows of others.
     #[prost(bool, tag = "2")]
     pub(crate) own: bool,
+    /// Only buckets whose keys begin here, or later.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) from: Vec<u8>,
 }
 
 /// A bucket, as a node knows it.
@@ -148,6 +155,9 @@ pub(crate) struct Directory {
     /// Nodes that may have other buckets of it.
     #[prost(string, repeated, tag = "3")]
     pub(crate) nodes: Vec<String>,
+    /// Set if there are other buckets, for which there was no room: [`Locate::from`] of the next request.
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub(crate) next: Option<Vec<u8>>,
 }
 
 /// An interval of keys.

@@ -177,7 +177,7 @@ mod tests {
         let entries = [entry(&low, 1), entry(&high, 2), entry(&joined, 1)];
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0]] {
             let mut image = Image::default();
-            order.iter().for_each(|&at| image.learn(&entries[at]));
+            assert!(order.iter().all(|&at| image.learn(&entries[at])));
             let owners: Vec<_> =
                 image.owners().map(|(range, owner)| (range, owner.bucket, owner.epoch)).collect();
             assert_eq!(owners, [(joined.range.clone().into(), 1, 8)], "{order:?}");

@@ -83,9 +83,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              server, a round trip of 0.5 ms, a link of 10 Gbit/s, a backlog of 128 connection requests, at most 64 \
              connections at a time, a budget of 16 MiB. {} runs of each, with seeds from 1. Push and back-off break when \
              the servers outnumber the backlog: connection requests are dropped, or repeated after pauses. A tree \
-             of f: every server receives the answers of up to f servers below it, and sends one answer on. Trees are \
-             simulated only: nodes don't group the answers of others yet. Not modelled: TCP's slow start, the \
-             servers' own links, several servers on a host.",
+             of f: every server receives the answers of up to f servers below it, and sends one answer on. Not \
+             modelled: TCP's slow start, the servers' own links, several servers on a host.",
             settings.rounds
         ),
         tables: tables_of(&results),

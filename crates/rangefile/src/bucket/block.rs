@@ -150,16 +150,18 @@ pub(crate) fn decode_block(definition: &Definition, block: Vec<u8>) -> Result<Ke
     KeyedRows::new(definition, rows, deleted)
 }
 
-/// The row with a key in a block, and whether it is a deletion. Decodes the block, but makes the keys of few rows.
+/// The rows of a block without their keys, and which of them are deletions.
+pub(crate) type BlockRows = (RecordBatch, Option<BooleanArray>);
+
+/// The row with a key in a block, and whether it is a deletion. Makes the keys of few rows.
 ///
 /// # Errors
-/// As [`decode_block`].
-pub(crate) fn find_in_block(
+/// If a key can't be made: the block is damaged.
+pub(crate) fn find_row(
     definition: &Definition,
-    block: Vec<u8>,
+    (rows, deleted): &BlockRows,
     key: &[u8],
 ) -> Result<Option<(RecordBatch, bool)>> {
-    let (rows, deleted) = decode_rows(definition, block)?;
     let (mut low, mut high) = (0, rows.num_rows());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -167,7 +169,10 @@ pub(crate) fn find_in_block(
         match definition.format().keys(&row)?.row(0).data().cmp(key) {
             Ordering::Less => low = middle + 1,
             Ordering::Greater => high = middle,
-            Ordering::Equal => return Ok(Some((row, deleted.is_some_and(|deleted| deleted.value(middle))))),
+            Ordering::Equal => {
+                let is_deleted = deleted.as_ref().is_some_and(|deleted| deleted.value(middle));
+                return Ok(Some((row, is_deleted)));
+            }
         }
     }
     Ok(None)
@@ -177,10 +182,7 @@ pub(crate) fn find_in_block(
 ///
 /// # Errors
 /// As [`decode_block`].
-pub(crate) fn decode_rows(
-    definition: &Definition,
-    block: Vec<u8>,
-) -> Result<(RecordBatch, Option<BooleanArray>)> {
+pub(crate) fn decode_rows(definition: &Definition, block: Vec<u8>) -> Result<BlockRows> {
     let damaged = |why: String| RangeError::Damaged(format!("a block of {}: {why}", definition.name));
     let Some((header, message)) = block.split_at_checked(HEADER_BYTES) else {
         return Err(damaged(format!("it has {} bytes", block.len())));
@@ -230,14 +232,14 @@ mod tests {
             let block = encode_block(&definition, &mut block_encoder(), &rows).unwrap();
             let hex: String = block.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex, golden);
-            let encoded = block.clone();
+            let without_keys = decode_rows(&definition, block.clone()).unwrap();
             let read = decode_block(&definition, block).unwrap();
             assert_eq!((&read.rows, &read.deleted), (&rows.rows, &deleted));
             for row in 0..rows.len() {
-                let found = find_in_block(&definition, encoded.clone(), rows.key(row)).unwrap();
+                let found = find_row(&definition, &without_keys, rows.key(row)).unwrap();
                 assert_eq!(found, Some((rows.rows.slice(row, 1), rows.is_deleted(row))));
                 let other = crate::key::after(rows.key(row));
-                assert_eq!(find_in_block(&definition, encoded.clone(), &other).unwrap(), None);
+                assert_eq!(find_row(&definition, &without_keys, &other).unwrap(), None);
             }
         }
     }

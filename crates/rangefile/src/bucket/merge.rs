@@ -109,14 +109,7 @@ impl Merge {
                 }
                 continue;
             }
-            let mut index = 0;
-            while index < self.cursors.len() {
-                if self.cursors[index].fill(&self.definition, &self.interval)? {
-                    index += 1;
-                } else {
-                    self.cursors.remove(index);
-                }
-            }
+            self.fill()?;
             self.open()?;
             let merged = match self.cursors.len() {
                 0 => return Ok(None),
@@ -132,23 +125,77 @@ impl Merge {
         }
     }
 
+    /// The number of all rows that are left. Blocks of which it is known without their rows are not read.
+    pub(crate) fn count(mut self) -> Result<u64> {
+        let mut count = 0;
+        loop {
+            while let Some((run, block, rows)) = self.next_alone() {
+                count += match run.deletions() {
+                    0 => rows as u64,
+                    _ => {
+                        let (rows, deleted) = run.rows(&self.definition, block)?;
+                        (rows.num_rows() - deleted.map_or(0, |deleted| deleted.true_count())) as u64
+                    }
+                };
+            }
+            self.fill()?;
+            self.open()?;
+            if self.cursors.is_empty() {
+                return Ok(count);
+            }
+            // Until a block ends, or another run is reached.
+            loop {
+                let (least, next) = self.least();
+                let end = self.end(least, next);
+                let cursor = &self.cursors[least];
+                let deleted = (cursor.row..end).filter(|row| cursor.rows.is_deleted(*row)).count();
+                count += (end - cursor.row - deleted) as u64;
+                let has_ended = self.skip_others(least);
+                let cursor = &mut self.cursors[least];
+                cursor.row = end;
+                if has_ended || end == cursor.rows.len() || self.is_reached() {
+                    break;
+                }
+            }
+        }
+    }
+
     /// The next block of a run, if no other row comes between: its keys are not needed then, and making them would take
     /// longer than all else.
     fn whole_block(&mut self) -> Result<Option<Merged>> {
-        let [cursor] = &mut self.cursors[..] else { return Ok(None) };
+        let Some((run, block, _)) = self.next_alone() else { return Ok(None) };
+        let (rows, deleted) = run.rows(&self.definition, block)?;
+        self.undeleted(rows, deleted, None).map(Some)
+    }
+
+    /// Takes the next block of a run, if all its rows are the next ones. Returns its number and that of its rows.
+    fn next_alone(&mut self) -> Option<(Arc<Run>, u32, usize)> {
+        let [cursor] = &mut self.cursors[..] else { return None };
         if cursor.row < cursor.rows.len() {
-            return Ok(None);
+            return None;
         }
-        let Some(number) = cursor.blocks.clone().next() else { return Ok(None) };
+        let number = cursor.blocks.clone().next()?;
         let (keys, rows) = cursor.run.block_bounds(number);
         let is_alone =
             self.later.last().is_none_or(|run| keys.high.as_deref().is_some_and(|high| high <= run.first()));
         if !is_alone || rows > self.rows_max || !self.interval.covers(&keys) {
-            return Ok(None);
+            return None;
         }
         cursor.blocks.next();
-        let (rows, deleted) = cursor.run.rows(&self.definition, number)?;
-        self.undeleted(rows, deleted, None).map(Some)
+        Some((cursor.run.clone(), number, rows))
+    }
+
+    /// Reads the next blocks, where they are needed.
+    fn fill(&mut self) -> Result<()> {
+        let mut index = 0;
+        while index < self.cursors.len() {
+            if self.cursors[index].fill(&self.definition, &self.interval)? {
+                index += 1;
+            } else {
+                self.cursors.remove(index);
+            }
+        }
+        Ok(())
     }
 
     /// The least key of the runs that are not reached yet.

@@ -14,7 +14,7 @@ mod write;
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -55,6 +55,8 @@ pub(crate) struct View {
     pub(crate) is_active: bool,
     /// Oldest first.
     pub(crate) runs: Vec<Arc<Run>>,
+    /// The number of its rows, once they were counted.
+    pub(crate) rows: OnceLock<u64>,
 }
 
 impl View {
@@ -182,7 +184,13 @@ impl Bucket {
         writer.is_removed = true;
         let before = self.view();
         let none = Interval::new(before.range.low.clone(), Some(before.range.low.clone()));
-        let after = View { range: none, epoch: before.epoch, is_active: false, runs: Vec::new() };
+        let after = View {
+            range: none,
+            epoch: before.epoch,
+            is_active: false,
+            runs: Vec::new(),
+            rows: OnceLock::new(),
+        };
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
         before.runs.iter().for_each(|run| run.make_obsolete());
     }
@@ -289,5 +297,6 @@ impl Bucket {
 
 fn view_of(record: &BucketRecord, runs: Vec<Arc<Run>>) -> View {
     let range = record.range.clone().into();
-    View { range, epoch: record.epoch, is_active: record.incoming.is_none(), runs }
+    let is_active = record.incoming.is_none();
+    View { range, epoch: record.epoch, is_active, runs, rows: OnceLock::new() }
 }

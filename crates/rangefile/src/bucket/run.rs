@@ -302,6 +302,16 @@ impl Run {
         (Interval::new(low, Some(high)), rows as usize)
     }
 
+    /// The number of its rows in an interval, deletions too, if no block has an end of the interval.
+    pub(crate) fn count_known(&self, interval: &Interval) -> Option<u64> {
+        let blocks = self.blocks_of(interval);
+        let is_whole =
+            |block: Option<u32>| block.is_none_or(|block| interval.covers(&self.block_bounds(block).0));
+        let ends = [blocks.clone().next(), blocks.clone().next_back()];
+        let sum = |block: u32| self.sum(block as usize).0;
+        ends.into_iter().all(is_whole).then(|| sum(blocks.end) - sum(blocks.start.min(blocks.end)))
+    }
+
     /// The number of its rows in an interval, deletions too. Only blocks with an end of the interval are read.
     pub(crate) fn count(&self, definition: &Definition, interval: &Interval) -> Result<u64> {
         self.blocks_of(interval).try_fold(0, |count, number| {
@@ -329,6 +339,19 @@ impl Run {
         self.stored.find(definition, (self.bucket, self.number, block), key)
     }
 
+    /// The same, if it is known without reading.
+    fn get_kept(
+        &self,
+        definition: &Definition,
+        key: &[u8],
+        hash: u64,
+    ) -> Option<Result<Option<(RecordBatch, bool)>>> {
+        match self.block_with(key, hash) {
+            None => Some(Ok(None)),
+            Some(block) => self.stored.find_kept(definition, (self.bucket, self.number, block), key),
+        }
+    }
+
     /// The block that has a key, if any has it.
     fn block_with(&self, key: &[u8], hash: u64) -> Option<u32> {
         if key < self.first() || *key > *self.record.last || !self.filter.contains_hash(hash) {
@@ -344,6 +367,18 @@ impl Run {
 }
 
 impl View {
+    /// Bytes, as Arrow data, that its rows in an interval have at least.
+    pub(crate) fn bytes_at_least(&self, interval: &Interval) -> u64 {
+        // Rows of one run have different keys; those of others, and deletions, may replace each other.
+        let runs = self.runs.iter().filter(|run| run.deletions() == 0);
+        let bytes = runs.map(|run| {
+            let blocks = run.blocks_of(interval);
+            let inner = blocks.start as usize + 1..(blocks.end as usize).saturating_sub(1);
+            run.sum(inner.end).1.saturating_sub(run.sum(inner.start).1)
+        });
+        bytes.max().unwrap_or(0)
+    }
+
     /// The row with a key.
     ///
     /// # Errors
@@ -356,6 +391,23 @@ impl View {
             }
         }
         Ok(None)
+    }
+
+    /// The row with a key, if all blocks that may have it are in memory.
+    pub(crate) fn get_kept(
+        &self,
+        definition: &Definition,
+        key: &[u8],
+    ) -> Option<Result<Option<RecordBatch>>> {
+        let hash = hash(key);
+        for run in self.runs.iter().rev() {
+            match run.get_kept(definition, key, hash)? {
+                Ok(Some((row, is_deleted))) => return Some(Ok((!is_deleted).then_some(row))),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(None))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client: reads and writes a range file on all nodes that have buckets of it.
 
+mod group;
 mod scan;
 mod write;
 mod writer;
@@ -13,19 +14,24 @@ use futures::{StreamExt, TryStreamExt};
 use lightship_wire::control::ErrorCode;
 use tokio::time::Instant;
 
+pub use self::group::Grouping;
 pub use self::scan::{Order, ScanOptions, ScanReport, Scanned};
 pub use self::writer::RowWriter;
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
-use crate::image::{Image, Owner};
+use crate::image::{IMAGE_BYTES_MAX, Image, Owner, Piece};
 use crate::key::{Interval, Key};
+use crate::locate::{Room, locate};
 use crate::network::{Network, ask, ask_one, body, tell};
 use crate::request::{
-    BucketEntry, Columns, Counted, Directory, FileName, FileRecord, List, Locate, RequestKind, Scan,
+    BucketEntry, Columns, Counted, Directory, FileName, FileRecord, List, RequestKind, Scan,
 };
 
 /// The first and the longest pause before a request is repeated.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+
+/// The most nodes that a client knows.
+const NODES_MAX: usize = 10_000;
 
 /// How a client behaves.
 #[derive(Debug, Clone, Copy)]
@@ -34,11 +40,13 @@ pub struct ClientOptions {
     pub patience: Duration,
     /// The maximum number of requests to different buckets at a time. Each costs its node a thread while it reads.
     pub connections_max: usize,
+    /// Whether counts, and scans with [`ReceptionMode::Auto`](crate::ReceptionMode::Auto), ask for many buckets together.
+    pub grouping: Grouping,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), connections_max: 16 }
+        Self { patience: Duration::from_secs(10), connections_max: 16, grouping: Grouping::Auto }
     }
 }
 
@@ -89,8 +97,7 @@ impl RangeFile {
     pub async fn open(network: Arc<dyn Network>, name: &str, options: ClientOptions) -> Result<Self> {
         let mut failed = RangeError::NoFile(name.to_owned());
         for node in network.nodes() {
-            let locate = Locate { file: name.to_owned(), own: false };
-            match ask_one(&network, &node, RequestKind::Locate(locate)).await {
+            match locate(&network, &node, name, false, &Room::default()).await {
                 Ok(directory) => return Self::of(network, directory, options),
                 Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
                 Err(error) => failed = error,
@@ -124,8 +131,9 @@ impl RangeFile {
         let mut nodes = directory.nodes;
         nodes.sort();
         nodes.dedup();
+        nodes.truncate(NODES_MAX);
         let mut image = Image::default();
-        directory.buckets.iter().for_each(|entry| image.learn(entry));
+        learn(&mut image, &directory.buckets)?;
         let (image, nodes) = (Mutex::new(image), Mutex::new(nodes));
         let scan_connections = Mutex::default();
         let shared = Shared { network, definition, record, image, nodes, scan_connections, options };
@@ -167,9 +175,10 @@ impl RangeFile {
 
     /// Asks all nodes for their buckets. Returns these, and the nodes that did not answer, with the reason.
     pub async fn buckets(&self) -> (Vec<BucketEntry>, Vec<(String, RangeError)>) {
-        let asked = self.nodes().into_iter().map(|node| async move {
-            let locate = Locate { file: self.shared.definition.name.clone(), own: true };
-            let found = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate)).await;
+        let room = Room::default();
+        let asked = self.nodes().into_iter().map(|node| async {
+            let name = &self.shared.definition.name;
+            let found = locate(&self.shared.network, &node, name, true, &room).await;
             (node, found)
         });
         let (mut buckets, mut failed) = (Vec::new(), Vec::new());
@@ -183,6 +192,7 @@ impl RangeFile {
                     nodes.extend(directory.nodes);
                     nodes.sort();
                     nodes.dedup();
+                    nodes.truncate(NODES_MAX);
                     buckets.extend(directory.buckets);
                 }
                 // A node that does not know the file has no bucket of it.
@@ -190,9 +200,9 @@ impl RangeFile {
                 Err(error) => failed.push((node, error)),
             }
         }
-        let mut image = self.locked_image();
-        buckets.iter().for_each(|entry| image.learn(entry));
-        drop(image);
+        if let Err(error) = learn(&mut self.locked_image(), &buckets) {
+            failed.push((self.shared.definition.name.clone(), error));
+        }
         buckets.sort_by(|a, b| a.range.low.cmp(&b.range.low));
         (buckets, failed)
     }
@@ -219,10 +229,13 @@ impl RangeFile {
     /// # Errors
     /// [`RangeError::Missing`] if a bucket does not answer in time.
     pub async fn count(&self, interval: &Interval) -> Result<u64> {
-        let mut total = 0;
-        let mut rest = vec![interval.clone()];
-        while let Some(interval) = rest.pop() {
-            let pieces = self.locked_image().route(&interval);
+        let pieces = self.locked_image().route(interval);
+        let (mut total, mut rest) = self.count_grouped(pieces).await;
+        while !rest.is_empty() {
+            let pieces: Vec<Piece> = {
+                let image = self.locked_image();
+                rest.drain(..).flat_map(|interval| image.route(&interval)).collect()
+            };
             let counted = pieces.into_iter().map(|(piece, _)| async move {
                 let counted = self
                     .with_owner(&piece, |owner| {
@@ -239,7 +252,7 @@ impl RangeFile {
                 futures::stream::iter(counted).buffer_unordered(self.shared.options.connections_max);
             while let Some((piece, counted)) = counted.next().await {
                 match counted {
-                    Ok(Counted { rows }) => total += rows,
+                    Ok(Counted { rows }) => total = rows.saturating_add(total),
                     // It belongs to several buckets now.
                     Err(RangeError::Moved) => rest.push(piece),
                     Err(error) => return Err(error),
@@ -361,4 +374,15 @@ impl RangeFile {
 
 fn first(network: &Arc<dyn Network>) -> Result<String> {
     network.nodes().into_iter().next().ok_or_else(|| RangeError::Definition("no node is known".into()))
+}
+
+/// Learns of buckets.
+///
+/// # Errors
+/// If an image has no room for them.
+fn learn(image: &mut Image, buckets: &[BucketEntry]) -> Result<()> {
+    match buckets.iter().all(|entry| image.learn(entry)) {
+        true => Ok(()),
+        false => Err(RangeError::TooManyBuckets { bytes_max: IMAGE_BYTES_MAX }),
+    }
 }

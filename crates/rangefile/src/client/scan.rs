@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use lightship_transport::net::PushListener;
@@ -25,9 +26,11 @@ use lightship_transport::proto::reception::{
 use self::announced::learn_announced;
 use self::cover::Cover;
 use self::parts::{Listening, ScanParts, Source};
+use super::group::GroupedScan;
 use super::{PAUSES, RangeFile};
 use crate::connect::WINDOW_BYTES;
 use crate::error::{RangeError, Result};
+use crate::image::Piece;
 use crate::key::Interval;
 
 /// The order of a scan's rows.
@@ -153,6 +156,7 @@ impl RangeFile {
             at_once: if options.limit.is_some() && options.order == Order::Key { 1 } else { usize::MAX },
             driver: None,
             before: None,
+            joined_parts: 0,
             report: report.clone(),
         };
         let rows = futures::stream::unfold(Some(scan), |scan| async move {
@@ -237,6 +241,8 @@ struct Scan {
     driver: Option<ReceptionDriver<ScanParts>>,
     /// Of receptions that have ended.
     before: Option<ReceptionReport>,
+    /// Parts that are received as a part of another one, since they were asked for together.
+    joined_parts: u64,
     report: ScanReport,
 }
 
@@ -251,13 +257,14 @@ impl Scan {
                 learn_announced(&self.source.file, self.rest.make_contiguous()).await?;
                 self.is_announced = true;
             }
-            if self.driver.is_none() && !self.begin()? {
+            if self.driver.is_none() && !self.begin().await? {
                 return Ok(None);
             }
             let Some(driver) = &mut self.driver else { return Ok(None) };
             let rows = driver.next().await;
             let report = sum(self.before, driver.report());
-            self.report.set(Some(report));
+            let (parts, requested) = (report.parts + self.joined_parts, report.requested + self.joined_parts);
+            self.report.set(Some(ReceptionReport { parts, requested, ..report }));
             if let Some((_, rows)) = rows? {
                 return Ok(Some(self.limited(rows)));
             }
@@ -270,7 +277,7 @@ impl Scan {
     }
 
     /// Begins to receive the next parts. Returns whether there are any.
-    fn begin(&mut self) -> Result<bool> {
+    async fn begin(&mut self) -> Result<bool> {
         let mut pieces = Vec::new();
         {
             let image = self.source.file.locked_image();
@@ -285,6 +292,7 @@ impl Scan {
         if pieces.is_empty() {
             return Ok(false);
         }
+        let pieces = self.grouped(pieces).await?;
         let mode = self.config.mode;
         let (listening, arrivals) = if matches!(mode, ReceptionMode::Push | ReceptionMode::BackOff) {
             let listener = PushListener::bind(self.config.connections_max)?;
@@ -297,6 +305,42 @@ impl Scan {
         let parts = ScanParts::new(self.source.clone(), Cover::new(pieces, self.left), listening);
         self.driver = Some(ReceptionDriver::new(self.config.clone(), parts, arrivals)?);
         Ok(true)
+    }
+
+    /// Asks for the rows of pieces together, if that is worth it. Then pieces that are not asked for stay for later, and
+    /// adjacent ones whose rows are here become one.
+    async fn grouped(&mut self, mut pieces: Vec<Piece>) -> Result<Vec<(Piece, Option<RecordBatch>)>> {
+        let source = &self.source;
+        let scan = GroupedScan {
+            columns: source.columns.as_ref(),
+            schema: &source.read_schema()?,
+            limit: self.left,
+        };
+        let together = match self.config.mode {
+            ReceptionMode::Auto => source.file.pieces_grouped(&pieces, &scan, self.config.budget_bytes),
+            _ => 0,
+        };
+        if together == 0 {
+            return Ok(pieces.into_iter().map(|piece| (piece, None)).collect());
+        }
+        let later = pieces.split_off(together);
+        later.into_iter().rev().for_each(|(piece, _)| self.rest.push_front(piece));
+        let rows = source.file.rows_grouped(&pieces, &scan, self.config.budget_bytes).await;
+        let mut found: Vec<(Piece, Option<Vec<RecordBatch>>)> = Vec::new();
+        for ((interval, owner), rows) in pieces.into_iter().zip(rows) {
+            match (found.last_mut(), rows) {
+                (Some(((last, _), Some(before))), Some(rows)) => {
+                    before.push(rows);
+                    self.joined_parts += 1;
+                    last.high = interval.high;
+                }
+                (_, rows) => found.push(((interval, owner), rows.map(|rows| vec![rows]))),
+            }
+        }
+        let found = found.into_iter().map(|(piece, rows)| {
+            Ok((piece, rows.map(|rows| concat_batches(scan.schema, &rows)).transpose()?))
+        });
+        found.collect()
     }
 
     fn limited(&mut self, batch: RecordBatch) -> RecordBatch {

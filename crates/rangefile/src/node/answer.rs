@@ -58,7 +58,9 @@ impl Node {
             RequestKind::Create(record) => self.create(record).await.map(message),
             RequestKind::Locate(locate) => self.locate(&locate).await.map(message),
             RequestKind::Write(write) => self.write(write).await.map(message),
-            RequestKind::Scan(request) => scan::scan(&self.bucket(&request.file, request.bucket)?.1, request),
+            RequestKind::Scan(request) => {
+                scan::scan(&self.bucket(&request.file, request.bucket)?.1, request).await
+            }
             RequestKind::Count(request) => {
                 let bucket = self.bucket(&request.file, request.bucket)?.1;
                 Ok(message(Counted { rows: scan::count(&bucket, request.range.into()).await? }))
@@ -71,6 +73,7 @@ impl Node {
             RequestKind::Drop(name) => self.drop_file(name, caller.is_peer).await.map(|()| nothing()),
             RequestKind::Deliver(deliver) => self.deliver(deliver, caller),
             RequestKind::Advertise(advertise) => self.advertise(advertise, caller),
+            RequestKind::Group(group) => self.group(group),
             _ if !caller.is_peer => {
                 Err(Failure::new(ErrorCode::Forbidden, "only nodes of the cluster may request this").into())
             }
@@ -132,6 +135,7 @@ impl Node {
                 file: record.clone(),
                 buckets: Vec::new(),
                 nodes: vec![self.shared.name.clone()],
+                next: None,
             };
             match tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
                 Ok(()) => told.push(node),
@@ -152,17 +156,20 @@ impl Node {
             }
         }
         file.is_new.store(false, Ordering::Release);
-        Ok(self.directory(&file, true))
+        Ok(self.directory(&file, &Locate { own: true, ..Locate::default() }))
     }
 
     async fn locate(&self, locate: &Locate) -> Result<Directory> {
-        Ok(self.directory(self.file(&locate.file)?.as_ref(), locate.own))
+        Ok(self.directory(self.file(&locate.file)?.as_ref(), locate))
     }
 
-    fn directory(&self, file: &File, own: bool) -> Directory {
-        let mut nodes = self.others();
-        nodes.push(self.shared.name.clone());
-        file.directory(&self.shared.name, own, nodes)
+    fn directory(&self, file: &File, locate: &Locate) -> Directory {
+        let mut nodes = Vec::new();
+        if locate.from.is_empty() {
+            nodes = self.others();
+            nodes.push(self.shared.name.clone());
+        }
+        file.directory(&self.shared.name, locate, nodes)
     }
 
     /// The other nodes.
@@ -182,11 +189,9 @@ impl Node {
         }
         let file = self.know(&directory.file).await?;
         let mut image = file.image();
-        directory
-            .buckets
-            .iter()
-            .filter(|entry| entry.node != self.shared.name)
-            .for_each(|entry| image.learn(entry));
+        for entry in directory.buckets.iter().filter(|entry| entry.node != self.shared.name) {
+            image.learn(entry);
+        }
         Ok(())
     }
 
@@ -232,7 +237,7 @@ impl Node {
         if !is_peer {
             // The buckets of a node that is down would come back with it.
             let asked = self.others().into_iter().map(|node| async move {
-                let locate = Locate { file: file.clone(), own: true };
+                let locate = Locate { file: file.clone(), own: true, ..Locate::default() };
                 let asked = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate));
                 asked.await.map(drop).or_else(|error| if error.has_no_file() { Ok(()) } else { Err(error) })
             });

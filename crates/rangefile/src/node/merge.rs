@@ -20,8 +20,8 @@ use super::{File, Node};
 use crate::bucket::Bucket;
 use crate::error::{RangeError, Result};
 use crate::key::Interval;
-use crate::network::ask_one;
-use crate::request::{BucketEntry, BucketName, Directory, Locate, RequestKind};
+use crate::locate::{Room, locate};
+use crate::request::{BucketEntry, BucketName, RequestKind};
 use crate::split;
 
 /// How long another node may take to say which buckets it has.
@@ -93,13 +93,15 @@ impl Node {
         nodes.sort_by_key(|node| known.as_ref() != Some(node));
         let mut failed = RangeError::Moved;
         for node in nodes {
-            let locate = Locate { file: file.definition.name.clone(), own: true };
-            let asked = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate));
+            let room = Room::default();
+            let asked = locate(&self.shared.network, &node, &file.definition.name, true, &room);
             let late = || Failure::new(ErrorCode::Peer, format!("node {node} does not answer")).into();
             match timeout(ASK_MAX, asked).await.unwrap_or_else(|_| Err(late())) {
                 Ok(directory) if directory.file == file.record => {
                     let mut image = file.image();
-                    directory.buckets.iter().for_each(|entry| image.learn(entry));
+                    for entry in &directory.buckets {
+                        image.learn(entry);
+                    }
                     drop(image);
                     if let Some(found) = find(&directory.buckets) {
                         return Ok(found);

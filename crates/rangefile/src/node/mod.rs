@@ -3,6 +3,7 @@
 mod advertise;
 mod answer;
 mod deliver;
+mod group;
 mod merge;
 mod scan;
 mod split;
@@ -14,12 +15,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use prost::Message;
+
 use crate::bucket::{Blocks, Bucket, Writer};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::image::Image;
+use crate::locate::PAGE_BYTES;
 use crate::network::Network;
-use crate::request::{BucketEntry, BucketRecord, Directory, FileRecord};
+use crate::request::{BucketEntry, BucketRecord, Directory, FileRecord, Locate};
 use crate::store::{Change, Store, Stored, StoredBucket};
 
 /// The most files of a node.
@@ -46,6 +50,8 @@ struct Shared {
     /// Held while the neighbours of a bucket are looked at.
     looks: tokio::sync::Semaphore,
     delivery: deliver::Delivery,
+    /// Requests for many buckets that are being answered.
+    groups: Arc<tokio::sync::Semaphore>,
     /// Names that no file may have.
     reserved: OnceLock<BTreeSet<String>>,
 }
@@ -123,6 +129,7 @@ impl Node {
                 adding: tokio::sync::Mutex::default(),
                 looks: tokio::sync::Semaphore::new(LOOKS_MAX),
                 delivery: deliver::Delivery::default(),
+                groups: Arc::new(tokio::sync::Semaphore::new(group::GROUPS_MAX)),
                 reserved: OnceLock::new(),
             }),
         })
@@ -301,29 +308,38 @@ impl File {
 
     /// The node's own buckets. One that has moved is not, until it is removed.
     fn entries(&self, node: &str) -> Vec<BucketEntry> {
+        self.entries_from(node, &[])
+    }
+
+    /// The same of those whose keys begin at `low` or later.
+    fn entries_from(&self, node: &str, low: &[u8]) -> Vec<BucketEntry> {
         let all = self.all();
         let own = all.iter().filter(|bucket| {
             let view = bucket.view();
-            view.is_active && !view.range.is_empty()
+            view.is_active && !view.range.is_empty() && *view.range.low >= *low
         });
         own.map(|bucket| bucket.entry(node)).collect()
     }
 
-    /// What is known of all buckets.
-    fn directory(&self, node: &str, own: bool, nodes: Vec<String>) -> Directory {
-        let mut buckets = self.entries(node);
-        if !own {
-            let known = |(interval, owner): (crate::key::Interval, &crate::image::Owner)| BucketEntry {
-                bucket: owner.bucket,
-                node: owner.node.clone(),
-                range: (&interval).into(),
-                epoch: owner.epoch,
-                records: None,
-                bytes: None,
-                low_text: owner.low_text.clone(),
-            };
-            buckets.extend(self.image().owners().filter(|(_, owner)| owner.node != node).map(known));
+    /// What is known of the buckets that are asked for, as many as there is room for.
+    fn directory(&self, node: &str, locate: &Locate, nodes: Vec<String>) -> Directory {
+        let mut buckets = self.entries_from(node, &locate.from);
+        if !locate.own {
+            let known =
+                |(interval, owner): (crate::key::Interval, &crate::image::Owner)| owner.entry(interval);
+            let image = self.image();
+            let others = image.owners().filter(|(_, owner)| owner.node != node);
+            buckets.extend(others.filter(|(interval, _)| interval.low >= locate.from).map(known));
         }
-        Directory { file: self.record.clone(), buckets, nodes }
+        buckets.sort_unstable_by(|a, b| a.range.low.cmp(&b.range.low));
+        let mut bytes = 0;
+        let page = buckets.iter().position(|entry| {
+            let is_first = bytes == 0;
+            bytes += entry.encoded_len();
+            bytes > PAGE_BYTES && !is_first
+        });
+        let next = page.and_then(|page| buckets.get(page)).map(|entry| entry.range.low.clone());
+        buckets.truncate(page.unwrap_or(buckets.len()));
+        Directory { file: self.record.clone(), buckets, nodes, next }
     }
 }

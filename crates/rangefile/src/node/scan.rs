@@ -2,96 +2,155 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use lightship_transport::net::Answer;
+use lightship_wire::rows_bytes;
 use tokio::task::JoinHandle;
 
 use crate::bucket::{Bucket, Merge, View};
+use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
-use crate::request::Scan;
+use crate::request::{Columns, Scan};
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 /// Batches that are read at a time.
 const TOGETHER: usize = 2;
 
+/// The columns of an answer.
+#[derive(Debug, Clone)]
+pub(super) struct Projection {
+    schema: SchemaRef,
+    /// Their positions; all if it is `None`.
+    columns: Option<Vec<usize>>,
+}
+
+/// The columns at these positions; all without positions.
+///
+/// # Errors
+/// If there is no such column, or there are more than the file has.
+pub(super) fn projection(definition: &Definition, columns: Option<Columns>) -> Result<Projection> {
+    let whole = &definition.schema;
+    let Some(columns) = columns else { return Ok(Projection { schema: whole.clone(), columns: None }) };
+    if columns.positions.len() > whole.fields().len() {
+        return Err(RangeError::Definition("a scan of more columns than there are".into()));
+    }
+    let columns: Vec<usize> = columns.positions.iter().map(|&column| column as usize).collect();
+    Ok(Projection { schema: Arc::new(whole.project(&columns)?), columns: Some(columns) })
+}
+
+impl Projection {
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The columns of the first rows.
+    fn project(&self, rows: &RecordBatch, rows_max: u64) -> Result<RecordBatch> {
+        let take = rows.num_rows().min(usize::try_from(rows_max).unwrap_or(usize::MAX));
+        let rows = rows.slice(0, take);
+        let columns = match &self.columns {
+            None => rows.columns().to_vec(),
+            Some(columns) => columns.iter().map(|&column| rows.column(column).clone()).collect(),
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(take));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
 /// The rows of a bucket in an interval, in the order of their keys.
 ///
 /// # Errors
 /// [`RangeError::Moved`] if the bucket does not have all these keys.
-pub(super) fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> {
+pub(super) async fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> {
     let interval: Interval = request.range.into();
-    let columns = match request.columns {
-        None => None,
-        Some(columns) => Some(columns.positions.iter().map(|&column| column as usize).collect::<Vec<_>>()),
-    };
-    let whole = &bucket.definition.schema;
-    if columns.as_ref().is_some_and(|columns| columns.len() > whole.fields().len()) {
-        return Err(RangeError::Definition("a scan of more columns than there are".into()));
-    }
-    let schema = match &columns {
-        None => whole.clone(),
-        Some(columns) => Arc::new(whole.project(columns)?),
-    };
+    let projection = projection(&bucket.definition, request.columns)?;
+    let schema = projection.schema.clone();
     let limit = request.limit.unwrap_or(u64::MAX);
-    let estimate = Some(bucket.view().content().0.min(limit));
-    let rows = rows(bucket, interval, schema.clone(), columns, limit)?;
+    let view = bucket.view();
+    view.check(&interval)?;
+    let estimate = Some(view.content().0.min(limit));
+    let rows = if interval.is_of_key() && limit > 0 {
+        let row = row(bucket, view, interval.low, projection).await?;
+        stream::iter(row.map(Ok)).boxed()
+    } else {
+        let reader = Reader { merge: merge(bucket, &view, interval, limit), projection, left: limit };
+        reader.rows()
+    };
     let rows = rows.map(|rows| rows.map_err(|error| error.to_failure()));
     Ok(Answer::new(schema, estimate, rows.boxed()))
 }
 
-fn rows(
-    bucket: &Arc<Bucket>,
-    interval: Interval,
-    schema: SchemaRef,
-    columns: Option<Vec<usize>>,
-    limit: u64,
-) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-    let view = bucket.view();
-    view.check(&interval)?;
-    if interval.is_of_key() && limit > 0 {
-        return Ok(row(bucket, view, interval.low, schema, columns));
-    }
+fn merge(bucket: &Bucket, view: &View, interval: Interval, limit: u64) -> Merge {
     let rows_max = BATCH_ROWS.min(usize::try_from(limit).unwrap_or(usize::MAX));
-    let merge = Merge::new(bucket.definition.clone(), &view.runs, interval, false, rows_max);
-    let reader = Reader { merge, schema, columns, left: limit };
-    let batches = stream::unfold(Some(reader.begin()), |reading| async move {
-        // If the thread has panicked, its rows are not complete.
-        let (reader, batches) = reading?.await.unwrap_or_else(|_| (None, vec![Err(RangeError::Closed)]));
-        // The next ones are read while these are sent.
-        Some((stream::iter(batches), reader.map(Reader::begin)))
-    });
-    Ok(batches.flatten().boxed())
+    Merge::new(bucket.definition.clone(), &view.runs, interval, false, rows_max)
+}
+
+/// The rows of a bucket in an interval, if they have at most `bytes_max` as Arrow data. Blocks the thread.
+///
+/// # Errors
+/// As [`scan`]; or that they can't be read.
+pub(super) fn rows_within(
+    bucket: &Bucket,
+    interval: &Interval,
+    projection: &Projection,
+    limit: Option<u64>,
+    bytes_max: u64,
+) -> Result<Option<Vec<RecordBatch>>> {
+    let view = bucket.view();
+    view.check(interval)?;
+    if interval.is_of_key() && limit != Some(0) {
+        let row = view.get(&bucket.definition, &interval.low)?;
+        let row = row.map(|row| projection.project(&row, 1)).transpose()?;
+        return Ok(Some(row.into_iter().collect()));
+    }
+    // Not even begun if they are clearly too many.
+    if limit.is_none() && projection.columns.is_none() && view.bytes_at_least(interval) > bytes_max {
+        return Ok(None);
+    }
+    let mut left = limit.unwrap_or(u64::MAX);
+    let mut merge = merge(bucket, &view, interval.clone(), left);
+    let (mut batches, mut bytes) = (Vec::new(), 0);
+    while left > 0
+        && let Some(merged) = merge.next()?
+    {
+        let batch = projection.project(&merged.rows, left)?;
+        left -= batch.num_rows() as u64;
+        bytes += rows_bytes(&batch);
+        if bytes > bytes_max {
+            return Ok(None);
+        }
+        batches.push(batch);
+    }
+    Ok(Some(batches))
 }
 
 /// The row with a key, if there is one.
-fn row(
+async fn row(
     bucket: &Arc<Bucket>,
     view: Arc<View>,
     key: Key,
-    schema: SchemaRef,
-    columns: Option<Vec<usize>>,
-) -> BoxStream<'static, Result<RecordBatch>> {
-    let definition = bucket.definition.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        let row = view.get(&definition, &key)?;
-        row.map(|row| project(&row, &schema, columns.as_deref(), 1)).transpose()
-    });
-    stream::once(async { reading.await.unwrap_or(Err(RangeError::Closed)).transpose() })
-        .filter_map(|row| async { row })
-        .boxed()
+    projection: Projection,
+) -> Result<Option<RecordBatch>> {
+    let found = match view.get_kept(&bucket.definition, &key) {
+        Some(found) => found?,
+        None => {
+            let definition = bucket.definition.clone();
+            let reading = tokio::task::spawn_blocking(move || view.get(&definition, &key));
+            reading.await.map_err(|_| RangeError::Closed)??
+        }
+    };
+    found.map(|row| projection.project(&row, 1)).transpose()
 }
 
 /// Reads the rows of a scan, a few batches at a time: a thread is occupied only while it reads, not while a slow client
 /// takes the rows.
 struct Reader {
     merge: Merge,
-    schema: SchemaRef,
-    columns: Option<Vec<usize>>,
+    projection: Projection,
     left: u64,
 }
 
@@ -99,6 +158,16 @@ struct Reader {
 type Reading = JoinHandle<(Option<Reader>, Vec<Result<RecordBatch>>)>;
 
 impl Reader {
+    fn rows(self) -> BoxStream<'static, Result<RecordBatch>> {
+        let batches = stream::unfold(Some(self.begin()), |reading| async move {
+            // If the thread has panicked, its rows are not complete.
+            let (reader, batches) = reading?.await.unwrap_or_else(|_| (None, vec![Err(RangeError::Closed)]));
+            // The next ones are read while these are sent.
+            Some((stream::iter(batches), reader.map(Self::begin)))
+        });
+        batches.flatten().boxed()
+    }
+
     fn begin(self) -> Reading {
         tokio::task::spawn_blocking(move || self.read())
     }
@@ -121,48 +190,59 @@ impl Reader {
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let Some(merged) = self.merge.next()? else { return Ok(None) };
-        let batch = project(&merged.rows, &self.schema, self.columns.as_deref(), self.left)?;
+        let batch = self.projection.project(&merged.rows, self.left)?;
         self.left -= batch.num_rows() as u64;
         Ok(Some(batch))
     }
 }
 
-/// The columns of the first rows.
-fn project(
-    rows: &RecordBatch,
-    schema: &Arc<Schema>,
-    columns: Option<&[usize]>,
-    left: u64,
-) -> Result<RecordBatch> {
-    let take = rows.num_rows().min(usize::try_from(left).unwrap_or(usize::MAX));
-    let rows = rows.slice(0, take);
-    let columns = match columns {
-        None => rows.columns().to_vec(),
-        Some(columns) => columns.iter().map(|&column| rows.column(column).clone()).collect(),
-    };
-    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(take));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
-}
-
-/// The number of rows of a bucket in an interval. Of a run that is alone there, only the blocks at its ends are read.
+/// The number of rows of a bucket in an interval. Blocks that runs share, or that have an end of the interval, are read.
 ///
 /// # Errors
 /// As [`scan`]; or that they can't be read.
 pub(super) async fn count(bucket: &Arc<Bucket>, interval: Interval) -> Result<u64> {
+    bucket.view().check(&interval)?;
+    if let Some(rows) = count_known(bucket, &interval) {
+        return Ok(rows);
+    }
+    let bucket = bucket.clone();
+    let counting = tokio::task::spawn_blocking(move || count_rows(&bucket, &interval));
+    counting.await.map_err(|_| RangeError::Closed)?
+}
+
+/// The number of rows of a bucket in an interval, if it is known without reading them. The bucket may have other keys by
+/// now.
+pub(super) fn count_known(bucket: &Bucket, interval: &Interval) -> Option<u64> {
     let view = bucket.view();
-    view.check(&interval)?;
-    let mut met = view.runs.iter().filter(|run| run.meets(&interval));
-    if let (Some(run), None) = (met.next().cloned(), met.next())
-        && run.deletions() == 0
+    view.check(interval).ok()?;
+    if *interval == view.range
+        && let Some(rows) = view.rows.get()
     {
-        let definition = bucket.definition.clone();
-        let counting = tokio::task::spawn_blocking(move || run.count(&definition, &interval));
-        return counting.await.map_err(|_| RangeError::Closed)?;
+        return Some(*rows);
     }
-    let mut read = rows(bucket, interval, bucket.definition.schema.clone(), None, u64::MAX)?;
-    let mut count = 0;
-    while let Some(rows) = read.next().await {
-        count += rows?.num_rows() as u64;
+    let mut met = view.runs.iter().filter(|run| run.meets(interval));
+    match (met.next(), met.next()) {
+        (None, _) => Some(0),
+        (Some(run), None) if run.deletions() == 0 => run.count_known(interval),
+        _ => None,
     }
-    Ok(count)
+}
+
+/// The number of rows of a bucket in an interval. Blocks the thread.
+///
+/// # Errors
+/// As [`scan`]; or that they can't be read.
+pub(super) fn count_rows(bucket: &Bucket, interval: &Interval) -> Result<u64> {
+    let view = bucket.view();
+    view.check(interval)?;
+    let mut met = view.runs.iter().filter(|run| run.meets(interval));
+    let rows = match (met.next(), met.next()) {
+        (Some(run), None) if run.deletions() == 0 => run.count(&bucket.definition, interval)?,
+        _ => merge(bucket, &view, interval.clone(), u64::MAX).count()?,
+    };
+    if *interval == view.range {
+        // Until the bucket changes, it is not counted again.
+        let _ = view.rows.set(rows);
+    }
+    Ok(rows)
 }

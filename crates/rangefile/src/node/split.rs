@@ -12,6 +12,7 @@ use super::{File, Node};
 use crate::bucket::{Bucket, Merge, Run, RunBuilder, View, Writer, decode_block};
 use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
+use crate::locate::{Room, locate};
 use crate::network::{ask_one, tell};
 use crate::request::{
     BucketEntry, BucketName, Child, Directory, Prepare, Receive, RequestKind, SplitOutcome,
@@ -173,8 +174,8 @@ impl Node {
         let mut nodes = self.others();
         nodes.sort();
         let asked = nodes.into_iter().map(|node| async move {
-            let locate = crate::request::Locate { file: name.clone(), own: true };
-            let asked = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate));
+            let room = Room::default();
+            let asked = locate(&self.shared.network, &node, name, true, &room);
             match timeout(FREEZE_MAX, asked).await {
                 Ok(Ok(directory)) => Some((node, load(&directory.buckets))),
                 // It learns of the file with the new bucket.
@@ -282,7 +283,7 @@ impl Node {
     ) {
         for node in self.others().into_iter().filter(|node| Some(node) != except) {
             let directory =
-                Directory { file: file.record.clone(), buckets: buckets.clone(), nodes: Vec::new() };
+                Directory { file: file.record.clone(), buckets: buckets.clone(), ..Directory::default() };
             // A node that misses this learns it when a bucket refuses what is no longer its own.
             let _ = tell(&self.shared.network, &node, RequestKind::Announce(directory)).await;
         }

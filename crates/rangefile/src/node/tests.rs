@@ -133,6 +133,41 @@ fn rows(file: &RangeFile, ids: std::ops::Range<i64>, bytes: usize) -> RecordBatc
 }
 
 #[tokio::test]
+async fn a_directory_is_read_page_by_page() {
+    let nodes = Nodes::start(2);
+    let client = nodes.create().await;
+    let file = nodes.node(0).file("t").unwrap();
+    let count = 6000;
+    let known = |number: u16| {
+        let bound = |number: u16| [vec![1], number.to_be_bytes().to_vec()].concat();
+        let range = Interval::new(bound(number), Some(bound(number + 1)));
+        BucketEntry {
+            bucket: u64::from(number) + 1000,
+            node: "n1".into(),
+            range: (&range).into(),
+            epoch: 7,
+            low_text: "x".repeat(300),
+            ..BucketEntry::default()
+        }
+    };
+    assert!((0..count).all(|number| file.image().learn(&known(number))));
+    let network: Arc<dyn Network> = nodes.network.clone();
+    let asked = crate::request::Locate { file: "t".into(), ..Default::default() };
+    let page: Directory = crate::network::ask_one(&network, "n0", RequestKind::Locate(asked)).await.unwrap();
+    assert!(page.next.is_some() && page.encoded_len() < PAGE_BYTES + (16 << 10));
+    let whole = crate::locate::locate(&network, "n0", "t", false, &Default::default()).await.unwrap();
+    // Its own bucket is there, too.
+    assert_eq!(whole.buckets.len(), usize::from(count) + 1);
+    assert!(whole.buckets.is_sorted_by_key(|bucket| bucket.range.low.clone()));
+    let opened = RangeFile::open(network, "t", ClientOptions::default()).await.unwrap();
+    let owner = |file: &RangeFile| {
+        let image = file.image();
+        image.owners().filter(|(_, owner)| owner.node == "n1").count()
+    };
+    assert_eq!((owner(&opened), owner(&client)), (usize::from(count), 0));
+}
+
+#[tokio::test]
 async fn a_late_answer_does_not_remove_an_active_bucket() {
     let nodes = Nodes::start_with(2, |kind| matches!(kind, RequestKind::Outcome(_)));
     nodes.create().await;

@@ -171,7 +171,7 @@ fn a_split_that_is_told_late_does_not_bring_back_a_dropped_file() {
         let mut directory = Directory {
             file: cluster.network.definition().to_record().unwrap(),
             buckets: vec![BucketEntry { bucket: 5, node: "other".into(), ..BucketEntry::default() }],
-            nodes: Vec::new(),
+            ..Directory::default()
         };
         node.answer(
             &body(RequestKind::Announce(directory.clone())),

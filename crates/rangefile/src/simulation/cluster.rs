@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::definition;
 use super::disk::Disk;
 use super::network::Simulated;
-use crate::{ClientOptions, Interval, Node, RangeFile};
+use crate::{ClientOptions, Grouping, Interval, Node, RangeFile};
 
 /// Nodes with their disks.
 pub(super) struct Cluster {
@@ -47,11 +47,12 @@ impl Cluster {
         let _ = alive.send(false);
     }
 
-    pub(super) async fn client(&self, name: &str) -> RangeFile {
+    pub(super) async fn client(&self, name: &str, grouping: Grouping) -> RangeFile {
         let (_, forever) = watch::channel(true);
         let network = self.network.from(name, forever);
         loop {
-            if let Ok(file) = RangeFile::open(network.clone(), "t", ClientOptions::default()).await {
+            let options = ClientOptions { grouping, ..ClientOptions::default() };
+            if let Ok(file) = RangeFile::open(network.clone(), "t", options).await {
                 return file;
             }
             sleep(Duration::from_millis(100)).await;

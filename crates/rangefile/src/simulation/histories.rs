@@ -38,7 +38,7 @@ use super::network::Simulated;
 use super::{pairs, rows, runtime};
 use crate::error::{RangeError, Result};
 use crate::request::WriteMode;
-use crate::{ClientOptions, Order, RangeFile, ScanOptions};
+use crate::{ClientOptions, Grouping, Order, RangeFile, ScanOptions};
 
 const NODES: usize = 3;
 const CLIENTS: usize = 3;
@@ -51,6 +51,7 @@ struct Summary {
     operations: AtomicU64,
     splits: AtomicU64,
     crashes: AtomicU64,
+    grouped: AtomicU64,
 }
 
 /// A count of a client: the keys, when, and the result.
@@ -302,7 +303,12 @@ async fn history(seed: u64, summary: &Summary) {
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let name = format!("client-{client}");
-        let file = cluster.client(&name).await;
+        // One asks each bucket by itself, as far as there are few; the others ask trees of several shapes.
+        let grouping = match client {
+            0 => Grouping::Auto,
+            _ => Grouping::Always { first: random.u32(1..4), fan_out: random.u32(1..3) },
+        };
+        let file = cluster.client(&name, grouping).await;
         clients.push(tokio::spawn(work(network.clone(), file, name, random.fork(), counted.clone())));
     }
     network.set_calm(false);
@@ -323,6 +329,7 @@ async fn history(seed: u64, summary: &Summary) {
     let buckets = divided(&cluster, &stale).await;
     summary.operations.fetch_add((CLIENTS * OPERATIONS) as u64, Ordering::Relaxed);
     summary.splits.fetch_add(buckets as u64 - 1, Ordering::Relaxed);
+    summary.grouped.fetch_add(network.grouped(), Ordering::Relaxed);
     assert_eq!(network.broken(), Vec::<String>::new());
     let mut events: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
     network.events().into_iter().for_each(|(key, event)| events.entry(key).or_default().push(event));
@@ -365,14 +372,17 @@ fn random_histories_are_linearizable() {
             std::panic::resume_unwind(panic);
         }
     }
-    let Summary { operations, splits, crashes } = summary;
+    let Summary { operations, splits, crashes, grouped } = summary;
+    let grouped = grouped.into_inner();
+    assert!(grouped > 0, "no tree has answered");
     eprintln!(
-        "{} histories, seeds {}-{}: {} operations, {} splits, {} crashes, 0 faults",
+        "{} histories, seeds {}-{}: {} operations, {} splits, {} crashes, {} parts answered by trees, 0 faults",
         seeds.end() - seeds.start() + 1,
         seeds.start(),
         seeds.end(),
         operations.into_inner(),
         splits.into_inner(),
-        crashes.into_inner()
+        crashes.into_inner(),
+        grouped
     );
 }

@@ -4,6 +4,7 @@
 mod cases;
 mod cluster;
 mod disk;
+mod groups;
 mod histories;
 mod network;
 mod power;

@@ -13,17 +13,19 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use futures::{FutureExt, TryStreamExt};
 use lightship_testkit::linear::{Action, Event, Row};
-use lightship_transport::net::{Answer, Caller};
+use lightship_transport::net::{Answer, Caller, blob};
 use lightship_wire::control::{ErrorCode, Failure};
+use prost::Message;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::write_in;
 use crate::definition::Definition;
 use crate::error::Result;
+use crate::group::Grouped;
 use crate::network::{Network, Reply};
 use crate::node::Node;
-use crate::request::WriteMode;
+use crate::request::{Request, RequestKind, WriteMode};
 
 /// A node while it runs.
 #[derive(Clone)]
@@ -59,6 +61,8 @@ pub(super) struct Simulated {
     is_calm: AtomicBool,
     /// Moments, in their order.
     clock: AtomicU64,
+    /// Parts that were covered by answers for many buckets, as far as these arrived.
+    grouped: AtomicU64,
     events: Mutex<Vec<(i64, Event)>>,
     texts: Mutex<HashMap<String, Row>>,
     /// Answers that no node may give: of damage, or of a task that has panicked.
@@ -75,6 +79,7 @@ impl Simulated {
             counts: Mutex::default(),
             is_calm: AtomicBool::new(true),
             clock: AtomicU64::new(1),
+            grouped: AtomicU64::new(0),
             events: Mutex::default(),
             texts: Mutex::default(),
             broken: Mutex::default(),
@@ -113,6 +118,10 @@ impl Simulated {
     /// Whether there are no faults.
     pub(super) fn set_calm(&self, is_calm: bool) {
         self.is_calm.store(is_calm, Ordering::Relaxed);
+    }
+
+    pub(super) fn grouped(&self) -> u64 {
+        self.grouped.load(Ordering::Relaxed)
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -202,6 +211,20 @@ impl Simulated {
         Ok(answered?)
     }
 
+    /// Counts the parts that an answer to a client covers, if it is one for many buckets.
+    fn counting(self: &Arc<Self>, body: &[u8], reply: Reply) -> Reply {
+        if !matches!(Request::decode(body).expect("a request").kind, Some(RequestKind::Group(_))) {
+            return reply;
+        }
+        let network = self.clone();
+        let rows = reply.rows.inspect_ok(move |rows| {
+            let messages = (0..rows.num_rows()).filter_map(|row| Grouped::decode(blob(rows, row)?).ok());
+            let covered: usize = messages.map(|grouped| grouped.covered.len()).sum();
+            network.grouped.fetch_add(covered as u64, Ordering::Relaxed);
+        });
+        Reply { schema: reply.schema, rows: rows.boxed() }
+    }
+
     fn written(&self, mode: WriteMode, rows: &[(i64, String)], start: u64, failed: Option<&Failure>) {
         let end = self.now();
         for (key, text) in rows {
@@ -285,6 +308,7 @@ impl Network for Place {
                 return Err(gone("an answer").into());
             }
             let reply = Reply::from(answer?);
+            let reply = if is_peer { reply } else { network.counting(&body, reply) };
             match fault {
                 Fault::AnswerCut(rows) => {
                     let mut left = rows;

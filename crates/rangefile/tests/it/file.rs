@@ -21,6 +21,28 @@ async fn rows_are_there_after_a_restart() {
     assert_eq!(file.get(key(&file, 5)).await.unwrap().num_rows(), 0);
 }
 
+/// Blocks and numbers of rows are kept in memory.
+#[tokio::test]
+async fn what_is_read_again_is_what_is_there_now() {
+    let cluster = Cluster::start(1).await;
+    let file = cluster.create("t", Capacity::default()).await;
+    upsert(&file, 0..10_000, "").await;
+    for round in 0..12 {
+        let text = format!("!{round}");
+        upsert(&file, [5000], &text).await;
+        for _ in 0..2 {
+            assert_eq!(file.get(key(&file, 5000)).await.unwrap(), rows([5000], &text));
+            assert_eq!(file.get(key(&file, 7)).await.unwrap(), rows([7], ""));
+            assert_eq!(file.count(&Interval::ALL).await.unwrap(), 10_000 - round);
+        }
+        file.write(WriteMode::Delete, &rows([5000, 9000 + round as i64], "")).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(file.get(key(&file, 5000)).await.unwrap().num_rows(), 0);
+            assert_eq!(file.count(&Interval::ALL).await.unwrap(), 10_000 - round - 2);
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_existing_key_is_not_inserted() {
     let cluster = Cluster::start(1).await;

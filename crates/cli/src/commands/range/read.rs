@@ -131,7 +131,7 @@ pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
         return Err(CliError::usage("--reception announce receives messages that are not encrypted")
             .hint("leave --reception at auto"));
     }
-    let options = ClientOptions { patience, connections_max };
+    let options = ClientOptions { patience, connections_max, ..ClientOptions::default() };
     let file = open(&args.file, options).await?;
     let bound = |values: &[String]| match values {
         [] => Ok(None),

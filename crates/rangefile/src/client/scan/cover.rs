@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use arrow_array::RecordBatch;
 use lightship_transport::proto::reception::{Admission, Announcement};
 use lightship_wire::control::{ErrorCode, Failure};
 
@@ -26,6 +27,8 @@ pub(super) struct Part {
     /// What is missing.
     pub(super) interval: Interval,
     pub(super) owner: Option<Owner>,
+    /// What is missing of its rows, if they are here already. Nobody is asked for them.
+    pub(super) ready: Option<RecordBatch>,
     /// Most rows that are missing.
     pub(super) limit: Option<u64>,
     /// Ranks have the order of keys. A part that is divided divides its ranks: from `rank`, `ranks` of them.
@@ -58,15 +61,16 @@ pub(super) enum Found {
 }
 
 impl Cover {
-    /// The parts of a scan with at most `limit` rows. The pieces are in order.
-    pub(super) fn new(pieces: Vec<Piece>, limit: Option<u64>) -> Self {
+    /// The parts of a scan with at most `limit` rows. The pieces are in order; the rows of some are here already.
+    pub(super) fn new(pieces: Vec<(Piece, Option<RecordBatch>)>, limit: Option<u64>) -> Self {
         let mut cover = Self::default();
         let ranks = u64::MAX / (pieces.len() as u64).max(1);
-        for ((interval, owner), index) in pieces.into_iter().zip(0..) {
+        for (((interval, owner), ready), index) in pieces.into_iter().zip(0..) {
             let rank = index * ranks;
             let part = Part {
                 interval,
                 owner,
+                ready,
                 limit,
                 rank,
                 ranks,
@@ -128,6 +132,10 @@ impl Cover {
         let Some(part) = self.parts.get_mut(&part) else { return };
         part.interval.low = low;
         part.limit = part.limit.map(|limit| limit.saturating_sub(rows));
+        if let Some(ready) = &mut part.ready {
+            let arrived = usize::try_from(rows).unwrap_or(usize::MAX).min(ready.num_rows());
+            *ready = ready.slice(arrived, ready.num_rows() - arrived);
+        }
         (part.was_asked, part.stuck, part.failed) = (false, None, None);
     }
 
@@ -162,6 +170,9 @@ impl Cover {
     /// the part, or was asked before without an answer.
     pub(super) fn ask(&mut self, part: u64) -> bool {
         let Some(part) = self.parts.get_mut(&part) else { return true };
+        if part.ready.is_some() {
+            return false;
+        }
         let was_asked = std::mem::replace(&mut part.was_asked, true);
         was_asked || part.owner.is_none() || part.stuck.is_some() || part.failed.is_some()
     }
@@ -170,6 +181,9 @@ impl Cover {
     /// number.
     pub(super) fn resolve(&mut self, number: u64, image: &Image) -> Found {
         let Some(part) = self.parts.get_mut(&number) else { return Found::Parts(Vec::new()) };
+        if part.ready.is_some() {
+            return Found::Parts(vec![number]);
+        }
         let pieces = image.route(&part.interval);
         if part.is_admitted {
             let bucket = part.owner.as_ref().map(|owner| owner.bucket);
@@ -194,7 +208,9 @@ impl Cover {
         for ((interval, owner), index) in pieces.zip(1..) {
             let rank = rank + index * ranks;
             let (is_admitted, was_asked, failed) = (false, false, None);
-            let part = Part { interval, owner, limit, rank, ranks, is_admitted, was_asked, stuck, failed };
+            let ready = None;
+            let part =
+                Part { interval, owner, ready, limit, rank, ranks, is_admitted, was_asked, stuck, failed };
             numbers.push(self.insert(part));
         }
         Found::Parts(numbers)
@@ -241,6 +257,8 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::request::BucketEntry;
 
@@ -260,6 +278,10 @@ mod tests {
         image
     }
 
+    fn cover(pieces: Vec<Piece>) -> Cover {
+        Cover::new(pieces.into_iter().map(|piece| (piece, None)).collect(), None)
+    }
+
     fn in_order(cover: &Cover) -> Vec<Key> {
         let mut parts: Vec<_> =
             cover.parts.values().map(|part| (part.rank, part.interval.low.clone())).collect();
@@ -270,7 +292,7 @@ mod tests {
     #[test]
     fn a_part_that_is_divided_keeps_the_order() {
         let mut known = image(&[(0, 1), (5, 2)]);
-        let mut cover = Cover::new(known.route(&Interval::ALL), None);
+        let mut cover = cover(known.route(&Interval::ALL));
         let parts: Vec<u64> = cover.holes().collect();
         parts.iter().for_each(|&part| assert_eq!(cover.admit(part), Admission::Admitted));
         assert_eq!(cover.first_hole(), None);
@@ -288,7 +310,7 @@ mod tests {
     #[test]
     fn a_part_that_has_arrived_is_no_hole() {
         let known = image(&[(0, 1)]);
-        let mut cover = Cover::new(known.route(&Interval::new(vec![1], Some(vec![2]))), None);
+        let mut cover = cover(known.route(&Interval::new(vec![1], Some(vec![2]))));
         assert_eq!(cover.admit(0), Admission::Admitted);
         cover.arrived(0, vec![2], 1);
         cover.withdraw(0);
@@ -296,9 +318,26 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_here_are_asked_of_nobody() {
+        let known = image(&[(0, 1), (5, 2)]);
+        let ids = arrow_array::Int64Array::from(vec![1, 2, 3]);
+        let rows = RecordBatch::try_from_iter([("id", Arc::new(ids) as _)]).unwrap();
+        let pieces = known.route(&Interval::ALL);
+        let mut cover =
+            Cover::new(pieces.into_iter().map(|piece| (piece, Some(rows.clone()))).collect(), None);
+        let part = cover.holes().next().unwrap();
+        assert!(!cover.ask(part) && !cover.ask(part));
+        assert_eq!(cover.resolve(part, &image(&[(0, 1), (3, 3)])), Found::Parts(vec![part]));
+        assert_eq!(cover.admit(part), Admission::Admitted);
+        // Only what is missing, if the reading is interrupted.
+        cover.arrived(part, vec![3], 2);
+        assert_eq!(cover.get(part).unwrap().ready, Some(rows.slice(2, 1)));
+    }
+
+    #[test]
     fn one_that_moves_for_too_long_is_lost() {
         let known = image(&[(0, 1)]);
-        let mut cover = Cover::new(known.route(&Interval::ALL), None);
+        let mut cover = cover(known.route(&Interval::ALL));
         let (now, patience) = (Instant::now(), Duration::from_secs(1));
         assert!(!cover.is_lost(0, patience, now));
         assert_eq!(cover.pause(0), Duration::ZERO);

@@ -41,6 +41,14 @@ impl Source {
         }
     }
 
+    /// The columns that are read.
+    pub(super) fn read_schema(&self) -> Result<SchemaRef> {
+        let whole = &self.file.definition().schema;
+        let Some(columns) = &self.columns else { return Ok(whole.clone()) };
+        let columns: Vec<usize> = columns.iter().map(|&column| column as usize).collect();
+        Ok(Arc::new(whole.project(&columns)?))
+    }
+
     /// The key of a row as it was read.
     fn key(&self, row: &RecordBatch) -> Result<Vec<u8>> {
         let format = self.file.definition().format();
@@ -204,6 +212,9 @@ impl Parts for ScanParts {
     ) -> BoxFuture<'static, Result<PartRows<RangeError>>> {
         let source = self.source.clone();
         let cover = self.cover();
+        if let Some(ready) = cover.get(part).and_then(|part| part.ready.clone()) {
+            return async { Ok(futures::stream::iter([Ok(ready)]).boxed()) }.boxed();
+        }
         let Some(part) = cover.get(part).filter(|part| !part.is_complete()) else {
             // All its rows arrived, but not the end.
             return async { Ok(futures::stream::empty().boxed()) }.boxed();
