@@ -1,6 +1,6 @@
-# `make demo` shows the main job, `make cluster` one query on many nodes, `make test`
-# runs every test. All work on a fresh machine with Rust.
-.PHONY: demo cluster test lint bench
+# `make demo` shows the main job, `make cluster` one query on many nodes, `make usage-demo`
+# where the time of queries goes, `make test` runs every test. All work on a fresh machine with Rust.
+.PHONY: demo cluster usage-demo test lint bench
 
 SCALE ?= 0.1
 
@@ -12,6 +12,10 @@ demo:
 cluster:
 	cargo build --release --locked -p lightship-cli -p xtask
 	target/release/xtask cluster --scale $(SCALE)
+
+usage-demo:
+	cargo build --release --locked -p lightship-cli -p xtask
+	target/release/xtask usage --scale $(SCALE)
 
 test: lint
 	./scripts/test-servers.sh

@@ -1,4 +1,4 @@
-//! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`, `-- cluster`.
+//! Chores of the repository: `cargo run -p xtask -- tidy`, `-- demo`, `-- cluster`, `-- usage`.
 
 #![allow(clippy::print_stdout, reason = "chores print to stdout")]
 
@@ -6,6 +6,7 @@ mod cluster;
 mod demo;
 mod node;
 mod tidy;
+mod usage;
 
 use clap::{Parser, Subcommand};
 
@@ -24,6 +25,8 @@ enum Chore {
     Demo(demo::DemoArgs),
     /// Show queries over several nodes, with the release binary.
     Cluster(cluster::ClusterArgs),
+    /// Show where the time of queries goes, with the release binary.
+    Usage(usage::UsageArgs),
 }
 
 fn main() -> std::process::ExitCode {
@@ -31,6 +34,7 @@ fn main() -> std::process::ExitCode {
         Chore::Tidy => tidy::tidy(),
         Chore::Demo(args) => demo::demo(&args),
         Chore::Cluster(args) => cluster::cluster(&args),
+        Chore::Usage(args) => usage::usage(&args),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -14,6 +14,8 @@ pub(crate) struct Node {
     child: Child,
     /// The URI that it listens on.
     pub(crate) uri: String,
+    /// The JSON that it printed when it was ready.
+    pub(crate) ready: Value,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -37,7 +39,7 @@ impl Node {
             .as_str()
             .ok_or("the node did not print the address that it listens on")?
             .to_owned();
-        Ok(Self { child, uri, _stdout: stdout })
+        Ok(Self { child, uri, ready, _stdout: stdout })
     }
 }
 

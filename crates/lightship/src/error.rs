@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::ErrorKind as IoErrorKind;
 
 use lightship_engine::EngineError;
-use lightship_session::{ErrorCode, Failure, ProfileError, TransportError};
+use lightship_monitor::HostCalibrateError;
+use lightship_session::{ErrorCode, Failure, PredictionsError, ProfileError, StateError, TransportError};
 use lightship_sources::SourceError;
 use serde::Serialize;
 
@@ -251,6 +252,42 @@ impl From<ProfileError> for Error {
                 this.hint("measure the link again: lightship calibrate URI")
             }
             _ => this,
+        }
+    }
+}
+
+impl From<StateError> for Error {
+    fn from(error: StateError) -> Self {
+        let kind = match &error {
+            StateError::NoFolder { .. } => ErrorKind::Usage,
+            StateError::Damaged { .. } => ErrorKind::Data,
+            _ => ErrorKind::Source,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<PredictionsError> for Error {
+    fn from(error: PredictionsError) -> Self {
+        match error {
+            PredictionsError::State(error) => error.into(),
+            error @ PredictionsError::NotSaved { .. } => Self::new(ErrorKind::Usage, error.to_string())
+                .hint("store one before the change: lightship usage what-if LABEL --save"),
+            error => Self::new(ErrorKind::Usage, error.to_string()),
+        }
+    }
+}
+
+impl From<HostCalibrateError> for Error {
+    fn from(error: HostCalibrateError) -> Self {
+        let message = error.to_string();
+        match error {
+            HostCalibrateError::DiskFull { .. } => {
+                Self::new(ErrorKind::Limits, message).hint("make room, or choose a folder on another disk")
+            }
+            HostCalibrateError::Disk { .. } => Self::new(ErrorKind::Source, message),
+            HostCalibrateError::Unsupported => Self::new(ErrorKind::Usage, message),
+            _ => Self::new(ErrorKind::Data, message),
         }
     }
 }

@@ -9,6 +9,9 @@
 //! - [`clock`]: the offset of a host's clock, with a bound within which the true offset is.
 //! - [`Collector`]: accepts datagrams, counts what is lost, and makes [`TimedSample`]s.
 //! - [`HistoryWriter`]: writes them to Parquet files.
+//! - [`recorder`]: the samples and queries of a node, and where the time of each query went.
+//! - [`http`]: a page, JSON and metrics of a recorder.
+//! - [`calibrate_host`]: measures what a host can do at most; [`HostSpeedsStore`] keeps the results.
 //!
 //! [`run_agent`] and [`run_collector`] are sockets and timers around them; the rest does no I/O except for the files of
 //! the kernel and the history. What the figures mean for a query is the work of `lightship-usage`.
@@ -27,6 +30,7 @@
 //! ```
 
 mod agent;
+mod calibrate;
 pub mod clock;
 mod collector;
 #[cfg(target_os = "linux")]
@@ -38,6 +42,7 @@ pub mod fuzzing;
 #[cfg(target_os = "linux")]
 mod growing;
 mod history;
+pub mod http;
 mod net;
 mod options;
 #[cfg(target_os = "linux")]
@@ -47,12 +52,17 @@ mod probe;
 #[cfg(not(target_os = "linux"))]
 #[path = "probe_elsewhere.rs"]
 mod probe;
+pub mod recorder;
 mod sender;
 #[cfg(target_os = "linux")]
 mod sockets;
 mod time;
 
 pub use agent::{Agent, AgentCounter, AgentCounts, ProgramEntries};
+pub use calibrate::{
+    CalibrateOptions, CalibrateProgress, HostCalibrateError, HostSpeedsMeasured, HostSpeedsStore,
+    MeasuredSpread, SpeedKind, SpeedResult, calibrate_host,
+};
 pub use collector::{
     Collector, CollectorCounts, CollectorEvent, CollectorOptions, HostCounts, HostReport, TimedSample,
 };
@@ -60,5 +70,6 @@ pub use facts::HostFacts;
 pub use history::{HistoryOptions, HistoryStatus, HistoryWriter, history_files, read_history};
 pub use net::{AgentEvent, COLLECTORS_MAX, bind_collector, run_agent, run_collector};
 pub use options::{AgentOptions, Watch};
+pub use recorder::{QueryEnd, Recorder, RecorderOptions, run_recorder};
 pub use sender::{Reaction, Sender};
 pub use time::{monotonic_ns, unix_ns};

@@ -155,7 +155,7 @@ fn scale(count: u64, enabled: std::time::Duration, running: std::time::Duration)
     scaled.map_or(0, |scaled| u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
-fn explain(error: &std::io::Error) -> String {
+pub(crate) fn explain(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::Unsupported => {
             "the processor has no counters, or the hypervisor hides them (perf_event_open)".to_owned()

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lightship_tuner::{Calibration, Link, Rates, Sample};
 use serde::{Deserialize, Serialize};
 
-use crate::state::{replace_file, state_folder};
+use crate::state::{encoded_name, host_name, replace_file, state_folder};
 
 /// Version of the file format. Other versions are rejected.
 const VERSION: u32 = 1;
@@ -195,11 +195,7 @@ impl Profiles {
 
     /// The file of an endpoint's profile.
     pub fn path(&self, endpoint: &str) -> PathBuf {
-        let letter = |c: char| match c {
-            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => c.to_string(),
-            c => format!("_{:x}_", u32::from(c)),
-        };
-        self.folder.join(endpoint.chars().map(letter).collect::<String>() + ".json")
+        self.folder.join(encoded_name(endpoint) + ".json")
     }
 
     /// The endpoint for a file name without its extension; `None` if it is not an encoded endpoint.
@@ -243,10 +239,6 @@ impl Profiles {
             Err(source) => Err(ProfileError::Io { path, source }),
         }
     }
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 pub(crate) fn unix_seconds(time: SystemTime) -> u64 {

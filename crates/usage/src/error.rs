@@ -79,6 +79,14 @@ pub enum UsageError {
         /// The host.
         host: String,
     },
+    /// The text of a change can't be read.
+    #[error("cannot read the change `{}`: {why}", .text.escape_debug())]
+    ChangeText {
+        /// The text.
+        text: String,
+        /// What is wrong with it, or what is expected.
+        why: String,
+    },
     /// A change of the number of nodes, for a query of which no sampled host does work that more nodes would divide.
     #[error("no sampled host of the query {label:?} does work that more nodes would divide")]
     NothingDivides {

@@ -57,6 +57,7 @@
 //! ```
 
 mod amount;
+mod change_text;
 mod clock;
 mod curve;
 mod disk;
@@ -72,6 +73,7 @@ mod load;
 mod part;
 mod query;
 mod sample;
+mod series;
 mod source;
 mod speeds;
 mod spread;
@@ -93,6 +95,7 @@ pub use history::{ChangeKind, History, PredictedRun, PredictionError};
 pub use part::{Basis, Division, PHASES_MAX, Part, PartTime, Phase};
 pub use query::{HostWork, Known, QuerySpan, Share, Worker};
 pub use sample::{Entry, Figures, Sample, Subject};
+pub use series::Series;
 pub use source::{FigureSource, HostSources, SubjectKind};
 pub use speeds::{HostSpeeds, LinkSpeeds};
 pub use timeline::{Insertion, SampleCounts, Timeline, TimelineLimits, Used};

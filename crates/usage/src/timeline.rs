@@ -257,6 +257,11 @@ impl Timeline {
         self.limits.bytes_max / self.hosts.len().max(1)
     }
 
+    /// The samples of one host.
+    pub(crate) fn track(&self, host: &str) -> Option<&Track> {
+        self.hosts.get(host)
+    }
+
     fn track_mut(&mut self, host: &str) -> Result<&mut Track> {
         // A name in a sample may be very long.
         let name = || host.chars().take(HOST_NAME_BYTES_MAX).collect();

@@ -115,10 +115,21 @@ impl Track {
         self.series.keys()
     }
 
+    /// When the first and the last sample with a subject were taken.
+    pub(crate) fn subject_span(&self, subject: &Subject) -> Option<(u64, u64)> {
+        let points = self.series.get(subject)?;
+        Some((points.front()?.at, points.back()?.at))
+    }
+
     /// The moments of the samples within a span.
     pub(crate) fn moments(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
         let first = self.samples.partition_point(|sample| sample.at < from);
         self.samples.range(first..).map(|sample| sample.at).take_while(move |at| *at <= to)
+    }
+
+    /// The last moments, the latest first.
+    pub(crate) fn last_moments(&self, count: usize) -> Vec<u64> {
+        self.samples.iter().rev().take(count).map(|sample| sample.at).collect()
     }
 
     /// Samples that are missing between those of a span, by their numbers.

@@ -1,5 +1,8 @@
 //! `lightship calibrate`: measures a link and saves its profile.
 
+mod host;
+
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
@@ -19,6 +22,10 @@ use super::manual::print;
 use crate::error::CliError;
 use crate::size::Size;
 
+/// What stands for this host in place of a URI.
+const HOST: &str = "host";
+/// How long a link is measured by default, in seconds.
+const SECONDS: f64 = 2.0;
 /// Rows of eight bytes, more than any measurement needs.
 const NODE_SQL: &str = "select value from generate_series(1, 1000000000000)";
 /// The same for PostgreSQL, which generates these rows as they are fetched.
@@ -30,12 +37,16 @@ const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all s
      union all select 9), v as (select a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n as n \
      from d as a, d as b, d as c, d, d as e) select n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n from v";
 
-/// Measure the link to a node or a database, and save its profile
+/// Measure the link to a node or a database, or this host, and save the result
 ///
 /// Fetches rows in batches of many sizes, and fits the cost of a batch's first message (alpha) and of
 /// every other message (beta) to the size of batches (F) and of messages (M). `lightship tune` and
 /// `lightship fetch` plan with the profile. There is one for each endpoint, in LIGHTSHIP_PROFILES or
 /// ~/.local/state/lightship/profiles.
+///
+/// `lightship calibrate host` measures this host instead: its processors, memory and disk, for `lightship
+/// usage`. Do it while nothing else runs. The result is saved in LIGHTSHIP_HOSTS or
+/// ~/.local/state/lightship/hosts.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship calibrate lightship://db.example
@@ -43,6 +54,7 @@ const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all s
       --sql 'select * from lineitem' --seconds 10
   lightship calibrate postgresql://me@db/shop
   lightship calibrate mysql://me@db/shop
+  lightship calibrate host --folder /var/lib/postgresql
 
 For a database it measures a cursor, from which rows are fetched in batches, as
 drivers with a fetch size do. Lightship itself does not use one: it reads a
@@ -54,15 +66,20 @@ it adds up: limit a query given with --sql to about 100,000 rows, as the default
 query is. Batches are not larger than the result.")]
 pub(crate) struct CalibrateArgs {
     /// Node or database to measure: lightship://[TOKEN@]HOST[:PORT], lightship+unix:PATH, postgresql://…
-    /// or mysql://…
+    /// or mysql://…; or `host` for this host.
     #[arg(value_name = "URI")]
     uri: String,
     /// Query to measure with, which must return many rows. [default: generated numbers]
     #[arg(long)]
     sql: Option<String>,
-    /// How many seconds to measure. Over a slow link a few pairs of sizes may take longer.
-    #[arg(long, default_value_t = 2.0, value_parser = positive_seconds, conflicts_with = "thorough")]
-    seconds: f64,
+    /// How many seconds to measure. Over a slow link a few pairs of sizes may take longer. [default: 2; 10
+    /// for `host`]
+    #[arg(long, value_parser = positive_seconds, conflicts_with = "thorough")]
+    seconds: Option<f64>,
+    /// For `host`: folder on the disk to measure, for a temporary file of up to 1 GiB. [default: the
+    /// current folder]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Measure all 629 pairs of sizes of Belghoul's thesis, however long it takes. Only for nodes.
     #[arg(long)]
     thorough: bool,
@@ -95,9 +112,19 @@ struct Found<'a> {
 }
 
 pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(), CliError> {
+    if args.uri == HOST {
+        if args.sql.is_some() || args.thorough {
+            return Err(CliError::usage("--sql and --thorough are for links, not for `host`"));
+        }
+        let folder = args.folder.unwrap_or_else(|| PathBuf::from("."));
+        return host::measure(&folder, args.seconds, args.dry_run, args.quiet, json).await;
+    }
+    if args.folder.is_some() {
+        return Err(CliError::usage("--folder is for `lightship calibrate host`"));
+    }
     let location = Location::parse(&args.uri)?;
     let began = Instant::now();
-    let budget = Duration::from_secs_f64(args.seconds);
+    let budget = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
     let bar = bar(args.quiet || json);
     let told = |done: usize, all: usize| {
         bar.set_length(all as u64);

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod agent;
 mod calibrate;
 mod cluster;
 mod copy;
@@ -25,6 +26,7 @@ use crate::interrupt;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Node(Box<node::NodeArgs>),
+    Agent(agent::AgentArgs),
     Fetch(fetch::FetchArgs),
     Copy(copy::CopyArgs),
     Explain(explain::ExplainArgs),
@@ -40,10 +42,11 @@ pub(crate) enum Command {
 }
 
 /// The subcommands as the help lists them.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Data", &["fetch", "copy", "explain"]),
     ("Nodes", &["node", "cluster", "range"]),
-    ("Tuning", &["calibrate", "tune", "usage"]),
+    ("Usage", &["usage", "agent"]),
+    ("Tuning", &["calibrate", "tune"]),
     ("Networks", &["netbench", "overlay"]),
     ("Manual", &["completions", "man"]),
 ];
@@ -88,7 +91,8 @@ impl Command {
             Self::Tune(args) => tune::cmd_tune(&args, json).await,
             Self::Overlay(args) => overlay::cmd_overlay(&args, json).await,
             Self::Netbench(args) => netbench::cmd_netbench(args, json, stop).await,
-            Self::Usage(args) => usage::cmd_usage(args, json).await,
+            Self::Usage(args) => usage::cmd_usage(args, json, stop).await,
+            Self::Agent(args) => agent::cmd_agent(args, json, stop).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }
@@ -97,16 +101,16 @@ impl Command {
     /// Whether the command runs until it is told to stop, and then ends by itself.
     pub(crate) fn is_service(&self) -> bool {
         match self {
-            Self::Node(_) => true,
+            Self::Node(_) | Self::Agent(_) => true,
             Self::Netbench(args) => args.is_service(),
-            Self::Usage(args) => args.is_run(),
+            Self::Usage(args) => args.is_service(),
             _ => false,
         }
     }
 
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::Usage(_) => "warn",
+            Self::Usage(_) | Self::Agent(_) => "warn",
             command if command.is_service() => "info",
             _ => "warn",
         }

@@ -6,14 +6,16 @@ mod databases;
 mod memory;
 mod overlay;
 mod tables;
+mod usage;
 
 use std::net::ToSocketAddrs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
-use lightship_engine::{Engine, EngineConfig};
+use lightship_engine::{Engine, EngineConfig, TaskMeters};
 use lightship_sources::location::NODE_PORT;
 use lightship_transport::net::{Listen, Server, ServerConfig, raise_descriptors, tls};
 use lightship_transport::proto::QUEUE_TIMEOUT_MAX;
@@ -21,7 +23,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use self::cluster::follow;
-pub(super) use self::cluster::token_in;
+pub(in crate::commands) use self::cluster::token_in;
 use self::databases::Databases;
 use self::memory::MemoryShares;
 use self::tables::register;
@@ -234,6 +236,25 @@ pub(crate) struct NodeArgs {
     /// `infinite=RULE` in the URI of a table overrides this.
     #[arg(long, value_name = "RULE")]
     infinite: Option<Infinite>,
+    /// Record what queries use: processors, disks, network and waits, of this host and of each task.
+    ///
+    /// Samples travel by UDP, on the port of the node. The nodes of a cluster with this option send them to
+    /// each other, so that each shows all; other hosts send theirs with `lightship agent`. `--http` shows the
+    /// hosts, and where the time of each query went.
+    #[arg(long)]
+    usage: bool,
+    /// Time between two samples, from 10ms to 1h. Implies --usage. [default: 1s]
+    #[arg(long, value_name = "DURATION")]
+    usage_interval: Option<Limit>,
+    /// Keep samples in Parquet files in this folder, at most 1 GiB. Implies --usage.
+    #[arg(long, value_name = "DIR")]
+    usage_data: Option<PathBuf>,
+    /// Serve a page about hosts and queries on this address: HOST:PORT. Implies --usage.
+    ///
+    /// It shows the text of queries. Readers need a token of the node, if it has any. On an address that
+    /// other hosts can reach, it needs TLS and a token, as the node itself does.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
     /// Read options from this TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -242,6 +263,9 @@ pub(crate) struct NodeArgs {
 
 /// The default of --source-connections.
 const SOURCE_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(16).expect("above 0");
+
+/// How long a node that stops waits for the end of what it records.
+const RECORDING_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl NodeArgs {
     /// The options of the command line, completed with those of the file.
@@ -288,6 +312,10 @@ impl NodeArgs {
             source_connections: self.source_connections.or(file.source_connections),
             numeric: self.numeric.or(file.numeric),
             infinite: self.infinite.or(file.infinite),
+            usage: self.usage || file.usage,
+            usage_interval: self.usage_interval.or(file.usage_interval),
+            usage_data: self.usage_data.or(file.usage_data),
+            http: self.http.or(file.http),
             config: self.config,
         })
     }
@@ -407,7 +435,9 @@ pub(crate) async fn cmd_node(
     let (addresses, config) = (args.addresses()?, args.server()?);
     check_descriptors(config.descriptors_max());
     let grace = config.shutdown_grace;
-    let mut engine = Engine::new(args.engine()?)?;
+    let meters = args.records_usage().then(TaskMeters::new);
+    let mut engine = Engine::new(EngineConfig { meters: meters.clone(), ..args.engine()? })?;
+    let for_usage = config.clone();
     // Reserve the address before loading tables, which would be wasted work if it is taken. Clients that connect
     // before the tables are ready are refused at once, rather than left waiting for a welcome.
     let reserved = Server::reserve(&addresses, config).await?;
@@ -433,6 +463,14 @@ pub(crate) async fn cmd_node(
     if let Some(folder) = &args.range_data {
         engine.open_range_files(folder, cluster.as_ref())?;
     }
+    let usage = match meters {
+        Some(meters) => {
+            let name = cluster.as_ref().map(|cluster| cluster.name.as_str());
+            Some(args.usage(meters, &addresses, name, &for_usage).await?)
+        }
+        None => None,
+    };
+    let page = usage.as_ref().map(|usage| usage.page(for_usage.tls.is_some())).transpose()?.flatten();
     if let Some(cluster) = cluster {
         engine.join(cluster).await?;
     }
@@ -442,7 +480,7 @@ pub(crate) async fn cmd_node(
             .tables()
             .map(|t| serde_json::json!({"name": t.name, "columns": t.schema.fields().len(), "rows": t.rows, "memory_bytes": t.memory_bytes}))
             .collect();
-        let ready = serde_json::json!({ "listening": listening, "tables": tables });
+        let ready = serde_json::json!({ "listening": listening, "page": page, "tables": tables });
         super::manual::print(format!("{ready}\n").as_bytes())?;
     } else {
         for table in engine.tables() {
@@ -460,6 +498,9 @@ pub(crate) async fn cmd_node(
         if engine.tables().next().is_none() && args.range_data.is_none() {
             crate::say!("no tables: add some with --table NAME=PATH, --data DIR or --range-data DIR");
         }
+        if let Some(page) = &page {
+            crate::say!("hosts and queries are shown at {page}");
+        }
         listening.iter().for_each(|address| crate::say!("listening on {address}"));
     }
     let engine = Arc::new(engine);
@@ -470,6 +511,7 @@ pub(crate) async fn cmd_node(
             tracing::error!(%error, "range files were not recovered; restart the node once the cause is removed");
         }
     });
+    let recording = usage.map(|usage| tokio::spawn(usage.run(engine.clone(), stop.clone())));
     let mut asked = stop.clone();
     let announce = tokio::spawn(async move {
         if asked.wait_for(|&asked| asked).await.is_ok() {
@@ -479,5 +521,9 @@ pub(crate) async fn cmd_node(
     let ended = server.run(engine, stop).await;
     follow.abort();
     announce.abort();
+    if let Some(recording) = recording {
+        // It completes the files of --usage-data.
+        let _ = tokio::time::timeout(RECORDING_TIMEOUT, recording).await;
+    }
     Ok(ended?)
 }

@@ -1,20 +1,29 @@
 //! `lightship usage`: runs commands, says what limited them, and what other hardware would change.
 
-use std::fmt::Write as _;
+mod node;
+mod options;
+mod report;
+mod watch;
 
 use clap::{Args, Subcommand};
 use lightship::usage::{
-    Change, Division, History, NodesChange, Part, Prediction, Record, Records, RunOptions, run, what_if,
+    Change, Footprint, NodeQueryReport, NodesChange, Predictions, Record, Records, RunOptions, Verdict, run,
+    what_if,
 };
 use lightship::{Error, ErrorKind};
+use serde::Serialize;
 
+use tokio::sync::watch as channel;
+
+use self::node::NodeArgs;
+pub(super) use self::options::{TokenArgs, address, host_name, http_address, interval_ns};
+use self::report::{explained, predicted, seconds};
 use super::manual::print;
 use crate::columns::aligned;
 use crate::error::CliError;
-use crate::size::Seconds;
 
-/// Characters of the longest bar.
-const BAR_MAX: f64 = 40.0;
+/// The label of a run that was given none; also stands for the last query of a node.
+const LAST: &str = "last";
 
 /// Say why a command was slow, and what other hardware would change
 ///
@@ -32,9 +41,10 @@ pub(crate) struct UsageArgs {
 #[derive(Subcommand)]
 enum Action {
     Run(RunArgs),
-    /// List the runs that are kept, with what limited each
-    Show,
-    /// Show where the time of a run went, and what limited it
+    Watch(watch::WatchArgs),
+    /// List the runs that are kept, or the last queries of a node, with what limited each
+    Show(ShowArgs),
+    /// Show where the time of a run or a query went, and what limited it
     Explain(LabelArgs),
     WhatIf(WhatIfArgs),
 }
@@ -44,11 +54,12 @@ enum Action {
 /// The command gets this program's input and output, and its exit code becomes this program's. The
 /// report goes to stderr.
 ///
-/// Only processes that descend from the command are sampled. A server that works for it, such as
-/// PostgreSQL for psql, is not: its time is unexplained, or a wait.
+/// Only processes that descend from the command are sampled. A server that works for it is not: its time
+/// is unexplained, or a wait. --postgres adds the sessions of a PostgreSQL server.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  lightship usage run --label q1 -- psql -c 'select count(*) from lineitem' shop
+  lightship usage run --label q1 --postgres postgresql://me@localhost/shop -- \\
+      psql -c 'select count(*) from lineitem' shop
   lightship usage run --label sort -- sort -o sorted.csv rows.csv
   lightship usage explain sort
 
@@ -57,8 +68,19 @@ runs, down to one a second. Figures that this system does not give are missing,
 never 0; `explain` names them.")]
 struct RunArgs {
     /// Name of the run. It replaces an earlier run of the same name.
-    #[arg(long, default_value = "last")]
+    #[arg(long, default_value = LAST)]
     label: String,
+    /// Compare the time with a prediction that `what-if --save` has stored: what was changed, as in
+    /// `cpu=2,disk=1.5`. Without a value, the change that was predicted last.
+    #[arg(long, value_name = "CHANGE", num_args = 0..=1, require_equals = true)]
+    changed: Option<Option<Change>>,
+    /// Watch the sessions that the command has at this PostgreSQL server, too: their waits for locks and for
+    /// the client, and, if the server is on this host, its processes.
+    ///
+    /// The sessions are found by the name of the application, which is set with PGAPPNAME. Programs that use
+    /// libpq obey it.
+    #[arg(long, value_name = "URI")]
+    postgres: Option<String>,
     /// Print no report. It is kept all the same.
     #[arg(short, long)]
     quiet: bool,
@@ -68,10 +90,18 @@ struct RunArgs {
 }
 
 #[derive(Args)]
+struct ShowArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+#[derive(Args)]
 struct LabelArgs {
-    /// Name of the run.
-    #[arg(default_value = "last")]
+    /// Name of the run; with --node, id of the query or the beginning of it.
+    #[arg(default_value = LAST, value_name = "LABEL")]
     label: String,
+    #[command(flatten)]
+    node: NodeArgs,
 }
 
 /// Predict the time of a run on other hardware
@@ -84,9 +114,11 @@ struct LabelArgs {
   lightship usage what-if q1 --network 10 --round-trip 2
   lightship usage what-if q1 --nodes 6 --divided 0.9")]
 struct WhatIfArgs {
-    /// Name of the run.
-    #[arg(default_value = "last")]
+    /// Name of the run; with --node, id of the query or the beginning of it.
+    #[arg(default_value = LAST, value_name = "LABEL")]
     label: String,
+    #[command(flatten)]
+    node: NodeArgs,
     /// Speed of each processor, as a multiple.
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     cpu: f64,
@@ -99,47 +131,101 @@ struct WhatIfArgs {
     /// Speed of round trips, as a multiple: 2 halves their time.
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     round_trip: f64,
-    /// Number of nodes that share the work, instead of one.
+    /// Number of nodes that share the work, instead of those that did.
     #[arg(long, value_name = "N")]
     nodes: Option<u32>,
     /// Part of the work that more nodes divide, 0 to 1.
     #[arg(long, default_value_t = 1.0, value_name = "FRACTION", requires = "nodes")]
     divided: f64,
+    /// Store the prediction, to compare it with a later run (`lightship usage run --changed`).
+    #[arg(long)]
+    save: bool,
 }
 
 impl UsageArgs {
-    /// Whether a signal is left to the command that runs.
-    pub(crate) fn is_run(&self) -> bool {
-        matches!(self.action, Action::Run(_))
+    /// Whether a signal is left to the command that runs, or to the end of what is collected.
+    pub(crate) fn is_service(&self) -> bool {
+        matches!(self.action, Action::Run(_) | Action::Watch(_))
     }
 }
 
-pub(crate) async fn cmd_usage(args: UsageArgs, json: bool) -> Result<(), CliError> {
+pub(crate) async fn cmd_usage(
+    args: UsageArgs,
+    json: bool,
+    stop: channel::Receiver<bool>,
+) -> Result<(), CliError> {
     match args.action {
+        Action::Watch(args) => watch::watch(args, json, stop).await,
         Action::Run(args) => run_command(args, json).await,
-        Action::Show => show(json),
-        Action::Explain(LabelArgs { label }) => {
-            let record = Records::of_user()?.find(&label)?;
-            let text = if json { to_json(&record)? } else { explained(&record, true) };
-            print(text.as_bytes())
+        Action::Show(args) => match args.node.page()? {
+            Some(page) => node::show(&page, json).await,
+            None => show(json),
+        },
+        Action::Explain(LabelArgs { label, node }) => {
+            let subject = Subject::find(&label, &node).await?;
+            if json {
+                return print(to_json(&subject)?.as_bytes());
+            }
+            let (name, footprint, verdict) = subject.parts();
+            print(explained(name, footprint, verdict, true).as_bytes())
         }
-        Action::WhatIf(args) => predict(&args, json),
+        Action::WhatIf(args) => predict(&args, json).await,
+    }
+}
+
+/// What is explained.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Subject {
+    Run(Box<Record>),
+    Query { query: Box<NodeQueryReport>, footprint: Box<Footprint>, verdict: Box<Verdict> },
+}
+
+impl Subject {
+    /// The last run with a label; or, at a node, a query.
+    async fn find(label: &str, node: &NodeArgs) -> Result<Self, CliError> {
+        match node.page()? {
+            None => Ok(Self::Run(Box::new(Records::of_user()?.find(label)?))),
+            Some(page) => node::find(&page, label).await,
+        }
+    }
+
+    fn parts(&self) -> (&str, &Footprint, &Verdict) {
+        match self {
+            Self::Run(record) => (&record.label, &record.footprint, &record.verdict),
+            Self::Query { query, footprint, verdict } => (&query.query.label, footprint, verdict),
+        }
     }
 }
 
 async fn run_command(args: RunArgs, json: bool) -> Result<(), CliError> {
     // Before it runs: a run that can't be kept is not worth the wait.
     let records = Records::of_user()?;
-    let options = RunOptions { label: args.label, host: host_name() };
+    let label = args.label.clone();
+    if let Some(Some(change)) = &args.changed {
+        Predictions::of_user().and_then(|stored| stored.of_label(&label)).map_err(Error::from)?;
+        change.check().map_err(|error| CliError::usage(error.to_string()))?;
+    }
+    let options = RunOptions { label: args.label, host: host_name(), postgres: args.postgres };
     let command = args.command;
     let running = tokio::task::spawn_blocking(move || run(&command, &options));
     let record = running.await.map_err(|e| CliError::internal(e.to_string()))??;
     if json {
         crate::say!("{}", to_json(&record)?.trim_end());
     } else if !args.quiet {
-        crate::say!("{}", explained(&record, false).trim_end());
+        crate::say!("{}", explained(&record.label, &record.footprint, &record.verdict, false).trim_end());
     }
     records.keep(&record)?;
+    if let Some(change) = &args.changed {
+        let seconds = record.footprint.run_ns as f64 / 1e9;
+        let compare = || Predictions::of_user()?.compare(&label, change.as_ref(), seconds);
+        let compared = compare().map_err(Error::from)?;
+        if json {
+            crate::say!("{}", to_json(&compared)?.trim_end());
+        } else {
+            crate::say!("{compared}");
+        }
+    }
     match record.exit_code {
         0 => Ok(()),
         code => Err(CliError::of_command(u8::try_from(code).unwrap_or(u8::MAX))),
@@ -178,45 +264,12 @@ fn show(json: bool) -> Result<(), CliError> {
     print(text.as_bytes())
 }
 
-/// Where the time of a run went. `details` has the sources of the figures, and those that are missing.
-fn explained(record: &Record, details: bool) -> String {
-    let division = &record.footprint.division;
-    let mut text = format!("{}: {}\n", record.label, seconds(record.footprint.run_ns));
-    aligned(&mut text, 2, &bars(division), 1);
-    // Writing to a String can't fail.
-    let _ = writeln!(text, "{}", record.verdict.sentence);
-    for evidence in &record.verdict.evidence {
-        let _ = writeln!(text, "  {evidence}");
-    }
-    let _ = writeln!(text, "What would help: {}", record.verdict.advice);
-    if !details {
-        return text;
-    }
-    for host in &record.footprint.hosts {
-        let _ = writeln!(text, "{}: {} samples", host.host, host.samples);
-        for (figure, reason) in &host.unavailable {
-            let _ = writeln!(text, "  {} unavailable: {reason}", figure.name());
-        }
-    }
-    text
-}
-
-/// The parts with at least a thousandth of the time, a line each.
-fn bars(division: &Division) -> Vec<Vec<String>> {
-    let parts = division.parts.iter().filter(|time| division.fraction(time.part) >= 1e-3);
-    parts
-        .map(|time| {
-            let fraction = division.fraction(time.part);
-            let bar = "█".repeat((fraction * BAR_MAX).round() as usize);
-            let percent = format!("{:.0}%", fraction * 100.0);
-            vec![time.part.name().to_owned(), seconds(time.ns), percent, format!("{bar:<40}")]
-        })
-        .collect()
-}
-
-fn predict(args: &WhatIfArgs, json: bool) -> Result<(), CliError> {
-    let record = Records::of_user()?.find(&args.label)?;
-    let nodes = args.nodes.map(|to| NodesChange { from: 1, to, divided: args.divided });
+async fn predict(args: &WhatIfArgs, json: bool) -> Result<(), CliError> {
+    let subject = Subject::find(&args.label, &args.node).await?;
+    let (name, footprint, _) = subject.parts();
+    let from = footprint.hosts.iter().filter(|host| host.divides).count().max(1);
+    let from = u32::try_from(from).unwrap_or(u32::MAX);
+    let nodes = args.nodes.map(|to| NodesChange { from, to, divided: args.divided });
     let change = Change {
         cpu: args.cpu,
         disk_sequential: args.disk,
@@ -229,46 +282,26 @@ fn predict(args: &WhatIfArgs, json: bool) -> Result<(), CliError> {
         return Err(CliError::usage("nothing is changed")
             .hint("give one of --cpu, --disk, --network, --round-trip and --nodes"));
     }
-    let prediction = what_if(&record.footprint, &change, &History::default())
+    let stored = Predictions::of_user().map_err(Error::from)?;
+    let history = stored.history().map_err(Error::from)?;
+    let prediction = what_if(footprint, &change, &history)
         .map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))?;
-    let text = if json { to_json(&prediction)? } else { predicted(&record.label, &prediction) };
+    if args.save {
+        if !matches!(subject, Subject::Run(_)) {
+            return Err(CliError::usage(
+                "--save is for runs: queries of a node are not run again under a label",
+            ));
+        }
+        stored.save(&args.label, &change, &prediction).map_err(Error::from)?;
+        crate::say!(
+            "stored; compare it with `lightship usage run --label {} --changed={change}`",
+            args.label
+        );
+    }
+    let text = if json { to_json(&prediction)? } else { predicted(name, &prediction) };
     print(text.as_bytes())
-}
-
-fn predicted(label: &str, prediction: &Prediction) -> String {
-    let Prediction { seconds, low_seconds, high_seconds, measured_seconds, .. } = *prediction;
-    let mut text = format!(
-        "{label}: {} predicted ({} to {}), measured {}\n",
-        Seconds(seconds),
-        Seconds(low_seconds),
-        Seconds(high_seconds),
-        Seconds(measured_seconds)
-    );
-    let rows: Vec<Vec<String>> = prediction
-        .parts
-        .iter()
-        .filter(|(_, part_seconds)| *part_seconds >= 1e-3 * seconds)
-        .map(|(part, seconds): &(Part, f64)| vec![part.name().to_owned(), Seconds(*seconds).to_string()])
-        .collect();
-    aligned(&mut text, 2, &rows, 1);
-    if let Some(error) = &prediction.error {
-        let _ = writeln!(text, "Predictions of this kind so far: {error}.");
-    }
-    for note in &prediction.notes {
-        let _ = writeln!(text, "{note}");
-    }
-    text
 }
 
 fn to_json(value: &impl serde::Serialize) -> Result<String, CliError> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(|e| CliError::internal(e.to_string()))
-}
-
-fn seconds(ns: u64) -> String {
-    Seconds(ns as f64 / 1e9).to_string()
-}
-
-fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| "this host".into(), |name| name.trim().into())
 }

@@ -1,8 +1,12 @@
 //! `lightship usage`: a command is run, its report is kept, explained, and asked what would change it.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+
+use crate::support::{Folder, Node, Process, lightship, lineitem, postgres, until};
 
 /// A folder of records.
 struct Usage(TempDir);
@@ -91,4 +95,178 @@ fn what_can_not_be_run_or_found_is_a_clear_error() {
     assert!(text(&unchanged.stderr).contains("nothing is changed"));
     let empty = Usage::new().run(&["usage", "show"]);
     assert!(empty.status.success() && text(&empty.stderr).contains("no runs are kept"));
+}
+
+#[test]
+fn a_prediction_is_stored_and_compared_with_a_later_run() {
+    let usage = Usage::new();
+    assert!(usage.run(&["usage", "run", "-q", "--label", "s", "--", "sleep", "0.3"]).status.success());
+    let stored = usage.run(&["usage", "what-if", "s", "--cpu", "2", "--save"]);
+    assert!(text(&stored.stderr).contains("--changed=cpu=2"), "{}", text(&stored.stderr));
+    let ran = usage.run(&["usage", "run", "-q", "--label", "s", "--changed=cpu=2", "--", "sleep", "0.3"]);
+    assert!(text(&ran.stderr).contains("cpu=2: ") && text(&ran.stderr).contains(" measured: "), "{ran:?}");
+    // The last prediction has been compared. Later ones say how far earlier ones were off.
+    let again = usage.run(&["usage", "what-if", "s", "--cpu", "2"]);
+    assert!(text(&again.stdout).contains("Predictions of this kind so far: "), "{}", text(&again.stdout));
+    let unknown = usage.run(&["usage", "run", "-q", "--label", "s", "--changed=disk=3", "--", "true"]);
+    assert!(!unknown.status.success() && text(&unknown.stderr).contains("disk=3"), "{unknown:?}");
+}
+
+#[test]
+fn a_host_is_measured_and_the_result_is_stored() {
+    let folder = Folder::new();
+    let measured = Command::new(env!("CARGO_BIN_EXE_lightship"))
+        .args(["calibrate", "host", "--seconds", "0.2", "--folder", folder.path().to_str().unwrap()])
+        .env("LIGHTSHIP_HOSTS", folder.path().join("hosts"))
+        .output()
+        .unwrap();
+    assert!(measured.status.success(), "{measured:?}");
+    assert!(text(&measured.stdout).contains("memory, read"), "{}", text(&measured.stdout));
+    assert!(text(&measured.stderr).contains("saved in "), "{}", text(&measured.stderr));
+    assert_eq!(folder.names(), ["hosts"], "the temporary file is gone");
+    lightship(&["calibrate", "host", "--folder", "/no/such/folder"]).fails(3, &["/no/such/folder"]);
+    lightship(&["calibrate", "lightship://127.0.0.1:1", "--folder", "/tmp"]).fails(2, &["calibrate host"]);
+}
+
+#[test]
+fn a_lock_that_is_held_at_postgresql_is_named() {
+    let server = postgres();
+    server.psql("drop table if exists locked; create table locked as select 1 as a");
+    let hold = "begin; lock table locked; select pg_sleep(3); commit";
+    let holder = Command::new("psql").args(["-qc", hold, &server.uri()]).stdout(Stdio::null()).spawn();
+    let mut holder = holder.unwrap();
+    until("the lock is held", || {
+        server.psql("select count(*) from pg_locks where mode = 'AccessExclusiveLock' and relation = 'locked'::regclass")
+            .trim()
+            == "1"
+    });
+    let usage = Usage::new();
+    let uri = server.uri();
+    let ran = usage.run(&[
+        "usage",
+        "run",
+        "--label",
+        "q",
+        "--postgres",
+        &uri,
+        "--",
+        "psql",
+        "-Atc",
+        "select count(*) from locked",
+        &uri,
+    ]);
+    assert_eq!(text(&ran.stdout), "1\n", "{}", text(&ran.stderr));
+    holder.wait().unwrap();
+    let json = usage.run(&["--json", "usage", "explain", "q"]);
+    let record: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(record["verdict"]["limit"], "lock", "{}", text(&ran.stderr));
+    let file = usage.run(&["usage", "run", "--postgres", "orders.csv", "--", "true"]);
+    assert!(text(&file.stderr).contains("not a PostgreSQL database"), "{}", text(&file.stderr));
+}
+
+/// The answer of an HTTP server, without its head.
+fn get(page: &str, path: &str, token: &str) -> (u16, String) {
+    let address = page.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn a_cluster_shows_where_the_time_of_its_queries_went() {
+    let folder = Folder::new();
+    let tokens = folder.write("tokens", "reader\n");
+    let secret = folder.write("secret", "between nodes\n");
+    let table = format!("lineitem={}", lineitem());
+    let common = ["--shared-table", &table, "--token-file", &tokens, "--cluster-token-file", &secret];
+    let usage = ["--usage-interval", "50ms", "--http", "127.0.0.1:0", "--advertise", "127.0.0.1:0"];
+    let first = Node::start(&[&common[..], &usage[..]].concat());
+    let data = folder.arg("samples");
+    let other = ["--usage-interval", "50ms", "--usage-data", &data, "--join", first.address()];
+    let mut second = Node::start(&[&common[..], &other[..]].concat());
+    first.process.says("joined");
+    let page = first.ready["page"].as_str().unwrap().to_owned();
+    assert_eq!(get(&page, "/api/overview", "other").0, 401);
+    let overview =
+        || -> serde_json::Value { serde_json::from_str(&get(&page, "/api/overview", "reader").1).unwrap() };
+    let mut names = [first.address().to_owned(), second.address().to_owned()];
+    names.sort();
+    until("both nodes are sampled, and their clocks known", || {
+        let overview = overview();
+        let hosts = overview["hosts"].as_array().unwrap();
+        let known = hosts.iter().filter(|host| host["clock"]["bound_ns"].is_u64());
+        known.map(|host| host["name"].as_str().unwrap()).eq(names.iter().map(String::as_str))
+    });
+    let sql =
+        "select sum(a.l_quantity * b.l_tax) from lineitem a join lineitem b on a.l_suppkey = b.l_suppkey";
+    let uri = format!("lightship://reader@{}", first.address());
+    lightship(&["fetch", "-q", &uri, sql]).succeeds();
+    let mut found = serde_json::Value::Null;
+    until("the query is assessed", || {
+        let queries: serde_json::Value =
+            serde_json::from_str(&get(&page, "/api/queries?limit=10", "reader").1).unwrap();
+        let is_assessed = |query: &&serde_json::Value| query["label"] == sql && query["limit"].is_string();
+        let rows = queries.as_array().or_else(|| queries["queries"].as_array()).unwrap();
+        found = rows.iter().find(is_assessed).cloned().unwrap_or_default();
+        !found.is_null()
+    });
+    assert_eq!(found["hosts"].as_array().unwrap().len(), 2, "{found}");
+    let id = found["id"].as_str().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&get(&page, &format!("/api/queries/{id}"), "reader").1).unwrap();
+    let parts = report["footprint"]["division"]["parts"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|part| part["ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), report["footprint"]["run_ns"].as_u64(), "{report}");
+    let tasks = report["tasks"].as_array().unwrap();
+    for name in &names {
+        assert!(tasks.iter().any(|task| task["host"] == name.as_str()), "{tasks:?}");
+    }
+    assert!(get(&page, "/metrics", "reader").1.contains("lightship_"), "no metrics");
+    let of_node = |words: &[&str]| {
+        let arguments = [&["usage"], words, &["--node", &page]].concat();
+        Process::start_with(&arguments, |command| command.env("LIGHTSHIP_TOKEN", "reader")).end()
+    };
+    assert!(of_node(&["show"]).succeeds().text().contains(&id[..8]));
+    let explained = of_node(&["explain", &id[..8]]).succeeds();
+    assert!(explained.text().contains(found["sentence"].as_str().unwrap()), "{}", explained.text());
+    assert!(of_node(&["what-if", "--cpu", "2"]).succeeds().text().contains(" predicted ("));
+    of_node(&["explain", "0000"]).fails(2, &["no query 0000", "usage show"]);
+    lightship(&["usage", "show", "--node", &page]).fails(4, &["refused the token", "LIGHTSHIP_TOKEN"]);
+    // A node that ends in order completes its history.
+    second.process.signal("INT");
+    second.process.says("stopping");
+    until("the history is complete", || {
+        std::fs::read_dir(&data)
+            .unwrap()
+            .flatten()
+            .any(|file| file.path().extension() == Some("parquet".as_ref()))
+    });
+    second.process.kill();
+}
+
+#[test]
+fn agents_send_to_a_collector_that_is_not_a_node() {
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut watch = Process::start(&["--json", "usage", "watch", "--listen", &address]);
+    let mut lines = BufReader::new(watch.stdout()).lines();
+    let agent = Process::start(&["agent", &address, "--host", "db1", "--interval", "20ms"]);
+    agent.says("accepts the samples");
+    let seen = lines.by_ref().map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let mut seen = seen.filter(|overview| overview["hosts"][0]["clock"]["bound_ns"].is_u64());
+    let host = seen.next().unwrap()["hosts"][0].clone();
+    assert_eq!(host["name"], "db1");
+    assert!(host["cpu_used"].is_f64(), "{host}");
+    agent.signal("INT");
+    let ended = agent.end().succeeds();
+    assert!(ended.stderr.contains(" answers of collectors"), "{}", ended.stderr);
+    watch.signal("INT");
+    lightship(&["agent", "192.0.2.1"]).fails(2, &["requires a token", "--token-file"]);
+    lightship(&["agent", &address, "--interval", "1ms"]).fails(2, &["from 10ms to 1h"]);
 }

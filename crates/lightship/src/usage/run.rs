@@ -7,11 +7,12 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use lightship_monitor::{Agent, AgentOptions, Watch, monotonic_ns, unix_ns};
+use lightship_monitor::{Agent, AgentOptions, HostSpeedsStore, Watch, monotonic_ns, unix_ns};
 use lightship_usage::{
-    ClockMap, Footprint, HostWork, QuerySpan, Subject, Timeline, TimelineLimits, Verdict, Worker,
+    ClockMap, Footprint, HostSpeeds, HostWork, QuerySpan, Subject, Timeline, TimelineLimits, Verdict, Worker,
 };
 
+use super::postgres::PostgresSessions;
 use super::{Record, Records};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -31,6 +32,8 @@ pub struct RunOptions {
     pub label: String,
     /// The name of this host in the report.
     pub host: String,
+    /// The PostgreSQL server whose sessions work for the command, as a URI; `None` if there is none.
+    pub postgres: Option<String>,
 }
 
 /// Runs a command to its end. Its input and output are those of this process.
@@ -44,32 +47,42 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
     let [program, arguments @ ..] = command else {
         return Err(Error::new(ErrorKind::Usage, "there is no command to run"));
     };
+    let sessions = options.postgres.as_deref();
+    let mut sessions =
+        sessions.map(|uri| PostgresSessions::open(uri, nanoseconds(SOCKETS_INTERVAL))).transpose()?;
+    let mut starting = Command::new(program);
+    starting.args(arguments);
+    if let Some(sessions) = &sessions {
+        sessions.name_sessions_of(&mut starting);
+    }
     let began_unix_ms = unix_ns() / 1_000_000;
     let began_ns = monotonic_ns();
-    let mut child = Command::new(program).args(arguments).spawn().map_err(|error| {
+    let mut child = starting.spawn().map_err(|error| {
         let failed = Error::new(ErrorKind::Usage, format!("can't start {program}: {error}"));
         match error.kind() {
             io::ErrorKind::NotFound => failed.hint("give the command after `--`, each argument on its own"),
             _ => failed,
         }
     })?;
-    let sampled = sample(&child, began_ns, options);
+    let sampled = sample(&child, began_ns, options, sessions.as_mut());
     // Wait for the command even if it could not be sampled.
     let waited = child.wait();
-    let (timeline, ended_ns) = sampled?;
+    let (mut timeline, ended_ns) = sampled?;
     let status = waited
         .map_err(|error| Error::new(ErrorKind::Internal, format!("can't wait for {program}: {error}")))?;
     let workers =
         timeline.subjects(&options.host).filter(|subject| matches!(subject, Subject::Process { .. }));
     let workers = workers.cloned().map(Worker::own).collect();
-    let span = QuerySpan {
-        label: options.label.clone(),
-        began_ns,
-        ended_ns,
-        hosts: vec![HostWork { host: options.host.clone(), workers, divides: true }],
-        ..QuerySpan::default()
-    };
-    let footprint = Footprint::new(&timeline, &BTreeMap::new(), &span).map_err(of_model)?;
+    let mut hosts = vec![HostWork { host: options.host.clone(), workers, divides: sessions.is_none() }];
+    match &sessions {
+        Some(sessions) if sessions.is_empty() => {
+            tracing::warn!("no session of the command was seen at PostgreSQL");
+        }
+        Some(sessions) => hosts.push(sessions.work(&mut timeline, nanoseconds(INTERVAL_MIN))?),
+        None => {}
+    }
+    let span = QuerySpan { label: options.label.clone(), began_ns, ended_ns, hosts, ..QuerySpan::default() };
+    let footprint = Footprint::new(&timeline, &speeds(&options.host), &span).map_err(of_model)?;
     let verdict = Verdict::new(&footprint);
     Ok(Record {
         label: options.label.clone(),
@@ -81,8 +94,24 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
     })
 }
 
+/// The measured speeds of this host, which is called `host` in the report; empty if it was not measured.
+fn speeds(host: &str) -> BTreeMap<String, HostSpeeds> {
+    match HostSpeedsStore::of_user().and_then(|store| store.find_this_host()) {
+        Ok(measured) => measured.into_iter().map(|found| (host.to_owned(), found.speeds)).collect(),
+        Err(error) => {
+            tracing::warn!(%error, "cannot use the measured speeds of this host");
+            BTreeMap::new()
+        }
+    }
+}
+
 /// Samples the processes of a command until its first one ends. Returns when that was.
-fn sample(child: &Child, began_ns: u64, options: &RunOptions) -> Result<(Timeline, u64)> {
+fn sample(
+    child: &Child,
+    began_ns: u64,
+    options: &RunOptions,
+    mut sessions: Option<&mut PostgresSessions>,
+) -> Result<(Timeline, u64)> {
     let pid = child.id();
     let settings = AgentOptions {
         watch: Watch::Trees(vec![pid]),
@@ -100,6 +129,9 @@ fn sample(child: &Child, began_ns: u64, options: &RunOptions) -> Result<(Timelin
     });
     let ended_ns = loop {
         timeline.insert(agent.sample(monotonic_ns())).map_err(of_model)?;
+        if let Some(sessions) = &mut sessions {
+            sessions.sample(&mut timeline, monotonic_ns())?;
+        }
         let ran = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
         match ended.recv_timeout((ran / INTERVAL_PART).clamp(INTERVAL_MIN, INTERVAL_MAX)) {
             Ok(ended_ns) => break ended_ns,
@@ -109,6 +141,9 @@ fn sample(child: &Child, began_ns: u64, options: &RunOptions) -> Result<(Timelin
     };
     // It has ended, but was not waited for, so its counters can still be read.
     timeline.insert(agent.sample(monotonic_ns())).map_err(of_model)?;
+    if let Some(sessions) = sessions {
+        sessions.sample(&mut timeline, monotonic_ns())?;
+    }
     timeline.set_sources(&options.host, agent.sources().clone()).map_err(of_model)?;
     // The thread has sent the time as its last step; a panic of it is handled above.
     let _ = waiting.join();
@@ -132,7 +167,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn of_model(error: lightship_usage::UsageError) -> Error {
+pub(super) fn of_model(error: lightship_usage::UsageError) -> Error {
     Error::new(ErrorKind::Data, error.to_string())
 }
 
@@ -144,7 +179,7 @@ mod tests {
 
     fn shell(script: &str) -> Record {
         let command = ["sh", "-c", script].map(str::to_owned);
-        run(&command, &RunOptions { label: "t".into(), host: "here".into() }).unwrap()
+        run(&command, &RunOptions { label: "t".into(), host: "here".into(), postgres: None }).unwrap()
     }
 
     #[test]
@@ -168,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_not_there_is_an_error() {
-        let options = RunOptions { label: "t".into(), host: "here".into() };
+        let options = RunOptions { label: "t".into(), host: "here".into(), postgres: None };
         let error = run(&["/no/such/program".to_owned()], &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
         assert!(run(&[], &options).is_err());

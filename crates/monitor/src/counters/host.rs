@@ -124,7 +124,7 @@ fn run_queue_wait_ns(text: &str) -> Result<u64, String> {
 }
 
 /// All and available memory, in bytes.
-pub(super) fn memory(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn memory(text: &str) -> Option<(u64, u64)> {
     let kilobytes = |name: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
         rest.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -16,6 +16,6 @@ mod threads;
 pub(crate) use cgroup::{Limits, hidden};
 pub(crate) use devices::{Disks, Interfaces, LOOPBACK, NETWORK};
 pub(crate) use file::{Roots, TextBuffer};
-pub(crate) use host::Host;
+pub(crate) use host::{Host, memory};
 pub(crate) use process::{Process, ProcessContext, Tallies};
 pub(crate) use selection::Finder;

@@ -121,11 +121,14 @@ async fn collect(
     enough: impl AsyncFnOnce(&mut tokio::sync::mpsc::UnboundedReceiver<CollectorEvent>),
 ) {
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
-    tokio::select! {
-        ended = run_agent(agent, collectors, "token", |_| ()) => panic!("{ended:?}"),
-        ended = run_collector(socket, collector, |event| sender.send(event).unwrap()) => panic!("{ended:?}"),
-        ended = tokio::time::timeout(Duration::from_secs(60), enough(&mut received)) => ended.unwrap(),
-    }
+    let work = async {
+        tokio::select! {
+            ended = run_agent(agent, collectors, "token", |_| ()) => panic!("{ended:?}"),
+            ended = run_collector(socket, collector, |event| sender.send(event).unwrap()) => panic!("{ended:?}"),
+            ended = tokio::time::timeout(Duration::from_secs(60), enough(&mut received)) => ended.unwrap(),
+        }
+    };
+    Box::pin(work).await;
 }
 
 #[tokio::test]

@@ -78,6 +78,21 @@ fn a_process_that_lives_as_long_as_the_query_is_seen_to_its_end() {
 }
 
 #[test]
+fn figures_that_a_new_task_does_not_count_are_missing() {
+    let task = Subject::Task { query: "q".into(), stage: 0, task: 0 };
+    // The task begins after the first samples; a value below 0 is left out of a sample.
+    let cpu: Growth = |t| if t < 5.0 { -1.0 } else { t - 5.0 };
+    let host: Growth = |t| t;
+    let counted = [(task.clone(), Figure::CpuUserNs, cpu), (Subject::Host, Figure::CpuUserNs, host)];
+    let timeline = one_host(S, 12 * S, &counted);
+    let footprint = footprint(&timeline, &span(5 * S, 9 * S, vec![Worker::own(task)]));
+    let figures: Vec<Figure> = footprint.hosts[0].figures.keys().copied().collect();
+    assert_eq!(figures, [Figure::CpuUserNs]);
+    let lock = footprint.division.parts.iter().find(|time| time.part == Part::LockWait).unwrap();
+    assert_eq!(lock.high_ns, 0);
+}
+
+#[test]
 fn queries_of_one_session_after_each_other_share_the_sample_between() {
     // One computes, the next waits for a lock.
     let timeline = one_host(

@@ -402,6 +402,7 @@ impl Story {
                 sent_bytes_per_second: Some(machine.link),
                 round_trip_seconds: Some(machine.round_trip),
             },
+            ..HostSpeeds::default()
         };
         self.ran.iter().map(|ran| (ran.name.to_owned(), speeds)).collect()
     }

@@ -1,0 +1,203 @@
+//! The sessions that a command has at a PostgreSQL server, and what they wait for.
+//!
+//! `pg_stat_activity` shows what a session waits for at the moment. The time since the look before counts for what is
+//! seen, so that times are as exact as looks are frequent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use lightship_monitor::{Agent, AgentOptions, Watch, unix_ns};
+use lightship_sources::Location;
+use lightship_usage::{
+    ClockMap, Entry, Figure, Figures, HostWork, Sample, Subject, SubjectKind, Timeline, Worker,
+};
+
+use super::run::of_model;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
+use crate::result::{Connection, connect};
+
+/// The name of the server in reports.
+const HOST: &str = "postgresql";
+/// The name of the server's processes.
+const PROCESS: &str = "postgres";
+/// The most sessions that are watched.
+const SESSIONS_MAX: usize = 1000;
+
+/// Sessions of one command at one server.
+pub(super) struct PostgresSessions {
+    runtime: tokio::runtime::Runtime,
+    connection: Connection,
+    /// By this name of the application, sessions of the command are told from others.
+    application: String,
+    /// Samples the server's processes; `None` if they are on another host.
+    agent: Option<Agent>,
+    sessions: BTreeMap<i32, Waits>,
+    seen_ns: Option<u64>,
+    number: u64,
+    run: u64,
+    /// Why the sessions can't be watched any longer.
+    failed: Option<Error>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Waits {
+    lock_ns: u64,
+    client_ns: u64,
+}
+
+impl PostgresSessions {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// If the URI is not one of PostgreSQL, or the server can't be reached.
+    pub(super) fn open(uri: &str, interval_ns: u64) -> Result<Self> {
+        let location = Location::parse(uri).map_err(Error::from)?;
+        if !matches!(location, Location::Postgres(_)) {
+            return Err(Error::new(ErrorKind::Usage, format!("{location} is not a PostgreSQL database")));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("can't watch the sessions: {error}")))?;
+        let mut connection = runtime.block_on(connect(&location, &Options::default()))?;
+        let own = "select pg_backend_pid(), coalesce(inet_server_addr() <<= '127.0.0.0/8' \
+                   or inet_server_addr() = '::1', true)";
+        let batches = runtime.block_on(rows(&mut connection, own))?;
+        let row = batches.iter().find(|batch| batch.num_rows() > 0).ok_or_else(unexpected)?;
+        let pid = row.column(0).as_primitive_opt::<Int32Type>().ok_or_else(unexpected)?.value(0);
+        let is_near = row.column(1).as_boolean_opt().ok_or_else(unexpected)?.value(0);
+        // A server in a container has processes with other numbers here.
+        let name = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
+        let is_here = is_near && name.is_ok_and(|name| name.trim() == PROCESS);
+        let agent = is_here.then(|| {
+            let options = AgentOptions {
+                watch: Watch::Names(vec![PROCESS.to_owned()]),
+                sockets_interval_ns: interval_ns,
+                ..AgentOptions::new(HOST)
+            };
+            Agent::new(options, unix_ns())
+        });
+        let run = unix_ns();
+        Ok(Self {
+            runtime,
+            connection,
+            application: format!("lightship usage {} {run:x}", std::process::id()),
+            agent,
+            sessions: BTreeMap::new(),
+            seen_ns: None,
+            number: 0,
+            run,
+            failed: None,
+        })
+    }
+
+    /// Makes a command take the name by which its sessions are found.
+    pub(super) fn name_sessions_of(&self, command: &mut Command) {
+        command.env("PGAPPNAME", &self.application);
+    }
+
+    /// Looks at the sessions, and samples the server's processes, at `now_ns` of the monotonic clock.
+    ///
+    /// # Errors
+    /// If the sample is not valid. Once the server fails, its sessions are not watched any longer.
+    pub(super) fn sample(&mut self, timeline: &mut Timeline, now_ns: u64) -> Result<()> {
+        if self.failed.is_none()
+            && let Err(error) = self.look(now_ns)
+        {
+            tracing::warn!(error = error.message, "the sessions at PostgreSQL are not watched any longer");
+            self.failed = Some(error);
+        }
+        let mut sample = match &mut self.agent {
+            Some(agent) => agent.sample(now_ns),
+            None => {
+                let number = self.number;
+                self.number += 1;
+                Sample { host: HOST.to_owned(), run: self.run, number, at_ns: now_ns, entries: Vec::new() }
+            }
+        };
+        sample.entries.extend(self.sessions.iter().map(|(pid, waits)| {
+            let mut figures = Figures::default();
+            figures.set(Figure::LockWaitNs, waits.lock_ns);
+            figures.set(Figure::ClientWaitNs, waits.client_ns);
+            Entry { subject: self.task(*pid), figures }
+        }));
+        timeline.set_clock(HOST, ClockMap::identity()).map_err(of_model)?;
+        timeline.insert(sample).map_err(of_model)?;
+        Ok(())
+    }
+
+    fn task(&self, pid: i32) -> Subject {
+        Subject::Task { query: self.application.clone(), stage: 0, task: pid.unsigned_abs() }
+    }
+
+    fn look(&mut self, now_ns: u64) -> Result<()> {
+        // Parallel workers have the name of their leader, too; before PostgreSQL 13, that is all there is to know.
+        let sql = format!(
+            "select pid, coalesce(wait_event_type, '') as waits from pg_stat_activity \
+             where application_name = '{}' limit {SESSIONS_MAX}",
+            self.application
+        );
+        let batches = self.runtime.block_on(rows(&mut self.connection, &sql))?;
+        let passed_ns = self.seen_ns.replace(now_ns).map_or(0, |seen_ns| now_ns.saturating_sub(seen_ns));
+        for batch in &batches {
+            let pids = batch.column(0).as_primitive_opt::<Int32Type>().ok_or_else(unexpected)?;
+            let waits = batch.column(1).as_string_opt::<i32>().ok_or_else(unexpected)?;
+            for row in 0..batch.num_rows() {
+                if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&pids.value(row)) {
+                    continue;
+                }
+                let session = self.sessions.entry(pids.value(row)).or_default();
+                match waits.value(row) {
+                    "Lock" => session.lock_ns += passed_ns,
+                    "Client" => session.client_ns += passed_ns,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What worked for the command at the server.
+    ///
+    /// # Errors
+    /// If the server has no samples.
+    pub(super) fn work(&self, timeline: &mut Timeline, interval_ns: u64) -> Result<HostWork> {
+        let mut sources = self.agent.as_ref().map(|agent| agent.sources().clone()).unwrap_or_default();
+        if let Some(agent) = &self.agent {
+            sources.processors = agent.facts().processors;
+        }
+        let figures = [Figure::LockWaitNs, Figure::ClientWaitNs];
+        sources.set_available(SubjectKind::Task, figures, "pg_stat_activity", interval_ns);
+        timeline.set_sources(HOST, sources).map_err(of_model)?;
+        let pids: BTreeSet<u32> = self.sessions.keys().map(|pid| pid.unsigned_abs()).collect();
+        let is_own = |subject: &&Subject| match subject {
+            Subject::Process { pid, .. } | Subject::Peer { pid, .. } => pids.contains(pid),
+            Subject::Task { query, .. } => *query == self.application,
+            _ => false,
+        };
+        let workers = timeline.subjects(HOST).filter(is_own).cloned().map(Worker::own).collect();
+        Ok(HostWork { host: HOST.to_owned(), workers, divides: true })
+    }
+
+    /// Whether no session of the command was seen.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+async fn rows(connection: &mut Connection, sql: &str) -> Result<Vec<RecordBatch>> {
+    let mut result = connection.query(sql).await?;
+    let mut batches = Vec::new();
+    while let Some(batch) = result.next().await? {
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+fn unexpected() -> Error {
+    Error::new(ErrorKind::Source, "pg_stat_activity has unexpected columns")
+}

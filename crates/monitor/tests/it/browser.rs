@@ -1,0 +1,83 @@
+//! The page in a browser: it loads without complaints, shows hosts and queries, and the verdict of a query.
+
+use lightship_monitor::http::HttpOptions;
+
+use crate::client::Server;
+use crate::devtools::Browser;
+
+const READY: &str = "document.documentElement.dataset.ready === 'true'";
+
+async fn on_page(width: u32, test: impl FnOnce(&mut Browser) + Send + 'static) {
+    let server = Server::start(HttpOptions::new("test")).await;
+    let url = format!("http://{}/", server.address);
+    let work = move || {
+        let mut browser = Browser::start(width, 900);
+        browser.open(&url);
+        browser.wait_for(READY);
+        test(&mut browser);
+        assert_eq!(browser.complaints, [""; 0]);
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_click_on_a_query_shows_its_verdict() {
+    let test = |browser: &mut Browser| {
+        assert_eq!(browser.evaluate("document.querySelectorAll('#hosts-rows tr').length"), 4);
+        assert_eq!(browser.evaluate("document.querySelectorAll('#charts canvas').length"), 4);
+        let first = "document.querySelector('[data-query=\"0001-00\"]')";
+        browser.wait_for(&format!("{first} !== null"));
+        assert_eq!(browser.evaluate("document.querySelector('#detail').hidden"), true);
+        browser.evaluate(&format!("{first}.querySelector('button').click()"));
+        browser.wait_for("document.querySelector('#detail .sentence') !== null");
+        let sentence = browser.evaluate("document.querySelector('#detail .sentence').textContent");
+        assert!(sentence.as_str().unwrap().starts_with("Limited by the processors of node2"), "{sentence}");
+        let parts = browser.evaluate("document.querySelectorAll('#detail .division tbody tr').length");
+        assert!(parts.as_u64().unwrap() >= 3, "{parts}");
+        // A label with markup is text.
+        assert_eq!(browser.evaluate("document.querySelectorAll('main b').length"), 0);
+        assert_eq!(
+            browser.evaluate("document.querySelector('#queries-rows').textContent.includes('<b>export</b>')"),
+            true
+        );
+        browser.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))");
+        browser.wait_for("document.querySelector('#detail').hidden");
+    };
+    on_page(1280, test).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_narrow_screen_needs_no_scrolling_to_the_side() {
+    let test = |browser: &mut Browser| {
+        for group in ["Disk", "Network", "Memory", "Pressure"] {
+            let button = format!(
+                "[...document.querySelectorAll('#groups button')].find((b) => b.textContent === '{group}')"
+            );
+            browser.evaluate(&format!("{button}.click()"));
+            browser.wait_for(&format!("{button}.ariaPressed === 'true'"));
+        }
+        assert_eq!(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), true);
+    };
+    on_page(390, test).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn people_enter_a_token_in_the_form() {
+    let options = HttpOptions { tokens: vec!["secret".into()], ..HttpOptions::new("test") };
+    let server = Server::start(options).await;
+    let url = format!("http://{}/", server.address);
+    let work = move || {
+        let mut browser = Browser::start(1280, 900);
+        browser.open(&url);
+        browser.wait_for("document.querySelector('#token') !== null");
+        let enter =
+            "document.querySelector('#token').value = 'secret'; document.querySelector('form').submit()";
+        browser.leave(enter);
+        assert_eq!(browser.evaluate("location.pathname"), "/");
+        browser.wait_for(READY);
+        assert_eq!(browser.evaluate("document.cookie"), "", "scripts can't read the session");
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+    server.stop().await;
+}
