@@ -120,9 +120,8 @@ impl NodeUsage {
             }
             // The samples of other hosts go on.
             () = async {
-                if let Err(error) = sampling.await {
-                    tracing::error!(%error, "this host is no longer sampled");
-                }
+                let Err(error) = sampling.await;
+                tracing::error!(%error, "this host is no longer sampled");
                 std::future::pending().await
             } => {}
             () = follow(&engine, own, &collectors) => {}
