@@ -109,10 +109,13 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<()> {
 /// Runs a query, and takes its rows at a rate in bytes a second for a while, if one is given.
 fn fetch(args: &UsageArgs, uri: &str, sql: &str, name: &str, rate: Option<f64>) -> Result<()> {
     let began = Instant::now();
-    let mut child = command(&args.lightship)
-        .args(["fetch", "--quiet", uri, sql, "--format", "csv"])
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut client = command(&args.lightship);
+    client.args(["fetch", "--quiet", uri, sql, "--format", "csv"]);
+    if rate.is_some() {
+        // Otherwise the client takes most of the rows ahead, and the node sees nothing of its slowness.
+        client.args(["--memory", "4MiB"]);
+    }
+    let mut child = client.stdout(Stdio::piped()).spawn()?;
     let mut rows = child.stdout.take().ok_or("the client has no stdout")?;
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;
