@@ -11,7 +11,7 @@ mod poll;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use datafusion_distributed::TaskKey;
@@ -71,7 +71,28 @@ struct Counted {
 pub(crate) struct Meter {
     cpu_ns: AtomicU64,
     /// For the last task: the time during which its client took no rows.
-    client_wait_ns: AtomicU64,
+    client_wait: Mutex<ClientWait>,
+}
+
+#[derive(Debug, Default)]
+struct ClientWait {
+    /// Waits that have ended.
+    ended: Duration,
+    /// When the client took the rows that it has not come back from.
+    since: Option<Instant>,
+}
+
+impl Meter {
+    fn client_wait(&self) -> MutexGuard<'_, ClientWait> {
+        self.client_wait.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Also counts a wait that has not ended: it may be longer than many samples are apart.
+    fn client_wait_ns(&self) -> u64 {
+        let wait = self.client_wait();
+        let all = wait.ended + wait.since.map_or(Duration::ZERO, |since| since.elapsed());
+        u64::try_from(all.as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 impl std::fmt::Debug for TaskMeters {
@@ -149,7 +170,7 @@ impl TaskMeters {
         if let Some(observer) = self.observer.get() {
             observer.began(&query, sql, arrived.elapsed());
         }
-        ObservedQuery { meters: self.clone(), query, meter, taken: None, outcome: QueryOutcome::Cancelled }
+        ObservedQuery { meters: self.clone(), query, meter, outcome: QueryOutcome::Cancelled }
     }
 }
 
@@ -162,7 +183,7 @@ impl Counted {
             figures.set(Figure::CpuNs, self.meter.cpu_ns.load(Ordering::Relaxed));
         }
         if id.stage == LAST_STAGE {
-            figures.set(Figure::ClientWaitNs, self.meter.client_wait_ns.load(Ordering::Relaxed));
+            figures.set(Figure::ClientWaitNs, self.meter.client_wait_ns());
         }
         let TaskId { query, stage, task } = *id;
         Entry { subject: Subject::Task { query: query.to_string(), stage, task }, figures }
@@ -174,23 +195,21 @@ pub(crate) struct ObservedQuery {
     meters: Arc<TaskMeters>,
     query: String,
     meter: Arc<Meter>,
-    /// When the client took rows that it has not come back from.
-    taken: Option<Instant>,
     outcome: QueryOutcome,
 }
 
 impl ObservedQuery {
     /// The client asks for rows.
     pub(crate) fn asked(&mut self) {
-        if let Some(taken) = self.taken.take() {
-            let waited = u64::try_from(taken.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.meter.client_wait_ns.fetch_add(waited, Ordering::Relaxed);
+        let mut wait = self.meter.client_wait();
+        if let Some(since) = wait.since.take() {
+            wait.ended += since.elapsed();
         }
     }
 
     /// The client gets rows.
     pub(crate) fn gave(&mut self) {
-        self.taken = Some(Instant::now());
+        self.meter.client_wait().since = Some(Instant::now());
     }
 
     /// The query has ended: with an error, or with its last rows.
@@ -204,6 +223,7 @@ impl ObservedQuery {
 
 impl Drop for ObservedQuery {
     fn drop(&mut self) {
+        self.asked();
         if let Some(observer) = self.meters.observer.get() {
             let outcome = std::mem::replace(&mut self.outcome, QueryOutcome::Cancelled);
             observer.ended(&self.query, outcome);
