@@ -186,7 +186,6 @@ impl RangeFile {
         }
     }
 
-    /// How many of the first pieces fit into a request.
     /// The limits for a scan with this budget.
     fn limits(&self, budget_bytes: u64) -> Limits {
         let is_local = self.shared.network.round_trip().is_some_and(|round_trip| round_trip.is_zero());
