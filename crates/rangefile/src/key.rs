@@ -247,15 +247,46 @@ impl KeyFormat {
 
     /// The key as text.
     pub fn display(&self, key: &[u8]) -> String {
+        self.text(key).unwrap_or_else(|| Hex(key).to_string())
+    }
+
+    /// The values of a key, or of the first columns of keys, as text.
+    fn text(&self, key: &[u8]) -> Option<String> {
         let options = arrow_cast::display::FormatOptions::default();
         let text = |array: &ArrayRef| {
             let formatter = arrow_cast::display::ArrayFormatter::try_new(array, &options).ok()?;
             Some(formatter.value(0).to_string())
         };
-        match self.values(key).map(|values| values.iter().map(text).collect::<Option<Vec<_>>>()) {
-            Some(Some(values)) => values.join(", "),
-            _ => Hex(key).to_string(),
-        }
+        let values = self.values(key).or_else(|| self.first_values(key))?;
+        Some(values.iter().map(text).collect::<Option<Vec<_>>>()?.join(", "))
+    }
+
+    /// The values in bytes that keys begin with, for some of their columns.
+    fn first_values(&self, bytes: &[u8]) -> Option<Vec<ArrayRef>> {
+        let data_type = |&column: &usize| self.schema.field(column).data_type();
+        let columns = (1..self.columns.len()).map(|count| &self.columns[..count]);
+        let columns = columns.rev().find(|columns| is_key(columns.iter().map(data_type), bytes))?;
+        let fields = columns.iter().map(|column| SortField::new(data_type(column).clone()));
+        let converter = RowConverter::new(fields.collect()).ok()?;
+        let parser = converter.parser();
+        converter.convert_rows([parser.parse(bytes)]).ok()
+    }
+
+    /// The ends of an interval as text: its first key, and the first key after it. Where these bytes are only next to a
+    /// key, it says so.
+    pub fn display_interval(&self, interval: &Interval) -> (String, String) {
+        let text = |bytes: &[u8], beside: &str| {
+            let next_to = || bytes.strip_suffix(&[0]).and_then(|key| self.text(key));
+            self.text(bytes)
+                .or_else(|| next_to().map(|key| format!("{key} ({beside})")))
+                .unwrap_or_else(|| Hex(bytes).to_string())
+        };
+        let from = match interval.low.as_slice() {
+            [] => "the first".to_owned(),
+            low => text(low, "excluded"),
+        };
+        let to = interval.high.as_ref().map_or_else(|| "the last".to_owned(), |high| text(high, "included"));
+        (from, to)
     }
 }
 
@@ -326,6 +357,25 @@ mod tests {
             assert!(keys.row(pair - 1) < keys.row(pair), "{pair}");
         }
         assert_eq!(format().display(keys.row(2).data()), "a, 7");
+    }
+
+    #[test]
+    fn the_ends_of_intervals_are_values() {
+        let format = format();
+        let keys = format.keys(&batch(&[("a", Some(5)), ("b", Some(7))])).unwrap();
+        let (a, b) = (keys.row(0).data(), keys.row(1).data());
+        let value: ArrayRef = Arc::new(StringArray::from(vec!["c"]));
+        let c = format.prefix(&[value]).unwrap().low;
+        for (interval, expected) in [
+            (Interval::ALL, ("the first", "the last")),
+            (Interval::new(a.to_vec(), Some(b.to_vec())), ("a, 5", "b, 7")),
+            (Interval::new(after(a), Some(after(b))), ("a, 5 (excluded)", "b, 7 (included)")),
+            (Interval::new(a.to_vec(), Some(c.clone())), ("a, 5", "c")),
+            (Interval::new(c, Some(vec![7, 255])), ("c", "07ff")),
+        ] {
+            let (from, to) = format.display_interval(&interval);
+            assert_eq!((from.as_str(), to.as_str()), expected);
+        }
     }
 
     /// The bytes are stored: an upgrade of the library must not change them.

@@ -354,21 +354,13 @@ impl<'a> Retry<'a> {
 
 impl RangeFile {
     fn missing(&self, interval: &Interval, why: &RangeError) -> RangeError {
-        let text = |key: &Key| match key.is_empty() {
-            true => "the first".to_owned(),
-            false => {
-                let image = self.locked_image();
-                let known = image.owners().find(|(known, _)| known.low == *key);
-                known.map_or_else(|| format!("{key:02x?}"), |(_, owner)| owner.low_text.clone())
-            }
-        };
         let why = match why {
             RangeError::Moved => "no node that answers has them".to_owned(),
             error if error.is_moved() => "they move from node to node".to_owned(),
             error => error.to_string(),
         };
-        let to = interval.high.as_ref().map_or_else(|| "the last".to_owned(), text);
-        RangeError::Missing { from: text(&interval.low), to, why }
+        let (from, to) = self.shared.definition.format().display_interval(interval);
+        RangeError::Missing { from, to, why }
     }
 }
 
