@@ -113,29 +113,28 @@ impl Image {
 
     /// The parts of an interval, in order, with their owners.
     pub fn route(&self, interval: &Interval) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut low = interval.low.clone();
-        let rest = |low: &Key| Interval::new(low.clone(), interval.high.clone());
-        while !rest(&low).is_empty() {
-            let (piece, owner) = match self.at(&low) {
-                Some((high, owner)) => (Interval::new(low.clone(), high.clone()), Some(owner.clone())),
+        self.pieces(interval).collect()
+    }
+
+    /// The same, one after another.
+    pub(crate) fn pieces<'a>(&'a self, interval: &'a Interval) -> impl Iterator<Item = Piece> + 'a {
+        let mut rest = Some(interval.clone());
+        std::iter::from_fn(move || {
+            let whole = rest.take().filter(|rest| !rest.is_empty())?;
+            let (high, owner) = match self.at(&whole.low) {
+                Some((high, owner)) => (high.as_ref(), Some(owner.clone())),
                 None => {
-                    let next = self
-                        .owners
-                        .range::<[u8], _>((Bound::Excluded(low.as_slice()), Bound::Unbounded))
-                        .next();
-                    (Interval::new(low.clone(), next.map(|(low, _)| low.clone())), None)
+                    let later = (Bound::Excluded(whole.low.as_slice()), Bound::Unbounded);
+                    (self.owners.range::<[u8], _>(later).next().map(|(low, _)| low), None)
                 }
             };
-            let piece = piece.intersection(interval);
-            let high = piece.high.clone();
-            pieces.push((piece, owner));
-            match high {
-                Some(high) => low = high,
-                None => break,
-            }
-        }
-        pieces
+            let Some(high) = high.filter(|high| ends_before(Some(high.as_slice()), whole.high.as_deref()))
+            else {
+                return Some((whole, owner));
+            };
+            rest = Some(Interval::new(high.clone(), whole.high));
+            Some((Interval::new(whole.low, Some(high.clone())), owner))
+        })
     }
 
     /// The intervals with owners, in order.

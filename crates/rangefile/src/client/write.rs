@@ -8,7 +8,7 @@ use lightship_wire::{Codec, Encoder};
 use super::{RangeFile, Retry, is_retried};
 use crate::error::{RangeError, Result};
 use crate::image::Owner;
-use crate::key::{Interval, order};
+use crate::key::{Interval, after, order};
 use crate::network::ask_one;
 use crate::request::{RequestKind, Write, WriteMode, Written};
 
@@ -56,7 +56,12 @@ impl RangeFile {
         let keys: Vec<&[u8]> = kept.iter().map(|&row| keys.row(row as usize).data()).collect();
         // The parts of each bucket, cut to the size of a request.
         let mut parts = Vec::new();
-        for (piece, _) in self.locked_image().route(&Interval::ALL) {
+        let all = keys
+            .first()
+            .zip(keys.last())
+            .map(|(first, last)| Interval::new(first.to_vec(), Some(after(last))));
+        let pieces = all.map(|all| self.locked_image().route(&all)).unwrap_or_default();
+        for (piece, _) in pieces {
             let start = keys.partition_point(|key| **key < *piece.low);
             let end =
                 piece.high.as_ref().map_or(keys.len(), |high| keys.partition_point(|key| **key < **high));
@@ -94,8 +99,8 @@ impl RangeFile {
         let (mut start, mut total) = (0, 0);
         while start < keys.len() {
             let interval = Interval::of_key(keys[start]);
-            let owner =
-                self.locked_image().route(&Interval::new(interval.low.clone(), None)).into_iter().next();
+            let rest = Interval::new(interval.low.clone(), None);
+            let owner = self.locked_image().pieces(&rest).next();
             let failed = match owner {
                 Some((piece, Some(owner))) => {
                     let end = piece
