@@ -224,6 +224,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn details_of_a_refusal_are_sent() {
+        let plain = RangeError::Moved.to_failure();
+        assert_eq!(Failure::decode(&plain.encode()).unwrap(), plain);
+        let detailed = Failure { details: Some([1, 0, 2].into()), ..plain.clone() };
+        assert_eq!(Failure::decode(&detailed.encode()).unwrap(), detailed);
+        assert!(detailed.encode().starts_with(&plain.encode()));
+        // Too many are left out.
+        let details = Some(vec![1; lightship_wire::control::DETAILS_BYTES_MAX + 1].into());
+        let excessive = Failure { details, ..plain.clone() };
+        assert_eq!(Failure::decode(&excessive.encode()).unwrap(), plain);
+    }
+
+    #[test]
     fn a_full_disk_has_a_hint() {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         for error in [

@@ -147,16 +147,18 @@ impl Image {
         self.at(key).map(|(_, owner)| owner)
     }
 
-    /// What is known of the first and the last keys of an interval.
-    pub(crate) fn ends(&self, interval: &Interval) -> impl Iterator<Item = BucketEntry> {
-        let until =
-            |end: &Key| self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(end.as_slice())));
-        let first =
-            self.owners.range::<[u8], _>((Bound::Unbounded, Bound::Included(interval.low.as_slice())));
-        let last = interval.high.as_ref().map_or_else(|| self.owners.range::<[u8], _>(..), until);
-        let mut found: Vec<_> = [first, last].into_iter().filter_map(|mut range| range.next_back()).collect();
-        found.dedup_by(|a, b| a.0 == b.0);
-        found.into_iter().map(|(low, (high, owner))| owner.entry(Interval::new(low.clone(), high.clone())))
+    /// What is known of an interval, in order.
+    pub(crate) fn within<'a>(
+        &'a self,
+        interval: &'a Interval,
+    ) -> impl Iterator<Item = (Interval, &'a Owner)> + 'a {
+        let upto = (Bound::Unbounded, Bound::Included(interval.low.as_slice()));
+        let after = (Bound::Excluded(interval.low.as_slice()), Bound::Unbounded);
+        let before = self.owners.range::<[u8], _>(upto).next_back();
+        let found = before.into_iter().chain(self.owners.range::<[u8], _>(after));
+        let found = found.map(|(low, (high, owner))| (Interval::new(low.clone(), high.clone()), owner));
+        let is_later = |low: &Key| interval.high.as_ref().is_some_and(|high| low >= high);
+        found.take_while(move |(known, _)| !is_later(&known.low)).filter(|(known, _)| known.meets(interval))
     }
 
     /// The owner of the last interval that begins before a key.
@@ -267,6 +269,25 @@ mod tests {
         image.learn(&entry(0, Some(5), 1, 2));
         image.learn(&entry(3, Some(5), 3, 3));
         assert_eq!(owners(&image), [(0, 1), (3, 3), (5, 2)]);
+    }
+
+    #[test]
+    fn what_is_known_of_an_interval_is_what_meets_it() {
+        let mut image = Image::default();
+        for (low, high) in [(1, 3), (3, 5), (6, 9)] {
+            image.learn(&entry(low, Some(high), low.into(), 1));
+        }
+        for (interval, expected) in [
+            (Interval::ALL, vec![1, 3, 6]),
+            (Interval::of_key(&[3]), vec![3]),
+            (Interval::of_key(&[5]), vec![]),
+            (Interval::new(vec![2], Some(vec![6])), vec![1, 3]),
+            (Interval::new(vec![2], Some(vec![7])), vec![1, 3, 6]),
+            (Interval::new(vec![9], None), vec![]),
+        ] {
+            let found: Vec<u64> = image.within(&interval).map(|(_, owner)| owner.bucket).collect();
+            assert_eq!(found, expected, "{interval:?}");
+        }
     }
 
     #[test]

@@ -223,6 +223,17 @@ pub(crate) struct Write {
     /// A message with rows of the file's columns, in the order of their keys, without a key twice.
     #[prost(bytes = "vec", tag = "4")]
     pub(crate) rows: Vec<u8>,
+    /// The keys of the rows. If it is there, a refusal has an [`Adjustment`] for them.
+    #[prost(message, optional, tag = "5")]
+    pub(crate) adjust: Option<RangeRecord>,
+}
+
+/// What a node that refuses keys knows of where they are. It is in the details of the failure.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Adjustment {
+    /// Buckets, as many as there is room for.
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) buckets: Vec<BucketEntry>,
 }
 
 /// Rows are on disk.
@@ -251,6 +262,9 @@ pub(crate) struct Scan {
     /// Positions of the columns; all if it is missing.
     #[prost(message, optional, tag = "5")]
     pub(crate) columns: Option<Columns>,
+    /// Whether a refusal has an [`Adjustment`].
+    #[prost(bool, tag = "6")]
+    pub(crate) adjust: bool,
 }
 
 /// Parts that a client waits for. It requests their rows on the connections.

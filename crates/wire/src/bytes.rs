@@ -77,6 +77,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// All bytes that are left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Fails if bytes are left.
     pub(crate) fn end(self) -> Result<()> {
         if self.rest.is_empty() {

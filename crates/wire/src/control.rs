@@ -409,14 +409,28 @@ pub struct Failure {
     pub message: String,
     /// What the user can do.
     pub hint: Option<String>,
+    /// What the program that gets it can do, in a format that depends on the request. Only for a request that asks for
+    /// it: older programs refuse an error with details.
+    pub details: Option<Box<[u8]>>,
 }
+
+/// The most bytes of [`Failure::details`]. More are not sent.
+pub const DETAILS_BYTES_MAX: usize = 64 << 10;
 
 impl Failure {
     /// A failure with only a kind and a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let retryable =
             matches!(code, ErrorCode::Busy | ErrorCode::ShuttingDown | ErrorCode::Lost | ErrorCode::Moved);
-        Self { code, retryable, position: None, needed_bytes: None, message: message.into(), hint: None }
+        Self {
+            code,
+            retryable,
+            position: None,
+            needed_bytes: None,
+            message: message.into(),
+            hint: None,
+            details: None,
+        }
     }
 
     /// Adds a hint.
@@ -436,6 +450,9 @@ impl Failure {
         out.put_u64(self.needed_bytes.unwrap_or(0));
         out.put_str(&cut(&self.message));
         out.put_str(&cut(self.hint.as_deref().unwrap_or("")));
+        if let Some(details) = self.details.as_ref().filter(|details| details.len() <= DETAILS_BYTES_MAX) {
+            out.extend_from_slice(details);
+        }
         out
     }
 
@@ -452,8 +469,11 @@ impl Failure {
             needed_bytes: Some(reader.u64()?).filter(|&bytes| bytes > 0),
             message: reader.str()?.to_owned(),
             hint: Some(reader.str()?.to_owned()).filter(|hint| !hint.is_empty()),
+            details: Some(reader.rest()).filter(|details| !details.is_empty()).map(Box::from),
         };
-        reader.end()?;
+        if failure.details.as_ref().is_some_and(|details| details.len() > DETAILS_BYTES_MAX) {
+            return Err(malformed("error", format!("more than {DETAILS_BYTES_MAX} bytes of details")));
+        }
         Ok(failure)
     }
 }

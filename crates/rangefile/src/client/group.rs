@@ -175,7 +175,7 @@ impl RangeFile {
     }
 
     /// Learns of buckets that have changed, on nodes that are known.
-    fn learn_changed(&self, changed: &[crate::request::BucketEntry]) {
+    pub(super) fn learn_changed(&self, changed: &[crate::request::BucketEntry]) {
         if changed.is_empty() {
             return;
         }

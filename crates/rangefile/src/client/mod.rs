@@ -1,6 +1,7 @@
 //! The client: reads and writes a range file on all nodes that have buckets of it.
 
 mod group;
+mod owners;
 mod scan;
 mod write;
 mod writer;
@@ -9,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
-use lightship_wire::control::ErrorCode;
-use tokio::time::Instant;
+use lightship_wire::control::{ErrorCode, Failure};
+use tokio::time::sleep;
 
 pub use self::group::Grouping;
+use self::owners::{Asked, Retry, silent};
 pub use self::scan::{Order, ScanOptions, ScanReport, Scanned};
 pub use self::writer::RowWriter;
 use crate::definition::Definition;
@@ -27,6 +29,9 @@ use crate::request::{
     BucketEntry, Columns, Counted, Directory, FileName, FileRecord, List, RequestKind, Scan,
 };
 
+/// After so long without an answer, the next node is asked too where the file is.
+const NEXT_NODE: Duration = Duration::from_millis(250);
+
 /// The first and the longest pause before a request is repeated.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
@@ -36,7 +41,8 @@ const NODES_MAX: usize = 10_000;
 /// How a client behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientOptions {
-    /// How long a part of the file may be unreachable, or send nothing of a scan, before the operation fails.
+    /// How long a part of the file may be unreachable, or send nothing, before the operation fails. After an eighth of it,
+    /// one second at most, a client asks other nodes whether they have the keys by now.
     pub patience: Duration,
     /// The maximum number of requests to different buckets at a time. Each costs its node a thread while it reads.
     pub connections_max: usize,
@@ -63,6 +69,7 @@ struct Shared {
     image: Mutex<Image>,
     /// Nodes that may have buckets.
     nodes: Mutex<Vec<String>>,
+    asked: Asked,
     /// The connections at a time with which the last scan ended.
     scan_connections: Mutex<Option<u32>>,
     options: ClientOptions,
@@ -96,14 +103,35 @@ impl RangeFile {
     /// [`RangeError::NoFile`], or that no node can be reached.
     pub async fn open(network: Arc<dyn Network>, name: &str, options: ClientOptions) -> Result<Self> {
         let mut failed = RangeError::NoFile(name.to_owned());
-        for node in network.nodes() {
-            match locate(&network, &node, name, false, &Room::default()).await {
-                Ok(directory) => return Self::of(network, directory, options),
-                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
-                Err(error) => failed = error,
+        let mut nodes = network.nodes().into_iter();
+        let mut asked = FuturesUnordered::new();
+        let mut patience = std::pin::pin!(sleep(options.patience));
+        loop {
+            match nodes.next() {
+                Some(node) => asked.push({
+                    let network = &network;
+                    async move { locate(network, &node, name, false, &Room::default()).await }
+                }),
+                None if asked.is_empty() => return Err(failed),
+                None => {}
+            }
+            tokio::select! {
+                biased;
+                Some(found) = asked.next() => match found {
+                    Ok(directory) => {
+                        drop(asked);
+                        return Self::of(network, directory, options);
+                    }
+                    Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {}
+                    Err(error) => failed = error,
+                },
+                () = sleep(NEXT_NODE), if nodes.len() > 0 => {}
+                () = patience.as_mut() => {
+                    let nobody = || Failure::new(ErrorCode::Peer, "no node answers").into();
+                    return Err(if matches!(failed, RangeError::NoFile(_)) { nobody() } else { failed });
+                }
             }
         }
-        Err(failed)
     }
 
     /// The definitions of all files that the first node knows.
@@ -135,8 +163,8 @@ impl RangeFile {
         let mut image = Image::default();
         learn(&mut image, &directory.buckets)?;
         let (image, nodes) = (Mutex::new(image), Mutex::new(nodes));
-        let scan_connections = Mutex::default();
-        let shared = Shared { network, definition, record, image, nodes, scan_connections, options };
+        let (asked, scan_connections) = (Mutex::default(), Mutex::default());
+        let shared = Shared { network, definition, record, image, nodes, asked, scan_connections, options };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -171,40 +199,6 @@ impl RangeFile {
     /// The nodes that may have buckets.
     fn nodes(&self) -> Vec<String> {
         self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Asks all nodes for their buckets. Returns these, and the nodes that did not answer, with the reason.
-    pub async fn buckets(&self) -> (Vec<BucketEntry>, Vec<(String, RangeError)>) {
-        let room = Room::default();
-        let asked = self.nodes().into_iter().map(|node| async {
-            let name = &self.shared.definition.name;
-            let found = locate(&self.shared.network, &node, name, true, &room).await;
-            (node, found)
-        });
-        let (mut buckets, mut failed) = (Vec::new(), Vec::new());
-        for (node, found) in join_all(asked).await {
-            match found {
-                Ok(directory) if directory.file != self.shared.record => {
-                    failed.push((node, RangeError::NoFile(self.shared.definition.name.clone())));
-                }
-                Ok(directory) => {
-                    let mut nodes = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-                    nodes.extend(directory.nodes);
-                    nodes.sort();
-                    nodes.dedup();
-                    nodes.truncate(NODES_MAX);
-                    buckets.extend(directory.buckets);
-                }
-                // A node that does not know the file has no bucket of it.
-                Err(error) if error.has_no_file() => {}
-                Err(error) => failed.push((node, error)),
-            }
-        }
-        if let Err(error) = learn(&mut self.locked_image(), &buckets) {
-            failed.push((self.shared.definition.name.clone(), error));
-        }
-        buckets.sort_by(|a, b| a.range.low.cmp(&b.range.low));
-        (buckets, failed)
     }
 
     /// The row with a key; no rows if there is none.
@@ -275,6 +269,7 @@ impl RangeFile {
             range: piece.into(),
             limit,
             columns: columns.map(|positions| Columns { positions: positions.clone() }),
+            adjust: true,
         }
     }
 
@@ -292,15 +287,19 @@ impl RangeFile {
         let mut retry = Retry::new(self);
         loop {
             let pieces = self.locked_image().route(interval);
-            let failed = match pieces.as_slice() {
-                [(_, Some(owner))] => match request(owner.clone()).await {
-                    Err(error) if is_retried(&error) => error,
-                    done => return done,
-                },
-                [(_, None)] => RangeError::Moved,
+            let (asked, failed) = match pieces.as_slice() {
+                [(_, Some(owner))] => {
+                    let requested = request(owner.clone());
+                    let answer = self.answered(interval, owner, Some(retry.deadline()), requested).await;
+                    match answer.unwrap_or_else(|| Err(silent(&owner.node))) {
+                        Err(error) if is_retried(&error) => (Some(owner), error),
+                        done => return done,
+                    }
+                }
+                [(_, None)] => (None, RangeError::Moved),
                 _ => return Err(RangeError::Moved),
             };
-            retry.again(interval, failed).await?;
+            retry.again(interval, asked, &failed).await?;
         }
     }
 }
@@ -320,35 +319,6 @@ fn is_retried(error: &RangeError) -> bool {
             ) || failure.retryable
         }
         _ => false,
-    }
-}
-
-/// Repeats a request, with growing pauses, until the client's patience ends.
-struct Retry<'a> {
-    file: &'a RangeFile,
-    deadline: Instant,
-    pause: Duration,
-}
-
-impl<'a> Retry<'a> {
-    fn new(file: &'a RangeFile) -> Self {
-        Self { file, deadline: Instant::now() + file.shared.options.patience, pause: Duration::ZERO }
-    }
-
-    /// Learns where the buckets are now, and waits a little if that was done before.
-    async fn again(&mut self, interval: &Interval, failed: RangeError) -> Result<()> {
-        if Instant::now() + self.pause >= self.deadline {
-            return Err(self.file.missing(interval, &failed));
-        }
-        tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).clamp(PAUSES[0], PAUSES[1]);
-        self.file.buckets().await;
-        Ok(())
-    }
-
-    /// Restarts the client's patience, after progress.
-    fn progress(&mut self) {
-        *self = Self::new(self.file);
     }
 }
 

@@ -143,7 +143,6 @@ impl RangeFile {
                 columns.iter().chain(key).map(|&column| column as u32).collect()
             }),
             schema: schema.clone(),
-            refreshed: tokio::sync::Mutex::default(),
         };
         let report = ScanReport::default();
         let scan = Scan {

@@ -1,11 +1,16 @@
 //! Writes: rows are sorted, and each bucket gets its own.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_select::take::take_record_batch;
 use futures::StreamExt;
 use lightship_wire::{Codec, Encoder};
+use tokio::time::Instant;
 
-use super::{RangeFile, Retry, is_retried};
+use super::owners::{Retry, silent};
+use super::{RangeFile, is_retried};
 use crate::error::{RangeError, Result};
 use crate::image::Owner;
 use crate::key::{Interval, after, order};
@@ -74,9 +79,10 @@ impl RangeFile {
             let rows_max = (REQUEST_BYTES.saturating_mul(part.num_rows() as u64) / bytes).max(1) as usize;
             requests.extend((start..end).step_by(rows_max).map(|at| (at, end.min(at + rows_max))));
         }
+        let lost = Mutex::default();
         let written = requests.into_iter().map(|(start, end)| {
-            let (keys, rows) = (&keys[start..end], sorted.slice(start, end - start));
-            async move { self.write_sorted(mode, keys, rows).await }
+            let (keys, rows, lost) = (&keys[start..end], sorted.slice(start, end - start), &lost);
+            async move { self.write_sorted(mode, keys, rows, lost).await }
         });
         let mut written =
             futures::stream::iter(written).buffer_unordered(self.shared.options.connections_max);
@@ -92,43 +98,68 @@ impl RangeFile {
         failed.map_or(Ok(total), Err)
     }
 
-    /// Writes rows that are sorted, as the image says now; again until it is right.
-    async fn write_sorted(&self, mode: WriteMode, keys: &[&[u8]], rows: RecordBatch) -> Result<u64> {
+    /// Writes rows that are sorted, as the image says now; again until it is right. Nodes that are `lost` have not answered
+    /// other requests in time.
+    async fn write_sorted(
+        &self,
+        mode: WriteMode,
+        keys: &[&[u8]],
+        rows: RecordBatch,
+        lost: &Mutex<BTreeSet<String>>,
+    ) -> Result<u64> {
         let mut mode = mode;
         let mut retry = Retry::new(self);
         let (mut start, mut total) = (0, 0);
         while start < keys.len() {
-            let interval = Interval::of_key(keys[start]);
-            let rest = Interval::new(interval.low.clone(), None);
-            let owner = self.locked_image().pieces(&rest).next();
-            let failed = match owner {
+            let rest = Interval::new(keys[start].to_vec(), Some(after(keys[keys.len() - 1])));
+            let piece = self.locked_image().pieces(&rest).next();
+            let (interval, asked, failed) = match piece {
                 Some((piece, Some(owner))) => {
-                    let end = piece
-                        .high
-                        .as_ref()
-                        .map_or(keys.len(), |high| keys.partition_point(|key| **key < **high));
-                    match self.send(&owner, mode, &rows.slice(start, end - start)).await {
-                        Ok(written) => {
+                    let end = start + keys[start..].partition_point(|key| piece.contains(key));
+                    let interval = Interval::new(rest.low, Some(after(keys[end - 1])));
+                    if lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&owner.node) {
+                        return Err(self.missing(&interval, &silent(&owner.node)));
+                    }
+                    let part = rows.slice(start, end - start);
+                    let sent = self.send(&owner, mode, &interval, &part);
+                    let answer = self.answered(&interval, &owner, Some(retry.deadline()), sent).await;
+                    match answer {
+                        Some(Ok(written)) => {
                             (start, total) = (end, total + written);
                             retry.progress();
                             continue;
                         }
-                        Err(error) if is_retried(&error) => error,
-                        Err(error) => return Err(error),
+                        Some(Err(error)) if is_retried(&error) => (interval, Some(owner), error),
+                        Some(Err(error)) => return Err(error),
+                        None => {
+                            if Instant::now() >= retry.deadline() {
+                                lost.lock()
+                                    .unwrap_or_else(PoisonError::into_inner)
+                                    .insert(owner.node.clone());
+                            }
+                            let failed = silent(&owner.node);
+                            (interval, Some(owner), failed)
+                        }
                     }
                 }
-                _ => RangeError::Moved,
+                _ => (Interval::of_key(keys[start]), None, RangeError::Moved),
             };
             if !failed.is_moved() && mode == WriteMode::Insert {
                 // The rows may have been written before the connection was lost.
                 mode = WriteMode::InsertAgain;
             }
-            retry.again(&interval, failed).await?;
+            retry.again(&interval, asked.as_ref(), &failed).await?;
         }
         Ok(total)
     }
 
-    async fn send(&self, owner: &Owner, mode: WriteMode, rows: &RecordBatch) -> Result<u64> {
+    async fn send(
+        &self,
+        owner: &Owner,
+        mode: WriteMode,
+        interval: &Interval,
+        rows: &RecordBatch,
+    ) -> Result<u64> {
         let bytes = lightship_wire::rows_bytes(rows);
         if rows.num_rows() == 1 && bytes > ROW_BYTES_MAX {
             return Err(RangeError::Definition(format!(
@@ -141,6 +172,7 @@ impl RangeFile {
             bucket: owner.bucket,
             mode: mode.into(),
             rows: message.to_vec(),
+            adjust: Some(interval.into()),
         };
         let kind = RequestKind::Write(write);
         Ok(ask_one::<Written>(&self.shared.network, &owner.node, kind).await?.rows)

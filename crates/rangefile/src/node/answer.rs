@@ -10,6 +10,7 @@ use lightship_transport::net::{Answer, Caller, blobs};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 
+use super::adjust::Adjusting;
 use super::{File, Node, scan};
 use crate::bucket::KeyedRows;
 use crate::error::{RangeError, Result};
@@ -43,11 +44,12 @@ impl Node {
         let request = Request::decode(body).map_err(|e| {
             Failure::new(ErrorCode::Protocol, format!("malformed request about a range file: {e}"))
         })?;
+        let adjusting = request.kind.as_ref().and_then(Adjusting::of);
         // A task of its own: what has begun to change is changed, even if the sender is gone.
         let (node, caller) = (self.clone(), *caller);
         let answered = tokio::spawn(async move { node.answered(request, &caller).await });
         let answered = answered.await.unwrap_or(Err(RangeError::Closed));
-        answered.map_err(|error| error.to_failure())
+        answered.map_err(|error| self.refusal(&error, adjusting))
     }
 
     pub(super) async fn answered(&self, request: Request, caller: &Caller) -> Result<Answer> {

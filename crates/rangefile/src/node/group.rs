@@ -20,12 +20,11 @@ use lightship_wire::{Codec, Encoder, rows_bytes};
 use prost::Message;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::adjust::keep;
 use super::{File, Node, scan};
 use crate::bucket::Bucket;
 use crate::error::Result;
 use crate::group::{Group, GroupPart, Grouped, Wanted, ask_nodes};
-use crate::key::Interval;
-use crate::request::BucketEntry;
 
 /// Requests that a node answers at a time.
 pub(super) const GROUPS_MAX: usize = 16;
@@ -93,8 +92,13 @@ impl Node {
             let is_here = bucket.as_ref().is_some_and(|bucket| bucket.view().check(&part.interval).is_ok());
             let is_known = bucket.as_ref().is_some_and(|bucket| bucket.view().epoch == part.epoch);
             if (!is_here || !is_known) && changed_bytes_left > 0 {
-                let entries = self.changed(file, bucket.as_ref(), &part.interval);
-                limit(&mut changed_bytes_left, entries, &mut known.changed);
+                self.tell_changed(
+                    file,
+                    part.bucket,
+                    &part.interval,
+                    &mut changed_bytes_left,
+                    &mut known.changed,
+                );
             }
             let Some(bucket) = bucket.filter(|_| is_here) else { continue };
             match &projection {
@@ -130,28 +134,6 @@ impl Node {
         });
         stream::iter([known]).chain(reading.buffer_unordered(READERS)).boxed()
     }
-
-    /// What is known of keys that are not where the client expects them, or of a bucket that has changed.
-    fn changed(&self, file: &File, bucket: Option<&Arc<Bucket>>, interval: &Interval) -> Vec<BucketEntry> {
-        let own =
-            bucket.filter(|bucket| bucket.view().is_active).map(|bucket| bucket.entry(&self.shared.name));
-        let known =
-            file.image().ends(interval).filter(|entry| entry.node != self.shared.name).collect::<Vec<_>>();
-        own.into_iter().chain(known).collect()
-    }
-}
-
-/// Adds entries as long as there is room for them.
-fn limit(bytes_left: &mut usize, entries: Vec<BucketEntry>, kept: &mut Vec<BucketEntry>) {
-    for entry in entries {
-        match bytes_left.checked_sub(entry.encoded_len() + 8) {
-            Some(left) => {
-                *bytes_left = left;
-                kept.push(entry);
-            }
-            None => *bytes_left = 0,
-        }
-    }
 }
 
 /// Adds up what is counted, and passes rows on.
@@ -167,7 +149,7 @@ impl Combining {
     async fn next(&mut self) -> Option<Grouped> {
         while let Some(mut grouped) = self.answered.next().await {
             let changed = std::mem::take(&mut grouped.changed);
-            limit(&mut self.changed_bytes_left, changed, &mut self.counted.changed);
+            keep(&mut self.changed_bytes_left, changed, &mut self.counted.changed);
             if grouped.rows.is_some() {
                 return Some(grouped);
             }

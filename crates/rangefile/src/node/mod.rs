@@ -1,5 +1,6 @@
 //! A node: the buckets that it has on disk, and its answers to requests about them.
 
+mod adjust;
 mod advertise;
 mod answer;
 mod deliver;

@@ -294,7 +294,13 @@ fn writes_that_wait_for_a_split_are_stored_by_the_owner() {
         let write = |id: i64| {
             let message = Encoder::new(Codec::None).encode(&rows(&[id], "direct")).unwrap();
             let mode = WriteMode::Upsert.into();
-            let write = crate::request::Write { file: "t".into(), bucket, mode, rows: message.to_vec() };
+            let write = crate::request::Write {
+                file: "t".into(),
+                bucket,
+                mode,
+                rows: message.to_vec(),
+                adjust: None,
+            };
             let (node, request) = (node.clone(), body(RequestKind::Write(write)));
             tokio::spawn(async move {
                 node.answer(&request, &Caller { is_peer: false, address: None }).await.map(drop)

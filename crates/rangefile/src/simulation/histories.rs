@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::cluster::{Cluster, bound, interval};
-use super::network::Simulated;
+use super::network::{Break, Simulated};
 use super::{pairs, rows, runtime};
 use crate::error::{RangeError, Result};
 use crate::request::WriteMode;
@@ -228,7 +228,13 @@ async fn disturb(
             }
             5..8 => {
                 let places = ["client-0", "client-1", "client-2", "node-0:1", "node-1:1", "node-2:1"];
-                cluster.network.part(&cluster.names[node], places[random.usize(0..places.len())]);
+                let how = if random.bool() { Break::Silent } else { Break::Fails };
+                match random.u32(0..3) {
+                    0 => cluster.network.silence(&cluster.names[node]),
+                    _ => {
+                        cluster.network.part(&cluster.names[node], places[random.usize(0..places.len())], how)
+                    }
+                }
                 sleep(Duration::from_millis(random.u64(0..14_000))).await;
                 cluster.network.heal();
             }

@@ -9,6 +9,7 @@ mod histories;
 mod network;
 mod power;
 mod protocol;
+mod silent;
 
 use std::sync::Arc;
 

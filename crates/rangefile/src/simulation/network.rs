@@ -1,9 +1,9 @@
-//! A network that loses, delays and doubles requests, cuts answers off, and has partitions. It writes down what
-//! each write did at the node that got it.
+//! A network that loses, delays and doubles requests, cuts answers off, falls silent, and has partitions. It writes
+//! down what each write did at the node that got it.
 //!
 //! The faults of the n-th request from one place to another are those of the seed, whatever else happens.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use lightship_transport::net::{Answer, Caller, blob};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::write_in;
 use crate::definition::Definition;
@@ -49,16 +49,34 @@ enum Fault {
     AnswerLost,
     /// Its answer ends after this many rows.
     AnswerCut(usize),
+    /// Nothing is heard of it for so long; then the connection is lost.
+    Silent(Duration),
 }
+
+/// What becomes of requests and answers between two places that can't reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Break {
+    /// They fail at once.
+    Fails,
+    /// They wait until the places can reach each other, or the connection is lost.
+    Silent,
+}
+
+/// After so long without a packet, a connection is lost.
+const CONNECTION_LOST: Duration = Duration::from_secs(30);
+/// In the place of a name: every place.
+const ANYWHERE: &str = "";
 
 pub(super) struct Simulated {
     seed: u64,
     definition: Definition,
     nodes: Mutex<BTreeMap<String, Option<Running>>>,
     /// From where to where nothing goes.
-    partitions: Mutex<BTreeSet<(String, String)>>,
+    breaks: watch::Sender<BTreeMap<(String, String), Break>>,
     counts: Mutex<HashMap<(String, String), u64>>,
     is_calm: AtomicBool,
+    /// Whether nodes hear of the splits of others.
+    is_announced: AtomicBool,
     /// Moments, in their order.
     clock: AtomicU64,
     /// Parts that were covered by answers for many buckets, as far as these arrived.
@@ -75,9 +93,10 @@ impl Simulated {
             seed,
             definition,
             nodes: Mutex::new(nodes.iter().map(|node| (node.clone(), None)).collect()),
-            partitions: Mutex::default(),
+            breaks: watch::Sender::default(),
             counts: Mutex::default(),
             is_calm: AtomicBool::new(true),
+            is_announced: AtomicBool::new(true),
             clock: AtomicU64::new(1),
             grouped: AtomicU64::new(0),
             events: Mutex::default(),
@@ -107,17 +126,35 @@ impl Simulated {
         self.nodes.lock().unwrap().values().flatten().map(|running| running.node.clone()).collect()
     }
 
-    pub(super) fn part(&self, a: &str, b: &str) {
-        self.partitions.lock().unwrap().insert((a.to_owned(), b.to_owned()));
+    pub(super) fn part(&self, a: &str, b: &str, how: Break) {
+        self.breaks.send_modify(|breaks| {
+            breaks.insert((a.to_owned(), b.to_owned()), how);
+        });
+    }
+
+    /// A node is stopped, and its connections stay open: it sends nothing, and takes nothing in.
+    pub(super) fn silence(&self, node: &str) {
+        self.part(node, ANYWHERE, Break::Silent);
     }
 
     pub(super) fn heal(&self) {
-        self.partitions.lock().unwrap().clear();
+        self.breaks.send_modify(BTreeMap::clear);
+    }
+
+    /// How many requests a place has sent.
+    pub(super) fn sent(&self, from: &str) -> u64 {
+        let counts = self.counts.lock().unwrap();
+        counts.iter().filter(|((place, _), _)| place == from).map(|(_, count)| count).sum()
     }
 
     /// Whether there are no faults.
     pub(super) fn set_calm(&self, is_calm: bool) {
         self.is_calm.store(is_calm, Ordering::Relaxed);
+    }
+
+    /// Whether nodes hear of the splits of others.
+    pub(super) fn set_announced(&self, is_announced: bool) {
+        self.is_announced.store(is_announced, Ordering::Relaxed);
     }
 
     pub(super) fn grouped(&self) -> u64 {
@@ -147,10 +184,18 @@ impl Simulated {
         *texts.entry(text.to_owned()).or_insert(next)
     }
 
-    fn is_parted(&self, a: &str, b: &str) -> bool {
-        let partitions = self.partitions.lock().unwrap();
-        partitions.contains(&(a.to_owned(), b.to_owned()))
-            || partitions.contains(&(b.to_owned(), a.to_owned()))
+    /// Returns whether something gets from one place to another, as soon as that is decided.
+    async fn passes(&self, from: &str, to: &str) -> bool {
+        let between = |breaks: &BTreeMap<(String, String), Break>| {
+            let all = [(from, to), (to, from), (from, ANYWHERE), (to, ANYWHERE)];
+            all.iter().find_map(|(a, b)| breaks.get(&((*a).to_owned(), (*b).to_owned())).copied())
+        };
+        let mut breaks = self.breaks.subscribe();
+        let decided = breaks.wait_for(|breaks| between(breaks) != Some(Break::Silent));
+        match timeout(CONNECTION_LOST, decided).await {
+            Ok(Ok(breaks)) => between(&breaks).is_none(),
+            _ => false,
+        }
     }
 
     /// How long a request and its answer take, and what happens to it.
@@ -180,6 +225,7 @@ impl Simulated {
             4..7 => Fault::Double(late),
             7..10 => Fault::AnswerLost,
             10..14 => Fault::AnswerCut(random.usize(0..6)),
+            14 => Fault::Silent(CONNECTION_LOST),
             _ => Fault::None,
         };
         (delays.0, delays.1, fault)
@@ -253,6 +299,12 @@ impl Simulated {
     }
 }
 
+/// Whether a request tells a node of the split of another one.
+fn is_of_split(body: &[u8]) -> bool {
+    let kind = Request::decode(body).expect("a request").kind;
+    matches!(kind, Some(RequestKind::Announce(directory)) if !directory.buckets.is_empty())
+}
+
 /// Returns when what is alive no longer is. What nobody can end is alive for ever.
 async fn crashed(alive: &mut watch::Receiver<bool>) {
     if alive.wait_for(|alive| !alive).await.is_err() {
@@ -280,7 +332,8 @@ impl Network for Place {
             let (there, back, fault) = network.draw(&from, &to);
             sleep(there).await;
             let gone = |what: &str| Failure::new(ErrorCode::Lost, format!("{what} was lost"));
-            if network.is_parted(&from, &to) || fault == Fault::Lost {
+            let is_kept_back = !network.is_announced.load(Ordering::Relaxed) && is_of_split(&body);
+            if is_kept_back || fault == Fault::Lost || !network.passes(&from, &to).await {
                 return Err(Failure::new(ErrorCode::Peer, format!("node {to} can't be reached")).into());
             }
             // A task of its own: it goes on if the sender does not wait.
@@ -304,7 +357,11 @@ impl Network for Place {
                 Err(panic) => std::panic::resume_unwind(panic.into_panic()),
             };
             sleep(back).await;
-            if network.is_parted(&from, &to) || fault == Fault::AnswerLost {
+            if let Fault::Silent(time) = fault {
+                sleep(time).await;
+                return Err(gone("a connection").into());
+            }
+            if fault == Fault::AnswerLost || !network.passes(&to, &from).await {
                 return Err(gone("an answer").into());
             }
             let reply = Reply::from(answer?);

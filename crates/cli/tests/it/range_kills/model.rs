@@ -180,6 +180,17 @@ fn count(lost: &AtomicU64, error: &RangeError) {
     }
 }
 
+/// Counts a request that its client gives up before there is an answer.
+struct GivenUp(Option<Arc<AtomicU64>>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if let Some(lost) = self.0.take() {
+            lost.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
 impl Network for Counting {
     fn nodes(&self) -> Vec<String> {
         self.connections.nodes()
@@ -192,8 +203,14 @@ impl Network for Counting {
             return sent;
         }
         async move {
-            let Reply { schema, rows } = sent.await.inspect_err(|error| count(&lost, error))?;
+            let mut given_up = GivenUp(Some(lost.clone()));
+            let answered = sent.await;
+            let Reply { schema, rows } = answered.inspect_err(|error| {
+                given_up.0 = None;
+                count(&lost, error);
+            })?;
             let rows = rows.inspect(move |rows| {
+                given_up.0 = None;
                 if let Err(error) = rows {
                     count(&lost, error);
                 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use lightship_transport::proto::reception::{Admission, Announcement};
-use lightship_wire::control::{ErrorCode, Failure};
 
 use crate::client::PAUSES;
+use crate::client::owners::{CORRECTIONS_MAX, silent};
 use crate::error::RangeError;
 use crate::image::{Image, Owner, Piece};
 use crate::key::{Interval, Key};
@@ -38,6 +38,10 @@ pub(super) struct Part {
     /// Its owner was asked, and no rows have arrived since.
     was_asked: bool,
     stuck: Option<Stuck>,
+    /// Refusals since the last rows that said where the keys are.
+    corrections: u32,
+    /// The image has changed since its owner refused it: it need not be looked up.
+    is_corrected: bool,
     /// The last failure.
     failed: Option<RangeError>,
 }
@@ -77,6 +81,8 @@ impl Cover {
                 is_admitted: false,
                 was_asked: false,
                 stuck: None,
+                corrections: 0,
+                is_corrected: false,
                 failed: None,
             };
             cover.insert(part);
@@ -136,7 +142,7 @@ impl Cover {
             let arrived = usize::try_from(rows).unwrap_or(usize::MAX).min(ready.num_rows());
             *ready = ready.slice(arrived, ready.num_rows() - arrived);
         }
-        (part.was_asked, part.stuck, part.failed) = (false, None, None);
+        (part.was_asked, part.stuck, part.corrections, part.failed) = (false, None, 0, None);
     }
 
     pub(super) fn ended(&mut self, part: u64) {
@@ -161,6 +167,17 @@ impl Cover {
         now.saturating_duration_since(stuck.since) + stuck.pause >= patience
     }
 
+    /// Notes that the owner of a part has refused it, and that the image is corrected. Returns whether that is followed at
+    /// once: not if it goes on and on.
+    pub(super) fn corrected(&mut self, part: u64) -> bool {
+        let Some(part) = self.parts.get_mut(&part).filter(|part| part.corrections < CORRECTIONS_MAX) else {
+            return false;
+        };
+        part.corrections += 1;
+        part.is_corrected = true;
+        true
+    }
+
     /// How long to wait before a part is asked for.
     pub(super) fn pause(&self, part: u64) -> Duration {
         self.parts.get(&part).and_then(|part| part.stuck).map_or(Duration::ZERO, |stuck| stuck.pause)
@@ -174,6 +191,9 @@ impl Cover {
             return false;
         }
         let was_asked = std::mem::replace(&mut part.was_asked, true);
+        if std::mem::take(&mut part.is_corrected) {
+            return false;
+        }
         was_asked || part.owner.is_none() || part.stuck.is_some() || part.failed.is_some()
     }
 
@@ -200,17 +220,27 @@ impl Cover {
         if ranks == 0 {
             return Found::Scattered;
         }
-        let (rank, limit, stuck) = (part.rank, part.limit, part.stuck);
+        let (rank, limit, stuck, corrections) = (part.rank, part.limit, part.stuck, part.corrections);
         let mut pieces = pieces.into_iter();
         let Some((interval, owner)) = pieces.next() else { return Found::Parts(vec![number]) };
         (part.interval, part.owner, part.ranks) = (interval, owner, ranks);
         let mut numbers = vec![number];
         for ((interval, owner), index) in pieces.zip(1..) {
             let rank = rank + index * ranks;
-            let (is_admitted, was_asked, failed) = (false, false, None);
-            let ready = None;
-            let part =
-                Part { interval, owner, ready, limit, rank, ranks, is_admitted, was_asked, stuck, failed };
+            let part = Part {
+                interval,
+                owner,
+                ready: None,
+                limit,
+                rank,
+                ranks,
+                is_admitted: false,
+                was_asked: false,
+                stuck,
+                corrections,
+                is_corrected: false,
+                failed: None,
+            };
             numbers.push(self.insert(part));
         }
         Found::Parts(numbers)
@@ -247,9 +277,7 @@ impl Part {
     /// Why it is missing, if nothing has failed.
     fn silence(&self) -> RangeError {
         match &self.owner {
-            Some(owner) if self.stuck.is_none() => {
-                Failure::new(ErrorCode::Peer, format!("node {} sends nothing", owner.node)).into()
-            }
+            Some(owner) if self.stuck.is_none() => silent(&owner.node),
             _ => RangeError::Moved,
         }
     }

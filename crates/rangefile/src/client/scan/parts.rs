@@ -15,7 +15,7 @@ use lightship_transport::proto::reception::{Admission, Coverage, ReceptionError,
 use super::cover::{Cover, Found};
 use crate::client::{RangeFile, is_retried};
 use crate::error::{RangeError, Result};
-use crate::key::after;
+use crate::key::{Interval, after};
 use crate::network::{body, tell};
 use crate::request::{Deliver, RequestKind};
 
@@ -26,21 +26,9 @@ pub(super) struct Source {
     pub(super) columns: Option<Vec<u32>>,
     /// The columns that are returned, which are the first ones.
     pub(super) schema: SchemaRef,
-    /// When the nodes were last asked for their buckets.
-    pub(super) refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Source {
-    /// Learns where the buckets are now. Those who ask at the same time share the answer.
-    async fn refresh(&self) {
-        let requested = Instant::now();
-        let mut refreshed = self.refreshed.lock().await;
-        if refreshed.is_none_or(|began| began < requested) {
-            *refreshed = Some(Instant::now());
-            self.file.buckets().await;
-        }
-    }
-
     /// The columns that are read.
     pub(super) fn read_schema(&self) -> Result<SchemaRef> {
         let whole = &self.file.definition().schema;
@@ -173,10 +161,15 @@ impl Parts for ScanParts {
         let this = self.clone();
         async move {
             let mut parts: Vec<u64> = this.cover().holes().collect();
-            let is_unknown = |part: &u64| this.cover().ask(*part);
             // All are marked as asked.
-            if parts.iter().filter(|part| is_unknown(part)).count() > 0 {
-                this.source.refresh().await;
+            let unknown: Vec<Interval> = {
+                let mut cover = this.cover();
+                let unknown: Vec<u64> = parts.iter().copied().filter(|part| cover.ask(*part)).collect();
+                let unknown = unknown.into_iter().filter_map(|part| cover.get(part));
+                unknown.map(|part| part.interval.clone()).collect()
+            };
+            if !unknown.is_empty() {
+                this.source.file.look(&unknown).await;
                 parts = this.resolve(&parts)?.unwrap_or_default();
             }
             this.request(&parts).await
@@ -187,13 +180,15 @@ impl Parts for ScanParts {
     fn ask(&mut self, part: u64) -> BoxFuture<'static, Result<Asked>> {
         let this = self.clone();
         async move {
-            let (pause, is_stale) = {
+            let (pause, stale) = {
                 let mut cover = this.cover();
-                (cover.pause(part), cover.ask(part))
+                let (pause, is_stale) = (cover.pause(part), cover.ask(part));
+                let interval = cover.get(part).map(|part| part.interval.clone());
+                (pause, interval.filter(|_| is_stale))
             };
-            if is_stale {
+            if let Some(interval) = stale {
                 tokio::time::sleep(pause).await;
-                this.source.refresh().await;
+                this.source.file.look(&[interval]).await;
             }
             match this.resolve(&[part])? {
                 // The others are holes, which are asked for in their turn.
@@ -219,15 +214,24 @@ impl Parts for ScanParts {
             // All its rows arrived, but not the end.
             return async { Ok(futures::stream::empty().boxed()) }.boxed();
         };
+        let (interval, limit) = (part.interval.clone(), part.limit);
         let Some(owner) = part.owner.clone() else { return async { Err(RangeError::Moved) }.boxed() };
-        let scan = source.file.scan_request(&owner, &part.interval, part.limit, source.columns.as_ref());
         drop(cover);
+        if !source.file.is_owner(&interval, &owner) {
+            // That has become known while the part waited for its turn.
+            return async { Err(RangeError::Moved) }.boxed();
+        }
+        let scan = source.file.scan_request(&owner, &interval, limit, source.columns.as_ref());
         let (network, body) = (&source.file.shared.network, body(RequestKind::Scan(scan)));
         let requested = match connection {
             None => network.request(&owner.node, body),
             Some(connection) => network.request_on(&owner.node, connection, body),
         };
-        async move { Ok(requested.await?.rows) }.boxed()
+        async move {
+            let reply = source.file.answered(&interval, &owner, None, requested).await;
+            Ok(reply.unwrap_or(Err(RangeError::Moved))?.rows)
+        }
+        .boxed()
     }
 
     fn refuse(&mut self, connection: PushedConnection, reason: Refusal) {
@@ -254,10 +258,17 @@ impl Parts for ScanParts {
         if !is_retried(&error) {
             return Fault::Fatal(error);
         }
-        let mut cover = self.cover();
         if !error.is_moved() {
-            cover.failed(part, error);
+            self.cover().failed(part, error);
             return Fault::Lost;
+        }
+        let asked =
+            self.cover().get(part).and_then(|part| Some((part.interval.clone(), part.owner.clone()?)));
+        let is_corrected =
+            asked.is_some_and(|(interval, owner)| file.is_corrected(&interval, &owner, &error));
+        let mut cover = self.cover();
+        if is_corrected && cover.corrected(part) {
+            return Fault::Withdrawn;
         }
         if !cover.is_lost(part, file.shared.options.patience, Instant::now()) {
             return Fault::Withdrawn;
