@@ -101,7 +101,8 @@ impl RangeScanExec {
         Self { partitions, rows, bytes, ..self.same() }
     }
 
-    /// The same scan, of at most this many rows of each partition.
+    /// The same scan, of at most this many rows of each partition. They can't share one limit: where partitions are merged in
+    /// the order of the key, all of the first rows may be in any of them.
     pub(crate) fn limited(self, fetch: Option<usize>) -> Self {
         Self { fetch, ..self }
     }

@@ -49,7 +49,8 @@ pub struct ScanOptions {
     /// The order of the rows.
     pub order: Order,
     /// Most rows. With [`Order::Key`], these are the first ones: the first bucket is read alone until it is clear
-    /// that it does not suffice.
+    /// that it does not suffice. With [`Order::Any`], as many buckets are read as have said that they hold so many rows.
+    /// Then twice as many are read each time, until there are enough.
     pub limit: Option<u64>,
     /// Names of the columns; all if it is `None`.
     pub columns: Option<Vec<String>>,
@@ -151,8 +152,11 @@ impl RangeFile {
             is_announced: !options.announced,
             rest: intervals.to_vec().into(),
             left: options.limit,
-            // With a limit, the next bucket is read when the ones before have ended, and then twice as many.
-            at_once: if options.limit.is_some() && options.order == Order::Key { 1 } else { usize::MAX },
+            at_once: match (options.limit, options.order) {
+                (None, _) => usize::MAX,
+                (Some(_), Order::Key) => 1,
+                (Some(limit), Order::Any) => self.holding(limit, intervals),
+            },
             driver: None,
             before: None,
             joined_parts: 0,
@@ -166,6 +170,22 @@ impl RangeFile {
             }
         });
         Ok(Scanned { schema, rows: rows.boxed(), report })
+    }
+
+    /// How many of the first buckets of some intervals hold this many rows, as far as they have told; at least 1. One that
+    /// has not told ends the count: it may hold any number.
+    fn holding(&self, rows: u64, intervals: &[Interval]) -> usize {
+        let image = self.locked_image();
+        let pieces = intervals.iter().flat_map(|interval| image.pieces(interval));
+        let mut held = 0_u64;
+        let before = pieces
+            .map_while(|(_, owner)| owner?.records)
+            .take_while(|records| {
+                held = held.saturating_add(*records);
+                held < rows
+            })
+            .count();
+        before + 1
     }
 
     /// The limits and times of a reception.

@@ -6,6 +6,7 @@ mod cluster;
 mod disk;
 mod groups;
 mod histories;
+mod images;
 mod network;
 mod power;
 mod protocol;
