@@ -1,4 +1,4 @@
-//! How many requests operations of clients take.
+//! Clients whose images are hundreds of splits old, and how many requests it takes to correct them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +80,60 @@ fn ids(is_ascending: bool) -> Vec<i64> {
         fastrand::Rng::with_seed(1).shuffle(&mut ids);
     }
     ids
+}
+
+/// Whether the nodes have heard of the splits of others, or each knows its own only.
+#[test]
+fn an_image_that_is_hundreds_of_splits_old_is_corrected_by_few_requests() {
+    for (is_ascending, is_announced) in [(false, true), (false, false), (true, true), (true, false)] {
+        runtime().block_on(async {
+            let mut grown = Grown::start(&ids(is_ascending), CAPACITY, is_announced).await;
+            assert!(grown.buckets > 200, "{} buckets", grown.buckets);
+            let mut before = grown.cluster.network.sent("stale");
+            let mut worst = 0;
+            for id in [0, ROWS / 3, ROWS - 1] {
+                let stale = grown.stale();
+                let found = stale.get(bound(&stale, id)).await.expect("a row");
+                assert_eq!(pairs(&found), [(id, "x".to_owned())]);
+                worst = worst.max(grown.sent(&mut before));
+            }
+            // One after another, by the same client.
+            let stale = grown.stale();
+            let mut sum = 0;
+            for id in 0..ROWS {
+                assert_eq!(stale.get(bound(&stale, id)).await.expect("a row").num_rows(), 1);
+                let sent = grown.sent(&mut before);
+                (worst, sum) = (worst.max(sent), sum + sent);
+            }
+            assert!(worst <= REQUESTS_OF_KEY_MAX, "{worst} requests for a key");
+            assert!(sum <= ROWS as u64 + grown.buckets * NODES as u64, "{sum} requests for all keys");
+            let all: Vec<i64> = (0..ROWS).collect();
+            // Of each bucket, at most what a key takes.
+            let requests_max = grown.buckets * REQUESTS_OF_KEY_MAX;
+            let mut scanned = Vec::new();
+            for order in [Order::Key, Order::Any] {
+                let mut found = scan(&grown.stale(), &ScanOptions { order, ..ScanOptions::default() }).await;
+                found.sort_unstable();
+                assert_eq!(found, all);
+                scanned.push(grown.sent(&mut before));
+            }
+            assert_eq!(grown.stale().count(&Interval::ALL).await.expect("a number"), ROWS as u64);
+            let counted = grown.sent(&mut before);
+            let stale = grown.stale();
+            stale.write(WriteMode::Upsert, &rows(&all, "y")).await.expect("written");
+            let written = grown.sent(&mut before);
+            let found = stale.get(bound(&stale, 7)).await.expect("a row");
+            assert_eq!(pairs(&found), [(7, "y".to_owned())]);
+            eprintln!(
+                "ascending {is_ascending}, announced {is_announced}: {} buckets; requests: {worst} at most for a key, \
+                 {sum} for all keys one by one, {scanned:?} for scans, {counted} for a count, {written} for a write",
+                grown.buckets
+            );
+            for requests in scanned.into_iter().chain([counted, written]) {
+                assert!(requests <= requests_max, "{requests} requests for {} buckets", grown.buckets);
+            }
+        });
+    }
 }
 
 #[test]
