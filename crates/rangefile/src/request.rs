@@ -9,7 +9,7 @@ use crate::key::Interval;
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     /// Which one.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub(crate) kind: Option<RequestKind>,
 }
 
@@ -66,6 +66,9 @@ pub(crate) enum RequestKind {
     /// Asks for parts of several nodes, which the node collects. The answer is [`Grouped`](crate::group::Grouped)s.
     #[prost(message, tag = "16")]
     Group(Group),
+    /// The row of a bucket with the greatest key in an interval. The answer is this row, if there is one.
+    #[prost(message, tag = "17")]
+    Last(Scan),
 }
 
 /// A file's definition.

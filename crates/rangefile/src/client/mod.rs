@@ -1,5 +1,6 @@
 //! The client: reads and writes a range file on all nodes that have buckets of it.
 
+mod ends;
 mod group;
 mod owners;
 mod scan;

@@ -27,7 +27,7 @@ impl Adjusting {
     /// What the sender of a request wants to know.
     pub(super) fn of(kind: &RequestKind) -> Option<Self> {
         let (file, bucket, range) = match kind {
-            RequestKind::Scan(scan) | RequestKind::Count(scan) if scan.adjust => {
+            RequestKind::Scan(scan) | RequestKind::Count(scan) | RequestKind::Last(scan) if scan.adjust => {
                 (&scan.file, scan.bucket, &scan.range)
             }
             RequestKind::Write(write) => (&write.file, write.bucket, write.adjust.as_ref()?),

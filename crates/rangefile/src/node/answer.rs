@@ -67,6 +67,9 @@ impl Node {
                 let bucket = self.bucket(&request.file, request.bucket)?.1;
                 Ok(message(Counted { rows: scan::count(&bucket, request.range.into()).await? }))
             }
+            RequestKind::Last(request) => {
+                scan::last(&self.bucket(&request.file, request.bucket)?.1, request).await
+            }
             RequestKind::List(_) => {
                 let records: Vec<FileRecord> =
                     self.files_read().values().map(|file| file.record.clone()).collect();

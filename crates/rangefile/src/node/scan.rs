@@ -10,7 +10,7 @@ use lightship_transport::net::Answer;
 use lightship_wire::rows_bytes;
 use tokio::task::JoinHandle;
 
-use crate::bucket::{Bucket, Merge, View};
+use crate::bucket::{Bucket, Merge, Run, View};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
@@ -82,6 +82,47 @@ pub(super) async fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> 
     };
     let rows = rows.map(|rows| rows.map_err(|error| error.to_failure()));
     Ok(Answer::new(schema, estimate, rows.boxed()))
+}
+
+/// The row of a bucket with the greatest key in an interval, if there is one.
+///
+/// # Errors
+/// As [`scan`].
+pub(super) async fn last(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> {
+    let interval: Interval = request.range.into();
+    let projection = projection(&bucket.definition, request.columns)?;
+    let view = bucket.view();
+    view.check(&interval)?;
+    let (bucket, schema) = (bucket.clone(), projection.schema.clone());
+    let reading = tokio::task::spawn_blocking(move || last_row(&bucket, &view, interval));
+    let row = reading.await.map_err(|_| RangeError::Closed)??;
+    let row = row.map(|row| projection.project(&row, 1)).transpose()?;
+    Ok(Answer::new(schema, Some(u64::from(row.is_some())), stream::iter(row.map(Ok)).boxed()))
+}
+
+/// Reads the last blocks first: those before only if their rows are deleted. Blocks the thread.
+fn last_row(bucket: &Bucket, view: &View, mut rest: Interval) -> Result<Option<RecordBatch>> {
+    loop {
+        let met = view.runs.iter().filter(|run| run.meets(&rest));
+        let last_block = |run: &Arc<Run>| {
+            let block = run.blocks_of(&rest).next_back()?;
+            Some(run.block_bounds(block).0.low)
+        };
+        let Some(low) = met.filter_map(last_block).max() else { return Ok(None) };
+        let part = Interval::new(low.max(rest.low.clone()), rest.high.clone());
+        let mut merge = merge(bucket, view, part.clone(), u64::MAX);
+        let mut last = None;
+        while let Some(merged) = merge.next()? {
+            last = Some(merged.rows);
+        }
+        if let Some(rows) = last {
+            return Ok(Some(rows.slice(rows.num_rows() - 1, 1)));
+        }
+        if part.low == rest.low {
+            return Ok(None);
+        }
+        rest.high = Some(part.low);
+    }
 }
 
 fn merge(bucket: &Bucket, view: &View, interval: Interval, limit: u64) -> Merge {

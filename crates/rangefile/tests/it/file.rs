@@ -137,3 +137,52 @@ async fn a_scan_reads_a_bucket_as_it_was_when_it_began() {
     let whole = arrow_select::concat::concat_batches(&found[0].schema(), &found).unwrap();
     assert_eq!(whole, rows(0..40_000, ""));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_least_and_the_greatest_key_are_found() {
+    let cluster = Cluster::start(2).await;
+    let file = cluster.create("t", Capacity::Records(20)).await;
+    let ends = |file: lightship_rangefile::RangeFile, from: i64, to: i64| async move {
+        let within = interval(&file, from, to);
+        let found = (file.least_key(&within).await.unwrap(), file.greatest_key(&within).await.unwrap());
+        let text = |found: Option<Vec<u8>>| found.map(|key| file.definition().format().display(&key));
+        (text(found.0), text(found.1))
+    };
+    let keys = |least: i64, greatest: i64| (Some(least.to_string()), Some(greatest.to_string()));
+    assert_eq!(file.least_key(&Interval::ALL).await.unwrap(), None);
+    assert_eq!(file.greatest_key(&Interval::ALL).await.unwrap(), None);
+    upsert(&file, (0..1000).map(|id| id * 2), "").await;
+    crate::support::until_buckets(&file, 40).await;
+    for file in [file.clone(), cluster.open("t").await] {
+        assert_eq!(file.least_key(&Interval::ALL).await.unwrap(), Some(key(&file, 0)));
+        assert_eq!(file.greatest_key(&Interval::ALL).await.unwrap(), Some(key(&file, 1998)));
+        assert_eq!(ends(file.clone(), 101, 1700).await, keys(102, 1698));
+        assert_eq!(ends(file.clone(), 500, 501).await, keys(500, 500));
+        assert_eq!(ends(file.clone(), 501, 502).await, (None, None));
+        assert_eq!(ends(file.clone(), 5000, 6000).await, (None, None));
+    }
+    // Buckets at the ends have no rows, or deletions only.
+    let deleted = (0..1000).map(|id| id * 2).filter(|id| *id < 600 || *id > 700);
+    file.write(WriteMode::Delete, &rows(deleted, "")).await.unwrap();
+    for file in [file.clone(), cluster.open("t").await] {
+        assert_eq!(ends(file.clone(), -5, 5000).await, keys(600, 700));
+        assert_eq!(ends(file.clone(), 600, 700).await, keys(600, 698));
+        assert_eq!(ends(file.clone(), 0, 600).await, (None, None));
+        assert_eq!(ends(file.clone(), 701, 5000).await, (None, None));
+    }
+}
+
+/// The last block has deletions only, and an older one the greatest key.
+#[tokio::test]
+async fn the_greatest_key_is_found_before_deleted_rows() {
+    let cluster = Cluster::start(1).await;
+    let file = cluster.create("t", Capacity::default()).await;
+    for part in 0..3 {
+        upsert(&file, part * 20_000..(part + 1) * 20_000, "").await;
+    }
+    for from in [59_999, 41_000, 20_000, 1, 0] {
+        file.write(WriteMode::Delete, &rows(from..60_000, "")).await.unwrap();
+        let greatest = (from > 0).then(|| key(&file, from - 1));
+        assert_eq!(file.greatest_key(&Interval::ALL).await.unwrap(), greatest, "{from}");
+    }
+}

@@ -64,7 +64,8 @@ pub(super) async fn get(args: GetArgs, json: bool) -> Result<(), CliError> {
   lightship range scan lightship://db1 orders --from 100 --to 200 -o part.parquet
   lightship range scan lightship://db1 lineitem --from 17 --to 18 3
   lightship range scan lightship://db1 orders --any-order --reception push
-  lightship range scan lightship://db1 orders --count")]
+  lightship range scan lightship://db1 orders --count
+  lightship range scan lightship://db1 orders --greatest")]
 pub(super) struct ScanArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -86,6 +87,12 @@ pub(super) struct ScanArgs {
     /// Only count the rows.
     #[arg(long, conflicts_with_all = ["columns", "limit", "any_order", "reception", "budget"])]
     count: bool,
+    /// Only print the least key.
+    #[arg(long, conflicts_with_all = ["columns", "limit", "any_order", "count", "reception", "budget"])]
+    least: bool,
+    /// Only print the greatest key.
+    #[arg(long, conflicts_with_all = ["columns", "limit", "any_order", "count", "least", "reception", "budget"])]
+    greatest: bool,
     /// How the rows of many buckets are received.
     #[arg(long, value_enum, value_name = "WAY", default_value_t = ReceptionWay::Auto)]
     reception: ReceptionWay,
@@ -143,6 +150,22 @@ pub(super) async fn scan(args: ScanArgs, json: bool) -> Result<(), CliError> {
         return match json {
             true => print(format!("{}\n", serde_json::json!({ "rows": rows })).as_bytes()),
             false => print(format!("{rows}\n").as_bytes()),
+        };
+    }
+    if args.least || args.greatest {
+        let found = match args.least {
+            true => file.least_key(&interval).await,
+            false => file.greatest_key(&interval).await,
+        };
+        let found = found.map_err(lightship::Error::from)?;
+        let key = found.map(|key| file.definition().format().display(&key));
+        return match (json, key) {
+            (true, key) => print(format!("{}\n", serde_json::json!({ "key": key })).as_bytes()),
+            (false, Some(key)) => print(format!("{key}\n").as_bytes()),
+            (false, None) => {
+                crate::say!("there are no rows");
+                Ok(())
+            }
         };
     }
     let order = if args.any_order { Order::Any } else { Order::Key };
