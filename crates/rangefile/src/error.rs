@@ -143,7 +143,8 @@ impl RangeError {
     /// As sent to a client or to another node.
     pub fn to_failure(&self) -> Failure {
         let code = match self {
-            Self::Remote(failure) => return failure.clone(),
+            // Only for a request that asks for details.
+            Self::Remote(failure) => return Failure { details: None, ..failure.clone() },
             Self::Definition(_) | Self::NoFile(_) | Self::FileExists(_) | Self::Reserved(_) => ErrorCode::Sql,
             Self::NullKey { .. } | Self::LongKey { .. } | Self::KeyExists { .. } | Self::Arrow(_) => {
                 ErrorCode::Data
