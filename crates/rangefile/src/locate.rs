@@ -7,6 +7,7 @@ use prost::Message;
 
 use crate::error::{RangeError, Result};
 use crate::image::IMAGE_BYTES_MAX;
+use crate::key::Interval;
 use crate::network::{Network, ask_one, unexpected};
 use crate::request::{Directory, Locate, RequestKind};
 
@@ -48,7 +49,31 @@ pub(crate) async fn locate(
     own: bool,
     room: &Room,
 ) -> Result<Directory> {
-    let mut request = Locate { file: file.to_owned(), own, from: Vec::new() };
+    locate_all(network, node, Locate { file: file.to_owned(), own, ..Locate::default() }, room).await
+}
+
+/// Which of its own buckets a node has in an interval. It may answer with others, too.
+///
+/// # Errors
+/// As [`locate`].
+pub(crate) async fn locate_within(
+    network: &Arc<dyn Network>,
+    node: &str,
+    file: &str,
+    interval: &Interval,
+    room: &Room,
+) -> Result<Directory> {
+    let within = Some(interval.into());
+    locate_all(network, node, Locate { file: file.to_owned(), own: true, within, ..Locate::default() }, room)
+        .await
+}
+
+async fn locate_all(
+    network: &Arc<dyn Network>,
+    node: &str,
+    mut request: Locate,
+    room: &Room,
+) -> Result<Directory> {
     let mut whole: Option<Directory> = None;
     loop {
         let page: Directory = ask_one(network, node, RequestKind::Locate(request.clone())).await?;

@@ -118,6 +118,9 @@ pub(crate) struct Locate {
     /// Only buckets whose keys begin here, or later.
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) from: Vec<u8>,
+    /// Of the node's own buckets, only those with keys in this interval. Nodes may ignore it.
+    #[prost(message, optional, tag = "4")]
+    pub(crate) within: Option<RangeRecord>,
 }
 
 /// A bucket, as a node knows it.

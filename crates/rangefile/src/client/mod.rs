@@ -42,8 +42,8 @@ const NODES_MAX: usize = 10_000;
 /// How a client behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientOptions {
-    /// How long a part of the file may be unreachable, or send nothing, before the operation fails. After an eighth of it,
-    /// one second at most, a client asks other nodes whether they have the keys by now.
+    /// How long a part of the file may be unreachable, or send nothing, before the operation fails. After a quarter of it, two
+    /// seconds at most, a client asks other nodes whether they have the keys by now.
     pub patience: Duration,
     /// The maximum number of requests to different buckets at a time. Each costs its node a thread while it reads.
     pub connections_max: usize,

@@ -16,13 +16,13 @@ use super::{NODES_MAX, PAUSES, RangeFile, learn};
 use crate::error::{RangeError, Result};
 use crate::image::{Image, Owner};
 use crate::key::Interval;
-use crate::locate::{Room, locate};
+use crate::locate::{Room, locate, locate_within};
 use crate::request::{Adjustment, BucketEntry};
 
 /// The longest time in which a node has to say which buckets it has, as a part of the client's patience and at most.
 const LOOK: (u32, Duration) = (4, Duration::from_secs(2));
-/// After so long without an answer of a bucket, its keys are looked for on other nodes, as a part of the client's patience
-/// and at most.
+/// After so long without an answer of a bucket, its node is asked whether it has it; and after as long again, all nodes are. As
+/// a part of the client's patience, and at most.
 const SILENCE: (u32, Duration) = (8, Duration::from_secs(1));
 /// The most refusals in sequence that are followed without a pause.
 pub(super) const CORRECTIONS_MAX: u32 = 64;
@@ -174,8 +174,25 @@ impl RangeFile {
         !self.is_owner(interval, asked)
     }
 
-    /// Waits for the answer of a bucket, at most until `deadline`. While there is none, looks for the bucket's keys on other
-    /// nodes. `None` if they have another owner by now, or the time is over.
+    /// Looks for the keys of a bucket that does not answer. If its node says that it has the bucket, it is only slow.
+    async fn look_beside(&self, interval: &Interval, owner: &Owner) {
+        let (name, room) = (&self.shared.definition.name, Room::default());
+        let asked = locate_within(&self.shared.network, &owner.node, name, interval, &room);
+        let mut known = Image::default();
+        if let Ok(Ok(directory)) = timeout(self.part_of_patience(SILENCE), asked).await
+            && directory.file == self.shared.record
+        {
+            let all = learn(&mut known, &directory.buckets)
+                .and(learn(&mut self.locked_image(), &directory.buckets));
+            if all.is_ok() && known.pieces(interval).all(|(_, owner)| owner.is_some()) {
+                return;
+            }
+        }
+        self.look(std::slice::from_ref(interval)).await;
+    }
+
+    /// Waits for the answer of a bucket, at most until `deadline`. While there is none, looks whether other nodes have the
+    /// bucket's keys. `None` if they have another owner by now, or the time is over.
     pub(super) async fn answered<T>(
         &self,
         interval: &Interval,
@@ -193,7 +210,7 @@ impl RangeFile {
             }
             let looking = async {
                 if until == looks_at {
-                    let looked = self.look(std::slice::from_ref(interval));
+                    let looked = self.look_beside(interval, owner);
                     timeout_at(deadline.unwrap_or(Instant::now() + self.shared.options.patience), looked)
                         .await
                         .ok();

@@ -22,6 +22,7 @@ use crate::bucket::{Blocks, Bucket, Writer};
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};
 use crate::image::Image;
+use crate::key::Interval;
 use crate::locate::PAGE_BYTES;
 use crate::network::Network;
 use crate::request::{BucketEntry, BucketRecord, Directory, FileRecord, Locate};
@@ -309,25 +310,25 @@ impl File {
 
     /// The node's own buckets. One that has moved is not, until it is removed.
     fn entries(&self, node: &str) -> Vec<BucketEntry> {
-        self.entries_from(node, &[])
+        self.entries_within(node, &[], &Interval::ALL)
     }
 
-    /// The same of those whose keys begin at `low` or later.
-    fn entries_from(&self, node: &str, low: &[u8]) -> Vec<BucketEntry> {
+    /// The same of those whose keys begin at `low` or later, and with keys in an interval.
+    fn entries_within(&self, node: &str, low: &[u8], interval: &Interval) -> Vec<BucketEntry> {
         let all = self.all();
         let own = all.iter().filter(|bucket| {
             let view = bucket.view();
-            view.is_active && !view.range.is_empty() && *view.range.low >= *low
+            view.is_active && view.range.meets(interval) && *view.range.low >= *low
         });
         own.map(|bucket| bucket.entry(node)).collect()
     }
 
     /// What is known of the buckets that are asked for, as many as there is room for.
     fn directory(&self, node: &str, locate: &Locate, nodes: Vec<String>) -> Directory {
-        let mut buckets = self.entries_from(node, &locate.from);
+        let within = locate.within.clone().map_or(Interval::ALL, Interval::from);
+        let mut buckets = self.entries_within(node, &locate.from, &within);
         if !locate.own {
-            let known =
-                |(interval, owner): (crate::key::Interval, &crate::image::Owner)| owner.entry(interval);
+            let known = |(interval, owner): (Interval, &crate::image::Owner)| owner.entry(interval);
             let image = self.image();
             let others = image.owners().filter(|(_, owner)| owner.node != node);
             buckets.extend(others.filter(|(interval, _)| interval.low >= locate.from).map(known));

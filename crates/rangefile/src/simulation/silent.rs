@@ -1,10 +1,13 @@
 //! A node that is stopped while its connections stay open: whoever asks it hears nothing.
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use prost::Message;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -13,14 +16,14 @@ use super::histories::settle;
 use super::{pairs, rows, runtime};
 use crate::error::{RangeError, Result};
 use crate::key::Interval;
-use crate::network::Network;
-use crate::request::WriteMode;
+use crate::network::{Network, Reply};
+use crate::request::{Request, RequestKind, WriteMode};
 use crate::{ClientOptions, Grouping, Order, RangeFile, ScanOptions};
 
 const NODES: usize = 3;
 const ROWS: i64 = 90;
 /// Within this time, what does not need the silent node is done.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(6);
 /// Of a client.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A tree of nodes, and finding out which keys other nodes have, may take a part of this.
@@ -61,8 +64,7 @@ impl Silenced {
         sleep(Duration::from_secs(10)).await;
         file.buckets().await;
         let silent = cluster.names[silent].clone();
-        let nodes: std::collections::BTreeSet<String> =
-            file.image().owners().map(|(_, owner)| owner.node.clone()).collect();
+        let nodes: BTreeSet<String> = file.image().owners().map(|(_, owner)| owner.node.clone()).collect();
         assert_eq!(nodes.len(), NODES, "each node has buckets");
         cluster.network.silence(&silent);
         Self { cluster, file, stale, silent }
@@ -223,5 +225,52 @@ fn a_node_that_is_silent_for_a_while_is_waited_for() {
         let (_, written, read) = futures::join!(healing, writing, reading);
         assert!(matches!(written, Err(RangeError::Remote(_))), "{written:?}");
         assert_eq!(read.expect("a row").num_rows(), 1);
+    });
+}
+
+/// A network on which writes take their time.
+struct Slow {
+    network: Arc<dyn Network>,
+    /// Nodes that were asked for their buckets.
+    located: Mutex<BTreeSet<String>>,
+}
+
+impl Network for Arc<Slow> {
+    fn nodes(&self) -> Vec<String> {
+        self.network.nodes()
+    }
+
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
+        let kind = Request::decode(&*body).expect("a request").kind;
+        if matches!(kind, Some(RequestKind::Locate(_))) {
+            self.located.lock().unwrap().insert(node.to_owned());
+        }
+        let sent = self.network.request(node, body);
+        async move {
+            if matches!(kind, Some(RequestKind::Write(_))) {
+                sleep(SOON).await;
+            }
+            sent.await
+        }
+        .boxed()
+    }
+}
+
+#[test]
+fn other_nodes_are_not_asked_while_one_is_only_slow() {
+    runtime().block_on(async {
+        let silenced = Silenced::start(1, Grouping::Never).await;
+        silenced.cluster.network.heal();
+        let slow = Arc::new(Slow { network: client(&silenced.cluster), located: Mutex::default() });
+        let network: Arc<dyn Network> = Arc::new(slow.clone());
+        let file = RangeFile::open(network, "t", ClientOptions::default()).await.expect("a file");
+        file.buckets().await;
+        slow.located.lock().unwrap().clear();
+        let began = Instant::now();
+        file.write(WriteMode::Upsert, &rows(&[7], "y")).await.expect("written");
+        assert!(began.elapsed() >= SOON);
+        let image = file.image();
+        let owner = image.owner(&bound(&file, 7)).expect("an owner");
+        assert_eq!(*slow.located.lock().unwrap(), BTreeSet::from([owner.node.clone()]));
     });
 }
