@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use lightship_rangefile::{
@@ -206,6 +206,42 @@ async fn keys_of_a_node_that_is_down_are_named() {
         let error = scan(&hasty, Interval::ALL, &way).await.unwrap_err();
         assert!(matches!(&error, RangeError::Missing { .. }), "{way:?}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_sends_nothing_holds_up_only_its_own_keys() {
+    let mut sockets = Sockets::start(2).await;
+    let file = sockets.create("t", Capacity::Records(50)).await;
+    upsert(&file, 0..500, "").await;
+    crate::support::until_settled(&file, 50).await;
+    let (buckets, _) = file.buckets().await;
+    let silent = sockets.silence(1).await;
+    let is_soon = |began: Instant| began.elapsed() < Duration::from_secs(10);
+    for way in ways() {
+        let hasty = ClientOptions { patience: Duration::from_millis(500), ..options() };
+        let hasty = sockets.open("t", hasty, false).await;
+        let began = Instant::now();
+        let error = scan(&hasty, Interval::ALL, &way).await.unwrap_err();
+        assert!(matches!(&error, RangeError::Missing { .. }), "{way:?}: {error}");
+        assert!(is_soon(began), "{way:?}: {:?}", began.elapsed());
+        let client = sockets.open("t", options(), false).await;
+        let began = Instant::now();
+        for bucket in buckets.iter().filter(|bucket| bucket.node != silent) {
+            let found = scan(&client, bucket.range.clone().into(), &way).await.unwrap();
+            assert_eq!(found.len() as u64, bucket.records.unwrap(), "{way:?}");
+        }
+        assert!(is_soon(began), "{way:?}: {:?}", began.elapsed());
+    }
+    let missing = buckets.iter().find(|bucket| bucket.node == silent).unwrap();
+    let hasty = ClientOptions { patience: Duration::from_millis(500), ..options() };
+    let hasty = sockets.open("t", hasty, false).await;
+    let began = Instant::now();
+    let error = hasty.get(missing.range.low.clone()).await.unwrap_err();
+    assert!(matches!(&error, RangeError::Missing { .. }) && is_soon(began), "{error}");
+    let error = hasty.count(&Interval::ALL).await.unwrap_err();
+    assert!(matches!(&error, RangeError::Missing { .. }) && is_soon(began), "{error}");
+    let error = hasty.write(WriteMode::Upsert, &rows(0..500, "!")).await.unwrap_err();
+    assert!(matches!(&error, RangeError::Missing { .. }) && is_soon(began), "{error}");
 }
 
 #[test]

@@ -107,6 +107,20 @@ impl Sockets {
         }
     }
 
+    /// Stops a node, and takes its connections from then on without a word. Returns its name.
+    pub(crate) async fn silence(&mut self, node: usize) -> String {
+        self.stop(node).await;
+        let name = self.names.lock().unwrap()[node].clone();
+        let listener = tokio::net::TcpListener::bind(&name).await.unwrap();
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                taken.push(listener.accept().await.unwrap());
+            }
+        });
+        name
+    }
+
     fn network(&self, config: ClientConfig) -> Arc<dyn Network> {
         let names = self.names.clone();
         let address = |node: &str| {
