@@ -57,6 +57,10 @@ const DOWN_MS_MAX: u64 = 200;
 /// The time until splits that were interrupted have ended: they are tried again after pauses, which grow.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
+/// Inserts of a client that is killed, and the rows of each.
+const INSERTS: u64 = 6;
+const INSERT_ROWS: u64 = 4000;
+
 /// What many runs had.
 #[derive(Default)]
 struct Totals {
@@ -432,4 +436,45 @@ fn killed_nodes_and_clients_lose_nothing_that_was_acknowledged() {
         seeds.end()
     );
     assert_eq!(faults, 0);
+}
+
+/// The keys that a scan finds.
+fn stored(uri: &str) -> BTreeSet<u64> {
+    let scanned = lightship(&["range", "scan", uri, FILE, "--columns", "id", "--quiet"]).succeeds();
+    scanned.text().lines().skip(1).map(|id| id.parse().expect("a number")).collect()
+}
+
+/// The command returns when its rows are on disk. Killed before, it may have written any of its requests, each wholly or not
+/// at all: in a file of one bucket, these rows are one request.
+#[test]
+fn a_killed_insert_loses_no_earlier_rows_and_is_repeated() {
+    for capacity in ["50", "1000000"] {
+        let (machines, folder) = (Restartable::new(NODES), Folder::new());
+        let nodes: Vec<Node> = (0..NODES).map(|node| start(&machines, node)).collect();
+        joined(&nodes);
+        let uri = nodes[0].uri.clone();
+        let columns = "id bigint, note text";
+        let key = ["--key", "id", "--columns", columns, "--capacity-records", capacity];
+        lightship(&[&["range", "create", &uri, FILE], &key[..]].concat()).succeeds();
+        let mut random = Rng::with_seed(7);
+        let mut acknowledged = BTreeSet::new();
+        for insert in 0..INSERTS {
+            let keys = insert * INSERT_ROWS..(insert + 1) * INSERT_ROWS;
+            let lines: String = keys.clone().map(|key| format!("{key},row {key}\n")).collect();
+            let rows = folder.write(&format!("rows{insert}.csv"), format!("id,note\n{lines}"));
+            let words = ["range", "insert", &uri, FILE, &rows, "--mode", "upsert", "--quiet"];
+            let mut process = Process::start(&words);
+            std::thread::park_timeout(Duration::from_millis(random.u64(50..700)));
+            process.kill();
+            let found = stored(&uri);
+            assert!(acknowledged.is_subset(&found), "rows of an earlier insert are missing");
+            let new: Vec<u64> = found.difference(&acknowledged).copied().collect();
+            assert!(new.iter().all(|key| keys.contains(key)), "rows of nobody: {new:?}");
+            let is_whole = new.is_empty() || new.len() as u64 == INSERT_ROWS;
+            assert!(is_whole || capacity == "50", "{} rows of a request", new.len());
+            lightship(&words).succeeds();
+            acknowledged.extend(keys);
+            assert!(stored(&uri) == acknowledged, "not the rows of all inserts");
+        }
+    }
 }
