@@ -33,7 +33,7 @@ impl RangeFile {
     ///
     /// # Errors
     /// [`RangeError::KeyExists`]; [`RangeError::Missing`] if a bucket does not answer in time: then its rows may
-    /// or may not be written; or that the rows don't fit the file.
+    /// or may not be written, or be written later, when its node goes on; or that the rows don't fit the file.
     pub async fn write(&self, mode: WriteMode, rows: &RecordBatch) -> Result<u64> {
         let definition = self.definition();
         let schema = if mode == WriteMode::Delete { definition.loose() } else { &definition.schema };
