@@ -46,6 +46,10 @@ pub struct Simulation {
     pub link_bytes_per_second: f64,
     /// The fraction of messages, datagrams and connection requests that is lost.
     pub loss: f64,
+    /// The fraction of datagrams that arrive twice.
+    pub doubles: f64,
+    /// The longest time by which a datagram is late, in seconds: later ones may overtake it.
+    pub jitter_seconds: f64,
     /// The fraction of senders whose connection is lost once, half-way. They can be asked again.
     pub crashes: f64,
     /// Time of a sender from the request to the first message, in seconds.
@@ -102,6 +106,8 @@ impl Simulation {
             rtt_seconds: 0.5e-3,
             link_bytes_per_second: 1.25e9,
             loss: 0.0,
+            doubles: 0.0,
+            jitter_seconds: 0.0,
             crashes: 0.0,
             request_seconds: 1e-3,
             connect_seconds: 50e-6,
@@ -164,6 +170,7 @@ impl Simulation {
     fn check(&self) -> Result<()> {
         let seconds = [
             self.rtt_seconds,
+            self.jitter_seconds,
             self.request_seconds,
             self.connect_seconds,
             self.announcement_seconds,
@@ -179,6 +186,7 @@ impl Simulation {
             && seconds.iter().all(|seconds| (0.0..=3600.0).contains(seconds))
             && (1.0..=1e15).contains(&self.link_bytes_per_second)
             && (0.0..=0.5).contains(&self.loss)
+            && (0.0..=1.0).contains(&self.doubles)
             && (0.0..=1.0).contains(&self.crashes)
             && (1..=1024).contains(&self.processors)
             && self.backlog > 0

@@ -157,13 +157,18 @@ impl World<'_> {
         self.simulation.loss > 0.0 && self.rng.f64() < self.simulation.loss
     }
 
-    /// Schedules an event for a message that half a round trip takes; it may be lost.
+    /// Schedules an event for a message that half a round trip takes, or longer; it may be lost, or arrive twice.
     fn datagram(&mut self, event: Event) -> bool {
-        let is_lost = self.is_lost();
-        if !is_lost {
-            self.agenda.add(self.now_ns + self.half_rtt_ns, event);
+        if self.is_lost() {
+            return false;
         }
-        !is_lost
+        let is_doubled = self.simulation.doubles > 0.0 && self.rng.f64() < self.simulation.doubles;
+        for _ in 0..1 + u8::from(is_doubled) {
+            let jitter = self.simulation.jitter_seconds;
+            let late_ns = if jitter > 0.0 { ns(self.rng.f64() * jitter) } else { 0 };
+            self.agenda.add(self.now_ns + self.half_rtt_ns + late_ns, event);
+        }
+        true
     }
 
     /// Schedules an event on a connection: a loss delays it.

@@ -69,6 +69,18 @@ fn every_part_is_received_once_within_the_budget() -> Result<()> {
 }
 
 #[test]
+fn datagrams_may_be_doubled_and_overtake_each_other() -> Result<()> {
+    for seed in 0..200 {
+        let mut rng = Rng::with_seed(seed);
+        let (doubles, jitter_seconds) = ([0.0, 0.1, 1.0][rng.usize(0..3)], [0.0, 1e-3, 0.5][rng.usize(0..3)]);
+        let mode = ReceptionMode::Pull { connections: rng.u32(1..100) };
+        let simulation = if rng.bool() { random(seed) } else { Simulation { mode, ..random(seed) } };
+        check(&Simulation { doubles, jitter_seconds, ..simulation })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_simulation_can_be_replayed() -> Result<()> {
     for seed in 0..20 {
         assert_eq!(check(&random(seed))?, check(&random(seed))?, "seed {seed}");
