@@ -164,6 +164,10 @@ pub(crate) struct Directory {
     /// Set if there are other buckets, for which there was no room: [`Locate::from`] of the next request.
     #[prost(bytes = "vec", optional, tag = "4")]
     pub(crate) next: Option<Vec<u8>>,
+    /// The free bytes of the node's disk, if they are known; 0 after its storage has failed. Only of the first answer to a
+    /// question.
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) free_bytes: Option<u64>,
 }
 
 /// An interval of keys.
@@ -361,6 +365,9 @@ pub(crate) struct Prepare {
     /// The bucket that splits.
     #[prost(fixed64, tag = "6")]
     pub(crate) from_bucket: u64,
+    /// About the bytes of the rows that will come.
+    #[prost(uint64, tag = "7")]
+    pub(crate) bytes: u64,
 }
 
 /// A run of rows for a bucket that was prepared.

@@ -12,7 +12,7 @@ use crate::error::CliError;
 ///
 /// A range file has its rows in the order of a key, in buckets over the nodes that were started with
 /// --range-data. A bucket that is full splits in the middle, and its upper half moves to the node that
-/// has the least. Rows are on disk when an insert returns. There is one copy of each bucket: while its
+/// has the least, of those whose disks have room. Rows are on disk when an insert returns. There is one copy of each bucket: while its
 /// node is down, its rows can't be read or written.
 ///
 /// In SQL, a range file is a table: conditions on the key select the buckets that are read.

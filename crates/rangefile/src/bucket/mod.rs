@@ -75,6 +75,11 @@ impl View {
         self.runs.iter().map(|run| run.deletions()).sum::<u64>() > self.content().0 / 4
     }
 
+    /// About the bytes of its rows in an interval, as Arrow data.
+    pub(crate) fn bytes_of(&self, interval: &Interval) -> u64 {
+        self.runs.iter().map(|run| run.bytes_of(interval)).sum()
+    }
+
     /// About its rows and their bytes. Rows that were replaced count until their runs are merged.
     pub(crate) fn content(&self) -> (u64, u64) {
         self.runs

@@ -84,6 +84,7 @@ impl Node {
             }
             RequestKind::Announce(directory) => self.announced(&directory).await.map(|()| nothing()),
             RequestKind::Prepare(prepare) => {
+                self.check_room(&prepare.from_node, prepare.bytes).await?;
                 let file = self.know(&prepare.file).await?;
                 let existing = file.bucket(prepare.bucket);
                 let record = match &existing {
@@ -140,7 +141,7 @@ impl Node {
                 file: record.clone(),
                 buckets: Vec::new(),
                 nodes: vec![self.shared.name.clone()],
-                next: None,
+                ..Directory::default()
             };
             match tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
                 Ok(()) => told.push(node),
@@ -161,20 +162,21 @@ impl Node {
             }
         }
         file.is_new.store(false, Ordering::Release);
-        Ok(self.directory(&file, &Locate { own: true, ..Locate::default() }))
+        Ok(self.directory(&file, &Locate { own: true, ..Locate::default() }).await)
     }
 
     async fn locate(&self, locate: &Locate) -> Result<Directory> {
-        Ok(self.directory(self.file(&locate.file)?.as_ref(), locate))
+        Ok(self.directory(self.file(&locate.file)?.as_ref(), locate).await)
     }
 
-    fn directory(&self, file: &File, locate: &Locate) -> Directory {
-        let mut nodes = Vec::new();
+    async fn directory(&self, file: &File, locate: &Locate) -> Directory {
+        let (mut nodes, mut free_bytes) = (Vec::new(), None);
         if locate.from.is_empty() {
             nodes = self.others();
             nodes.push(self.shared.name.clone());
+            free_bytes = self.shared.blocks.store().free_bytes().await;
         }
-        file.directory(&self.shared.name, locate, nodes)
+        Directory { free_bytes, ..file.directory(&self.shared.name, locate, nodes) }
     }
 
     /// The other nodes.

@@ -8,6 +8,7 @@ mod group;
 mod merge;
 mod scan;
 mod split;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,8 @@ struct Shared {
     delivery: deliver::Delivery,
     /// Requests for many buckets that are being answered.
     groups: Arc<tokio::sync::Semaphore>,
+    /// Nodes that could not take over a bucket.
+    failures: target::Failures,
     /// Names that no file may have.
     reserved: OnceLock<BTreeSet<String>>,
 }
@@ -132,6 +135,7 @@ impl Node {
                 looks: tokio::sync::Semaphore::new(LOOKS_MAX),
                 delivery: deliver::Delivery::default(),
                 groups: Arc::new(tokio::sync::Semaphore::new(group::GROUPS_MAX)),
+                failures: target::Failures::default(),
                 reserved: OnceLock::new(),
             }),
         })
@@ -342,6 +346,6 @@ impl File {
         });
         let next = page.and_then(|page| buckets.get(page)).map(|entry| entry.range.low.clone());
         buckets.truncate(page.unwrap_or(buckets.len()));
-        Directory { file: self.record.clone(), buckets, nodes, next }
+        Directory { file: self.record.clone(), buckets, nodes, next, free_bytes: None }
     }
 }

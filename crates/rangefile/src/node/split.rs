@@ -12,7 +12,6 @@ use super::{File, Node};
 use crate::bucket::{Bucket, Merge, Run, RunBuilder, View, Writer, decode_block};
 use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
-use crate::locate::{Room, locate};
 use crate::network::{ask_one, tell};
 use crate::request::{
     BucketEntry, BucketName, Child, Directory, Prepare, Receive, RequestKind, SplitOutcome,
@@ -126,7 +125,8 @@ impl Node {
         let found = tokio::task::spawn_blocking(move || reading.split_key());
         let Some(low) = found.await.map_err(|_| RangeError::Closed)?? else { return Ok(Maintained::Done) };
         let text = file.definition.format().display(&low);
-        let target = self.target(file).await;
+        let upper = Interval::new(low.clone(), bucket.view().range.high.clone());
+        let target = self.target(file, bucket.view().bytes_of(&upper)).await;
         self.hand_over(file, bucket, low, text, target).await
     }
 
@@ -150,6 +150,9 @@ impl Node {
         };
         let copied = self.copy_and_commit(file, bucket, &child).await;
         if let Err(error) = copied {
+            if child.node != self.shared.name && matches!(error, RangeError::Remote(_)) {
+                self.shared.failures.note(&child.node);
+            }
             let mut writer = bucket.writer.lock().await;
             if split::outcome(&writer.record, child.bucket) != Some(true) {
                 let record = split::abort(&writer.record);
@@ -157,6 +160,7 @@ impl Node {
                 return Err(error);
             }
         }
+        self.shared.failures.forget(&child.node);
         let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
         bucket.maintenance_succeeded();
         tokio::spawn(async move {
@@ -167,30 +171,6 @@ impl Node {
         Ok(Maintained::Split)
     }
 
-    /// The node for a new bucket: the one with the fewest bytes of the file.
-    async fn target(&self, file: &Arc<File>) -> String {
-        let name = &file.definition.name;
-        let mut best = (self.shared.name.clone(), load(&file.entries(&self.shared.name)));
-        let mut nodes = self.others();
-        nodes.sort();
-        let asked = nodes.into_iter().map(|node| async move {
-            let room = Room::default();
-            let asked = locate(&self.shared.network, &node, name, true, &room);
-            match timeout(FREEZE_MAX, asked).await {
-                Ok(Ok(directory)) => Some((node, load(&directory.buckets))),
-                // It learns of the file with the new bucket.
-                Ok(Err(RangeError::Remote(failure))) if failure.code == ErrorCode::Sql => Some((node, 0)),
-                _ => None,
-            }
-        });
-        for found in futures::future::join_all(asked).await.into_iter().flatten() {
-            if found.1 < best.1 {
-                best = found;
-            }
-        }
-        best.0
-    }
-
     async fn copy_and_commit(&self, file: &Arc<File>, bucket: &Arc<Bucket>, child: &Child) -> Result<()> {
         let prepare = Prepare {
             file: file.record.clone(),
@@ -199,6 +179,7 @@ impl Node {
             epoch: child.epoch,
             from_node: self.shared.name.clone(),
             from_bucket: bucket.id,
+            bytes: bucket.view().bytes_of(&child.range.clone().into()),
         };
         self.tell_node(&child.node, RequestKind::Prepare(prepare)).await?;
         // A merge could drop a deletion of a row that was sent.
@@ -394,10 +375,6 @@ impl Node {
             self.remove_bucket(file, bucket, &mut writer).await
         }
     }
-}
-
-fn load(buckets: &[BucketEntry]) -> u64 {
-    buckets.iter().filter_map(|bucket| bucket.bytes).sum()
 }
 
 /// Sends the rows of a bucket to the one that takes over its upper keys.

@@ -13,7 +13,7 @@
 //!   only the first bucket finds all rows.
 //!
 //! A node whose disk was full stores nothing until it is restarted: the database refuses to go on after an error.
-//! A node that comes back with an old disk is not noticed; see `cases.rs`.
+//! Nodes come back with their latest disks; see `disks.rs` for old ones.
 //!
 //! `LIGHTSHIP_HISTORIES=1000` runs that many, `LIGHTSHIP_SEED=7` runs that of one seed. Faults, operations and pauses
 //! are those of the seed. Time is simulated, but some work is done by other threads (reading, merging,
@@ -241,7 +241,9 @@ async fn disturb(
             8 => {
                 summary.crashes.fetch_add(1, Ordering::Relaxed);
                 cluster.disks[node].set_full(true);
-                sleep(Duration::from_millis(random.u64(0..3000))).await;
+                // For a moment, or so long that other nodes must do without it.
+                let longest = if random.bool() { 3000 } else { 30_000 };
+                sleep(Duration::from_millis(random.u64(0..longest))).await;
                 cluster.disks[node].set_full(false);
                 sleep(Duration::from_millis(random.u64(0..1000))).await;
                 cluster.crash(node, &mut random);

@@ -4,6 +4,7 @@
 mod cases;
 mod cluster;
 mod disk;
+mod disks;
 mod groups;
 mod histories;
 mod images;

@@ -6,6 +6,7 @@ use prost::Message;
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use super::space::Space;
 use super::{BLOCKS, BUCKETS, Change, FILES, REMOVED, RUNS};
 use crate::error::{RangeError, Result};
 
@@ -35,11 +36,11 @@ impl Committer {
     ///
     /// # Errors
     /// If the system has no thread for it.
-    pub(super) fn start(database: Arc<Database>) -> Result<Self> {
+    pub(super) fn start(database: Arc<Database>, space: Arc<Space>) -> Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(WAITING_MAX);
         std::thread::Builder::new()
             .name("range-commit".into())
-            .spawn(move || run(&database, &mut waiting))
+            .spawn(move || run(&database, &space, &mut waiting))
             .map_err(|error| RangeError::storage(redb::StorageError::Io(error)))?;
         Ok(Self { jobs, bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize)) })
     }
@@ -68,7 +69,7 @@ impl Committer {
     }
 }
 
-fn run(database: &Database, waiting: &mut mpsc::Receiver<Job>) {
+fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>) {
     while let Some(first) = waiting.blocking_recv() {
         let bytes = |job: &Job| job.changes.iter().map(Change::bytes).sum::<usize>();
         let mut total = bytes(&first);
@@ -82,6 +83,7 @@ fn run(database: &Database, waiting: &mut mpsc::Receiver<Job>) {
         let outcome = write(database, &jobs);
         if let Err(error) = &outcome {
             tracing::error!(%error, "range files can't be stored");
+            space.failed(error);
         }
         for done in jobs.into_iter().filter_map(|job| job.done) {
             let _ = done.send(outcome.clone());

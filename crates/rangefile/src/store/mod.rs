@@ -4,6 +4,7 @@
 //! costs a sync of the disk.
 
 mod commit;
+mod space;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::runtime::Handle;
 
 use self::commit::Committer;
+use self::space::Space;
+pub(crate) use self::space::has_room;
 use crate::error::{RangeError, Result};
 use crate::request::{BucketRecord, FileRecord, RunRecord};
 
@@ -81,6 +84,7 @@ pub(crate) struct StoredBucket {
 pub(crate) struct Store {
     database: Arc<Database>,
     committer: Committer,
+    space: Arc<Space>,
 }
 
 impl std::fmt::Debug for Store {
@@ -105,15 +109,25 @@ impl Store {
                 error => RangeError::storage(error),
             }
         })?;
-        Self::over(database)
+        Self::with_space(database, Space::of(folder))
     }
 
     /// Uses a database.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn over(database: Database) -> Result<(Self, Stored)> {
+        Self::with_space(database, Space::default())
+    }
+
+    fn with_space(database: Database, space: Space) -> Result<(Self, Stored)> {
         let stored = load(&database)?;
-        let database = Arc::new(database);
-        let committer = Committer::start(database.clone())?;
-        Ok((Self { database, committer }, stored))
+        let (database, space) = (Arc::new(database), Arc::new(space));
+        let committer = Committer::start(database.clone(), space.clone())?;
+        Ok((Self { database, committer, space }, stored))
+    }
+
+    /// The bytes that can be stored on its disk; `None` if that is not known.
+    pub(crate) async fn free_bytes(&self) -> Option<u64> {
+        self.space.free().await
     }
 
     /// Commits changes together. Returns once they are on disk.

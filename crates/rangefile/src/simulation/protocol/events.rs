@@ -264,6 +264,7 @@ impl Search {
             epoch: u64::from(epoch),
             from_node: name(self.scenario.nodes[usize::from(origin)]),
             from_bucket: u64::from(origin),
+            bytes: 0,
         };
         let slot = &mut state.buckets[usize::from(child)];
         let existing = slot.map(|bucket| self.records.get(bucket.record).record.clone());
