@@ -1,6 +1,7 @@
 //! The thread that writes.
 
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prost::Message;
 use redb::{Database, Durability};
@@ -20,15 +21,20 @@ const TOGETHER_BYTES_MAX: usize = 32 << 20;
 /// Changes that belong together, and who waits for them.
 struct Job {
     changes: Vec<Change>,
+    /// `None` only wakes the thread.
     done: Option<oneshot::Sender<Result<()>>>,
-    /// Its bytes among those that may wait; `None` for those who don't wait for it, whose changes are small.
+    /// Its bytes among those that may wait.
     _bytes: Option<OwnedSemaphorePermit>,
 }
+
+/// Small changes that nobody waits for. They are part of the next commit: there may be more than jobs that can wait.
+type Later = Arc<Mutex<Vec<Change>>>;
 
 #[derive(Clone)]
 pub(super) struct Committer {
     jobs: mpsc::Sender<Job>,
     bytes: Arc<Semaphore>,
+    later: Later,
 }
 
 impl Committer {
@@ -38,11 +44,13 @@ impl Committer {
     /// If the system has no thread for it.
     pub(super) fn start(database: Arc<Database>, space: Arc<Space>) -> Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(WAITING_MAX);
+        let later = Later::default();
+        let taken = later.clone();
         std::thread::Builder::new()
             .name("range-commit".into())
-            .spawn(move || run(&database, &space, &mut waiting))
+            .spawn(move || run(&database, &space, &mut waiting, &taken))
             .map_err(|error| RangeError::storage(redb::StorageError::Io(error)))?;
-        Ok(Self { jobs, bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize)) })
+        Ok(Self { jobs, bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX as usize)), later })
     }
 
     pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<()> {
@@ -64,12 +72,13 @@ impl Committer {
     }
 
     pub(super) fn commit_later(&self, changes: Vec<Change>) {
-        // What is not made now is made when the node starts again.
-        let _ = self.jobs.try_send(Job { changes, done: None, _bytes: None });
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).extend(changes);
+        // If there is no room for it, the thread has jobs to do, and takes the changes with them.
+        let _ = self.jobs.try_send(Job { changes: Vec::new(), done: None, _bytes: None });
     }
 }
 
-fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>) {
+fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>, later: &Later) {
     while let Some(first) = waiting.blocking_recv() {
         let bytes = |job: &Job| job.changes.iter().map(Change::bytes).sum::<usize>();
         let mut total = bytes(&first);
@@ -80,7 +89,10 @@ fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>) {
             total += bytes(&job);
             jobs.push(job);
         }
-        let outcome = write(database, &jobs);
+        let changes = mem::take(&mut *later.lock().unwrap_or_else(PoisonError::into_inner));
+        jobs.push(Job { changes, done: None, _bytes: None });
+        let is_empty = jobs.iter().all(|job| job.changes.is_empty());
+        let outcome = if is_empty { Ok(()) } else { write(database, &jobs) };
         if let Err(error) = &outcome {
             tracing::error!(%error, "range files can't be stored");
             space.failed(error);

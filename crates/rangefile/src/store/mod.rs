@@ -146,8 +146,7 @@ impl Store {
         Handle::current().block_on(self.commit(changes))
     }
 
-    /// Commits changes at some time, in order with the others. If that fails, they are made when the node starts
-    /// again.
+    /// Commits changes with the next commit. If that fails, they are made when the node starts again.
     pub(crate) fn commit_later(&self, changes: Vec<Change>) {
         self.committer.commit_later(changes);
     }
@@ -265,5 +264,21 @@ mod tests {
         drop(database);
         let error = Store::open(folder.path()).unwrap_err();
         assert!(matches!(error, RangeError::Version { stored: 2, known: VERSION }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn changes_that_nobody_waits_for_are_made_with_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let runs = 0..1000;
+        let put = |run| Change::PutBlocks(1, run, 0, vec![vec![7]]);
+        store.commit(runs.clone().map(put).collect()).await.unwrap();
+        // The thread that commits waits for this one, and changes wait for it.
+        let other = store.database.begin_write().unwrap();
+        runs.clone().for_each(|run| store.commit_later(vec![Change::DeleteBlocks(1, run, 1)]));
+        other.abort().unwrap();
+        store.commit(Vec::new()).await.unwrap();
+        let left = runs.filter(|run| store.block(1, *run, 0).is_ok()).count();
+        assert_eq!(left, 0);
     }
 }
