@@ -141,6 +141,12 @@ pub(crate) fn block_encoder() -> Encoder {
     Encoder::new(Codec::Light)
 }
 
+/// The rows of a block, as its head says; 0 if it is damaged.
+pub(crate) fn block_rows(block: &[u8]) -> usize {
+    let message = block.get(HEADER_BYTES..).unwrap_or_default();
+    lightship_wire::peek(message).map_or(0, |head| head.rows as usize)
+}
+
 /// Decodes a block.
 ///
 /// # Errors

@@ -81,10 +81,11 @@ impl Bucket {
     ) -> Result<Option<(RunRecord, Vec<Change>)>> {
         let level = inputs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
         let age = inputs.iter().map(|run| run.age()).max().unwrap_or(0);
-        let builder = RunBuilder::new(&self.definition, level, age);
+        let rows = inputs.iter().map(|run| run.rows_of(range)).sum();
+        let builder = RunBuilder::new(&self.definition, level, age, rows);
         let mut run = RunWriter::new(builder, self.blocks.store(), self.id, number);
         run.push_merged(&self.definition, inputs, range, keeps_deletions)?;
-        Ok(run.finish())
+        run.finish()
     }
 }
 

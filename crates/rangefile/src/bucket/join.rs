@@ -62,14 +62,16 @@ impl Bucket {
         let (bucket, views) = (self.clone(), [low.clone(), high.clone()]);
         let merged = tokio::task::spawn_blocking(move || -> Result<_> {
             let levels = views.iter().flat_map(|view| &view.runs).map(|run| run.level());
-            let builder = RunBuilder::new(&bucket.definition, levels.max().unwrap_or(0) + 1, age);
+            let rows =
+                views.iter().flat_map(|view| view.runs.iter().map(move |run| run.rows_of(&view.range))).sum();
+            let builder = RunBuilder::new(&bucket.definition, levels.max().unwrap_or(0) + 1, age, rows);
             let mut run = RunWriter::new(builder, bucket.blocks.store(), bucket.id, number);
             for view in &views {
                 // Only the rows within: runs may still have rows of keys that were given away, even to the other
                 // bucket, which has changed or deleted them since.
                 run.push_merged(&bucket.definition, &view.runs, &view.range, false)?;
             }
-            Ok(run.finish())
+            run.finish()
         });
         let merged = merged.await.map_err(|_| RangeError::Closed)??;
         let mut changes: Vec<Change> =

@@ -20,10 +20,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-pub(crate) use self::block::{KeyedRows, decode_block};
+pub(crate) use self::block::{KeyedRows, block_rows, decode_block};
 pub(crate) use self::blocks::Blocks;
 pub(crate) use self::merge::Merge;
-pub(crate) use self::run::{Run, RunBuilder};
+pub(crate) use self::run::{BLOCK_ROWS_MAX, Run, RunBuilder};
 use self::write::Pending;
 use crate::definition::Definition;
 use crate::error::{RangeError, Result};

@@ -149,7 +149,7 @@ mod tests {
         let (definition, blocks) = (definition(), Blocks::new(store.clone()));
         let mut runs = Vec::new();
         for (number, keys) in (0..).zip(keys) {
-            let mut builder = RunBuilder::new(&definition, 0, number);
+            let mut builder = RunBuilder::new(&definition, 0, number, keys.len());
             for keys in keys.chunks(2) {
                 let numbers = Int64Array::from(vec![number as i64; keys.len()]);
                 let columns = vec![Arc::new(Int64Array::from(keys.to_vec())) as _, Arc::new(numbers) as _];

@@ -7,7 +7,7 @@ use fastbloom::BloomFilter;
 use siphasher::sip::SipHasher13;
 
 use super::View;
-use super::block::{KeyedRows, block_encoder, encode_block};
+use super::block::{KeyedRows, block_encoder, decode_block, encode_block};
 use super::blocks::Blocks;
 use crate::definition::Definition;
 use crate::error::Result;
@@ -18,17 +18,36 @@ use crate::store::{Change, Store};
 /// Bytes of Arrow data in a block. With its keys it is just below a power of two, the storage's unit.
 const BLOCK_BYTES: u64 = 250 << 10;
 /// Rows of a block.
-const BLOCK_ROWS_MAX: usize = 8192;
+pub(crate) const BLOCK_ROWS_MAX: usize = 8192;
 /// Bytes of blocks that are stored together while a run is written.
 const PIECE_BYTES: usize = 8 << 20;
 /// Of a hundred keys that a run does not have, its filter passes about one.
 const FILTER_ERROR: f64 = 0.01;
 
+/// A filter may have room for this many times its keys, and for this many keys in any case.
+const FILTER_WASTE_MAX: usize = 2;
+const FILTER_KEYS_MIN: usize = 1024;
+
+/// A filter without keys, with room for `keys`.
+fn empty_filter(keys: usize) -> BloomFilter {
+    BloomFilter::with_false_pos(FILTER_ERROR).seed(&0).expected_items(keys)
+}
+
+fn add_keys(filter: &mut BloomFilter, rows: &KeyedRows) {
+    for row in 0..rows.len() {
+        filter.insert_hash(hash(rows.key(row)));
+    }
+}
+
 /// A run, as its blocks are added.
 pub(crate) struct RunBuilder<'a> {
     definition: &'a Definition,
     encoder: lightship_wire::Encoder,
-    hashes: Vec<u64>,
+    /// `None` if only the blocks are needed.
+    filter: Option<BloomFilter>,
+    /// The keys that the filter has room for.
+    rows_expected: usize,
+    rows: usize,
     record: RunRecord,
     blocks: Vec<Vec<u8>>,
     /// Of `blocks`.
@@ -36,13 +55,22 @@ pub(crate) struct RunBuilder<'a> {
 }
 
 impl<'a> RunBuilder<'a> {
-    pub(crate) fn new(definition: &'a Definition, level: u32, age: u64) -> Self {
+    /// `rows_expected` is the most rows that will be added, about.
+    pub(crate) fn new(definition: &'a Definition, level: u32, age: u64, rows_expected: usize) -> Self {
         let record = RunRecord { level, age, ..RunRecord::default() };
+        let filter = Some(empty_filter(rows_expected));
+        Self { filter, rows_expected, record, ..Self::of_blocks(definition) }
+    }
+
+    /// For blocks that are not a run yet.
+    pub(crate) fn of_blocks(definition: &'a Definition) -> Self {
         Self {
             definition,
             encoder: block_encoder(),
-            hashes: Vec::new(),
-            record,
+            filter: None,
+            rows_expected: 0,
+            rows: 0,
+            record: RunRecord::default(),
             blocks: Vec::new(),
             bytes: 0,
         }
@@ -67,7 +95,10 @@ impl<'a> RunBuilder<'a> {
         let Some(last) = rows.len().checked_sub(1) else { return };
         self.bytes += block.len();
         self.blocks.push(block);
-        self.hashes.extend((0..rows.len()).map(|row| hash(rows.key(row))));
+        self.rows += rows.len();
+        if let Some(filter) = &mut self.filter {
+            add_keys(filter, rows);
+        }
         self.record.deletions += rows.deleted.as_ref().map_or(0, |deleted| deleted.true_count() as u64);
         self.record.last = rows.key(last).to_vec();
         self.record.blocks.push(BlockRecord {
@@ -98,12 +129,10 @@ impl<'a> RunBuilder<'a> {
         if self.record.blocks.is_empty() {
             return None;
         }
-        let mut filter = BloomFilter::with_false_pos(FILTER_ERROR).seed(&0).expected_items(self.hashes.len());
-        for hash in &self.hashes {
-            filter.insert_hash(*hash);
+        if let Some(filter) = self.filter {
+            self.record.filter = filter.as_slice().to_vec();
+            self.record.filter_hashes = filter.num_hashes();
         }
-        self.record.filter = filter.as_slice().to_vec();
-        self.record.filter_hashes = filter.num_hashes();
         Some((self.record, self.blocks))
     }
 }
@@ -137,14 +166,40 @@ impl<'a> RunWriter<'a> {
         self.store.commit_blocking(vec![Change::PutBlocks(self.bucket, self.number, first, blocks)])
     }
 
-    /// The run, if it has rows, and the changes that make it part of its bucket.
-    pub(crate) fn finish(mut self) -> Option<(RunRecord, Vec<Change>)> {
+    /// The run, if it has rows, and the changes that make it part of its bucket. Blocks the thread.
+    ///
+    /// # Errors
+    /// If its blocks can't be read.
+    pub(crate) fn finish(mut self) -> Result<Option<(RunRecord, Vec<Change>)>> {
+        let keys = self.builder.rows.max(FILTER_KEYS_MIN);
+        if self.builder.rows_expected / FILTER_WASTE_MAX > keys {
+            self.builder.filter = Some(self.smaller_filter()?);
+        }
         self.is_finished = true;
-        let empty = RunBuilder::new(self.builder.definition, 0, 0);
-        let (record, blocks) = std::mem::replace(&mut self.builder, empty).finish()?;
+        let empty = RunBuilder::of_blocks(self.builder.definition);
+        let Some((record, blocks)) = std::mem::replace(&mut self.builder, empty).finish() else {
+            return Ok(None);
+        };
         let rest = Change::PutBlocks(self.bucket, self.number, self.stored, blocks);
         let run = Change::PutRun(self.bucket, self.number, Box::new(record.clone()), Vec::new());
-        Some((record, vec![rest, run]))
+        Ok(Some((record, vec![rest, run])))
+    }
+
+    /// A filter for the rows that are there, after many were replaced or removed. It stays in memory with the run, so it
+    /// is worth to read the blocks again.
+    fn smaller_filter(&self) -> Result<BloomFilter> {
+        let definition = self.builder.definition;
+        let mut filter = empty_filter(self.builder.rows);
+        for block in 0..self.stored {
+            add_keys(
+                &mut filter,
+                &decode_block(definition, self.store.block(self.bucket, self.number, block)?)?,
+            );
+        }
+        for block in &self.builder.blocks {
+            add_keys(&mut filter, &decode_block(definition, block.clone())?);
+        }
+        Ok(filter)
     }
 }
 
@@ -234,6 +289,12 @@ impl Run {
     /// Bytes of its rows as Arrow data.
     pub(crate) fn bytes(&self) -> u64 {
         self.sum(self.record.blocks.len()).1
+    }
+
+    /// Rows of its blocks that may have keys in the interval.
+    pub(crate) fn rows_of(&self, interval: &Interval) -> usize {
+        let blocks = self.blocks_of(interval);
+        (self.sum(blocks.end as usize).0 - self.sum(blocks.start as usize).0) as usize
     }
 
     /// Bytes of its blocks that may have keys in the interval, as Arrow data.
@@ -433,15 +494,51 @@ mod tests {
     /// The bits are stored: an upgrade of a library must not change them, or keys are not found.
     #[test]
     fn filters_have_the_stored_bits() {
-        let columns = Schema::new(vec![Field::new("id", DataType::Int64, false)]);
-        let definition = Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap();
+        let definition = definition_of_ids();
         let ids: Int64Array = (0..20).map(|id| Some(id * 7)).collect();
         let rows = RecordBatch::try_new(definition.loose().clone(), vec![Arc::new(ids)]).unwrap();
-        let mut builder = RunBuilder::new(&definition, 0, 0);
+        let mut builder = RunBuilder::new(&definition, 0, 0, 20);
         builder.push(&KeyedRows::new(&definition, rows, None).unwrap()).unwrap();
         let (record, _) = builder.finish().unwrap();
         assert_eq!((record.filter, record.filter_hashes), (FILTER.to_vec(), 7));
         assert_eq!(hash(b"lightship"), 15605782144331435971);
+    }
+
+    /// Most rows replace others.
+    #[tokio::test]
+    async fn a_filter_has_room_for_the_rows_that_are_left() {
+        let definition = definition_of_ids();
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let of_rows = move |ids: std::ops::Range<i64>, rows_expected| {
+            let ids: Int64Array = ids.map(Some).collect();
+            let rows = RecordBatch::try_new(definition.loose().clone(), vec![Arc::new(ids)]).unwrap();
+            let builder = RunBuilder::new(&definition, 0, 0, rows_expected);
+            let mut writer = RunWriter::new(builder, &store, 1, 0);
+            writer.push(&KeyedRows::new(&definition, rows, None).unwrap()).unwrap();
+            let (record, _) = writer.finish().unwrap().unwrap();
+            (record.filter.len(), Run::new(Blocks::new(store.clone()), 1, 0, record))
+        };
+        let built = move || {
+            let (exact, _) = of_rows(0..5000, 5000);
+            let (many, _) = of_rows(0..5000, 10_000);
+            let (few, run) = of_rows(0..5000, 40_000);
+            assert_eq!(few, exact);
+            assert!(many > exact && many <= 2 * exact + 1, "{many} {exact}");
+            let has = |id: i64| {
+                let key: Int64Array = [Some(id)].into_iter().collect();
+                let key = definition_of_ids().format().key(&[Arc::new(key)]).unwrap();
+                run.filter.contains_hash(hash(&key))
+            };
+            assert!((0..5000).all(has));
+            assert!((5000..10_000).filter(|id| has(*id)).count() < 200);
+        };
+        tokio::task::spawn_blocking(built).await.unwrap();
+    }
+
+    fn definition_of_ids() -> Definition {
+        let columns = Schema::new(vec![Field::new("id", DataType::Int64, false)]);
+        Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap()
     }
 
     const FILTER: [u64; 3] = [13959090605652200016, 18062736321125080227, 9249789543722999911];

@@ -143,7 +143,9 @@ impl Bucket {
         }
         let built = |mut accepted: Vec<(WriteMode, KeyedRows)>| -> Result<_> {
             accepted.retain(|(_, rows)| rows.len() > 0);
-            let mut builder = RunBuilder::new(&self.definition, 0, age);
+            let rows = accepted.iter().map(|(_, rows)| rows.len()).sum();
+            let rows = if are_apart { rows } else { changed.len() };
+            let mut builder = RunBuilder::new(&self.definition, 0, age, rows);
             match accepted.as_slice() {
                 [] => return Ok(None),
                 _ if are_apart => {

@@ -9,7 +9,7 @@ use lightship_wire::control::{ErrorCode, Failure};
 use tokio::time::timeout;
 
 use super::{File, Node};
-use crate::bucket::{Bucket, Merge, Run, RunBuilder, View, Writer, decode_block};
+use crate::bucket::{BLOCK_ROWS_MAX, Bucket, Merge, Run, RunBuilder, View, Writer, block_rows, decode_block};
 use crate::error::{RangeError, Result};
 use crate::key::{Interval, Key};
 use crate::network::{ask_one, tell};
@@ -413,7 +413,7 @@ impl Copy<'_> {
             let mut merge = Merge::new(definition.clone(), &runs, interval, true, 8192);
             loop {
                 // One message is a run of its own: the rows of the next one are all greater.
-                let mut builder = RunBuilder::new(&definition, 0, 0);
+                let mut builder = RunBuilder::of_blocks(&definition);
                 let mut is_last = false;
                 let filled = loop {
                     match merge.next() {
@@ -462,7 +462,9 @@ impl Bucket {
         let (number, age) = (writer.take_run(), writer.take_age());
         let (bucket, blocks) = (self.clone(), request.blocks);
         let built = tokio::task::spawn_blocking(move || {
-            let mut builder = RunBuilder::new(&bucket.definition, 1, age);
+            // What a node sends is not trusted with memory.
+            let rows = blocks.iter().map(|block| block_rows(block).min(BLOCK_ROWS_MAX)).sum();
+            let mut builder = RunBuilder::new(&bucket.definition, 1, age, rows);
             let mut last = Vec::new();
             for block in blocks {
                 let rows = decode_block(&bucket.definition, block.clone())?;
