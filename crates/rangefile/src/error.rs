@@ -54,6 +54,23 @@ pub enum RangeError {
     /// The bucket no longer has this interval. The sender's image of the file is stale.
     #[error("the bucket does not have these keys")]
     Moved,
+    /// The node's folder is an old copy: other nodes have had keys of its bucket since.
+    #[error(
+        "keys from {from} to {to} are at node {node} since epoch {epoch}, but also in a bucket of epoch {own_epoch}: \
+         the folder of the node that has this one is an old copy"
+    )]
+    OldDisk {
+        /// The first key that both buckets have, as text.
+        from: String,
+        /// The first key after them, as text.
+        to: String,
+        /// The node of the other bucket.
+        node: String,
+        /// The other bucket's epoch.
+        epoch: u64,
+        /// This bucket's epoch.
+        own_epoch: u64,
+    },
     /// There is no memory for what nodes say of the buckets of a file.
     #[error("the file has more buckets than {} MiB have room for", bytes_max >> 20)]
     TooManyBuckets {
@@ -152,6 +169,7 @@ impl RangeError {
             Self::Moved => ErrorCode::Moved,
             Self::Missing { .. } => ErrorCode::Peer,
             Self::Damaged(_)
+            | Self::OldDisk { .. }
             | Self::Storage(_)
             | Self::Folder { .. }
             | Self::InUse(_)
@@ -196,6 +214,7 @@ impl RangeError {
             Self::InUse(_) => Some("each node needs a folder of its own"),
             Self::Version { .. } => Some("use the version of the program that wrote them"),
             Self::Damaged(_) => Some("restore the node's folder from a backup"),
+            Self::OldDisk { .. } => Some("stop that node, and start it with the latest copy of its folder"),
             _ => None,
         }
     }

@@ -71,6 +71,13 @@ pub(crate) enum RequestKind {
     Last(Scan),
 }
 
+impl RequestKind {
+    /// Whether clients read or write rows with it.
+    pub(crate) fn uses_rows(&self) -> bool {
+        matches!(self, Self::Write(_) | Self::Scan(_) | Self::Count(_) | Self::Group(_))
+    }
+}
+
 /// A file's definition.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FileRecord {

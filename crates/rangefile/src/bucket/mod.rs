@@ -57,12 +57,20 @@ pub(crate) struct View {
     pub(crate) runs: Vec<Arc<Run>>,
     /// The number of its rows, once they were counted.
     pub(crate) rows: OnceLock<u64>,
+    /// Why it serves nobody, if it is of an old copy of the node's disk.
+    conflict: Option<Arc<RangeError>>,
 }
 
 impl View {
     /// Fails unless the bucket has all keys of the interval.
     pub(crate) fn check(&self, interval: &Interval) -> Result<()> {
+        self.check_current()?;
         if self.is_active && self.range.covers(interval) { Ok(()) } else { Err(RangeError::Moved) }
+    }
+
+    /// Fails if the bucket is of an old copy of the node's disk.
+    pub(crate) fn check_current(&self) -> Result<()> {
+        self.conflict.as_ref().map_or(Ok(()), |conflict| Err(RangeError::clone(conflict)))
     }
 
     /// Whether it has at most one run, without rows that have moved to another bucket.
@@ -122,6 +130,8 @@ pub(crate) struct Bucket {
     pub(crate) definition: Arc<Definition>,
     pub(crate) blocks: Blocks,
     view: RwLock<Arc<View>>,
+    /// See [`View::check_current`]. It stays until the node starts again.
+    conflict: OnceLock<Arc<RangeError>>,
     pub(crate) writer: Arc<tokio::sync::Mutex<Writer>>,
     /// Writes that wait for the writer.
     pending: Mutex<Vec<Pending>>,
@@ -157,13 +167,14 @@ impl Bucket {
             .map(|(number, record)| Arc::new(Run::new(blocks.clone(), id, number, record)))
             .collect();
         runs.sort_by_key(|run| run.age());
-        let view = view_of(&record, runs);
+        let view = view_of(&record, runs, None);
         let writer = Writer { record, next_run, next_age, is_removed: false };
         Arc::new(Self {
             id,
             definition,
             blocks,
             view: RwLock::new(Arc::new(view)),
+            conflict: OnceLock::new(),
             writer: Arc::new(tokio::sync::Mutex::new(writer)),
             pending: Mutex::default(),
             compaction: tokio::sync::Mutex::default(),
@@ -181,7 +192,33 @@ impl Bucket {
 
     /// Replaces what readers see, for the holder of the writer.
     pub(crate) fn publish(&self, record: &BucketRecord, runs: Vec<Arc<Run>>) {
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view_of(record, runs));
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        *view = Arc::new(view_of(record, runs, self.conflict.get().cloned()));
+    }
+
+    /// Compares it with another bucket, or with itself as another node knows it. If that has some of its keys since the
+    /// same epoch or a later one, this one serves nobody from now on.
+    pub(crate) fn compare(&self, other: &BucketEntry) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let shared = view.range.intersection(&other.range.clone().into());
+        let is_later =
+            if other.bucket == self.id { other.epoch > view.epoch } else { other.epoch >= view.epoch };
+        if !view.is_active || !is_later || shared.is_empty() || view.conflict.is_some() {
+            return;
+        }
+        let text = |key: &Key| self.definition.format().display(key);
+        let from = if shared.low.is_empty() { "the first".to_owned() } else { text(&shared.low) };
+        let to = shared.high.as_ref().map_or_else(|| "the last".to_owned(), text);
+        let conflict = Arc::new(RangeError::OldDisk {
+            from,
+            to,
+            node: other.node.clone(),
+            epoch: other.epoch,
+            own_epoch: view.epoch,
+        });
+        tracing::error!(file = self.definition.name, bucket = self.id, %conflict, "a bucket serves nobody");
+        let _ = self.conflict.set(conflict.clone());
+        *view = Arc::new(View { conflict: Some(conflict), ..View::clone(&view) });
     }
 
     /// The bucket is no longer stored: it refuses readers and writers. Those who read it go on.
@@ -195,6 +232,7 @@ impl Bucket {
             is_active: false,
             runs: Vec::new(),
             rows: OnceLock::new(),
+            conflict: None,
         };
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
         before.runs.iter().for_each(|run| run.make_obsolete());
@@ -300,8 +338,8 @@ impl Bucket {
     }
 }
 
-fn view_of(record: &BucketRecord, runs: Vec<Arc<Run>>) -> View {
+fn view_of(record: &BucketRecord, runs: Vec<Arc<Run>>, conflict: Option<Arc<RangeError>>) -> View {
     let range = record.range.clone().into();
     let is_active = record.incoming.is_none();
-    View { range, epoch: record.epoch, is_active, runs, rows: OnceLock::new() }
+    View { range, epoch: record.epoch, is_active, runs, rows: OnceLock::new(), conflict }
 }

@@ -182,6 +182,7 @@ impl Bucket {
         earlier: impl Fn(&[u8]) -> Option<Option<KeyedRows>>,
     ) -> Result<()> {
         let Some(last) = rows.len().checked_sub(1) else { return Ok(()) };
+        view.check_current()?;
         let has_all = view.range.contains(rows.key(0)) && view.range.contains(rows.key(last));
         if !view.is_active || !has_all {
             return Err(RangeError::Moved);

@@ -56,6 +56,9 @@ impl Node {
         let Some(kind) = request.kind else {
             return Err(RangeError::Definition("empty request".into()));
         };
+        if kind.uses_rows() {
+            self.until_compared().await;
+        }
         match kind {
             RequestKind::Create(record) => self.create(record).await.map(message),
             RequestKind::Locate(locate) => self.locate(&locate).await.map(message),
@@ -195,10 +198,7 @@ impl Node {
             self.check_name(&directory.file.name)?;
         }
         let file = self.know(&directory.file).await?;
-        let mut image = file.image();
-        for entry in directory.buckets.iter().filter(|entry| entry.node != self.shared.name) {
-            image.learn(entry);
-        }
+        directory.buckets.iter().for_each(|entry| self.learn(&file, entry));
         Ok(())
     }
 

@@ -98,11 +98,7 @@ impl Node {
             let late = || Failure::new(ErrorCode::Peer, format!("node {node} does not answer")).into();
             match timeout(ASK_MAX, asked).await.unwrap_or_else(|_| Err(late())) {
                 Ok(directory) if directory.file == file.record => {
-                    let mut image = file.image();
-                    for entry in &directory.buckets {
-                        image.learn(entry);
-                    }
-                    drop(image);
+                    directory.buckets.iter().for_each(|entry| self.learn(file, entry));
                     if let Some(found) = find(&directory.buckets) {
                         return Ok(found);
                     }
@@ -131,8 +127,10 @@ impl Node {
         let turn = low.blocks.begin_merge().await?;
         let mut low_writer = low.writer.lock().await;
         let mut high_writer = high.writer.lock().await;
-        low_writer.check()?;
-        high_writer.check()?;
+        for (bucket, writer) in [(low, &low_writer), (high, &high_writer)] {
+            writer.check()?;
+            bucket.view().check_current()?;
+        }
         let record = split::join(&low_writer.record, &high_writer.record).ok_or(RangeError::Moved)?;
         low.take_over(&mut low_writer, high, &mut high_writer, record).await?;
         file.remove(high.id);

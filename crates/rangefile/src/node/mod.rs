@@ -3,6 +3,7 @@
 mod adjust;
 mod advertise;
 mod answer;
+mod conflict;
 mod deliver;
 mod group;
 mod merge;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use prost::Message;
+use tokio::sync::watch;
 
 use crate::bucket::{Blocks, Bucket, Writer};
 use crate::definition::Definition;
@@ -55,6 +57,8 @@ struct Shared {
     delivery: deliver::Delivery,
     /// Requests for many buckets that are being answered.
     groups: Arc<tokio::sync::Semaphore>,
+    /// Whether buckets that were stored before were compared with those of other nodes.
+    is_compared: watch::Sender<bool>,
     /// Nodes that could not take over a bucket.
     failures: target::Failures,
     /// Names that no file may have.
@@ -107,6 +111,7 @@ impl Node {
         seed: u64,
     ) -> Result<Self> {
         let blocks = Blocks::new(store);
+        let is_new = stored.buckets.is_empty();
         let mut files = BTreeMap::new();
         for record in stored.files {
             files.insert(record.name.clone(), Arc::new(File::new(record)?));
@@ -135,6 +140,7 @@ impl Node {
                 looks: tokio::sync::Semaphore::new(LOOKS_MAX),
                 delivery: deliver::Delivery::default(),
                 groups: Arc::new(tokio::sync::Semaphore::new(group::GROUPS_MAX)),
+                is_compared: watch::Sender::new(is_new),
                 failures: target::Failures::default(),
                 reserved: OnceLock::new(),
             }),

@@ -48,7 +48,8 @@ impl Node {
     pub(super) fn maintain(&self, file: &Arc<File>, bucket: &Arc<Bucket>) {
         bucket.note_growth();
         let is_due = bucket.wants_compaction() || bucket.is_full() || bucket.may_join();
-        if !is_due || !bucket.begin_maintenance() {
+        // A bucket of an old copy of the disk stays as it is.
+        if !is_due || bucket.view().check_current().is_err() || !bucket.begin_maintenance() {
             return;
         }
         let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
@@ -199,6 +200,7 @@ impl Node {
             let why = format!("node {} took too long to receive rows", child.node);
             Err(Failure::new(ErrorCode::Peer, why).into())
         })?;
+        bucket.view().check_current()?;
         // Not to be interrupted: what is on disk and what readers see must not differ.
         self.committed(file, bucket, &mut writer).await
     }
@@ -296,12 +298,14 @@ impl Node {
         Ok(())
     }
 
-    /// Ends what was interrupted when the node last ran: splits of its buckets, and buckets that were being
-    /// received. Returns when all that can be decided is. Call it when the node can be reached.
+    /// Looks for buckets of an old copy of the node's folder, and ends what was interrupted when the node last ran: splits of
+    /// its buckets, and buckets that were being received. Returns when all that can be decided is. Until other nodes have
+    /// answered, for two seconds at most, requests about rows wait. Call it when the node can be reached.
     ///
     /// # Errors
     /// If something can't be stored.
     pub async fn recover(&self) -> Result<()> {
+        self.compare_with_others().await;
         let files: Vec<Arc<File>> = self.files_read().values().cloned().collect();
         for file in files {
             for bucket in file.all() {

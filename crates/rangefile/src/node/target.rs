@@ -91,6 +91,7 @@ impl Node {
             let asked = locate(&self.shared.network, &node, name, true, &room);
             match timeout(ASK_MAX, asked).await {
                 Ok(Ok(directory)) if directory.file == file.record => {
+                    directory.buckets.iter().for_each(|entry| self.learn(file, entry));
                     Some(Candidate::new(node, directory.free_bytes, &directory.buckets, bytes))
                 }
                 // It learns of the file with the new bucket.

@@ -83,7 +83,7 @@ pub(super) struct Simulated {
     grouped: AtomicU64,
     events: Mutex<Vec<(i64, Event)>>,
     texts: Mutex<HashMap<String, Row>>,
-    /// Answers that no node may give: of damage, or of a task that has panicked.
+    /// Answers that no node may give: of damage, of an old copy of a disk, or of a task that has panicked.
     broken: Mutex<Vec<String>>,
 }
 
@@ -247,7 +247,8 @@ impl Simulated {
             answered = running.answer(body, &caller) => answered,
         };
         if let Err(failure) = &answered
-            && (failure.message.contains("damaged") || failure.code == ErrorCode::ShuttingDown)
+            && (["damaged", "old copy"].iter().any(|word| failure.message.contains(word))
+                || failure.code == ErrorCode::ShuttingDown)
         {
             self.broken.lock().unwrap().push(format!("{node}: {failure}"));
         }
