@@ -15,8 +15,9 @@ use lightship_transport::net::Endpoint;
 use lightship_wire::control::{ErrorCode, Failure};
 
 pub use lightship_rangefile::{
-    BucketEntry, Capacity, ClientOptions, Definition, Interval, Order, RangeError, RangeFile, ReceptionMode,
-    ReceptionReport, ReceptionStrategy, ScanOptions, ScanReport, Scanned, WriteMode,
+    BucketEntry, BucketLoad, Capacity, ClientOptions, Definition, Interval, Order, RangeError, RangeFile,
+    RangeRecord, ReceptionMode, ReceptionReport, ReceptionStrategy, ScanOptions, ScanReport, Scanned,
+    WriteMode,
 };
 
 use crate::node::{endpoint, is_this_host};

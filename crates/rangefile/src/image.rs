@@ -40,6 +40,7 @@ impl Owner {
             records: None,
             bytes: None,
             low_text: self.low_text.clone(),
+            load: None,
         }
     }
 }

@@ -41,4 +41,4 @@ pub use key::{Interval, KEY_BYTES_MAX, Key, KeyFormat};
 pub use lightship_transport::proto::reception::{ReceptionMode, ReceptionReport, ReceptionStrategy};
 pub use network::{Network, Reply};
 pub use node::Node;
-pub use request::{BucketEntry, RangeRecord, WriteMode};
+pub use request::{BucketEntry, BucketLoad, RangeRecord, WriteMode};

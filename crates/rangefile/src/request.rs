@@ -154,6 +154,27 @@ pub struct BucketEntry {
     /// The low end of its keys as text; empty for the first bucket.
     #[prost(string, tag = "7")]
     pub low_text: String,
+    /// What it was asked for. Only of the node's own buckets.
+    #[prost(message, optional, tag = "8")]
+    pub load: Option<BucketLoad>,
+}
+
+/// Requests that a bucket has answered since its node was started or the bucket was made, and their rows. A bucket that
+/// joins the one before it adds its own to that one's.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct BucketLoad {
+    /// Scans, counts and reads of single rows. Of a request for many buckets, each part is one.
+    #[prost(uint64, tag = "1")]
+    pub reads: u64,
+    /// Rows that were read for them. Counts have none.
+    #[prost(uint64, tag = "2")]
+    pub read_rows: u64,
+    /// Writes.
+    #[prost(uint64, tag = "3")]
+    pub writes: u64,
+    /// Rows that they wrote or removed.
+    #[prost(uint64, tag = "4")]
+    pub written_rows: u64,
 }
 
 /// A file, and where its buckets are.

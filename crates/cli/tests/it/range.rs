@@ -60,7 +60,13 @@ fn a_range_file_grows_over_three_nodes() {
     });
     let plot = folder.arg("buckets.svg");
     range(&["buckets", &uris[0], "orders", "--plot", &plot]).succeeds();
-    assert!(std::fs::read_to_string(plot).expect("a plot").contains("Range file orders"));
+    let plot = std::fs::read_to_string(plot).expect("a plot");
+    assert!(plot.contains("Range file orders") && plot.contains("requests"));
+    let all = buckets(&uris[1], "orders");
+    assert!(all[0]["to"].as_str().is_some_and(|to| !to.is_empty()), "{all:?}");
+    assert!(all.iter().any(|bucket| bucket["written_rows"].as_u64() > Some(0)), "{all:?}");
+    let table = range(&["buckets", &uris[2], "orders"]).succeeds();
+    assert!(table.text().contains("rows written"), "{table}");
 
     // The whole, in order; then parts of it.
     let scanned = range(&["scan", &uris[2], "orders", "--columns", "id", "--quiet"]).succeeds();
@@ -134,6 +140,9 @@ fn a_range_file_grows_over_three_nodes() {
     nodes[2].process.kill();
     let failed = range(&["scan", &uris[0], "orders", "--timeout", "1s", "--quiet"]);
     failed.fails(NETWORK, &["no bucket answered for keys from", nodes[2].address()]);
+    let some = range(&["buckets", &uris[0], "orders"]);
+    assert!(some.text().contains("gap"), "{some}");
+    some.fails(NETWORK, &[nodes[2].address(), "did not answer"]);
     nodes[2] = start(&cluster, 2);
     assert_eq!(range(&["scan", &uris[0], "orders", "--count"]).succeeds().text(), rows);
 

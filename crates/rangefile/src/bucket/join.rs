@@ -89,6 +89,7 @@ impl Bucket {
         self.publish(&writer.record, runs);
         low.runs.iter().for_each(|run| run.make_obsolete());
         other.removed(other_writer);
+        self.load.add(&other.load);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ mod block;
 mod blocks;
 mod compact;
 mod join;
+mod load;
 mod merge;
 mod overlap;
 mod run;
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 
 pub(crate) use self::block::{KeyedRows, block_rows, decode_block};
 pub(crate) use self::blocks::Blocks;
+use self::load::Load;
 pub(crate) use self::merge::Merge;
 pub(crate) use self::run::{BLOCK_ROWS_MAX, Run, RunBuilder};
 use self::write::Pending;
@@ -148,6 +150,7 @@ pub(crate) struct Bucket {
     failures: AtomicU32,
     /// Whether a task waits to maintain it again.
     pub(crate) awaits_maintenance: AtomicBool,
+    pub(crate) load: Load,
 }
 
 impl std::fmt::Debug for Bucket {
@@ -183,6 +186,7 @@ impl Bucket {
             settled: AtomicU64::new(NOT_SETTLED),
             failures: AtomicU32::new(0),
             awaits_maintenance: AtomicBool::new(false),
+            load: Load::default(),
         })
     }
 
@@ -264,6 +268,7 @@ impl Bucket {
             records: Some(records),
             bytes: Some(bytes),
             low_text: if low.is_empty() { String::new() } else { self.definition.format().display(low) },
+            load: Some(self.load.now()),
         }
     }
 

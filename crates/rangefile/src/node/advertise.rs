@@ -58,8 +58,9 @@ fn notice(token: &[u8], bucket: BucketEntry) -> Option<Vec<u8>> {
     if whole.encoded_len() <= NOTICE_BYTES_MAX {
         return Some(whole.encode_to_vec());
     }
-    // The text is only for errors.
-    let brief = Notice { bucket: BucketEntry { low_text: String::new(), ..whole.bucket }, ..whole };
+    // The text is only for errors, the load for reports.
+    let bucket = BucketEntry { low_text: String::new(), load: None, ..whole.bucket };
+    let brief = Notice { bucket, ..whole };
     (brief.encoded_len() <= NOTICE_BYTES_MAX).then(|| brief.encode_to_vec())
 }
 

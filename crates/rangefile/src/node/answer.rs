@@ -222,6 +222,7 @@ impl Node {
         let rows = KeyedRows::new(&file.definition, rows, None)?;
         let count = rows.len() as u64;
         bucket.write(mode, rows, reserved).await?;
+        bucket.load.written(count);
         self.maintain(&file, &bucket);
         Ok(Written { rows: count })
     }

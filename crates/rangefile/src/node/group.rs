@@ -103,6 +103,7 @@ impl Node {
             let Some(bucket) = bucket.filter(|_| is_here) else { continue };
             match &projection {
                 None if let Some(rows) = scan::count_known(&bucket, &part.interval) => {
+                    bucket.load.read();
                     known.count = known.count.saturating_add(rows);
                     known.covered.push(part.number);
                 }
@@ -164,6 +165,7 @@ fn count(parts: &[(Arc<Bucket>, GroupPart)]) -> Grouped {
     let mut grouped = Grouped::default();
     for (bucket, part) in parts {
         if let Ok(rows) = scan::count_rows(bucket, &part.interval) {
+            bucket.load.read();
             grouped.count = grouped.count.saturating_add(rows);
             grouped.covered.push(part.number);
         }
@@ -190,6 +192,8 @@ fn rows(
             continue;
         }
         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+        bucket.load.read();
+        bucket.load.read_rows(rows as usize);
         for batch in batches {
             // Copied: a few rows would keep their whole block in memory.
             let positions = UInt32Array::from_iter_values(0..batch.num_rows() as u32);

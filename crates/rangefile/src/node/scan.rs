@@ -72,6 +72,7 @@ pub(super) async fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> 
     let limit = request.limit.unwrap_or(u64::MAX);
     let view = bucket.view();
     view.check(&interval)?;
+    bucket.load.read();
     let estimate = Some(view.content().0.min(limit));
     let rows = if interval.is_of_key() && limit > 0 {
         let row = row(bucket, view, interval.low, projection).await?;
@@ -80,7 +81,12 @@ pub(super) async fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> 
         let reader = Reader { merge: merge(bucket, &view, interval, limit), projection, left: limit };
         reader.rows()
     };
-    let rows = rows.map(|rows| rows.map_err(|error| error.to_failure()));
+    let bucket = bucket.clone();
+    let rows = rows.map(move |rows| {
+        let rows = rows.map_err(|error| error.to_failure())?;
+        bucket.load.read_rows(rows.num_rows());
+        Ok(rows)
+    });
     Ok(Answer::new(schema, estimate, rows.boxed()))
 }
 
@@ -243,6 +249,7 @@ impl Reader {
 /// As [`scan`]; or that they can't be read.
 pub(super) async fn count(bucket: &Arc<Bucket>, interval: Interval) -> Result<u64> {
     bucket.view().check(&interval)?;
+    bucket.load.read();
     if let Some(rows) = count_known(bucket, &interval) {
         return Ok(rows);
     }

@@ -20,7 +20,7 @@ use crate::client::{ClientOptions, RangeFile, ScanOptions};
 use crate::definition::Capacity;
 use crate::key::Interval;
 use crate::network::Reply;
-use crate::request::{Origin, Request, RequestKind, WriteMode};
+use crate::request::{BucketLoad, Origin, Request, RequestKind, WriteMode};
 
 /// Whether the answer to a request is held back.
 type Holds = fn(&RequestKind) -> bool;
@@ -397,4 +397,31 @@ async fn a_bucket_that_is_filled_while_its_neighbours_are_looked_at_splits() {
         }
     };
     timeout(Duration::from_secs(30), split).await.expect("a bucket stays full");
+}
+
+#[tokio::test]
+async fn buckets_say_what_they_were_asked_for() {
+    let nodes = Nodes::start(1);
+    let file = nodes.create().await;
+    file.write(WriteMode::Insert, &rows(&file, 0..100, 8)).await.unwrap();
+    file.write(WriteMode::Insert, &rows(&file, 50..60, 8)).await.unwrap_err();
+    file.write(WriteMode::Delete, &rows(&file, 0..10, 8)).await.unwrap();
+    let load = || nodes.node(0).buckets("t")[0].load.unwrap();
+    assert_eq!(load(), BucketLoad { writes: 2, written_rows: 110, ..BucketLoad::default() });
+    let within = Interval::new(key(file.definition(), 20), Some(key(file.definition(), 40)));
+    let read: Vec<_> = file.scan(within.clone(), &ScanOptions::default()).unwrap().rows.collect().await;
+    assert!(read.iter().all(std::result::Result::is_ok));
+    file.get(key(file.definition(), 30)).await.unwrap();
+    file.get(key(file.definition(), 5)).await.unwrap();
+    file.count(&within).await.unwrap();
+    let expected = BucketLoad { reads: 4, read_rows: 21, ..load() };
+    assert_eq!(load(), expected);
+    // All of it is asked for together.
+    let grouping = crate::Grouping::Always { first: 1, fan_out: 1 };
+    let options = ClientOptions { grouping, ..ClientOptions::default() };
+    let tree = RangeFile::open(nodes.network.clone(), "t", options).await.unwrap();
+    tree.count(&Interval::ALL).await.unwrap();
+    let read: Vec<_> = tree.scan(within, &ScanOptions::default()).unwrap().rows.collect().await;
+    assert!(read.iter().all(std::result::Result::is_ok));
+    assert_eq!(load(), BucketLoad { reads: 6, read_rows: 41, ..expected });
 }

@@ -1,0 +1,48 @@
+//! What a bucket is asked for.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::request::BucketLoad;
+
+/// Requests that a bucket has answered, and their rows.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    reads: AtomicU64,
+    read_rows: AtomicU64,
+    writes: AtomicU64,
+    written_rows: AtomicU64,
+}
+
+impl Load {
+    /// A request that reads. Its rows may come later.
+    pub(crate) fn read(&self) {
+        self.reads.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn read_rows(&self, rows: usize) {
+        self.read_rows.fetch_add(rows as u64, Relaxed);
+    }
+
+    pub(crate) fn written(&self, rows: u64) {
+        self.writes.fetch_add(1, Relaxed);
+        self.written_rows.fetch_add(rows, Relaxed);
+    }
+
+    /// Adds that of another bucket.
+    pub(crate) fn add(&self, other: &Self) {
+        let BucketLoad { reads, read_rows, writes, written_rows } = other.now();
+        self.reads.fetch_add(reads, Relaxed);
+        self.read_rows.fetch_add(read_rows, Relaxed);
+        self.writes.fetch_add(writes, Relaxed);
+        self.written_rows.fetch_add(written_rows, Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> BucketLoad {
+        BucketLoad {
+            reads: self.reads.load(Relaxed),
+            read_rows: self.read_rows.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            written_rows: self.written_rows.load(Relaxed),
+        }
+    }
+}
