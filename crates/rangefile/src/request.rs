@@ -444,9 +444,7 @@ pub(crate) struct BucketRecord {
     /// A split that is decided, until the new bucket has confirmed it.
     #[prost(message, optional, tag = "6")]
     pub(crate) given: Option<Child>,
-    /// New buckets of all splits that were committed.
-    #[prost(fixed64, repeated, tag = "7")]
-    pub(crate) children: Vec<u64>,
+    // Tag 7 is reserved.
 }
 
 /// The bucket that a new one comes from.

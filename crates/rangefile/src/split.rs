@@ -47,11 +47,8 @@ pub(crate) fn commit(record: &BucketRecord) -> Result<BucketRecord> {
     };
     let range: Interval = record.range.clone().into();
     let lower = Interval::new(range.low, Some(child.range.low.clone()));
-    let mut committed =
-        BucketRecord { range: (&lower).into(), epoch: child.epoch, splitting: None, ..record.clone() };
-    committed.children.push(child.bucket);
-    committed.given = Some(child);
-    Ok(committed)
+    let epoch = child.epoch;
+    Ok(BucketRecord { range: (&lower).into(), epoch, splitting: None, given: Some(child), ..record.clone() })
 }
 
 /// The new bucket is active.
@@ -78,8 +75,7 @@ pub(crate) fn outcome(record: &BucketRecord, child: u64) -> Option<bool> {
 /// The record of two adjacent buckets as one, which keeps the number of the lower one; `None` if they are not
 /// adjacent, or one of them is splitting or being received.
 ///
-/// Its epoch is greater than both, so that it wins over what is known of either. The children of the upper one are
-/// forgotten: all are active, as [`outcome`] says.
+/// Its epoch is greater than both, so that it wins over what is known of either.
 pub(crate) fn join(low: &BucketRecord, high: &BucketRecord) -> Option<BucketRecord> {
     let is_settled = |record: &BucketRecord| {
         record.incoming.is_none() && record.splitting.is_none() && record.given.is_none()

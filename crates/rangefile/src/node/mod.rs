@@ -227,7 +227,7 @@ impl Node {
                 Err(RangeError::FileExists(record.name.clone()))
             };
         }
-        if self.shared.blocks.store().was_removed(record.id)? {
+        if self.shared.blocks.store().was_removed(record.id).await? {
             // A request of a split that comes late, after the file was dropped.
             return Err(RangeError::NoFile(record.name.clone()));
         }
@@ -260,7 +260,7 @@ impl Node {
         if let Some(existing) = file.bucket(id) {
             return Ok(existing);
         }
-        if self.shared.blocks.store().was_removed(id)? {
+        if self.shared.blocks.store().was_removed(id).await? {
             // It was active, and then moved or joined another one: a request that arrives again, or late, would give
             // its keys a second owner.
             return Err(RangeError::Moved);

@@ -155,11 +155,13 @@ impl Store {
     ///
     /// # Errors
     /// If it can't be read.
-    pub(crate) fn was_removed(&self, number: u64) -> Result<bool> {
-        let read = || -> Result<bool, redb::Error> {
-            Ok(self.database.begin_read()?.open_table(REMOVED)?.get(number)?.is_some())
+    pub(crate) async fn was_removed(&self, number: u64) -> Result<bool> {
+        let database = self.database.clone();
+        let read = move || -> Result<bool, redb::Error> {
+            Ok(database.begin_read()?.open_table(REMOVED)?.get(number)?.is_some())
         };
-        read().map_err(RangeError::storage)
+        let reading = tokio::task::spawn_blocking(read);
+        reading.await.map_err(|_| RangeError::Closed)?.map_err(RangeError::storage)
     }
 
     /// A block of a run.
