@@ -1,6 +1,8 @@
 //! Nodes with their own disks, and clients, in one process.
 
 mod file;
+#[cfg(target_os = "linux")]
+mod forgetful;
 mod measure;
 mod merges;
 mod reception;

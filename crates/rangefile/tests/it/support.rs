@@ -37,6 +37,11 @@ impl Network for InProcess {
 }
 
 impl InProcess {
+    /// Starts or stops a node of a name.
+    pub(crate) fn set(&self, name: &str, node: Option<Node>) {
+        self.nodes.lock().unwrap().insert(name.to_owned(), node);
+    }
+
     fn send(&self, node: &str, body: Vec<u8>, is_peer: bool) -> BoxFuture<'static, Result<Reply>> {
         let found = self.nodes.lock().unwrap().get(node).cloned().flatten();
         let name = node.to_owned();
@@ -105,13 +110,13 @@ impl Cluster {
                 Err(error) => panic!("{error}"),
             }
         };
-        self.network.nodes.lock().unwrap().insert(name, Some(opened.clone()));
+        self.network.set(&name, Some(opened.clone()));
         opened.recover().await.unwrap();
     }
 
     /// Stops a node: it answers nobody.
     pub(crate) fn stop(&self, node: usize) {
-        self.network.nodes.lock().unwrap().insert(Self::name(node), None);
+        self.network.set(&Self::name(node), None);
     }
 
     pub(crate) async fn create(&self, name: &str, capacity: Capacity) -> RangeFile {
