@@ -19,12 +19,19 @@ const WAITING_BYTES_MAX: u32 = 64 << 20;
 const TOGETHER_BYTES_MAX: usize = 32 << 20;
 
 /// Changes that belong together, and who waits for them.
-struct Job {
+pub(super) struct Job {
     changes: Vec<Change>,
     /// `None` only wakes the thread.
     done: Option<oneshot::Sender<Result<()>>>,
     /// Its bytes among those that may wait.
     _bytes: Option<OwnedSemaphorePermit>,
+}
+
+#[cfg(test)]
+impl Job {
+    pub(super) fn of(changes: Vec<Change>) -> Self {
+        Self { changes, done: None, _bytes: None }
+    }
 }
 
 /// Small changes that nobody waits for. They are part of the next commit: there may be more than jobs that can wait.
@@ -92,7 +99,7 @@ fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>, la
         let changes = mem::take(&mut *later.lock().unwrap_or_else(PoisonError::into_inner));
         jobs.push(Job { changes, done: None, _bytes: None });
         let is_empty = jobs.iter().all(|job| job.changes.is_empty());
-        let outcome = if is_empty { Ok(()) } else { write(database, &jobs) };
+        let outcome = if is_empty { Ok(()) } else { write(database, &jobs, space.wants_quick_repair()) };
         if let Err(error) = &outcome {
             tracing::error!(%error, "range files can't be stored");
             space.failed(error);
@@ -103,9 +110,11 @@ fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>, la
     }
 }
 
-fn write(database: &Database, jobs: &[Job]) -> Result<()> {
+/// Commits jobs together. See [`Space::wants_quick_repair`].
+pub(super) fn write(database: &Database, jobs: &[Job], is_quick: bool) -> Result<()> {
     let mut transaction = database.begin_write().map_err(RangeError::storage)?;
     transaction.set_durability(Durability::Immediate).map_err(RangeError::storage)?;
+    transaction.set_quick_repair(is_quick);
     {
         let mut files = transaction.open_table(FILES).map_err(RangeError::storage)?;
         let mut buckets = transaction.open_table(BUCKETS).map_err(RangeError::storage)?;

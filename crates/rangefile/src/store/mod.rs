@@ -4,6 +4,8 @@
 //! costs a sync of the disk.
 
 mod commit;
+#[cfg(test)]
+mod reopen;
 mod space;
 
 use std::path::Path;
@@ -100,8 +102,11 @@ impl Store {
     /// If it can't be opened, is in use by another process, or was written by another version.
     pub(crate) fn open(folder: &Path) -> Result<(Self, Stored)> {
         let failed = |error| RangeError::Folder { path: folder.to_owned(), error: Arc::new(error) };
+        // The folder itself, and those above it that are created too.
+        let new_folders = folder.ancestors().take_while(|folder| !folder.exists()).count();
         std::fs::create_dir_all(folder).map_err(failed)?;
         let path = folder.join(FILE_NAME);
+        let is_new = !path.exists();
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(&path).map_err(|error| {
             match error.into() {
                 redb::Error::DatabaseAlreadyOpen => RangeError::InUse(folder.to_owned()),
@@ -109,7 +114,13 @@ impl Store {
                 error => RangeError::storage(error),
             }
         })?;
-        Self::with_space(database, Space::of(folder))
+        if is_new {
+            // What is synced in the file would be lost with its name.
+            for folder in folder.ancestors().take(new_folders + 1) {
+                sync_folder(folder).map_err(failed)?;
+            }
+        }
+        Self::with_space(database, Space::of(path))
     }
 
     /// Uses a database.
@@ -119,7 +130,7 @@ impl Store {
     }
 
     fn with_space(database: Database, space: Space) -> Result<(Self, Stored)> {
-        let stored = load(&database)?;
+        let stored = load(&database, space.wants_quick_repair())?;
         let (database, space) = (Arc::new(database), Arc::new(space));
         let committer = Committer::start(database.clone(), space.clone())?;
         Ok((Self { database, committer, space }, stored))
@@ -179,9 +190,17 @@ impl Store {
     }
 }
 
+/// Syncs the names in a folder.
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    // The name of a relative path's first folder is in the current one.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    std::fs::File::open(folder)?.sync_all()
+}
+
 /// Reads everything but the blocks, and removes blocks that belong to no run.
-fn load(database: &Database) -> Result<Stored> {
-    let transaction = database.begin_write().map_err(RangeError::storage)?;
+fn load(database: &Database, is_quick: bool) -> Result<Stored> {
+    let mut transaction = database.begin_write().map_err(RangeError::storage)?;
+    transaction.set_quick_repair(is_quick);
     let mut stored = Stored::default();
     {
         let mut meta = transaction.open_table(META).map_err(RangeError::storage)?;
