@@ -149,7 +149,7 @@ fn steps(timeline: &Timeline, span: &QuerySpan, readings: &[Readings]) -> u64 {
         let ticks = host.own.iter().filter(|(figure, _)| is_time(**figure));
         let ticks = ticks.filter_map(|(figure, reading)| timeline.source(&host.host, reading.kind, *figure));
         let tick = ticks.map(|source| source.resolution()).max().unwrap_or(0);
-        let bound = timeline.clock_bound_ns(&host.host);
+        let bound = timeline.clock_bound_ns(&host.host, span.span());
         step_ns = step_ns
             .max(sampled)
             .max(tick.saturating_mul(TICKS_PER_STEP))

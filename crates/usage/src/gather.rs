@@ -98,6 +98,7 @@ impl Readings {
     pub(crate) fn new(timeline: &Timeline, work: &HostWork, speeds: HostSpeeds, span: (u64, u64)) -> Self {
         let host = work.host.as_str();
         // A subject that is listed twice works once.
+        let bound_ns = timeline.clock_bound_ns(host, span);
         let mut seen = BTreeSet::new();
         let workers: Vec<&Worker> =
             work.workers.iter().filter(|worker| seen.insert(&worker.subject)).collect();
@@ -108,7 +109,8 @@ impl Readings {
             for (index, worker) in workers.iter().enumerate() {
                 let rank = rank(figure, worker);
                 let is_own = worker.share == Share::Own;
-                let Some(curve) = timeline.curve(host, &worker.subject, figure, span, is_own) else {
+                let curve = timeline.curve(host, &worker.subject, figure, (span, bound_ns), is_own);
+                let Some(curve) = curve else {
                     continue;
                 };
                 if curve.covered_ns(span.0, span.1) == 0 {
@@ -146,7 +148,7 @@ impl Readings {
         let missing = missing.map(|(worker, _)| worker.subject.clone()).collect();
         let all_of = |subject: &Subject| -> BTreeMap<Figure, Reading> {
             let curve = |figure| {
-                let curve = timeline.curve(host, subject, figure, span, false)?;
+                let curve = timeline.curve(host, subject, figure, (span, bound_ns), false)?;
                 let (kind, curves) = (SubjectKind::of(subject), vec![(curve, None)]);
                 Some((figure, Reading { curves, kind, is_shared: true }))
             };

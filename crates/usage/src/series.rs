@@ -60,6 +60,7 @@ impl Timeline {
             gaps.get(index).is_none_or(|gap| gap.0 > middle)
         };
         let seen: Vec<bool> = steps.iter().map(is_seen).collect();
+        let bound_ns = track.bound_ns(from, to);
         let mut values = BTreeMap::new();
         for &figure in figures {
             let column: Vec<Option<f64>> = if figure.is_gauge() {
@@ -67,7 +68,7 @@ impl Timeline {
                     |&(a, b): &(u64, u64)| track.gauge(subject, figure, a, b).map(|last| last.2 as f64);
                 steps.iter().map(value).collect()
             } else {
-                let Some(curve) = track.curve(subject, figure, from, to) else { continue };
+                let Some(curve) = track.curve(subject, figure, (from, to), bound_ns) else { continue };
                 let rate = |&(a, b): &(u64, u64)| {
                     let covered = curve.covered_ns(a, b);
                     let amount = curve.between(a, b).filter(|_| covered * 2 >= b - a)?;

@@ -196,12 +196,13 @@ impl Timeline {
             lost: track.lost(from, to),
             ..Used::default()
         };
+        let bound_ns = track.bound_ns(from, to);
         for (figure, _) in track.figures(subject, from, to).iter() {
             if figure.is_gauge() {
                 if let Some((low, high, _)) = track.gauge(subject, figure, from, to) {
                     used.amounts.insert(figure, Amount::new(high as f64, low as f64, high as f64));
                 }
-            } else if let Some(curve) = track.curve(subject, figure, from, to)
+            } else if let Some(curve) = track.curve(subject, figure, (from, to), bound_ns)
                 && let Some(amount) = curve.between(from, to)
             {
                 used.covered_ns = used.covered_ns.min(curve.covered_ns(from, to));
@@ -214,19 +215,20 @@ impl Timeline {
         used
     }
 
-    /// The curve of a counter, for many questions about the span of a query.
+    /// The curve of a counter, for many questions about the span of a query. The bound is that of
+    /// [`Timeline::clock_bound_ns`].
     pub(crate) fn curve(
         &self,
         host: &str,
         subject: &Subject,
         figure: Figure,
-        span: (u64, u64),
+        (span, bound_ns): ((u64, u64), u64),
         is_own: bool,
     ) -> Option<Curve> {
         if figure.is_gauge() {
             return None;
         }
-        Some(self.hosts.get(host)?.curve(subject, figure, span.0, span.1)?.changed_at(span.0, span.1, is_own))
+        Some(self.hosts.get(host)?.curve(subject, figure, span, bound_ns)?.changed_at(span.0, span.1, is_own))
     }
 
     /// The median time between the samples of a host that were taken in a span, in nanoseconds, which is about the
@@ -247,9 +249,9 @@ impl Timeline {
         (track.lost(span.0, span.1), track.moments(span.0, span.1).count() as u64)
     }
 
-    /// By how much the clock of a host may be wrong, in nanoseconds.
-    pub(crate) fn clock_bound_ns(&self, host: &str) -> u64 {
-        self.hosts.get(host).map_or(0, Track::bound_ns)
+    /// By how much the moments of the samples of a span may be wrong, in nanoseconds.
+    pub(crate) fn clock_bound_ns(&self, host: &str, span: (u64, u64)) -> u64 {
+        self.hosts.get(host).map_or(0, |track| track.bound_ns(span.0, span.1))
     }
 
     /// What one host may take.

@@ -69,8 +69,6 @@ pub(crate) struct Track {
     series: BTreeMap<Subject, VecDeque<Point>>,
     suspects: Vec<(u64, Sample)>,
     bytes: usize,
-    /// The widest bound of the clock of any sample.
-    bound_ns: u64,
 }
 
 /// What a subject takes in memory.
@@ -101,9 +99,12 @@ impl Track {
         self.bytes
     }
 
-    /// By how much the moments of samples may be wrong, in nanoseconds.
-    pub(crate) fn bound_ns(&self) -> u64 {
-        self.bound_ns
+    /// By how much the moments of the samples that a curve of this span is built from may be wrong, in nanoseconds.
+    pub(crate) fn bound_ns(&self, from: u64, to: u64) -> u64 {
+        let first = self.samples.partition_point(|sample| sample.at <= from).saturating_sub(1 + MARGIN);
+        let end = self.samples.partition_point(|sample| sample.at < to).saturating_add(1 + MARGIN);
+        let around = self.samples.range(first..end.clamp(first, self.samples.len()));
+        around.map(|sample| sample.bound_ns).max().unwrap_or(0)
     }
 
     /// When the first and the last sample were taken.
@@ -232,7 +233,6 @@ impl Track {
     fn keep(&mut self, index: usize, at: u64, sample: Sample, bytes_max: usize) {
         let key = (sample.run, sample.number);
         let bound_ns = self.clock.bound_ns(sample.at_ns);
-        self.bound_ns = self.bound_ns.max(bound_ns);
         self.samples.insert(index, Taken { key, at, bound_ns });
         self.bytes += size_of::<Taken>();
         for entry in sample.entries {
@@ -265,7 +265,6 @@ impl Track {
         self.samples.drain(..count);
         self.counts.dropped += count as u64;
         let mut freed = count * size_of::<Taken>();
-        self.bound_ns = self.samples.iter().map(|sample| sample.bound_ns).max().unwrap_or(0);
         let first = self.samples.front().map(|sample| sample.key);
         for points in self.series.values_mut() {
             let is_old = |point: &Point| first.is_none_or(|first| point.key < first);
@@ -315,12 +314,18 @@ impl Track {
         figures
     }
 
-    /// The curve of a counter in a span.
-    pub(crate) fn curve(&self, subject: &Subject, figure: Figure, from: u64, to: u64) -> Option<Curve> {
+    /// The curve of a counter in a span, whose moments may be wrong by `bound_ns` ([`Track::bound_ns`]).
+    pub(crate) fn curve(
+        &self,
+        subject: &Subject,
+        figure: Figure,
+        (from, to): (u64, u64),
+        bound_ns: u64,
+    ) -> Option<Curve> {
         let points = self.series.get(subject)?;
         let kind = SubjectKind::of(subject);
         let resolution = self.sources.get(kind, figure).map_or(0, |source| source.resolution());
-        let (bound_ns, alive_ns) = (self.bound_ns, to);
+        let alive_ns = to;
         let growth_max = self.sources.growth_max(kind, figure);
         let shape = Shape { resolution: resolution as f64, bound_ns, growth_max };
         let (from, to) = (from.saturating_sub(bound_ns), to.saturating_add(bound_ns));

@@ -380,3 +380,26 @@ fn processor_time_is_taken_from_tasks_or_from_the_process_never_from_both() {
     assert!((cpu_seconds(vec![of_others]) - 4.0).abs() < 0.1, "half of what the process used");
     assert!((cpu_seconds(vec![Worker::own(task), Worker::own(process("a"))]) - 8.0).abs() < 0.1);
 }
+
+#[test]
+fn a_clock_that_was_known_badly_before_a_query_does_not_coarsen_it() {
+    let mut timeline = Timeline::new(TimelineLimits::default());
+    for number in 0..60 {
+        // As with an agent that is new: its first exchanges are slow.
+        let bound_ns = if number < 3 { 20 * S } else { 100_000 };
+        timeline.set_clock("node1", ClockMap { bound_ns, ..ClockMap::identity() }).unwrap();
+        let mut figures = Figures::default();
+        figures.set(Figure::CpuUserNs, number * S);
+        let entries = vec![Entry { subject: process("a"), figures }];
+        timeline.insert(Sample { host: "node1".into(), run: 1, number, at_ns: number * S, entries }).unwrap();
+    }
+    let cpu = |from: u64| {
+        let footprint =
+            footprint(&timeline, &span(from * S, (from + 20) * S, vec![Worker::own(process("a"))]));
+        (footprint.division.step_ns, footprint.hosts[0].figures[&Figure::CpuUserNs].amount)
+    };
+    let (step_ns, amount) = cpu(20);
+    assert_eq!(step_ns, S);
+    assert!(amount.high - amount.low < 5e9, "a sample more or less at both ends: {amount:?}");
+    assert_eq!(cpu(1).0, 20 * S, "its own samples may be wrong");
+}
