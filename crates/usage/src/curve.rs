@@ -184,9 +184,30 @@ impl Curve {
         (t1 > t0).then(|| (v1 - v0) / (t1 - t0) as f64)
     }
 
+    /// The values of [`Curve::between`] from each of the moments to the next. The moments are in order.
+    pub(crate) fn growth(&self, moments: &[u64]) -> impl Iterator<Item = Option<f64>> {
+        let mut after = 0;
+        let mut value = move |at: u64| {
+            while self.points.get(after).is_some_and(|point| point.0 <= at) {
+                after += 1;
+            }
+            self.at_before(at, after)
+        };
+        let mut last = moments.first().map_or((0, 0.0), |at| (*at, value(*at)));
+        moments.iter().skip(1).map(move |&to| {
+            let next = (to, value(to));
+            let (from, was) = std::mem::replace(&mut last, next);
+            (from < to && self.covered_ns(from, to) > 0).then_some(next.1 - was)
+        })
+    }
+
     /// What was counted until a moment, by even growth between the samples and knots.
     fn at(&self, at: u64) -> f64 {
-        let after = self.points.partition_point(|point| point.0 <= at);
+        self.at_before(at, self.points.partition_point(|point| point.0 <= at))
+    }
+
+    /// The same, where `after` is the number of the first point after the moment.
+    fn at_before(&self, at: u64, after: usize) -> f64 {
         let mut before = after.checked_sub(1).and_then(|before| self.points.get(before));
         let mut after = self.points.get(after);
         for knot in &self.knots {

@@ -40,8 +40,8 @@ pub(crate) struct DiskWork {
 
 /// The query's disk accesses; `None` if its bytes are not known.
 pub(crate) fn disk_work(readings: &Readings, from: u64, to: u64) -> Option<DiskWork> {
-    let read = readings.own(Figure::DiskReadBytes, from, to).map(|bytes| bytes.value);
-    let written = readings.own(Figure::DiskWrittenBytes, from, to).map(|bytes| bytes.value);
+    let read = readings.own(Figure::DiskReadBytes, from, to);
+    let written = readings.own(Figure::DiskWrittenBytes, from, to);
     let bytes = read.or(written).map(|_| read.unwrap_or(0.0) + written.unwrap_or(0.0))?;
     let of_disks = |figure| readings.of_disks(figure, from, to);
     let disk_bytes = match [Figure::DiskReadBytes, Figure::DiskWrittenBytes].map(of_disks) {
@@ -51,7 +51,7 @@ pub(crate) fn disk_work(readings: &Readings, from: u64, to: u64) -> Option<DiskW
     let share = disk_bytes.map_or(1.0, |all| if all > 0.0 { (bytes / all).min(1.0) } else { 0.0 });
     // The query's own figure, or its share of the disk's by bytes.
     let of_query = |figure| {
-        let own = readings.own(figure, from, to).map(|amount| amount.value);
+        let own = readings.own(figure, from, to);
         own.or_else(|| of_disks(figure).map(|all| all * share))
     };
     let requests = match [Figure::DiskReads, Figure::DiskWrites].map(of_query) {

@@ -20,6 +20,8 @@
 //! The bounds of a part are those of its measurements over the whole run (the steps between do not add to them), less
 //! what may have been hidden behind other parts, and more what was.
 
+use std::sync::Arc;
+
 use crate::figure::Figure;
 use crate::gather::Readings;
 use crate::load::{Load, load};
@@ -61,19 +63,22 @@ struct Sums {
 }
 
 /// Divides a run. The readings are in the order of the query's hosts.
-pub(crate) fn divide(timeline: &Timeline, span: &QuerySpan, readings: &[Readings]) -> Divided {
+pub(crate) fn divide(timeline: &Timeline, span: &QuerySpan, readings: &mut [Readings]) -> Divided {
     let run_ns = span.run_ns();
     let steps = steps(timeline, span, readings);
+    let moment = |step: u64| {
+        let into = u128::from(run_ns) * u128::from(step) / u128::from(steps);
+        span.began_ns.saturating_add(into as u64)
+    };
+    let moments: Arc<[u64]> = (0..=steps).map(moment).collect();
+    readings.iter_mut().for_each(|host| host.divide_at(&moments));
+    let readings = &*readings;
     let whole: Vec<f64> =
         readings.iter().map(|host| score(&load(host, span, span.began_ns, span.ended_ns))).collect();
     let primary = (0..whole.len()).max_by(|a, b| whole[*a].total_cmp(&whole[*b]).then(b.cmp(a)));
     let mut sums = Sums::default();
     let mut limit_seconds = vec![0.0; readings.len()];
     let mut phases: Vec<Phase> = Vec::new();
-    let moment = |step: u64| {
-        let into = u128::from(run_ns) * u128::from(step) / u128::from(steps);
-        span.began_ns.saturating_add(into as u64)
-    };
     let loads_of = |step: u64| -> Vec<Load> {
         let (from, to) = (moment(step), moment(step + 1));
         readings.iter().map(|host| load(host, span, from, to)).collect()

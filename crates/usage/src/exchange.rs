@@ -48,8 +48,8 @@ pub(crate) fn exchanges(
     from: u64,
     to: u64,
 ) -> Option<Exchanges> {
-    let own = |figure| readings.own(figure, from, to).map(|amount| amount.value);
-    let sum = |figures| readings.own_sum(figures, from, to).map(|amount| amount.value);
+    let own = |figure| readings.own(figure, from, to);
+    let sum = |figures| readings.own_sum(figures, from, to);
     let length_ns = to.saturating_sub(from);
     let received = sum([Figure::NetworkReceivedBytes, Figure::LoopbackReceivedBytes]);
     let sent = sum([Figure::NetworkSentBytes, Figure::LoopbackSentBytes]);

@@ -160,7 +160,7 @@ impl Footprint {
             speeds.check()?;
             readings.push(Readings::new(timeline, work, speeds, span.span()));
         }
-        let divided = divide(timeline, span, &readings);
+        let divided = divide(timeline, span, &mut readings);
         let hosts: Vec<HostFootprint> = readings
             .iter()
             .zip(&divided.limit_seconds)
@@ -267,8 +267,8 @@ fn gauges(
 
 /// The formulas of the source for one host.
 fn model(readings: &Readings, parallelism: Option<f64>, (from, to): (u64, u64)) -> ModelTimes {
-    let value = |figure| readings.own(figure, from, to).map(|amount| amount.value);
-    let cpu_ns = readings.own_cpu(from, to).map(|cpu| cpu.value / parallelism.unwrap_or(1.0));
+    let value = |figure| readings.own(figure, from, to);
+    let cpu_ns = readings.own_cpu(from, to).map(|cpu| cpu / parallelism.unwrap_or(1.0));
     let disk = disk_work(readings, from, to);
     let received = value(Figure::NetworkReceivedBytes);
     let sent = value(Figure::NetworkSentBytes);

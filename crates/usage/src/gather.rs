@@ -1,6 +1,7 @@
 //! What a query's workers on one host counted, one reading for each figure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::amount::Amount;
 use crate::curve::Curve;
@@ -25,9 +26,45 @@ pub(crate) struct Reading {
     curves: Vec<(Curve, Option<usize>)>,
     pub(crate) kind: SubjectKind,
     pub(crate) is_shared: bool,
+    /// The moments between which `steps` has the growth.
+    moments: Arc<[u64]>,
+    steps: Vec<Option<f64>>,
 }
 
 impl Reading {
+    fn new(curve: Curve, users: Option<usize>, kind: SubjectKind, is_shared: bool) -> Self {
+        let (moments, steps) = (Arc::default(), Vec::new());
+        Self { curves: vec![(curve, users)], kind, is_shared, moments, steps }
+    }
+
+    /// Computes what the figure grew by from each of the moments to the next. The moments are in order.
+    fn divide_at(&mut self, moments: &Arc<[u64]>) {
+        let mut sums: Vec<Option<Amount>> = vec![None; moments.len().saturating_sub(1)];
+        for (curve, users) in &self.curves {
+            for (sum, grown) in sums.iter_mut().zip(curve.growth(moments)) {
+                let Some(grown) = grown else { continue };
+                let amount = Amount::exact(grown);
+                let amount = users.map_or(amount, |users| amount.shared(users));
+                *sum = Some(sum.map_or(amount, |sum| sum.plus(amount)));
+            }
+        }
+        self.steps = sums.into_iter().map(|sum| sum.map(|sum| sum.value)).collect();
+        self.moments = moments.clone();
+    }
+
+    /// The value of [`Reading::between`].
+    fn value(&self, from: u64, to: u64) -> Option<f64> {
+        let step = self.moments.partition_point(|moment| *moment < from);
+        let moment = |index: usize| self.moments.get(index).copied();
+        if moment(step) == Some(from)
+            && moment(step + 1) == Some(to)
+            && let Some(value) = self.steps.get(step)
+        {
+            return *value;
+        }
+        self.between(from, to).map(|amount| amount.value)
+    }
+
     pub(crate) fn between(&self, from: u64, to: u64) -> Option<Amount> {
         let mut sum: Option<Amount> = None;
         for (curve, users) in &self.curves {
@@ -127,7 +164,7 @@ impl Readings {
                     _ => {
                         let kind = SubjectKind::of(&worker.subject);
                         let is_shared = users.is_some();
-                        best = Some((rank, Reading { curves: vec![(curve, users)], kind, is_shared }));
+                        best = Some((rank, Reading::new(curve, users, kind, is_shared)));
                     }
                 }
             }
@@ -149,13 +186,11 @@ impl Readings {
         let all_of = |subject: &Subject| -> BTreeMap<Figure, Reading> {
             let curve = |figure| {
                 let curve = timeline.curve(host, subject, figure, (span, bound_ns), false)?;
-                let (kind, curves) = (SubjectKind::of(subject), vec![(curve, None)]);
-                Some((figure, Reading { curves, kind, is_shared: true }))
+                Some((figure, Reading::new(curve, None, SubjectKind::of(subject), true)))
             };
             Figure::ALL.into_iter().filter_map(curve).collect()
         };
-        let disks = timeline.subjects(host).filter(|subject| matches!(subject, Subject::Disk(_)));
-        let disks = disks.map(all_of).collect();
+        let disks = timeline.disks(host).map(all_of).collect();
         let processors = timeline.processors(host).unwrap_or(speeds.processors);
         let mut readings = Self {
             host: work.host.clone(),
@@ -170,33 +205,60 @@ impl Readings {
             uses_disk: true,
         };
         let (from, to) = span;
-        let wait = readings.own(Figure::DiskWaitNs, from, to).map(|wait| wait.value);
+        let wait = readings.own(Figure::DiskWaitNs, from, to);
         let busy = readings.own_disk_busy_ns(from, to).unwrap_or(0.0);
-        let pressure = readings.around(Figure::PressureIoSomeNs, from, to).map_or(0.0, |some| some.value);
+        let pressure = readings.around(Figure::PressureIoSomeNs, from, to).unwrap_or(0.0);
         let bytes = readings.own_sum([Figure::DiskReadBytes, Figure::DiskWrittenBytes], from, to);
-        readings.uses_disk = bytes.is_none_or(|bytes| bytes.value > 0.0);
+        readings.uses_disk = bytes.is_none_or(|bytes| bytes > 0.0);
         let time = if bytes.is_some() && readings.uses_disk { busy.max(pressure) } else { busy };
         let is_dead = wait == Some(0.0) && time >= UNCOUNTED_DISK_WAIT * (to - from) as f64;
         readings.counts_disk_wait = wait.is_some() && !is_dead;
         readings
     }
 
+    /// Computes all figures from each of the moments to the next at once. The division asks for each of them often.
+    pub(crate) fn divide_at(&mut self, moments: &Arc<[u64]>) {
+        let disks = self.disks.iter_mut().flat_map(BTreeMap::values_mut);
+        let all = self.own.values_mut().chain(self.around.values_mut()).chain(disks);
+        all.for_each(|reading| reading.divide_at(moments));
+    }
+
     /// A figure of the query in a span.
-    pub(crate) fn own(&self, figure: Figure, from: u64, to: u64) -> Option<Amount> {
+    pub(crate) fn own(&self, figure: Figure, from: u64, to: u64) -> Option<f64> {
+        self.own.get(&figure)?.value(from, to)
+    }
+
+    /// The same, with its bounds.
+    pub(crate) fn own_amount(&self, figure: Figure, from: u64, to: u64) -> Option<Amount> {
         self.own.get(&figure)?.between(from, to)
     }
 
     /// A figure of the whole host.
-    pub(crate) fn around(&self, figure: Figure, from: u64, to: u64) -> Option<Amount> {
+    pub(crate) fn around(&self, figure: Figure, from: u64, to: u64) -> Option<f64> {
+        self.around.get(&figure)?.value(from, to)
+    }
+
+    /// The same, with its bounds.
+    pub(crate) fn around_amount(&self, figure: Figure, from: u64, to: u64) -> Option<Amount> {
         self.around.get(&figure)?.between(from, to)
     }
 
     /// The sum of figures, of which at least one is there.
-    pub(crate) fn own_sum<const N: usize>(&self, figures: [Figure; N], from: u64, to: u64) -> Option<Amount> {
-        figures.into_iter().filter_map(|figure| self.own(figure, from, to)).reduce(Amount::plus)
+    pub(crate) fn own_sum<const N: usize>(&self, figures: [Figure; N], from: u64, to: u64) -> Option<f64> {
+        figures.into_iter().filter_map(|figure| self.own(figure, from, to)).reduce(|sum, more| sum + more)
     }
 
-    pub(crate) fn own_cpu(&self, from: u64, to: u64) -> Option<Amount> {
+    /// The same, with its bounds.
+    pub(crate) fn own_sum_amount<const N: usize>(
+        &self,
+        figures: [Figure; N],
+        from: u64,
+        to: u64,
+    ) -> Option<Amount> {
+        figures.into_iter().filter_map(|figure| self.own_amount(figure, from, to)).reduce(Amount::plus)
+    }
+
+    pub(crate) fn own_cpu(&self, from: u64, to: u64) -> Option<f64> {
         self.own_sum(CPU_TIMES, from, to)
     }
 
@@ -209,43 +271,43 @@ impl Readings {
     pub(crate) fn all_cpu_ns(&self, from: u64, to: u64) -> Option<f64> {
         let user = self.around(Figure::CpuUserNs, from, to)?;
         let system = self.around(Figure::CpuSystemNs, from, to)?;
-        Some(user.value + system.value)
+        Some(user + system)
     }
 
     /// How long the query's bytes kept the busiest disk busy, in nanoseconds: its share by bytes.
     pub(crate) fn own_disk_busy_ns(&self, from: u64, to: u64) -> Option<f64> {
         const BYTES: [Figure; 2] = [Figure::DiskReadBytes, Figure::DiskWrittenBytes];
-        let own_bytes = self.own_sum(BYTES, from, to)?.value;
+        let own_bytes = self.own_sum(BYTES, from, to)?;
         // The query has the disks to itself.
         if self.own.get(&Figure::DiskBusyNs).is_some_and(|busy| !busy.is_shared) {
-            return self.own(Figure::DiskBusyNs, from, to).map(|busy| busy.value);
+            return self.own(Figure::DiskBusyNs, from, to);
         }
         let mut busiest: Option<f64> = None;
         for disk in &self.disks {
-            let Some(busy) = disk.get(&Figure::DiskBusyNs).and_then(|busy| busy.between(from, to)) else {
+            let Some(busy) = disk.get(&Figure::DiskBusyNs).and_then(|busy| busy.value(from, to)) else {
                 continue;
             };
-            let bytes = BYTES.map(|figure| disk.get(&figure).and_then(|bytes| bytes.between(from, to)));
-            let bytes: f64 = bytes.into_iter().flatten().map(|bytes| bytes.value).sum();
+            let bytes = BYTES.map(|figure| disk.get(&figure).and_then(|bytes| bytes.value(from, to)));
+            let bytes: f64 = bytes.into_iter().flatten().sum();
             let share = if bytes > 0.0 { (own_bytes / bytes).min(1.0) } else { 0.0 };
-            busiest = Some(busiest.unwrap_or(0.0).max(busy.value * share));
+            busiest = Some(busiest.unwrap_or(0.0).max(busy * share));
         }
         busiest
     }
 
     /// How long the busiest disk of the host was busy, for this query and for others, in nanoseconds.
     pub(crate) fn disk_busy_ns(&self, from: u64, to: u64) -> Option<f64> {
-        let busy = |disk: &BTreeMap<Figure, Reading>| disk.get(&Figure::DiskBusyNs)?.between(from, to);
-        self.disks.iter().filter_map(busy).map(|busy| busy.value).max_by(f64::total_cmp)
+        let busy = |disk: &BTreeMap<Figure, Reading>| disk.get(&Figure::DiskBusyNs)?.value(from, to);
+        self.disks.iter().filter_map(busy).max_by(f64::total_cmp)
     }
 
     /// A figure of the host's disks: the host's sum, or that of the disk with the most bytes, so that a volume and
     /// the disk below it are not counted twice.
     pub(crate) fn of_disks(&self, figure: Figure, from: u64, to: u64) -> Option<f64> {
         if let Some(amount) = self.around(figure, from, to) {
-            return Some(amount.value);
+            return Some(amount);
         }
-        let of = |disk: &BTreeMap<Figure, Reading>| disk.get(&figure)?.between(from, to);
-        self.disks.iter().filter_map(of).map(|amount| amount.value).max_by(f64::total_cmp)
+        let of = |disk: &BTreeMap<Figure, Reading>| disk.get(&figure)?.value(from, to);
+        self.disks.iter().filter_map(of).max_by(f64::total_cmp)
     }
 }

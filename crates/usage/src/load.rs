@@ -91,9 +91,9 @@ struct Item {
 /// The load of a host in a step, without round trips and the wait for the client, which depend on other hosts.
 pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) -> Load {
     let length_ns = (to.saturating_sub(from)).max(1) as f64;
-    let own = |figure| readings.own(figure, from, to).map(|amount| amount.value / length_ns);
+    let own = |figure| readings.own(figure, from, to).map(|amount| amount / length_ns);
     let is_shared = |figure| readings.own.get(&figure).is_some_and(|reading| reading.is_shared);
-    let cpu = readings.own_cpu(from, to).map(|amount| amount.value / length_ns);
+    let cpu = readings.own_cpu(from, to).map(|amount| amount / length_ns);
     let waited = own(Figure::RunQueueWaitNs);
     let all_cpu = readings.all_cpu_ns(from, to).map(|all| all / length_ns);
     let (cpu_self, waited_others) = split_wait(cpu.unwrap_or(0.0), waited.unwrap_or(0.0), all_cpu);
@@ -181,7 +181,7 @@ fn split_wait(cpu: f64, waited: f64, all_cpu: Option<f64>) -> (f64, f64) {
 fn add_network(readings: &Readings, from: u64, to: u64, items: &mut Vec<Item>) -> Option<f64> {
     let length_ns = (to.saturating_sub(from)).max(1) as f64;
     let link = &readings.speeds.link;
-    let own = |figure| readings.own(figure, from, to).map(|amount| amount.value);
+    let own = |figure| readings.own(figure, from, to);
     let is_shared = |figure| readings.own.get(&figure).is_some_and(|reading| reading.is_shared);
     let received = own(Figure::NetworkReceivedBytes).zip(link.received_bytes_per_second);
     let sent = own(Figure::NetworkSentBytes).zip(link.sent_bytes_per_second);
@@ -263,7 +263,7 @@ struct Seen {
 fn fill_weaker(readings: &Readings, (from, to): (u64, u64), seen: &Seen, load: &mut Load) {
     let &Seen { link, cpu, all_cpu, sequential_part, .. } = seen;
     let length_ns = (to.saturating_sub(from)).max(1) as f64;
-    let around = |figure| readings.around(figure, from, to).map(|amount| amount.value / length_ns);
+    let around = |figure| readings.around(figure, from, to).map(|amount| amount / length_ns);
     if load.exchanges.is_none()
         && let Some(link) = link
     {

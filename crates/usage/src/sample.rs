@@ -1,5 +1,7 @@
 //! What an agent counts on a host at one moment.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::figure::Figure;
@@ -70,6 +72,24 @@ pub enum Subject {
         /// The task of the stage, from 0.
         task: u32,
     },
+}
+
+impl Subject {
+    /// All disks, in the order of subjects.
+    pub(crate) const DISKS: Range<Self> = Self::Disk(String::new())..Self::Interface(String::new());
+    /// All processes.
+    pub(crate) const PROCESSES: Range<Self> = Self::Process { pid: 0, began_ns: 0 }..Self::Peer {
+        pid: 0,
+        began_ns: 0,
+        address: core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+    };
+
+    /// The tasks of a query.
+    pub(crate) fn tasks(query: &str) -> Range<Self> {
+        // No text is between a text and the same with a zero byte.
+        let first = |query: String| Self::Task { query, stage: 0, task: 0 };
+        first(query.to_owned())..first(format!("{query}\0"))
+    }
 }
 
 /// The figures of one subject.

@@ -85,15 +85,36 @@ impl Timeline {
         Series { at_ns: steps.iter().map(|(a, b)| a + (b - a) / 2).collect(), step_ns, values }
     }
 
-    /// The subjects of a host of which there are samples at about the time from `from` to `to`, in order.
-    pub fn subjects_within(&self, host: &str, from: u64, to: u64) -> Vec<&Subject> {
+    /// The processes of a host of which there are samples at about the time from `from` to `to`, in order.
+    pub fn processes_within(&self, host: &str, from: u64, to: u64) -> Vec<&Subject> {
         let Some(track) = self.track(host) else { return Vec::new() };
         // What began and ended between two samples is first seen in the sample after it.
         let next = track.moments(to, u64::MAX).next().unwrap_or(to);
         let is_there = |subject: &&Subject| {
             track.subject_span(subject).is_some_and(|(first, last)| first <= next && last >= from)
         };
-        track.subjects().filter(is_there).collect()
+        track.subjects_in(Subject::PROCESSES).filter(is_there).collect()
+    }
+
+    /// Whether a subject is likely to have used anything from `from` to `to`: a counter of it changed then, or between
+    /// the samples around.
+    pub fn is_active(&self, host: &str, subject: &Subject, from: u64, to: u64) -> bool {
+        self.track(host).is_some_and(|track| track.is_active(subject, from, to))
+    }
+
+    /// The disks of a host.
+    pub fn disks(&self, host: &str) -> impl Iterator<Item = &Subject> {
+        self.track(host).into_iter().flat_map(|track| track.subjects_in(Subject::DISKS))
+    }
+
+    /// The tasks of a query on a host.
+    pub fn tasks_of(&self, host: &str, query: &str) -> impl Iterator<Item = &Subject> {
+        self.track(host).into_iter().flat_map(move |track| track.subjects_in(Subject::tasks(query)))
+    }
+
+    /// The tasks of a host, with the first and the last moment at which each was sampled.
+    pub fn tasks(&self, host: &str) -> impl Iterator<Item = (&Subject, (u64, u64))> {
+        self.track(host).into_iter().flat_map(Track::tasks)
     }
 
     /// When the last samples of a host were taken, at most `count`, the latest first.

@@ -2,7 +2,7 @@
 
 use crate::amount::Amount;
 use crate::figure::Figure;
-use crate::gather::Readings;
+use crate::gather::{CPU_TIMES, Readings};
 use crate::part::{PARTS, Part};
 use crate::query::QuerySpan;
 
@@ -49,21 +49,23 @@ fn is_in_bytes(part: Part) -> bool {
 
 /// The measurement behind a part.
 fn measured(host: &Readings, part: Part, (from, to): (u64, u64)) -> Option<Amount> {
-    let own = |figure| host.own(figure, from, to);
+    let own = |figure| host.own_amount(figure, from, to);
     match part {
-        Part::Cpu => host.own_cpu(from, to),
+        Part::Cpu => host.own_sum_amount(CPU_TIMES, from, to),
         Part::RunQueueWait => own(Figure::RunQueueWaitNs),
-        Part::Stolen => host.around(Figure::CpuStolenNs, from, to),
+        Part::Stolen => host.around_amount(Figure::CpuStolenNs, from, to),
         Part::DiskSequential | Part::DiskRandom => own(Figure::DiskWaitNs)
             .filter(|_| host.counts_disk_wait)
             .or_else(|| own(Figure::DiskReadBytes).filter(|bytes| bytes.value > 0.0)),
-        Part::Network => host.own_sum([Figure::NetworkReceivedBytes, Figure::NetworkSentBytes], from, to),
+        Part::Network => {
+            host.own_sum_amount([Figure::NetworkReceivedBytes, Figure::NetworkSentBytes], from, to)
+        }
         Part::RoundTrips => own(Figure::VoluntarySwitches),
         Part::ReceiverLimited => own(Figure::SocketReceiverLimitedNs),
         Part::SenderLimited => own(Figure::SocketSendBufferLimitedNs),
         Part::LockWait => own(Figure::LockWaitNs),
         Part::ClientWait => own(Figure::ClientWaitNs),
-        Part::MemoryPressure => host.around(Figure::PressureMemorySomeNs, from, to),
+        Part::MemoryPressure => host.around_amount(Figure::PressureMemorySomeNs, from, to),
         Part::Unexplained => None,
     }
 }

@@ -12,6 +12,7 @@ use crate::clock::ClockMap;
 use crate::curve::Curve;
 use crate::error::{Result, UsageError};
 use crate::figure::Figure;
+use crate::query::QuerySpan;
 use crate::sample::{Sample, Subject};
 use crate::source::{FigureSource, HostSources, SubjectKind};
 use crate::track::{Track, sample_bytes};
@@ -213,6 +214,19 @@ impl Timeline {
             used.covered_ns = 0;
         }
         used
+    }
+
+    /// The samples from which [`crate::Footprint::new`] computes the same footprint of `span`. A copy of them can be
+    /// looked at while this time line changes.
+    #[must_use]
+    pub fn excerpt(&self, span: &QuerySpan) -> Self {
+        let hosts = span.hosts.iter().filter_map(|work| {
+            let track = self.hosts.get(&work.host)?;
+            let workers = work.workers.iter().map(|worker| &worker.subject);
+            let around = track.subjects_in(Subject::DISKS).chain([&Subject::Host]);
+            Some((work.host.clone(), track.excerpt(workers.chain(around), span.span())))
+        });
+        Self { limits: self.limits, hosts: hosts.collect() }
     }
 
     /// The curve of a counter, for many questions about the span of a query. The bound is that of

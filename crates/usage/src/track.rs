@@ -5,6 +5,8 @@
 //! contradict are dropped instead.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::clock::ClockMap;
 use crate::curve::{Curve, Shape};
@@ -17,6 +19,8 @@ use crate::timeline::{Insertion, SampleCounts};
 const SUSPECTS: usize = 3;
 /// What a map's node takes for each entry, about.
 const OVERHEAD_BYTES: usize = 48;
+/// The counts of references before shared values.
+const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 /// Of the kept samples, this part is dropped at a time when there are too many.
 const DROPPED_PART: usize = 8;
 /// Points before and after a span that a curve is built from, so that odd values at its ends are recognised.
@@ -36,7 +40,8 @@ struct Point {
     key: Key,
     at: u64,
     mask: u64,
-    values: Box<[u64]>,
+    /// Shared with excerpts.
+    values: Arc<[u64]>,
 }
 
 impl Point {
@@ -47,7 +52,7 @@ impl Point {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val::<[u64]>(&self.values)
+        size_of::<Self>() + COUNTS_BYTES + size_of_val::<[u64]>(&self.values)
     }
 }
 
@@ -85,7 +90,7 @@ fn subject_bytes(subject: &Subject) -> usize {
 pub(crate) fn sample_bytes(sample: &Sample) -> usize {
     let entry = |entry: &crate::sample::Entry| {
         let values = entry.figures.iter().count() * size_of::<u64>();
-        subject_bytes(&entry.subject) + size_of::<Point>() + values
+        subject_bytes(&entry.subject) + size_of::<Point>() + COUNTS_BYTES + values
     };
     sample.entries.iter().map(entry).fold(size_of::<Taken>(), usize::saturating_add)
 }
@@ -114,6 +119,82 @@ impl Track {
 
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &Subject> {
         self.series.keys()
+    }
+
+    /// The tasks, with the first and the last moment of each.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (&Subject, (u64, u64))> {
+        // No subject is after a task.
+        let tasks = self.series.range(Subject::tasks("").start..);
+        tasks.filter_map(|(subject, points)| Some((subject, (points.front()?.at, points.back()?.at))))
+    }
+
+    /// The subjects in a range of their order.
+    pub(crate) fn subjects_in(&self, range: Range<Subject>) -> impl Iterator<Item = &Subject> {
+        self.series.range(range).map(|(subject, _)| subject)
+    }
+
+    /// Whether a counter of a subject changed in a span, or between the samples around it.
+    pub(crate) fn is_active(&self, subject: &Subject, from: u64, to: u64) -> bool {
+        let counters = !Figure::ALL
+            .into_iter()
+            .filter(|figure| figure.is_gauge())
+            .fold(0, |mask, figure| mask | 1 << (figure as u8));
+        let Some(points) = self.series.get(subject) else { return false };
+        let mut points = window(points, from, to, 0);
+        let Some(mut before) = points.next() else { return false };
+        let counted = |point: &Point| {
+            Figure::ALL
+                .into_iter()
+                .filter(|figure| !figure.is_gauge())
+                .any(|figure| point.get(figure) > Some(0))
+        };
+        // What it counted before it was first seen may belong to the span.
+        if before.at > from && counted(before) {
+            return true;
+        }
+        points.any(|point| {
+            let last = std::mem::replace(&mut before, point);
+            let both = last.mask & point.mask & counters;
+            (last.values != point.values || last.mask != point.mask)
+                && Figure::ALL
+                    .into_iter()
+                    .any(|figure| both & 1 << (figure as u8) != 0 && last.get(figure) != point.get(figure))
+        })
+    }
+
+    /// What is needed to know what some subjects did in a span: the same answers about the span, of fewer samples.
+    pub(crate) fn excerpt<'a>(
+        &self,
+        subjects: impl IntoIterator<Item = &'a Subject>,
+        (from, to): (u64, u64),
+    ) -> Self {
+        let bound_ns = self.bound_ns(from, to);
+        let (from, to) = (from.saturating_sub(bound_ns), to.saturating_add(bound_ns));
+        // One more on both sides than a curve takes: it depends on whether there are others before and after.
+        let range = |before: usize, after: usize, all: usize| {
+            before.saturating_sub(2 + MARGIN)..after.saturating_add(2 + MARGIN).min(all)
+        };
+        let mut series = BTreeMap::new();
+        let mut first: Option<Key> = None;
+        for subject in subjects {
+            let Some(points) = self.series.get(subject) else { continue };
+            let before = points.partition_point(|point| point.at <= from);
+            let after = points.partition_point(|point| point.at <= to);
+            let kept: VecDeque<Point> = points.range(range(before, after, points.len())).cloned().collect();
+            let key = kept.front().map(|point| point.key);
+            first = [first, key].into_iter().flatten().min();
+            series.insert(subject.clone(), kept);
+        }
+        let before = self.samples.partition_point(|sample| sample.at <= from);
+        let after = self.samples.partition_point(|sample| sample.at <= to);
+        let mut range = range(before, after, self.samples.len());
+        if let Some(first) = first {
+            // Whether a subject is new is seen by the samples before its first one.
+            let before = self.samples.partition_point(|sample| sample.key < first);
+            range.start = range.start.min(before.saturating_sub(2));
+        }
+        let samples = self.samples.range(range).copied().collect();
+        Self { clock: self.clock, sources: self.sources.clone(), samples, series, ..Self::default() }
     }
 
     /// When the first and the last sample with a subject were taken.

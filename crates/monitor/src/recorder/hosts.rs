@@ -180,8 +180,7 @@ fn overview(timeline: &Timeline, name: &str, host: &Host, now_ns: u64) -> HostOv
         let entries = &host.last.as_ref().filter(|_| is_live)?.sample.entries;
         entries.iter().find(|entry| entry.subject == Subject::Host)?.figures.get(figure)
     };
-    let disk_busy = |subject: &&Subject| matches!(subject, Subject::Disk(_));
-    let disks = timeline.subjects(name).filter(disk_busy).filter_map(|disk| {
+    let disks = timeline.disks(name).filter_map(|disk| {
         let used = timeline.used(name, disk, from, to);
         let busy = used.get(Figure::DiskBusyNs).filter(|_| is_live && used.covered_ns > 0)?;
         Some((busy.value / used.covered_ns as f64).min(1.0))

@@ -38,9 +38,8 @@ const INBOX_BYTES_MAX: usize = 32 << 20;
 /// All times are nanoseconds of the collector's clock, which is [`crate::monotonic_ns`] on the collector's host.
 ///
 /// What arrives ([`Recorder::observe`], [`Recorder::query_began`], [`Recorder::query_ended`]) is only put in line, so
-/// that neither the collector nor a query waits for an assessment. It is recorded by [`Recorder::tick`], and before each
-/// report. Reports take up to a tenth of a second, and wait for the assessment of a query: do not call them where nothing
-/// may block.
+/// that neither the collector nor a query waits for a report. It is recorded by [`Recorder::tick`], and before each
+/// report. Reports take up to a tenth of a second: do not call them where nothing may block.
 #[derive(Debug)]
 pub struct Recorder {
     inbox: Mutex<Inbox>,
@@ -92,16 +91,16 @@ impl Recorder {
     /// Assesses queries that ended and whose samples have come by `now_ns`, a limited number of them. Call it about
     /// twice a second; [`run_recorder`] does.
     pub fn tick(&self, now_ns: u64) {
-        let assessments_max = {
+        let (tick, assessments_max) = {
             let mut state = self.state();
-            state.begin_tick(now_ns);
-            state.options.assessments_per_tick_max
+            let Some(tick) = state.begin_tick(now_ns) else { return };
+            (tick, state.options.assessments_per_tick_max)
         };
         for _ in 0..assessments_max {
-            // The lock is released between two queries, so that a report need not wait for all.
-            if !self.state().assess_next(now_ns) {
-                break;
-            }
+            let Some(assignment) = self.state().next_assignment(&tick) else { break };
+            // Without the lock: it may take long, and reports need not wait for it.
+            let assessed = assignment.assess();
+            self.state().finish(assignment, assessed);
         }
     }
 

@@ -26,8 +26,7 @@ pub struct RecorderOptions {
     pub footprints_bytes_max: usize,
     /// The most queries that wait for their assessment; of those above, the shortest are not assessed.
     pub waiting_max: usize,
-    /// The most queries that one tick assesses, the longest first. A query shorter than a sample takes 0.1 ms, one of 90 s
-    /// on 4 hosts with 10 busy processes 40 ms, and on 16 hosts with 50 busy processes 1.3 s; reports wait for it.
+    /// The most queries that one tick assesses, the longest first. `examples/assess_cost.rs` shows what they cost.
     pub assessments_per_tick_max: usize,
     /// How long the samples that follow a query are awaited, in nanoseconds. Then it is assessed without.
     pub wait_ns: u64,

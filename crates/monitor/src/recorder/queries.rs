@@ -132,6 +132,8 @@ pub(super) struct Queries {
     by_id: BTreeMap<String, u64>,
     /// Those that wait for their assessment, by run time. Of equal ones, the oldest come last, and are given up last.
     waiting: BTreeSet<(u64, Reverse<u64>)>,
+    /// Those that are being assessed, and have not been forgotten.
+    in_work: BTreeSet<u64>,
     next: u64,
     text_bytes: usize,
     footprint_bytes: usize,
@@ -151,7 +153,11 @@ impl Queries {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.in_work.len()
+    }
+
+    pub(super) fn all_waiting(&self) -> impl Iterator<Item = &Record> {
+        self.waiting.iter().filter_map(|(_, Reverse(number))| self.records.get(number))
     }
 
     pub(super) fn began(&mut self, options: &RecorderOptions, id: String, label: String, at_ns: u64) {
@@ -220,23 +226,32 @@ impl Queries {
         }
     }
 
-    /// Takes the longest query that waits and ended by the time of which `is_ready`.
-    pub(super) fn next_waiting(&mut self, mut is_ready: impl FnMut(&Record) -> bool) -> Option<u64> {
+    /// Takes the longest query that waits and is ready. It must be given to [`Queries::assessed`] or
+    /// [`Queries::not_assessable`].
+    pub(super) fn next_waiting(&mut self, is_ready: impl Fn(&Record) -> bool) -> Option<u64> {
         let ready =
-            |(_, Reverse(number)): &&(u64, Reverse<u64>)| self.records.get(number).is_none_or(&mut is_ready);
+            |(_, Reverse(number)): &&(u64, Reverse<u64>)| self.records.get(number).is_some_and(&is_ready);
         let key = *self.waiting.iter().rev().find(ready)?;
         self.waiting.remove(&key);
+        self.in_work.insert(key.1.0);
         Some(key.1.0)
     }
 
-    pub(super) fn give_up(&mut self, number: u64, reason: &str) {
+    /// A query that was taken could not be assessed.
+    pub(super) fn not_assessable(&mut self, number: u64, reason: &str) {
+        if self.in_work.remove(&number) {
+            self.give_up(number, reason);
+        }
+    }
+
+    fn give_up(&mut self, number: u64, reason: &str) {
         let Some(record) = self.records.get_mut(&number) else { return };
         record.progress = Progress::NotAssessed(reason.to_owned());
         self.counts.not_assessed += 1;
         self.counts.not_assessed_seconds += record.run_ns() as f64 / 1e9;
     }
 
-    /// Keeps what was found out about a query.
+    /// Keeps what was found out about a query that was taken, unless it has been forgotten.
     pub(super) fn assessed(
         &mut self,
         options: &RecorderOptions,
@@ -245,6 +260,9 @@ impl Queries {
         span: QuerySpan,
         late_hosts: Vec<String>,
     ) {
+        if !self.in_work.remove(&number) {
+            return;
+        }
         let Some(record) = self.records.get_mut(&number) else { return };
         let verdict = Verdict::new(&footprint);
         self.counts.assessed += 1;
@@ -302,7 +320,8 @@ impl Queries {
         self.text_bytes -= record.text_bytes();
         self.footprint_bytes -= record.footprint_bytes();
         self.counts.forgotten += 1;
-        if self.waiting.remove(&(record.run_ns(), Reverse(number))) {
+        let waited = self.waiting.remove(&(record.run_ns(), Reverse(number)));
+        if waited || self.in_work.remove(&number) {
             self.counts.not_assessed += 1;
             self.counts.not_assessed_seconds += record.run_ns() as f64 / 1e9;
         }

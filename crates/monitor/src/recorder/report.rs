@@ -214,8 +214,8 @@ impl State {
     /// The tasks of a query, as far as they are in samples.
     pub(super) fn tasks_of(&self, id: &str, tasks_max: usize) -> Vec<TaskReport> {
         let tasks = self.timeline.hosts().flat_map(|host| {
-            self.timeline.subjects(host).filter_map(move |subject| match subject {
-                Subject::Task { query, stage, task } if query == id => {
+            self.timeline.tasks_of(host, id).filter_map(move |subject| match subject {
+                Subject::Task { stage, task, .. } => {
                     let (first_ns, last_ns) = self.timeline.subject_span(host, subject)?;
                     Some(TaskReport { host: host.to_owned(), stage: *stage, task: *task, first_ns, last_ns })
                 }

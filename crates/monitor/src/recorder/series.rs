@@ -150,7 +150,7 @@ impl Recorder {
         };
         let of_host = series(&Subject::Host);
         let lines = if group == FigureGroup::DiskBusy {
-            let disks = timeline.subjects(host).filter_map(|subject| match subject {
+            let disks = timeline.disks(host).filter_map(|subject| match subject {
                 Subject::Disk(name) => Some((name, subject)),
                 _ => None,
             });

@@ -158,6 +158,67 @@ fn a_thousand_short_queries_a_second_take_bounded_memory_and_work() {
     assert!(rows.iter().any(|row| row.id == "5-999"));
 }
 
+/// A second with a thousand short queries, each with a task in the sample that follows.
+fn storm(recorder: &Recorder, second: u64) {
+    let ids: Vec<String> = (0..1000).map(|number| format!("{second}-{number}")).collect();
+    for (number, id) in (0..).zip(&ids) {
+        let at_ns = second * SECOND + number * 1_000_000;
+        recorder.query_began(id, "select 1", at_ns);
+        recorder.query_ended(id, at_ns + 1000 + number, end());
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    sample(recorder, "a", second + 1, &ids);
+}
+
+#[test]
+fn short_queries_with_tasks_are_assessed_on_their_hosts_and_cost_no_more_with_time() {
+    let recorder = Recorder::new(RecorderOptions { queries_max: 100, waiting_max: 20, ..options() });
+    sample(&recorder, "a", 0, &[]);
+    for second in 0..60 {
+        storm(&recorder, second);
+        recorder.tick((second + 1) * SECOND);
+    }
+    let overview = recorder.overview(61 * SECOND);
+    assert!(overview.recorder.sample_bytes > 10 << 20, "60,000 tasks are kept");
+    assert!(overview.queries.assessed > 500, "{}", overview.queries.assessed);
+    // What a tick looks at is of its queries' time.
+    sample(&recorder, "a", 62, &[]);
+    sample(&recorder, "a", 63, &[]);
+    let tick = recorder.state().begin_tick(63 * SECOND).unwrap();
+    assert!(tick.queries() <= 3000, "{}", tick.queries());
+    recorder.tick(63 * SECOND);
+    let rows = recorder.queries(100);
+    let assessed = rows.iter().filter(|row| row.state == QueryState::Assessed).collect::<Vec<_>>();
+    assert!(assessed.len() > 50 && assessed.iter().all(|row| row.hosts == ["a"]));
+}
+
+#[test]
+fn reports_are_made_and_queries_forgotten_while_a_query_is_assessed() {
+    for is_forgotten in [false, true] {
+        let recorder = Recorder::new(options());
+        recorder.query_began("q", "select 1", 5 * SECOND);
+        (0..20).for_each(|second| sample(&recorder, "a", second, &["q"]));
+        recorder.query_ended("q", 15 * SECOND, end());
+        let tick = recorder.state().begin_tick(20 * SECOND).unwrap();
+        let assignment = recorder.state().next_assignment(&tick).unwrap();
+        assert!(recorder.state().next_assignment(&tick).is_none());
+        assert_eq!(recorder.query("q").unwrap().row.state, QueryState::Waiting);
+        assert_eq!(recorder.overview(20 * SECOND).recorder.queries_waiting, 1);
+        if is_forgotten {
+            // Another query has its id.
+            recorder.query_began("q", "select 2", 20 * SECOND);
+            assert_eq!(recorder.overview(20 * SECOND).queries.not_assessed, 1);
+        }
+        let assessed = assignment.assess();
+        recorder.state().finish(assignment, assessed);
+        let overview = recorder.overview(20 * SECOND);
+        assert_eq!(overview.recorder.queries_waiting, 0);
+        assert_eq!(overview.queries.assessed, u64::from(!is_forgotten));
+        let state = if is_forgotten { QueryState::Running } else { QueryState::Assessed };
+        assert_eq!(recorder.query("q").unwrap().row.state, state);
+    }
+}
+
 #[test]
 fn queries_that_run_are_kept_when_others_are_dropped() {
     let recorder = Recorder::new(RecorderOptions { queries_max: 10, ..options() });

@@ -162,13 +162,10 @@ impl State {
     fn trace_tasks(&self, writer: &mut Writer, pid: usize, host: &str, (from, to): (u64, u64)) {
         let mut tasks: Vec<_> = self
             .timeline
-            .subjects_within(host, from, to)
-            .into_iter()
-            .filter_map(|subject| match subject {
-                Subject::Task { query, stage, task } => {
-                    let span = self.timeline.subject_span(host, subject)?;
-                    Some((span, query, *stage, *task))
-                }
+            .tasks(host)
+            .filter(|(_, (first, last))| *first <= to && *last >= from)
+            .filter_map(|(subject, span)| match subject {
+                Subject::Task { query, stage, task } => Some((span, query, *stage, *task)),
                 _ => None,
             })
             .collect();

@@ -148,6 +148,7 @@ proptest! {
         let speeds = ["node1", "node2"].map(|host| (host.to_owned(), speeds)).into();
         let footprint = Footprint::new(&timeline, &speeds, &span).unwrap();
         check_sum(&footprint);
+        prop_assert_eq!(&Footprint::new(&timeline.excerpt(&span), &speeds, &span).unwrap(), &footprint);
         let verdict = Verdict::new(&footprint);
         prop_assert!((0.0..=1.0 + 1e-9).contains(&verdict.fraction));
         let text = format!("{verdict:?}");
@@ -183,6 +184,22 @@ proptest! {
         if !is_slower(&change) && !is_slower(&faster) {
             prop_assert!(after.low_seconds <= before.low_seconds + 1e-9);
         }
+    }
+
+    #[test]
+    fn an_excerpt_has_all_that_a_footprint_needs(
+        faults in 0.0..0.4f64, case in 0..CASES.len(), from in 0.0..1.0f64, to in 0.0..1.0f64,
+    ) {
+        let story = CASES[case].1();
+        let timeline = story.timeline(Sampling { faults, ..COARSE });
+        let whole = story.span();
+        let at = |part: f64| whole.began_ns + (whole.run_ns() as f64 * part) as u64;
+        let span =
+            QuerySpan { began_ns: at(from.min(to)), ended_ns: at(from.max(to)) + 1, ..whole.clone() };
+        let footprint = |timeline: &Timeline| Footprint::new(timeline, &story.speeds(), &span).unwrap();
+        let excerpt = timeline.excerpt(&span);
+        prop_assert_eq!(footprint(&excerpt), footprint(&timeline));
+        prop_assert!(excerpt.excerpt(&span).hosts().eq(excerpt.hosts()));
     }
 
     #[test]

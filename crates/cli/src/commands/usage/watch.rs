@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -71,12 +72,15 @@ pub(crate) async fn watch(args: WatchArgs, json: bool, stop: watch::Receiver<boo
 }
 
 /// Prints the hosts each second.
-async fn show(recorder: &Recorder, json: bool) -> Result<(), CliError> {
+async fn show(recorder: &Arc<Recorder>, json: bool) -> Result<(), CliError> {
     let is_terminal = std::io::stdout().is_terminal();
     let mut ticks = tokio::time::interval(REFRESH);
     loop {
         ticks.tick().await;
-        let overview = recorder.overview(monotonic_ns());
+        // Elsewhere, because this task receives the samples, too.
+        let recorder = recorder.clone();
+        let made = tokio::task::spawn_blocking(move || recorder.overview(monotonic_ns())).await;
+        let overview = made.map_err(|error| CliError::internal(error.to_string()))?;
         let text = if json {
             super::to_json(&overview)?
         } else if is_terminal {
