@@ -10,7 +10,8 @@ use crate::options::AgentOptions;
 use crate::probe::Probe;
 
 /// The entries that a program adds to the samples of its agent: [`Subject::Task`] with what the program counts itself.
-pub type ProgramEntries = Arc<dyn Fn() -> Vec<Entry> + Send + Sync>;
+/// It is given the most entries that a sample takes.
+pub type ProgramEntries = Arc<dyn Fn(usize) -> Vec<Entry> + Send + Sync>;
 
 /// What an agent has done since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,7 +87,8 @@ impl Agent {
     ///
     /// Only [`Subject::Task`] is accepted, with a query of at most [`QUERY_BYTES_MAX`] bytes without control
     /// characters, and at most [`AgentOptions::tasks_max`] entries of a sample, the first ones. The others are left
-    /// out, and counted in [`HostFacts::entries_left_out`].
+    /// out, and counted in [`HostFacts::entries_left_out`]: a program that has more should give those that matter, and
+    /// the others with the next sample.
     #[must_use]
     pub fn with_entries(mut self, entries: ProgramEntries) -> Self {
         self.program = Some(entries);
@@ -98,7 +100,7 @@ impl Agent {
     pub fn sample(&mut self, now_ns: u64) -> Sample {
         let mut entries = self.probe.read(now_ns, &mut self.sources);
         if let Some(program) = &self.program {
-            let added = program();
+            let added = program(self.options.tasks_max);
             let all = added.len();
             let valid = added.into_iter().filter(is_valid).take(self.options.tasks_max);
             let before = entries.len();
@@ -255,7 +257,10 @@ mod tests {
         all.push(task("q\u{1b}[2J", 0));
         all.push(task("q2", 0));
         let options = AgentOptions { tasks_max: 2, ..AgentOptions::new("here") };
-        let mut agent = Agent::new(options, 1).with_entries(Arc::new(move || all.clone()));
+        let mut agent = Agent::new(options, 1).with_entries(Arc::new(move |entries_max| {
+            assert_eq!(entries_max, 2);
+            all.clone()
+        }));
         for samples in 1..=2 {
             let sample = agent.sample(0);
             let tasks: Vec<&Entry> =

@@ -22,6 +22,8 @@ pub(crate) use self::poll::{metered, metered_batches};
 
 /// The most tasks that are counted at a time. Each takes some 200 bytes.
 const TASKS_MAX: usize = 4096;
+/// Tasks that ended get at least this part of the entries, so that those that run can't keep them in the table forever.
+const ENDED_PART: usize = 4;
 /// The stage of the task that gives its rows to the client; those that give theirs to other tasks have higher numbers.
 const LAST_STAGE: u32 = 0;
 
@@ -48,6 +50,8 @@ pub enum QueryOutcome {
 #[derive(Default)]
 pub struct TaskMeters {
     tasks: Mutex<HashMap<TaskId, Counted>>,
+    /// Tasks that were counted so far.
+    count: AtomicU64,
     /// Tasks that were not counted because there were too many.
     left_out: AtomicU64,
     observer: OnceLock<Arc<dyn QueryObserver>>,
@@ -62,6 +66,8 @@ struct TaskId {
 
 struct Counted {
     meter: Arc<Meter>,
+    /// How many tasks were counted before it.
+    number: u64,
     /// An entry has been made after its end.
     told: bool,
 }
@@ -114,12 +120,20 @@ impl TaskMeters {
         let _ = self.observer.set(observer);
     }
 
-    /// The counters of all tasks that run, and of those that ended since the last call.
-    pub fn entries(&self) -> Vec<Entry> {
+    /// The counters of at most so many tasks: those that run, the oldest first, and those that ended since they were
+    /// told of last. Those that ended and find no room are told of by the next call.
+    pub fn entries(&self, entries_max: usize) -> Vec<Entry> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only this table still has it once the task has ended.
-        tasks.retain(|_, counted| Arc::strong_count(&counted.meter) > 1 || !counted.told);
-        tasks.iter_mut().map(|(id, counted)| counted.entry(id)).collect()
+        tasks.retain(|_, counted| counted.runs() || !counted.told);
+        // A task that is counted in each sample stays in them, so that its use is seen over time.
+        let (mut running, mut ended): (Vec<_>, Vec<_>) =
+            tasks.iter_mut().partition(|(_, counted)| counted.runs());
+        running.sort_unstable_by_key(|(_, counted)| counted.number);
+        ended.sort_unstable_by_key(|(_, counted)| counted.number);
+        let reserved = ended.len().min(entries_max / ENDED_PART);
+        running.truncate(entries_max - reserved);
+        let chosen = running.into_iter().chain(ended).take(entries_max);
+        chosen.map(|(id, counted)| counted.entry(id)).collect()
     }
 
     /// Tasks that were not counted because there were too many.
@@ -151,7 +165,8 @@ impl TaskMeters {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        tasks.insert(id, Counted { meter: meter.clone(), told: false });
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        tasks.insert(id, Counted { meter: meter.clone(), number, told: false });
     }
 
     /// A query that has been planned, and begins to run. Its last task has used `meter` since it arrived.
@@ -175,9 +190,14 @@ impl TaskMeters {
 }
 
 impl Counted {
+    fn runs(&self) -> bool {
+        // Only the table still has the meter of a task that has ended.
+        Arc::strong_count(&self.meter) > 1
+    }
+
     fn entry(&mut self, id: &TaskId) -> Entry {
         // Before the figures are read: what is added later belongs to the next entry.
-        self.told = Arc::strong_count(&self.meter) == 1;
+        self.told = !self.runs();
         let mut figures = Figures::default();
         if poll::COUNTS {
             figures.set(Figure::CpuNs, self.meter.cpu_ns.load(Ordering::Relaxed));
@@ -246,21 +266,42 @@ mod tests {
         assert!(Arc::ptr_eq(&meter, &meters.of_task(&key(2))));
         meter.cpu_ns.store(5, Ordering::Relaxed);
         for _ in 0..3 {
-            let [entry] = meters.entries().try_into().unwrap();
+            let [entry] = meters.entries(9).try_into().unwrap();
             assert_eq!(entry.figures.get(Figure::CpuNs), Some(5));
             assert_eq!(entry.figures.get(Figure::ClientWaitNs), None);
             let Subject::Task { query, stage, task } = entry.subject else { panic!("{entry:?}") };
             assert_eq!((query, stage, task), (Uuid::from_u128(7).to_string(), 2, 3));
         }
         drop(meter);
-        assert_eq!(meters.entries().len(), 1);
-        assert_eq!(meters.entries().len(), 0);
+        assert_eq!(meters.entries(9).len(), 1);
+        assert_eq!(meters.entries(9).len(), 0);
+    }
+
+    #[test]
+    fn the_oldest_tasks_stay_in_the_entries_and_ended_ones_wait_for_room() {
+        let meters = TaskMeters::new();
+        let stages = |entries: Vec<Entry>| {
+            let stage = |entry: Entry| match entry.subject {
+                Subject::Task { stage, .. } => stage,
+                subject => panic!("{subject:?}"),
+            };
+            entries.into_iter().map(stage).collect::<Vec<u32>>()
+        };
+        let running: Vec<_> = (0..6).map(|stage| meters.of_task(&key(stage))).collect();
+        (6..9).for_each(|stage| drop(meters.of_task(&key(stage))));
+        // A quarter is for those that ended.
+        assert_eq!(stages(meters.entries(4)), [0, 1, 2, 6]);
+        assert_eq!(stages(meters.entries(4)), [0, 1, 2, 7]);
+        drop(running);
+        assert_eq!(stages(meters.entries(4)), [0, 1, 2, 3]);
+        assert_eq!(stages(meters.entries(4)), [4, 5, 8]);
+        assert_eq!(stages(meters.entries(4)), [0; 0]);
     }
 
     #[test]
     fn tasks_beyond_the_limit_are_not_counted_but_said_to_be_missing() {
         let meters = TaskMeters::new();
         let _kept: Vec<_> = (0..TASKS_MAX + 2).map(|stage| meters.of_task(&key(stage))).collect();
-        assert_eq!((meters.entries().len(), meters.left_out()), (TASKS_MAX, 2));
+        assert_eq!((meters.entries(usize::MAX).len(), meters.left_out()), (TASKS_MAX, 2));
     }
 }

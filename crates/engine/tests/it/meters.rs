@@ -36,7 +36,7 @@ fn metered() -> (EngineConfig, Arc<TaskMeters>, Arc<Told>) {
 /// The stages of a query that have tasks, and the processor time of all.
 fn used(meters: &TaskMeters, of: &str) -> (BTreeSet<u32>, u64) {
     let mut used = (BTreeSet::new(), 0);
-    for entry in meters.entries() {
+    for entry in meters.entries(usize::MAX) {
         let Subject::Task { query, stage, .. } = entry.subject else { panic!("{entry:?}") };
         if query == of {
             used.0.insert(stage);
@@ -99,6 +99,7 @@ async fn the_observer_is_told_how_a_query_ended() {
         panic!("{outcomes:?}")
     };
     assert!(message.contains('x'), "{message}");
-    let waits = meters.entries().iter().filter_map(|entry| entry.figures.get(Figure::ClientWaitNs)).count();
+    let waits =
+        meters.entries(usize::MAX).iter().filter_map(|entry| entry.figures.get(Figure::ClientWaitNs)).count();
     assert_eq!(waits, 3, "an entry for the last task of each query");
 }

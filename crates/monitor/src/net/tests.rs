@@ -140,7 +140,7 @@ async fn tasks_of_a_program_reach_the_collector_and_its_history() {
     let subject = Subject::Task { query: "select 'é'".into(), stage: 2, task: 3 };
     let task = Entry { subject, figures };
     let entries = vec![task.clone()];
-    let agent = agent("a").with_entries(Arc::new(move || entries.clone()));
+    let agent = agent("a").with_entries(Arc::new(move |_| entries.clone()));
     let folder = tempfile::tempdir().unwrap();
     let history = HistoryWriter::open(HistoryOptions::new(folder.path())).unwrap();
     let mut numbers = Vec::new();

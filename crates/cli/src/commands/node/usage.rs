@@ -101,7 +101,8 @@ impl NodeUsage {
             Err(error) => return tracing::error!(%error, "usage is not recorded"),
         };
         let (collectors, targets) = watch::channel(vec![own]);
-        let agent = Agent::new(agent, unix_ns()).with_entries(Arc::new(move || meters.entries()));
+        let agent = Agent::new(agent, unix_ns())
+            .with_entries(Arc::new(move |entries_max| meters.entries(entries_max)));
         let sampling = run_agent(agent, targets, &token, |event| match event {
             AgentEvent::NameTaken { collector } => {
                 tracing::warn!(%collector, "another agent has the name of this node; its samples are used");
