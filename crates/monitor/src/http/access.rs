@@ -11,8 +11,8 @@ use tokio::sync::Mutex;
 use super::HttpOptions;
 use crate::time::unix_ns;
 
-/// The name of the cookie.
-const COOKIE_NAME: &str = "lightship_session";
+/// How the name of the cookie begins.
+const COOKIE_NAME: &str = "lightship_session_";
 /// How long a cookie is valid, in seconds.
 const SESSION_SECONDS: u64 = 12 * 3600;
 /// The time that each wrong token takes; they wait for each other, which limits how many can be tried.
@@ -38,19 +38,24 @@ pub(super) struct Gate {
     tokens: Vec<blake3::Hash>,
     host_names: Vec<String>,
     has_tls: bool,
+    /// Browsers send a cookie to all ports of a host, so that each server on it needs a name of its own.
+    cookie_name: String,
     wrong: Mutex<()>,
 }
 
 impl Gate {
-    pub(super) fn new(options: &HttpOptions) -> io::Result<Self> {
+    /// For a server on a port.
+    pub(super) fn new(options: &HttpOptions, port: u16) -> io::Result<Self> {
         let mut secret = [0; 32];
         let random = rustls::crypto::ring::default_provider().secure_random.fill(&mut secret);
         random.map_err(|_| io::Error::other("the system provides no random bytes"))?;
+        let server = blake3::hash(format!("{port} {}", options.title).as_bytes()).to_hex();
         let tokens = options.tokens.iter().filter(|token| !token.is_empty());
         Ok(Self {
             tokens: tokens.map(|token| hash(&secret, "token", token)).collect(),
             host_names: options.host_names.clone(),
             has_tls: options.tls.is_some(),
+            cookie_name: format!("{COOKIE_NAME}{}", server.get(..8).unwrap_or_default()),
             wrong: Mutex::new(()),
             secret,
         })
@@ -84,7 +89,7 @@ impl Gate {
         let cookies = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
         let mut cookies = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {
             let (name, value) = cookie.trim().split_once('=')?;
-            (name == COOKIE_NAME).then_some(value)
+            (name == self.cookie_name).then_some(value)
         });
         let now_seconds = unix_ns() / 1_000_000_000;
         if cookies.any(|value| self.is_session(value, now_seconds)) {
@@ -119,7 +124,8 @@ impl Gate {
 
     fn cookie(&self, value: &str, seconds: u64) -> String {
         let secure = if self.has_tls { "; Secure" } else { "" };
-        format!("{COOKIE_NAME}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}")
+        let name = &self.cookie_name;
+        format!("{name}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}")
     }
 
     fn is_session(&self, value: &str, now_seconds: u64) -> bool {
@@ -160,9 +166,13 @@ mod tests {
     use super::*;
 
     fn gate(tokens: &[&str]) -> Gate {
+        gate_on(80, "node", tokens)
+    }
+
+    fn gate_on(port: u16, title: &str, tokens: &[&str]) -> Gate {
         let tokens = tokens.iter().map(|token| (*token).to_owned()).collect();
         let host_names = vec!["db.example".to_owned()];
-        Gate::new(&HttpOptions { tokens, host_names, ..HttpOptions::new("") }).unwrap()
+        Gate::new(&HttpOptions { tokens, host_names, ..HttpOptions::new(title) }, port).unwrap()
     }
 
     fn check(gate: &Gate, name: &'static str, value: &str) -> Access {
@@ -199,7 +209,19 @@ mod tests {
         assert!(!cookie.contains("first"));
         assert_eq!(check(&gate, "cookie", &format!("other=1; {cookie}")), Access::Granted);
         assert_eq!(check(&gate, "cookie", &cookie.replace('.', "9.")), Access::Missing);
-        assert_eq!(check(&gate, "cookie", "lightship_session=first"), Access::Missing);
+        assert_eq!(check(&gate, "cookie", &format!("{}=first", gate.cookie_name)), Access::Missing);
+    }
+
+    #[test]
+    fn servers_on_one_host_have_cookies_with_different_names() {
+        let name = |port, title| gate_on(port, title, &["t"]).cookie_name;
+        assert_ne!(name(4280, "a"), name(4281, "a"));
+        assert_ne!(name(4280, "a"), name(4280, "b"));
+        assert_eq!(name(4280, "a"), name(4280, "a"), "one that starts again replaces its cookie");
+        let (one, other) = (gate_on(1, "a", &["t"]), gate_on(2, "a", &["t"]));
+        let cookie = |gate: &Gate| gate.session_cookie().split(';').next().unwrap().to_owned();
+        let both = format!("{}; {}", cookie(&one), cookie(&other));
+        assert!([one, other].iter().all(|gate| check(gate, "cookie", &both) == Access::Granted));
     }
 
     #[test]

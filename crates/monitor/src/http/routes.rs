@@ -56,10 +56,10 @@ struct Shared {
 
 type App = State<Arc<Shared>>;
 
-pub(super) fn router(recorder: Arc<Recorder>, options: &HttpOptions) -> std::io::Result<Router> {
+pub(super) fn router(recorder: Arc<Recorder>, options: &HttpOptions, port: u16) -> std::io::Result<Router> {
     let shared = Arc::new(Shared {
         recorder,
-        gate: Gate::new(options)?,
+        gate: Gate::new(options, port)?,
         title: options.title.clone(),
         reports: Arc::new(Semaphore::new(options.reports_max.max(1))),
         timeout: options.answer_timeout,

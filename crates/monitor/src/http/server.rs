@@ -30,14 +30,14 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// are awaited for [`HttpOptions::grace`].
 ///
 /// # Errors
-/// If the system provides no random bytes. A connection that fails ends alone.
+/// If the system provides no random bytes, or not the address of the listener. A connection that fails ends alone.
 pub async fn serve(
     listener: TcpListener,
     recorder: Arc<Recorder>,
     options: HttpOptions,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let router = routes::router(recorder, &options)?;
+    let router = routes::router(recorder, &options, listener.local_addr()?.port())?;
     let acceptor = options.tls.clone().map(TlsAcceptor::from);
     let options = Arc::new(options);
     let permits = Arc::new(Semaphore::new(options.connections_max.max(1)));

@@ -8,8 +8,12 @@ use crate::devtools::Browser;
 const READY: &str = "document.documentElement.dataset.ready === 'true'";
 
 async fn on_page(width: u32, test: impl FnOnce(&mut Browser) + Send + 'static) {
+    on_page_at("", width, test).await;
+}
+
+async fn on_page_at(hash: &'static str, width: u32, test: impl FnOnce(&mut Browser) + Send + 'static) {
     let server = Server::start(HttpOptions::new("test")).await;
-    let url = format!("http://{}/", server.address);
+    let url = format!("http://{}/{hash}", server.address);
     let work = move || {
         let mut browser = Browser::start(width, 900);
         browser.open(&url);
@@ -43,6 +47,28 @@ async fn a_click_on_a_query_shows_its_verdict() {
         );
         browser.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))");
         browser.wait_for("document.querySelector('#detail').hidden");
+    };
+    on_page(1280, test).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_to_a_query_that_was_cut_shows_the_page() {
+    // The page is ready, which `on_page_at` waits for.
+    on_page_at("#query=%E0", 1280, |browser| {
+        assert_eq!(browser.evaluate("document.querySelector('#live').textContent"), "live");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_is_forgotten_between_two_requests_is_left_out() {
+    let test = |browser: &mut Browser| {
+        browser.evaluate(
+            "window.fetch = ((before) => (path, options) => path.includes('host=node1&') \
+             ? Promise.resolve(new Response('{}', { status: 404 })) : before(path, options))(window.fetch)",
+        );
+        browser.wait_for("document.querySelectorAll('#charts canvas').length === 3");
+        assert_eq!(browser.evaluate("document.querySelector('#live').textContent"), "live");
     };
     on_page(1280, test).await;
 }

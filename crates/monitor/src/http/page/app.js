@@ -29,7 +29,9 @@ export async function ask(path) {
   }
   if (!response.ok) {
     const answer = await response.json().catch(() => ({}));
-    throw new Error(answer.error ?? `status ${response.status}`);
+    const error = new Error(answer.error ?? `status ${response.status}`);
+    error.status = response.status;
+    throw error;
   }
   return response.json();
 }
@@ -61,6 +63,16 @@ async function showChosen(isNew) {
     }
   }
   showDetail(view, isNew);
+}
+
+/** The query of the page's address; null without one, or if the address was cut. */
+function linkedQuery() {
+  const linked = location.hash.match(/^#query=(.+)$/);
+  try {
+    return linked && decodeURIComponent(linked[1]);
+  } catch {
+    return null;
+  }
 }
 
 function live(text, state) {
@@ -133,6 +145,6 @@ document.addEventListener("visibilitychange", () => {
 
 setUpTimelines(view);
 setUpQueries(view, choose);
-const linked = location.hash.match(/^#query=(.+)$/);
-if (linked) choose(decodeURIComponent(linked[1]));
+const linked = linkedQuery();
+if (linked) choose(linked);
 run();

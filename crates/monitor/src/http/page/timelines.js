@@ -157,20 +157,26 @@ export async function showTimelines(view) {
   // Of many hosts, those of the chosen query come first.
   const own = new Set(view.detail?.hosts ?? []);
   const hosts = [...all].sort((a, b) => own.has(b) - own.has(a)).slice(0, HOSTS_MAX).sort();
-  const key = `${view.group} ${hosts.join()}`;
   const [from, to] = span(view);
   document.getElementById("trace").href = `/api/trace?from_ns=${Math.max(0, Math.floor(from))}&to_ns=${Math.max(0, Math.floor(to))}`;
   const path = (host) =>
     `/api/series?host=${encodeURIComponent(host)}&group=${view.group}&from_ns=${Math.max(0, Math.floor(from))}&to_ns=${Math.max(0, Math.floor(to))}&points=400`;
   const group = view.group;
-  const series = await Promise.all(hosts.map((host) => ask(path(host))));
+  // A host may be forgotten after the overview was made.
+  const gone = (error) => {
+    if (error.status !== 404) throw error;
+    return null;
+  };
+  const answers = await Promise.all(hosts.map((host) => ask(path(host)).catch(gone)));
   if (group !== view.group) return;
+  const series = answers.filter(Boolean);
+  const key = `${group} ${series.map(({ host }) => host).join()}`;
   if (key !== shown) clear();
   shown = key;
   const values = series.flatMap(({ lines }) => lines.flatMap((line) => line.values));
   const most = values.reduce((most, value) => Math.max(most, value ?? 0), 0);
   highest = series[0]?.unit === "fraction" ? Math.max(1, most) : most * 1.08 || 1;
-  hosts.forEach((host, index) => draw(view, host, series[index], [from, to]));
+  series.forEach((one) => draw(view, one.host, one, [from, to]));
   const left = all.length - hosts.length;
   const zoomed = view.zoom ? "Double-click a plot, or choose a range, to go back to now." : "Drag over a plot to zoom in.";
   const marked = view.detail ? " The shaded span is the chosen query, on the hosts that worked for it." : "";
