@@ -20,6 +20,7 @@ use crate::collector::{CollectorCounts, CollectorEvent, HostReport};
 pub use hosts::{ClockOverview, DatagramsOverview, FactsOverview, HostOverview, HostState, PressureOverview};
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use options::{QueryEnd, RecorderOptions};
+use queries::{ID_BYTES_MAX, cut};
 pub use queries::{QueryCounts, QueryState};
 pub use report::{
     CollectorOverview, NotableEvent, Overview, PartFraction, QueryReport, QueryRow, RecorderCounts,
@@ -32,6 +33,10 @@ use state::{Arrival, State};
 /// The most that may have arrived and not be recorded yet: events, and about their bytes.
 const INBOX_ITEMS_MAX: usize = 16_384;
 const INBOX_BYTES_MAX: usize = 32 << 20;
+/// There is room for so many more ends of queries, so that a query whose beginning was recorded does not seem to run on.
+const INBOX_ENDS_MAX: usize = 4096;
+/// The most bytes of an error that is in this reserve.
+const RESERVED_ERROR_BYTES_MAX: usize = 256;
 
 /// Records the samples of a collector and the queries of a node, and tells where the time of each query went.
 ///
@@ -44,6 +49,7 @@ const INBOX_BYTES_MAX: usize = 32 << 20;
 pub struct Recorder {
     inbox: Mutex<Inbox>,
     state: Mutex<State>,
+    text_bytes_max: usize,
 }
 
 /// What has arrived and is not recorded yet.
@@ -51,13 +57,47 @@ pub struct Recorder {
 struct Inbox {
     items: Vec<Arrival>,
     bytes: usize,
+    /// Of the items, those in the reserve for ends of queries.
+    reserved: usize,
     dropped: u64,
+}
+
+impl Inbox {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.items.len() < INBOX_ITEMS_MAX && self.bytes.saturating_add(bytes) <= INBOX_BYTES_MAX
+    }
+
+    fn put(&mut self, item: Arrival, bytes: usize) {
+        if !self.has_room(bytes) {
+            self.dropped += 1;
+            return;
+        }
+        self.items.push(item);
+        self.bytes += bytes;
+    }
+
+    fn put_end(&mut self, id: &str, at_ns: u64, mut end: QueryEnd) {
+        let bytes = 256 + id.len() + end.error.as_ref().map_or(0, String::len);
+        if !self.has_room(bytes) {
+            if self.reserved >= INBOX_ENDS_MAX || id.len() > ID_BYTES_MAX {
+                self.dropped += 1;
+                return;
+            }
+            self.reserved += 1;
+            end.error = end.error.map(|error| cut(&error, RESERVED_ERROR_BYTES_MAX));
+            self.items.push(Arrival::Ended { id: id.into(), at_ns, end });
+            return;
+        }
+        self.items.push(Arrival::Ended { id: id.into(), at_ns, end });
+        self.bytes += bytes;
+    }
 }
 
 impl Recorder {
     /// A recorder without hosts and queries.
     pub fn new(options: RecorderOptions) -> Self {
-        Self { inbox: Mutex::default(), state: Mutex::new(State::new(options)) }
+        let text_bytes_max = options.text_bytes_max;
+        Self { inbox: Mutex::default(), state: Mutex::new(State::new(options)), text_bytes_max }
     }
 
     /// Takes an event of [`crate::run_collector`], which happened at `now_ns`.
@@ -66,7 +106,7 @@ impl Recorder {
             CollectorEvent::Sample(timed) => 256 + 200 * timed.sample.entries.len(),
             _ => 256,
         };
-        self.put(Arrival::Event { event, now_ns }, bytes);
+        lock(&self.inbox).put(Arrival::Event { event, now_ns }, bytes);
     }
 
     /// Takes what the collector says of its hosts: clocks, losses and facts. Hosts that are not among them any more are
@@ -78,14 +118,15 @@ impl Recorder {
     /// A query began at `at_ns`. `id` is the query of [`Subject::Task`](lightship_usage::Subject::Task), `label` is
     /// what people know it by, such as its text; long ones are cut.
     pub fn query_began(&self, id: &str, label: &str, at_ns: u64) {
+        let label = cut(label, self.text_bytes_max);
         let bytes = 256 + id.len() + label.len();
-        self.put(Arrival::Began { id: id.into(), label: label.into(), at_ns }, bytes);
+        lock(&self.inbox).put(Arrival::Began { id: id.into(), label, at_ns }, bytes);
     }
 
     /// A query ended at `at_ns`. It is assessed when the samples after it have come.
-    pub fn query_ended(&self, id: &str, at_ns: u64, end: QueryEnd) {
-        let bytes = 256 + id.len() + end.error.as_ref().map_or(0, String::len);
-        self.put(Arrival::Ended { id: id.into(), at_ns, end }, bytes);
+    pub fn query_ended(&self, id: &str, at_ns: u64, mut end: QueryEnd) {
+        end.error = end.error.map(|error| cut(&error, self.text_bytes_max));
+        lock(&self.inbox).put_end(id, at_ns, end);
     }
 
     /// Assesses queries that ended and whose samples have come by `now_ns`, a limited number of them. Call it about
@@ -102,16 +143,6 @@ impl Recorder {
             let assessed = assignment.assess();
             self.state().finish(assignment, assessed);
         }
-    }
-
-    fn put(&self, item: Arrival, bytes: usize) {
-        let mut inbox = lock(&self.inbox);
-        if inbox.items.len() >= INBOX_ITEMS_MAX || inbox.bytes.saturating_add(bytes) > INBOX_BYTES_MAX {
-            inbox.dropped += 1;
-            return;
-        }
-        inbox.items.push(item);
-        inbox.bytes += bytes;
     }
 
     /// The state, with all that has arrived.

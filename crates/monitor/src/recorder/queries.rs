@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::options::{QueryEnd, RecorderOptions};
 
 /// The most bytes of an id; a longer one can't be that of a task.
-const ID_BYTES_MAX: usize = 256;
+pub(super) const ID_BYTES_MAX: usize = 256;
 /// A query that waits for its assessment for so many times the wait for samples is not assessed.
 const WAITS_MAX: u64 = 12;
 /// What a record takes in memory beside its texts and footprint, about.
@@ -167,7 +167,7 @@ impl Queries {
             return;
         }
         let record = Record {
-            label: cut(label, options.text_bytes_max),
+            label,
             began_ns: at_ns,
             ended_ns: None,
             error: None,
@@ -196,7 +196,7 @@ impl Queries {
         };
         self.text_bytes -= record.text_bytes();
         record.ended_ns = Some(at_ns.max(record.began_ns));
-        record.error = end.error.map(|error| cut(error, options.text_bytes_max));
+        record.error = end.error;
         record.known = end.known;
         record.progress = Progress::Waiting;
         self.text_bytes += record.text_bytes();
@@ -342,13 +342,10 @@ fn bytes_of(footprint: &Footprint, span: &QuerySpan) -> usize {
 }
 
 /// A text of at most so many bytes.
-fn cut(mut text: String, bytes_max: usize) -> String {
-    if text.len() > bytes_max {
-        let end =
-            (0..=bytes_max.saturating_sub(3)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-        text.shrink_to_fit();
+pub(super) fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
     }
-    text
+    let end = (0..=bytes_max.saturating_sub(3)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", text.get(..end).unwrap_or_default())
 }

@@ -272,6 +272,32 @@ fn what_arrives_while_nobody_records_is_bounded_and_counted() {
 }
 
 #[test]
+fn a_query_ends_although_there_is_no_room_for_other_arrivals() {
+    let recorder = Recorder::new(RecorderOptions { queries_max: 2 * INBOX_ITEMS_MAX, ..options() });
+    recorder.query_began("long", "select 1", 0);
+    for number in 0..2 * INBOX_ITEMS_MAX as u64 {
+        recorder.query_began(&number.to_string(), "", number);
+    }
+    let error = Some("é".repeat(100_000));
+    recorder.query_ended("long", 5, QueryEnd { error, ..end() });
+    let row = recorder.query("long").unwrap().row;
+    assert_eq!((row.state, row.ended_ns), (QueryState::Waiting, Some(5)));
+    assert!(row.error.unwrap().len() <= RESERVED_ERROR_BYTES_MAX);
+}
+
+#[test]
+fn long_texts_take_no_more_room_than_what_is_kept_of_them() {
+    let recorder = Recorder::new(options());
+    let text = "x".repeat(INBOX_BYTES_MAX);
+    for id in ["a", "b", "c"] {
+        recorder.query_began(id, &text, 0);
+        recorder.query_ended(id, 1, QueryEnd { error: Some(text.clone()), ..end() });
+    }
+    let overview = recorder.overview(2);
+    assert_eq!((overview.recorder.arrivals_dropped, overview.queries.ended), (0, 3));
+}
+
+#[test]
 fn samples_without_a_known_clock_and_of_too_many_hosts_are_counted() {
     let samples = TimelineLimits { hosts_max: 1, ..TimelineLimits::default() };
     let recorder = Recorder::new(RecorderOptions { samples, ..options() });
