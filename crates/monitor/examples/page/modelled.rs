@@ -346,6 +346,9 @@ impl World {
         add(&mut host.of_host, Figure::DiskWrittenBytes, 0.3e6 * jitter * step);
         add(&mut host.of_host, Figure::NetworkReceivedBytes, 2e3 * step);
         add(&mut host.of_host, Figure::NetworkSentBytes, 2e3 * step);
+        // A proxy on the same host.
+        add(&mut host.of_host, Figure::LoopbackReceivedBytes, (4e6 * used + 1e3) * jitter * step);
+        add(&mut host.of_host, Figure::LoopbackSentBytes, (4e6 * used + 1e3) * jitter * step);
         add(&mut host.of_host, Figure::PressureCpuSomeNs, if is_hogged { 0.5 * seconds } else { 0.0 });
         add(&mut host.of_host, Figure::PressureIoSomeNs, disk_used * 0.9 * seconds);
         add(&mut host.of_host, Figure::PressureMemorySomeNs, 0.0);

@@ -18,6 +18,7 @@ const FILES: &[File] = &[
     ("format.js", SCRIPT, include_bytes!("page/format.js")),
     ("hosts.js", SCRIPT, include_bytes!("page/hosts.js")),
     ("timelines.js", SCRIPT, include_bytes!("page/timelines.js")),
+    ("traffic.js", SCRIPT, include_bytes!("page/traffic.js")),
     ("queries.js", SCRIPT, include_bytes!("page/queries.js")),
     ("detail.js", SCRIPT, include_bytes!("page/detail.js")),
     ("icon.svg", "image/svg+xml", include_bytes!("page/icon.svg")),

@@ -68,9 +68,12 @@ impl FigureGroup {
             ],
             Self::Disk => &[(Figure::DiskReadBytes, "read"), (Figure::DiskWrittenBytes, "written")],
             Self::DiskBusy => &[(Figure::DiskBusyNs, "busy")],
-            Self::Network => {
-                &[(Figure::NetworkReceivedBytes, "received"), (Figure::NetworkSentBytes, "sent")]
-            }
+            Self::Network => &[
+                (Figure::NetworkReceivedBytes, "received"),
+                (Figure::NetworkSentBytes, "sent"),
+                (Figure::LoopbackReceivedBytes, "received, loopback"),
+                (Figure::LoopbackSentBytes, "sent, loopback"),
+            ],
             Self::Memory => &[(Figure::MemoryBytes, "used"), (Figure::MemoryAvailableBytes, "available")],
             Self::Pressure => &[
                 (Figure::PressureCpuSomeNs, "processor"),

@@ -74,6 +74,24 @@ async fn a_host_that_is_forgotten_between_two_requests_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_traffic_of_all_hosts_is_stacked_by_direction() {
+    let test = |browser: &mut Browser| {
+        assert_eq!(browser.evaluate("document.querySelectorAll('#traffic canvas').length"), 0);
+        let button =
+            "[...document.querySelectorAll('#groups button')].find((b) => b.textContent === 'Network')";
+        browser.evaluate(&format!("{button}.click()"));
+        browser.wait_for("document.querySelectorAll('#traffic canvas').length === 2");
+        let captions = browser.evaluate(
+            "[...document.querySelectorAll('#traffic figcaption')].map((c) => c.textContent).join()",
+        );
+        assert_eq!(captions, "Received by all hosts,Sent by all hosts");
+        // Each has the time and all hosts in its legend.
+        assert_eq!(browser.evaluate("document.querySelectorAll('#traffic .u-series').length"), 2 * 5);
+    };
+    on_page(1280, test).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_narrow_screen_needs_no_scrolling_to_the_side() {
     let test = |browser: &mut Browser| {
         for group in ["Disk", "Network", "Memory", "Pressure"] {

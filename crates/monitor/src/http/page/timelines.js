@@ -2,6 +2,7 @@
 
 import { bytes, element, percent, rate } from "./format.js";
 import { ask } from "./app.js";
+import { clearTraffic, resizeTraffic, showTraffic } from "./traffic.js";
 
 const GROUPS = [
   ["cpu", "CPU"],
@@ -19,7 +20,7 @@ const FORMATS = {
   fraction: percent,
 };
 /** Colours of lines by their place, from the style sheet, so that they follow light and dark. */
-const LINES = 8;
+export const LINES = 8;
 const SYNC = "hosts";
 const HOSTS_MAX = 24;
 
@@ -28,7 +29,7 @@ let shown = "";
 /** The end of all vertical axes, so that hosts can be compared. */
 let highest = 1;
 
-function style(name) {
+export function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
@@ -76,29 +77,16 @@ function times(_, ticks) {
   return ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString(undefined, style));
 }
 
-function options(view, series, width) {
-  const format = FORMATS[series.unit] ?? String;
+/** What all plots over time have in common. `highest` gives the end of the vertical axis. */
+export function frame(view, box, format, highest) {
   const axis = { stroke: style("--muted"), grid: { stroke: style("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
   return {
-    width,
+    width: Math.max(240, box.clientWidth),
     height: 150,
     cursor: { sync: { key: SYNC, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 5 } },
     legend: { live: true },
-    scales: { x: { time: true }, y: { range: () => [0, highest] } },
+    scales: { x: { time: true }, y: { range: () => [0, highest()] } },
     axes: [{ ...axis, size: 26, space: 70, values: times }, { ...axis, size: 68, values: (_, ticks) => ticks.map(format) }],
-    series: [
-      { value: (_, v) => (v === null ? "–" : new Date(v * 1000).toLocaleTimeString(undefined, { hour12: false })) },
-      ...series.lines.map((line, index) => ({
-        label: line.name,
-        stroke: style(`--line-${(index % LINES) + 1}`),
-        width: 1.5,
-        fill: index === 0 ? style("--line-fill") : undefined,
-        spanGaps: false,
-        points: { show: false },
-        value: (_, v) => (v === null || v === undefined ? "–" : format(v)),
-      })),
-    ],
-    plugins: [marker(view, series.host)],
     hooks: {
       setSelect: [
         (plot) => {
@@ -113,6 +101,31 @@ function options(view, series, width) {
       ],
     },
   };
+}
+
+/** A plot in a box, of a frame with lines and data. */
+export function addPlot(view, box, { lines, data, ...options }) {
+  const time = { value: (_, v) => (v === null ? "–" : new Date(v * 1000).toLocaleTimeString(undefined, { hour12: false })) };
+  const plot = new uPlot({ ...options, series: [time, ...lines] }, data, box);
+  plot.over.addEventListener("dblclick", () => {
+    view.zoom = null;
+    choices(view);
+    showTimelines(view);
+  });
+  return plot;
+}
+
+function lines(series) {
+  const format = FORMATS[series.unit] ?? String;
+  return series.lines.map((line, index) => ({
+    label: line.name,
+    stroke: style(`--line-${(index % LINES) + 1}`),
+    width: 1.5,
+    fill: index === 0 ? style("--line-fill") : undefined,
+    spanGaps: false,
+    points: { show: false },
+    value: (_, v) => (v === null || v === undefined ? "–" : format(v)),
+  }));
 }
 
 function draw(view, host, series, [from, to]) {
@@ -132,13 +145,13 @@ function draw(view, host, series, [from, to]) {
   const box = chart?.box ?? element("figure", { class: "chart" }, element("figcaption", {}, host));
   chart?.plot.destroy();
   if (!box.isConnected) document.getElementById("charts").append(box);
-  const plot = new uPlot(options(view, series, Math.max(240, box.clientWidth)), data, box);
-  plot.setScale("x", scale);
-  plot.over.addEventListener("dblclick", () => {
-    view.zoom = null;
-    choices(view);
-    showTimelines(view);
+  const plot = addPlot(view, box, {
+    ...frame(view, box, FORMATS[series.unit] ?? String, () => highest),
+    lines: lines(series),
+    data,
+    plugins: [marker(view, series.host)],
   });
+  plot.setScale("x", scale);
   charts.set(host, { box, plot, names });
 }
 
@@ -176,6 +189,8 @@ export async function showTimelines(view) {
   const values = series.flatMap(({ lines }) => lines.flatMap((line) => line.values));
   const most = values.reduce((most, value) => Math.max(most, value ?? 0), 0);
   highest = series[0]?.unit === "fraction" ? Math.max(1, most) : most * 1.08 || 1;
+  if (group === "network") showTraffic(view, series, [from, to]);
+  else clearTraffic();
   series.forEach((one) => draw(view, one.host, one, [from, to]));
   const left = all.length - hosts.length;
   const zoomed = view.zoom ? "Double-click a plot, or choose a range, to go back to now." : "Drag over a plot to zoom in.";
@@ -215,9 +230,11 @@ export function setUpTimelines(view) {
       const width = Math.max(240, box.clientWidth);
       if (Math.abs(width - plot.width) > 1) plot.setSize({ width, height: plot.height });
     }
+    resizeTraffic();
   }).observe(document.getElementById("charts"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     clear();
+    clearTraffic();
     shown = "";
     showTimelines(view);
   });
