@@ -135,7 +135,7 @@ impl UsageCollector {
             |error: io::Error| Error::new(ErrorKind::Network, format!("can't collect samples: {error}"));
         let ended = tokio::select! {
             ended = collect => ended.map(|_| ()).map_err(broken),
-            ended = run_recorder(&recorder, &collector) => ended.map(|_| ()).map_err(broken),
+            ended = run_recorder(&recorder, &collector, history.as_ref()) => ended.map(|_| ()).map_err(broken),
             ended = async {
                 serve.await?;
                 // The page has ended, or there is none.

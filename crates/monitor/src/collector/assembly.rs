@@ -17,7 +17,6 @@ pub(super) struct Assembled {
     pub(super) sample: Sample,
     pub(super) received_ns: u64,
     pub(super) parts_missing: u16,
-    pub(super) bytes: usize,
 }
 
 #[derive(Debug)]
@@ -38,7 +37,7 @@ impl Open {
 
     fn close(self) -> Assembled {
         let parts_missing = self.missing();
-        Assembled { sample: self.sample, received_ns: self.received_ns, parts_missing, bytes: self.bytes }
+        Assembled { sample: self.sample, received_ns: self.received_ns, parts_missing }
     }
 }
 

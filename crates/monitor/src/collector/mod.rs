@@ -5,7 +5,7 @@ mod host;
 mod report;
 mod window;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const FORGOTTEN_PER_HOST: usize = 4;
 pub struct CollectorOptions {
     /// The most hosts. Each takes up to 400 KB beside its samples.
     pub hosts_max: usize,
-    /// The most bytes of samples in memory, of all hosts together; the oldest are dropped.
+    /// The most bytes of samples of which parts are missing, of all hosts together.
     pub bytes_max: usize,
     /// How long a host may be silent before it has left, in nanoseconds; at least three of its intervals.
     pub leave_ns: u64,
@@ -109,8 +109,6 @@ pub struct Collector {
     hosts: BTreeMap<String, Host>,
     /// The last runs of hosts that were forgotten.
     forgotten: BTreeMap<String, u64>,
-    recent: VecDeque<(Arc<TimedSample>, usize)>,
-    recent_bytes: usize,
     counts: CollectorCounts,
 }
 
@@ -123,8 +121,6 @@ impl Collector {
             secret,
             hosts: BTreeMap::new(),
             forgotten: BTreeMap::new(),
-            recent: VecDeque::new(),
-            recent_bytes: 0,
             counts: CollectorCounts::default(),
         }
     }
@@ -205,11 +201,6 @@ impl Collector {
         }
     }
 
-    /// The samples in memory, in the order in which they were received.
-    pub fn recent(&self) -> impl DoubleEndedIterator<Item = &Arc<TimedSample>> {
-        self.recent.iter().map(|(sample, _)| sample)
-    }
-
     /// Converts a time on a host's clock to the collector's clock, by what is known now. `None` if the host's clock is
     /// not known.
     pub fn time_of(&self, host: &str, agent_ns: u64) -> Option<Moment> {
@@ -226,9 +217,9 @@ impl Collector {
         self.counts
     }
 
-    /// An estimate of the memory that samples take, in bytes.
+    /// An estimate of the memory that samples take of which parts are missing, in bytes.
     pub fn bytes(&self) -> usize {
-        self.recent_bytes + self.hosts.values().map(|host| host.assembly.bytes()).sum::<usize>()
+        self.hosts.values().map(|host| host.assembly.bytes()).sum::<usize>()
     }
 
     /// What an agent must send to show that it receives answers at its address. It is computed for each datagram, so
@@ -274,31 +265,23 @@ impl Collector {
         true
     }
 
-    /// Puts samples on the time line, and drops the oldest if there are too many.
+    /// Puts samples on the time line. If those of which parts are missing take too much memory, this host's are dropped.
     fn finish(&mut self, name: &str, done: Vec<Assembled>, events: &mut Vec<CollectorEvent>) {
         for done in done {
             let Some(host) = self.hosts.get_mut(name) else { return };
-            let Assembled { sample, received_ns, parts_missing, bytes } = done;
+            let Assembled { sample, received_ns, parts_missing } = done;
             host.counts.samples += 1;
             host.counts.parts_missing += u64::from(parts_missing);
             let moment = host.clock.to_collector(sample.at_ns);
             let (time_ns, bound_ns) =
                 moment.map_or((received_ns, None), |moment| (moment.time_ns, Some(moment.bound_ns)));
-            let timed = Arc::new(TimedSample { sample, time_ns, bound_ns, parts_missing });
-            let bytes = bytes + size_of::<TimedSample>() + name.len();
-            self.recent_bytes += bytes;
-            self.recent.push_back((timed.clone(), bytes));
-            events.push(CollectorEvent::Sample(timed));
+            let timed = TimedSample { sample, time_ns, bound_ns, parts_missing };
+            events.push(CollectorEvent::Sample(Arc::new(timed)));
         }
-        while self.bytes() > self.options.bytes_max {
-            let Some((_, bytes)) = self.recent.pop_front() else {
-                // Only parts of samples are left: drop those of this host.
-                if let Some(host) = self.hosts.get_mut(name) {
-                    host.counts.dropped += host.assembly.flush().len() as u64;
-                }
-                return;
-            };
-            self.recent_bytes -= bytes;
+        if self.bytes() > self.options.bytes_max
+            && let Some(host) = self.hosts.get_mut(name)
+        {
+            host.counts.dropped += host.assembly.flush().len() as u64;
         }
     }
 }

@@ -91,7 +91,6 @@ fn a_host_joins_and_its_samples_come_on_the_collectors_time_line() {
     assert_eq!(report.offset.unwrap().offset_ns.abs_diff(1000 * SECOND as i64) / 10_000, 0);
     assert_eq!(report.counts, HostCounts { received: 2, samples: 2, ..HostCounts::default() });
     assert_eq!(collector.counts().unconfirmed, 1);
-    assert_eq!(collector.recent().count(), 2);
     assert!(collector.time_of("a", 1003 * SECOND).unwrap().time_ns.abs_diff(3 * SECOND) < 10_000);
 }
 
@@ -231,7 +230,6 @@ fn memory_is_bounded_and_large_samples_come_in_parts() {
     assert!(
         samples(&events).iter().all(|sample| sample.sample.entries.len() == 300 && sample.parts_missing == 0)
     );
-    assert!(collector.recent().count() < 10);
     // Parts of samples that never become complete.
     for second in 20..200 {
         let datagrams = agent.sample(second * SECOND);

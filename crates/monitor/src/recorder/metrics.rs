@@ -144,6 +144,18 @@ impl State {
             ("samples_refused", recorder.samples_refused),
             ("footprints", queries.footprints_dropped),
         ];
+        if let Some(history) = &overview.history {
+            let gauge = Gauge::<f64, AtomicU64>::default();
+            gauge.set(f64::from(u8::from(history.error.is_some())));
+            registry.register(
+                "history_failing",
+                "1 if samples can't be written to disk, 0 if they can",
+                gauge,
+            );
+            let lost = Counter::<f64, AtomicU64>::default();
+            lost.inc_by(history.lost as f64);
+            registry.register("history_samples_lost", "Samples that are not on disk because of errors", lost);
+        }
         counters(&mut registry, "recorder_dropped", "What the recorder had no room for", "what", dropped);
         registry
     }

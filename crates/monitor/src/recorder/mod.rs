@@ -17,6 +17,7 @@ mod workers;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::collector::{CollectorCounts, CollectorEvent, HostReport};
+use crate::history::HistoryStatus;
 pub use hosts::{ClockOverview, DatagramsOverview, FactsOverview, HostOverview, HostState, PressureOverview};
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use options::{QueryEnd, RecorderOptions};
@@ -113,6 +114,11 @@ impl Recorder {
     /// forgotten.
     pub fn update(&self, hosts: Vec<HostReport>, counts: CollectorCounts) {
         self.state().update(hosts, counts);
+    }
+
+    /// Takes what became of the samples on disk.
+    pub fn set_history(&self, status: HistoryStatus) {
+        self.state().history = Some(status);
     }
 
     /// A query began at `at_ns`. `id` is the query of [`Subject::Task`](lightship_usage::Subject::Task), `label` is

@@ -7,6 +7,7 @@ use super::Recorder;
 use super::hosts::HostOverview;
 use super::queries::{Progress, QueryCounts, QueryState, Record};
 use super::state::State;
+use crate::history::HistoryStatus;
 
 /// The most tasks in a report.
 const TASKS_MAX: usize = 2000;
@@ -75,6 +76,8 @@ pub struct Overview {
     pub queries: QueryCounts,
     /// What the recorder holds.
     pub recorder: RecorderCounts,
+    /// The samples on disk; `None` if they are not kept there.
+    pub history: Option<HistoryStatus>,
     /// What happened to hosts, the latest last.
     pub events: Vec<NotableEvent>,
 }
@@ -207,6 +210,7 @@ impl State {
                 arrivals_dropped: self.arrivals_dropped,
                 samples_refused: self.samples_refused,
             },
+            history: self.history.clone(),
             events: self.events.iter().cloned().collect(),
         }
     }

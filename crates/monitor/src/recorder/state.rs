@@ -11,6 +11,7 @@ use super::queries::Queries;
 use super::report::NotableEvent;
 use crate::clock::ClockOptions;
 use crate::collector::{CollectorCounts, CollectorEvent, HostReport, TimedSample};
+use crate::history::HistoryStatus;
 
 /// Something that has arrived.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) queries: Queries,
     pub(super) events: VecDeque<NotableEvent>,
     pub(super) collector: CollectorCounts,
+    /// What became of the samples on disk; `None` if they are not kept there.
+    pub(super) history: Option<HistoryStatus>,
     /// What arrived while there was no room for it.
     pub(super) arrivals_dropped: u64,
     /// Samples that the time line did not take: of hosts above the limit, or too large.
@@ -44,6 +47,7 @@ impl State {
             queries: Queries::default(),
             events: VecDeque::new(),
             collector: CollectorCounts::default(),
+            history: None,
             arrivals_dropped: 0,
             samples_refused: 0,
             now_ns: 0,

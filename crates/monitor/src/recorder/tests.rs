@@ -375,6 +375,20 @@ fn metrics_have_names_with_units_and_escaped_labels() {
     assert!(!text.contains("disk_bytes_total{"), "a figure that can't be had is missing");
 }
 
+#[test]
+fn a_history_that_fails_is_in_the_overview_and_in_metrics() {
+    let recorder = ran(&["a"], 5);
+    assert_eq!(recorder.overview(0).history, None);
+    assert!(!recorder.metrics(0).unwrap().contains("history"));
+    let status = HistoryStatus { error: Some("no space left on device".into()), lost: 7 };
+    recorder.set_history(status.clone());
+    assert_eq!(recorder.overview(0).history, Some(status));
+    let text = recorder.metrics(0).unwrap();
+    for line in ["lightship_history_failing 1.0", "lightship_history_samples_lost_total 7.0"] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}
+
 proptest! {
     /// Any order of events leaves counts that add up, and reports that can be made.
     #[test]

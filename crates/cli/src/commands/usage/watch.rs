@@ -102,8 +102,17 @@ fn table(overview: &Overview) -> String {
     rows.extend(overview.hosts.iter().map(row));
     let mut text = String::new();
     columns(&mut text, &rows);
+    // Writing to a String can't fail.
     if overview.hosts.is_empty() {
         text.push_str("no agent has sent a sample yet; start one with `lightship agent`\n");
+    }
+    if let Some(history) = &overview.history {
+        if let Some(error) = &history.error {
+            let _ = writeln!(text, "samples are not kept on disk at the moment: {error}");
+        }
+        if history.lost > 0 {
+            let _ = writeln!(text, "not on disk: {} samples", history.lost);
+        }
     }
     let refused = &overview.collector;
     for (count, what) in [
@@ -112,7 +121,6 @@ fn table(overview: &Overview) -> String {
         (refused.refused, "datagrams of hosts beyond the limit"),
     ] {
         if count > 0 {
-            // Writing to a String can't fail.
             let _ = writeln!(text, "refused: {count} {what}");
         }
     }

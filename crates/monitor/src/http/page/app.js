@@ -99,6 +99,12 @@ function showSummary(overview) {
     tile(String(lost), "datagrams lost", received + lost ? `${((lost / (received + lost)) * 100).toFixed(2)}% of those sent, ${rejected} rejected` : "", lost / (received + lost || 1) > 0.05),
     tile(bytes(recorder.sample_bytes), "samples in memory", `limit ${bytes(recorder.sample_bytes_max)}`),
   );
+  const { history } = overview;
+  const notice = document.getElementById("history");
+  notice.hidden = !history || (!history.error && !history.lost);
+  // Only a change is announced.
+  const text = notice.hidden ? "" : `${history.error ? `Samples are not kept on disk at the moment: ${history.error}. ` : ""}${history.lost} samples are not on disk.`;
+  if (notice.textContent !== text) notice.textContent = text;
   const dropped = recorder.arrivals_dropped + recorder.samples_refused;
   document.getElementById("footer").textContent =
     `${recorder.queries_kept} of at most ${recorder.queries_max} queries kept, ${queries.forgotten} forgotten.` +
