@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lightship_usage::{Entry, HostSources, Sample, Subject, SubjectKind};
+use lightship_usage::{Entry, HostSources, HostSpeeds, Sample, Subject, SubjectKind};
 
 use crate::datagram::{Description, QUERY_BYTES_MAX};
 use crate::facts::HostFacts;
@@ -63,6 +63,7 @@ pub struct Agent {
     number: u64,
     probe: Probe,
     program: Option<ProgramEntries>,
+    speeds: Option<HostSpeeds>,
     sources: HostSources,
     facts: HostFacts,
     counter: AgentCounter,
@@ -78,7 +79,18 @@ impl Agent {
         let probe = Probe::new(&options, &mut sources);
         let facts = probe.facts().clone();
         let counter = AgentCounter::default();
-        Self { options, run, number: 0, probe, program: None, sources, facts, counter, left_out: 0 }
+        Self {
+            options,
+            run,
+            number: 0,
+            probe,
+            program: None,
+            speeds: None,
+            sources,
+            facts,
+            counter,
+            left_out: 0,
+        }
     }
 
     /// Adds the entries of a program to each sample, for example one for each task of a query that it runs. `entries`
@@ -92,6 +104,14 @@ impl Agent {
     #[must_use]
     pub fn with_entries(mut self, entries: ProgramEntries) -> Self {
         self.program = Some(entries);
+        self
+    }
+
+    /// Tells the collectors what the host can do at most, as it was measured
+    /// ([`HostSpeedsStore::own_speeds`](crate::HostSpeedsStore::own_speeds)).
+    #[must_use]
+    pub fn with_speeds(mut self, speeds: Option<HostSpeeds>) -> Self {
+        self.speeds = speeds;
         self
     }
 
@@ -147,6 +167,7 @@ impl Agent {
                 .map(|(kind, figure, source)| (kind, figure, source.clone()))
                 .collect(),
             processes: self.probe.names(),
+            speeds: self.speeds,
         }
     }
 

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use lightship_monitor::{Agent, AgentCounts, AgentEvent, AgentOptions, Watch, run_agent, unix_ns};
+use lightship_monitor::{
+    Agent, AgentCounts, AgentEvent, AgentOptions, HostSpeedsStore, Watch, run_agent, unix_ns,
+};
 use lightship_sources::location::NODE_PORT;
 use tokio::sync::watch;
 
@@ -66,7 +68,7 @@ pub(crate) async fn cmd_agent(
         interval_ns: interval_ns(args.interval)?,
         ..AgentOptions::new(host)
     };
-    let agent = Agent::new(options, unix_ns());
+    let agent = Agent::new(options, unix_ns()).with_speeds(HostSpeedsStore::own_speeds());
     let counter = agent.counter();
     crate::say!(
         "sampling {} every {}",

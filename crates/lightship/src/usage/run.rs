@@ -96,13 +96,7 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
 
 /// The measured speeds of this host, which is called `host` in the report; empty if it was not measured.
 fn speeds(host: &str) -> BTreeMap<String, HostSpeeds> {
-    match HostSpeedsStore::of_user().and_then(|store| store.find_this_host()) {
-        Ok(measured) => measured.into_iter().map(|found| (host.to_owned(), found.speeds)).collect(),
-        Err(error) => {
-            tracing::warn!(%error, "cannot use the measured speeds of this host");
-            BTreeMap::new()
-        }
-    }
+    HostSpeedsStore::own_speeds().into_iter().map(|speeds| (host.to_owned(), speeds)).collect()
 }
 
 /// Samples the processes of a command until its first one ends. Returns when that was.

@@ -190,16 +190,7 @@ fn name(index: usize) -> String {
 impl World {
     /// Four hosts at `now_ns` of the collector's clock, which have run nothing yet.
     pub(crate) fn new(now_ns: u64) -> Self {
-        let link = LinkSpeeds {
-            received_bytes_per_second: Some(LINK),
-            sent_bytes_per_second: Some(LINK),
-            round_trip_seconds: Some(3e-4),
-        };
-        let speeds = HostSpeeds { disk_access_seconds: Some(5e-3), link, ..HostSpeeds::default() };
-        let options = RecorderOptions {
-            speeds: (0..4).map(|index| (name(index), speeds)).collect(),
-            ..RecorderOptions::new(Some(name(0)))
-        };
+        let options = RecorderOptions::new(Some(name(0)));
         let host = |index: usize| Host {
             name: name(index),
             offset_ns: 3600 * SECOND * (index as u64 + 1),
@@ -416,6 +407,11 @@ impl World {
 }
 
 fn description(host: &str) -> Description {
+    let link = LinkSpeeds {
+        received_bytes_per_second: Some(LINK),
+        sent_bytes_per_second: Some(LINK),
+        round_trip_seconds: Some(3e-4),
+    };
     let process = ProcessName { pid: 1000, began_ns: 1, parent: 1, name: "lightship".into() };
     Description {
         host: host.to_owned(),
@@ -429,5 +425,6 @@ fn description(host: &str) -> Description {
         },
         sources: Vec::new(),
         processes: vec![process],
+        speeds: Some(HostSpeeds { disk_access_seconds: Some(5e-3), link, ..HostSpeeds::default() }),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use lightship_usage::HostSpeeds;
+
 use lightship_session::{StateError, encoded_name, host_name, read_json, state_folder, write_json};
 
 use super::{HostSpeedsMeasured, VERSION};
@@ -67,5 +69,18 @@ impl HostSpeedsStore {
     /// As [`Self::find`].
     pub fn find_this_host(&self) -> Result<Option<HostSpeedsMeasured>, StateError> {
         self.find(&host_name())
+    }
+
+    /// The speeds of this host in the current user's folder; `None` if it was not measured, or they can't be read,
+    /// which is logged.
+    pub fn own_speeds() -> Option<HostSpeeds> {
+        match Self::of_user().and_then(|store| store.find_this_host()) {
+            Ok(measured) => measured.map(|found| found.speeds),
+            Err(StateError::NoFolder { .. }) => None,
+            Err(error) => {
+                tracing::warn!(%error, "cannot use the measured speeds of this host");
+                None
+            }
+        }
     }
 }

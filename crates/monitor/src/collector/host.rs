@@ -10,7 +10,7 @@ use super::window::{Arrival, Window};
 use crate::clock::{ClockEvent, ClockOptions, Exchange, HostClock};
 use crate::datagram::{DatagramHeader, Description, ProcessName, SamplePart};
 use crate::facts::HostFacts;
-use lightship_usage::HostSources;
+use lightship_usage::{HostSources, HostSpeeds};
 
 /// The most answers for which the time of arrival is awaited.
 const ANSWERS_MAX: usize = 64;
@@ -34,6 +34,7 @@ pub(super) struct Host {
     interval_ns: u64,
     facts: HostFacts,
     sources: HostSources,
+    speeds: Option<HostSpeeds>,
     /// By number and beginning.
     processes: BTreeMap<(u32, u64), ProcessName>,
 }
@@ -54,6 +55,7 @@ impl Host {
             interval_ns: 0,
             facts: HostFacts::default(),
             sources: HostSources::default(),
+            speeds: None,
             processes: BTreeMap::new(),
         }
     }
@@ -138,6 +140,7 @@ impl Host {
         for (kind, figure, source) in description.sources {
             self.sources.set(kind, figure, source);
         }
+        self.speeds = description.speeds.or(self.speeds);
         for process in description.processes {
             if self.processes.len() >= PROCESSES_MAX {
                 self.processes.pop_first();
@@ -172,6 +175,7 @@ impl Host {
             interval_ns: self.interval_ns,
             facts: self.facts.clone(),
             sources: self.sources.clone(),
+            speeds: self.speeds,
             processes: self.processes.values().cloned().collect(),
         }
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::clock::Offset;
 use crate::datagram::ProcessName;
 use crate::facts::HostFacts;
-use lightship_usage::HostSources;
+use lightship_usage::{HostSources, HostSpeeds};
 
 /// Datagrams that belong to no host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub struct HostReport {
     pub facts: HostFacts,
     /// Where its figures come from.
     pub sources: HostSources,
+    /// What it can do at most; `None` if it was not measured.
+    pub speeds: Option<HostSpeeds>,
     /// Its processes that are counted, or were counted before.
     pub processes: Vec<ProcessName>,
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use lightship_usage::{Figure, FigureSource, SubjectKind};
+use lightship_usage::{Figure, FigureSource, HostSpeeds, SubjectKind};
 
 use super::bytes::{Reader, put_text, put_varint};
 use super::{BODY_BYTES_MAX, DatagramError, HOST_BYTES_MAX};
@@ -16,6 +16,8 @@ const DATAGRAMS_MAX: usize = 512;
 const AVAILABLE: u8 = 0;
 const UNAVAILABLE: u8 = 1;
 const PROCESS: u8 = 2;
+/// Rows of this kind and of all later ones say how long they are, so that readers can skip those that they don't know.
+const SPEEDS: u8 = 3;
 
 /// A row of [`HostSources`](lightship_usage::HostSources).
 pub type SourceRow = (SubjectKind, Figure, FigureSource);
@@ -34,7 +36,7 @@ pub struct ProcessName {
 }
 
 /// What an agent reports about its host besides samples, or the part of it that one datagram has.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Description {
     /// The host's name.
     pub host: String,
@@ -46,6 +48,52 @@ pub struct Description {
     pub sources: Vec<SourceRow>,
     /// The names of processes.
     pub processes: Vec<ProcessName>,
+    /// What the host can do at most; `None` if it was not measured, or in another datagram.
+    pub speeds: Option<HostSpeeds>,
+}
+
+/// The numbers of speeds, in their order in datagrams. The number of processors is among the facts.
+fn numbers(speeds: &mut HostSpeeds) -> [&mut Option<f64>; 10] {
+    let link = &mut speeds.link;
+    [
+        &mut speeds.cpu_units_per_second,
+        &mut speeds.cycles_per_instruction,
+        &mut speeds.cycles_per_second,
+        &mut speeds.disk_read_bytes_per_second,
+        &mut speeds.disk_write_bytes_per_second,
+        &mut speeds.disk_access_seconds,
+        &mut speeds.memory_bytes_per_second,
+        &mut link.received_bytes_per_second,
+        &mut link.sent_bytes_per_second,
+        &mut link.round_trip_seconds,
+    ]
+}
+
+/// A varint of the numbers that are there, these numbers, and the bytes of the disk.
+fn put_speeds(row: &mut Vec<u8>, mut speeds: HostSpeeds) {
+    let disk_bytes = speeds.disk_bytes;
+    let numbers = numbers(&mut speeds);
+    let mask = numbers.iter().rev().fold(0, |mask, number| mask << 1 | u64::from(number.is_some()));
+    let mut bytes = Vec::new();
+    put_varint(&mut bytes, disk_bytes.map_or(0, |bytes| bytes.saturating_add(1)));
+    put_varint(&mut bytes, mask);
+    numbers.iter().filter_map(|number| **number).for_each(|number| bytes.extend(number.to_le_bytes()));
+    row.push(SPEEDS);
+    put_varint(row, bytes.len() as u64);
+    row.extend(bytes);
+}
+
+fn read_speeds(mut reader: Reader<'_>, processors: u32) -> Result<HostSpeeds, DatagramError> {
+    let disk_bytes = reader.varint()?.checked_sub(1);
+    let mask = reader.varint()?;
+    let mut speeds = HostSpeeds { processors, disk_bytes, ..HostSpeeds::default() };
+    for (bit, number) in numbers(&mut speeds).into_iter().enumerate() {
+        if mask & 1 << bit != 0 {
+            *number = Some(f64::from_le_bytes(reader.array()?));
+        }
+    }
+    speeds.check().map_err(|_| DatagramError::Invalid("speeds"))?;
+    Ok(speeds)
 }
 
 pub(super) fn encode(description: &Description) -> Vec<Vec<u8>> {
@@ -95,6 +143,12 @@ pub(super) fn encode(description: &Description) -> Vec<Vec<u8>> {
             _ => break,
         }
     }
+    if let Some(speeds) = description.speeds {
+        // Alone, because readers before this kind of row refuse its datagram.
+        let mut body = start;
+        put_speeds(&mut body, speeds);
+        bodies.push(body);
+    }
     bodies
 }
 
@@ -119,8 +173,7 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Description, DatagramErr
         entries_left_out: reader.varint()?,
         sockets_left_out: reader.varint()?,
     };
-    let mut description =
-        Description { host, interval_ns, facts, sources: Vec::new(), processes: Vec::new() };
+    let mut description = Description { host, interval_ns, facts, ..Description::default() };
     while !reader.0.is_empty() {
         match reader.byte()? {
             kind @ (AVAILABLE | UNAVAILABLE) => {
@@ -144,7 +197,13 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Description, DatagramErr
                 parent: reader.varint_u32()?,
                 name: reader.text(NAME_BYTES_MAX)?.to_owned(),
             }),
-            _ => return Err(DatagramError::Invalid("row")),
+            kind => {
+                let length = reader.varint_u32()?;
+                let row = Reader(reader.take(length as usize)?);
+                if kind == SPEEDS {
+                    description.speeds = Some(read_speeds(row, processors)?);
+                }
+            }
         }
     }
     Ok(description)

@@ -111,7 +111,7 @@ pub struct Answered {
 }
 
 /// The contents of a datagram of an agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum DatagramBody {
     /// A sample, or a part of it.
     Sample(SamplePart),

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use lightship_usage::{Entry, Figure, FigureSource, Figures, HostSources, Sample, Subject, SubjectKind};
+use lightship_usage::{
+    Entry, Figure, FigureSource, Figures, HostSources, HostSpeeds, LinkSpeeds, Sample, Subject, SubjectKind,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -131,6 +133,14 @@ fn a_description_comes_back_in_parts_that_are_useful_alone() {
         facts,
         sources: sources.iter().map(|(scope, figure, row)| (scope, figure, row.clone())).collect(),
         processes: (0..300).map(name).collect(),
+        speeds: Some(HostSpeeds {
+            processors: 4,
+            cpu_units_per_second: Some(1e9),
+            disk_write_bytes_per_second: Some(2.5e8),
+            disk_bytes: Some(1 << 40),
+            link: LinkSpeeds { round_trip_seconds: Some(1e-4), ..LinkSpeeds::default() },
+            ..HostSpeeds::default()
+        }),
     };
     let keys = Keys::of("token");
     let mut read = Description::default();
@@ -142,6 +152,7 @@ fn a_description_comes_back_in_parts_that_are_useful_alone() {
         assert_eq!(part.facts, description.facts);
         read.sources.extend(part.sources);
         read.processes.extend(part.processes);
+        read.speeds = read.speeds.or(part.speeds);
         (read.host, read.interval_ns, read.facts) = (part.host, part.interval_ns, part.facts);
     }
     assert_eq!(read, description);
@@ -186,4 +197,36 @@ fn sources_of_unknown_scopes_and_figures_are_skipped() {
     };
     let source = FigureSource::Unavailable { reason: "x".into() };
     assert_eq!(read.sources, [(SubjectKind::Task, Figure::CpuUserNs, source)]);
+}
+
+#[test]
+fn rows_that_only_a_newer_agent_has_are_skipped_and_wrong_speeds_refused() {
+    let keys = Keys::of("token");
+    let read = |rows: &[u8]| {
+        let description = Description { host: "h".into(), ..Description::default() };
+        let mut body = SealableBody::of_description(&description).remove(0);
+        body.bytes.extend_from_slice(rows);
+        open(&body.seal(&DatagramHeader::default(), &keys), &keys)
+    };
+    let process = [2, 7, 0, 1, 1, b'x'];
+    let rows = [&[200, 3, 1, 2, 3, 4, 0][..], &process].concat();
+    let (_, DatagramBody::Description(description)) = read(&rows).unwrap() else { panic!() };
+    assert_eq!((description.processes.len(), description.speeds), (1, None));
+    // Numbers after those that are known belong to the row.
+    let speeds = |mask: u8, numbers: &[f64]| {
+        let mut row = vec![3, 2 + 8 * numbers.len() as u8, 0, mask];
+        row.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        row.extend(process);
+        row
+    };
+    let (_, DatagramBody::Description(description)) = read(&speeds(1, &[5.0, 6.0])).unwrap() else {
+        panic!()
+    };
+    assert_eq!(description.speeds.unwrap().cpu_units_per_second, Some(5.0));
+    assert_eq!(description.processes.len(), 1);
+    for wrong in [f64::NAN, f64::INFINITY, -1.0] {
+        assert_eq!(read(&speeds(1, &[wrong])), Err(DatagramError::Invalid("speeds")));
+    }
+    assert_eq!(read(&speeds(3, &[5.0])), Err(DatagramError::Cut));
+    assert_eq!(read(&[200, 3, 1]), Err(DatagramError::Cut));
 }

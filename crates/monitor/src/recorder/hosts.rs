@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lightship_usage::{Figure, SampleCounts, Subject, Timeline};
+use lightship_usage::{Figure, HostSpeeds, SampleCounts, Subject, Timeline};
 use serde::Serialize;
 
 use super::state::State;
@@ -147,6 +147,8 @@ pub struct HostOverview {
     pub span_ns: Option<(u64, u64)>,
     /// What its agent says of it.
     pub facts: FactsOverview,
+    /// What it can do at most, as it was measured; `None` if it was not.
+    pub speeds: Option<HostSpeeds>,
 }
 
 impl State {
@@ -212,6 +214,7 @@ fn overview(timeline: &Timeline, name: &str, host: &Host, now_ns: u64) -> HostOv
         samples: timeline.counts(name),
         span_ns: span,
         facts: report.map(facts).unwrap_or_default(),
+        speeds: report.and_then(|report| report.speeds),
     }
 }
 

@@ -12,7 +12,7 @@ pub struct RecorderOptions {
     /// The name of the host that coordinates the queries. Queries without tasks in any sample are taken to have run
     /// there. `None` if it is not sampled.
     pub own_host: Option<String>,
-    /// What the hosts can do, by name, as calibrated.
+    /// What the hosts can do, by name. Of others, what their agents say counts.
     pub speeds: BTreeMap<String, HostSpeeds>,
     /// The most hosts, and the most bytes of samples in memory.
     pub samples: TimelineLimits,

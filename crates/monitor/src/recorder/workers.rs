@@ -116,8 +116,8 @@ impl State {
         let span = self.span(record, ended_ns, tick);
         let late = |work: &&HostWork| self.timeline.span(&work.host).is_none_or(|span| span.1 <= ended_ns);
         let late_hosts: Vec<String> = span.hosts.iter().filter(late).map(|work| work.host.clone()).collect();
-        let speeds = span.hosts.iter().filter_map(|work| self.options.speeds.get_key_value(&work.host));
-        let speeds = speeds.map(|(host, speeds)| (host.clone(), *speeds)).collect();
+        let speeds = span.hosts.iter().filter_map(|work| Some((work.host.clone(), self.speeds(&work.host)?)));
+        let speeds = speeds.collect();
         Some(Assignment { number, samples: self.timeline.excerpt(&span), span, late_hosts, speeds })
     }
 
@@ -128,6 +128,12 @@ impl State {
             Ok(footprint) => self.queries.assessed(&self.options, number, footprint, span, late_hosts),
             Err(error) => self.queries.not_assessable(number, &error.to_string()),
         }
+    }
+
+    /// What a host can do at most, if it is known.
+    fn speeds(&self, host: &str) -> Option<HostSpeeds> {
+        let told = || self.hosts.get(host)?.report.as_ref()?.speeds;
+        self.options.speeds.get(host).copied().or_else(told)
     }
 
     /// The run of a query, with what worked for it.

@@ -21,6 +21,8 @@ async fn reports_are_json_and_all_answers_have_security_headers() {
     let server = Server::start(HttpOptions::new("test")).await;
     let overview = server.get("/api/overview").await;
     let hosts = overview.json()["hosts"].as_array().unwrap().len();
+    let link = overview.json()["hosts"][1]["speeds"]["link"]["sent_bytes_per_second"].clone();
+    assert_eq!(link, 1.25e8, "its agent said so");
     assert_eq!(hosts, 4);
     let queries = server.get("/api/queries?limit=7").await.json();
     assert_eq!(queries.as_array().unwrap().len(), 7);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lightship::usage::{CollectOptions, HttpOptions, UsageCollector};
 use lightship_engine::{Engine, TaskMeters};
-use lightship_monitor::{Agent, AgentEvent, AgentOptions, Watch, run_agent, unix_ns};
+use lightship_monitor::{Agent, AgentEvent, AgentOptions, HostSpeedsStore, Watch, run_agent, unix_ns};
 use lightship_transport::net::{Listen, ServerConfig};
 use tokio::sync::watch;
 
@@ -102,7 +102,8 @@ impl NodeUsage {
         };
         let (collectors, targets) = watch::channel(vec![own]);
         let agent = Agent::new(agent, unix_ns())
-            .with_entries(Arc::new(move |entries_max| meters.entries(entries_max)));
+            .with_entries(Arc::new(move |entries_max| meters.entries(entries_max)))
+            .with_speeds(HostSpeedsStore::own_speeds());
         let sampling = run_agent(agent, targets, &token, |event| match event {
             AgentEvent::NameTaken { collector } => {
                 tracing::warn!(%collector, "another agent has the name of this node; its samples are used");
