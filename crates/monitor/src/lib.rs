@@ -8,7 +8,7 @@
 //!   them.
 //! - [`clock`]: the offset of a host's clock, with a bound within which the true offset is.
 //! - [`Collector`]: accepts datagrams, counts what is lost, and makes [`TimedSample`]s.
-//! - [`HistoryWriter`]: writes them to Parquet files.
+//! - [`HistoryWriter`]: writes them to Parquet files. [`QueryLog`]: keeps the assessed queries.
 //! - [`recorder`]: the samples and queries of a node, and where the time of each query went.
 //! - [`http`]: a page, JSON and metrics of a recorder.
 //! - [`calibrate_host`]: measures what a host can do at most; [`HostSpeedsStore`] keeps the results.
@@ -67,7 +67,7 @@ pub use collector::{
     Collector, CollectorCounts, CollectorEvent, CollectorOptions, HostCounts, HostReport, TimedSample,
 };
 pub use facts::HostFacts;
-pub use history::{HistoryOptions, HistoryStatus, HistoryWriter, history_files, read_history};
+pub use history::{HistoryOptions, HistoryStatus, HistoryWriter, QueryLog, history_files, read_history};
 pub use net::{AgentEvent, COLLECTORS_MAX, bind_collector, run_agent, run_collector};
 pub use options::{AgentOptions, Watch};
 pub use recorder::{QueryEnd, Recorder, RecorderOptions, run_recorder};

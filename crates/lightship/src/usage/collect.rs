@@ -9,7 +9,7 @@ use std::time::Duration;
 use lightship_engine::{QueryObserver, QueryOutcome};
 use lightship_monitor::http::HttpOptions;
 use lightship_monitor::{
-    Collector, CollectorEvent, CollectorOptions, HistoryOptions, HistoryWriter, QueryEnd, Recorder,
+    Collector, CollectorEvent, CollectorOptions, HistoryOptions, HistoryWriter, QueryEnd, QueryLog, Recorder,
     RecorderOptions, bind_collector, http, monotonic_ns, run_collector, run_recorder,
 };
 use tokio::net::{TcpListener, UdpSocket};
@@ -29,7 +29,7 @@ pub struct CollectOptions {
     pub own_host: Option<String>,
     /// Where the page is served, and how; `None` for no page.
     pub http: Option<(SocketAddr, HttpOptions)>,
-    /// The folder in which samples are kept; `None` to keep them in memory only.
+    /// The folder in which samples and assessed queries are kept; `None` to keep them in memory only.
     pub history: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ pub struct UsageCollector {
     collector: Mutex<Collector>,
     recorder: Arc<Recorder>,
     http: Option<(TcpListener, HttpOptions)>,
-    history: Option<HistoryWriter>,
+    history: Option<(HistoryWriter, QueryLog)>,
 }
 
 impl UsageCollector {
@@ -61,21 +61,20 @@ impl UsageCollector {
             }
             None => None,
         };
-        let history = history.map(|folder| {
-            let opened = HistoryWriter::open(HistoryOptions::new(&folder));
-            opened.map_err(|error| {
-                Error::new(ErrorKind::Usage, format!("can't keep samples in {}: {error}", folder.display()))
-            })
-        });
+        let recorder = Arc::new(Recorder::new(RecorderOptions::new(own_host)));
+        let history = match history {
+            Some(folder) => Some(open_history(folder, recorder.clone()).await?),
+            None => None,
+        };
         let mut secret = [0; 32];
         let random = rustls::crypto::ring::default_provider().secure_random.fill(&mut secret);
         random.map_err(|_| Error::new(ErrorKind::Internal, "the system provides no random bytes"))?;
         Ok(Self {
             socket,
             collector: Mutex::new(Collector::new(CollectorOptions::default(), &token, secret)),
-            recorder: Arc::new(Recorder::new(RecorderOptions::new(own_host))),
+            recorder,
             http,
-            history: history.transpose()?,
+            history,
         })
     }
 
@@ -115,6 +114,7 @@ impl UsageCollector {
         mut on_event: impl FnMut(&CollectorEvent),
     ) -> Result<()> {
         let Self { socket, collector, recorder, http, history } = self;
+        let (history, queries) = history.unzip();
         let collect = run_collector(&socket, &collector, |event| {
             if let (CollectorEvent::Sample(sample), Some(history)) = (&event, &history) {
                 history.add(sample);
@@ -135,7 +135,7 @@ impl UsageCollector {
             |error: io::Error| Error::new(ErrorKind::Network, format!("can't collect samples: {error}"));
         let ended = tokio::select! {
             ended = collect => ended.map(|_| ()).map_err(broken),
-            ended = run_recorder(&recorder, &collector, history.as_ref()) => ended.map(|_| ()).map_err(broken),
+            ended = run_recorder(&recorder, &collector, history.as_ref(), queries) => ended.map(|_| ()).map_err(broken),
             ended = async {
                 serve.await?;
                 // The page has ended, or there is none.
@@ -152,6 +152,22 @@ impl UsageCollector {
         }
         ended
     }
+}
+
+/// Opens the samples and queries in a folder, and gives the queries to the recorder.
+async fn open_history(folder: PathBuf, recorder: Arc<Recorder>) -> Result<(HistoryWriter, QueryLog)> {
+    let shown = folder.display().to_string();
+    let open = move || -> io::Result<_> {
+        // It locks the folder.
+        let samples = HistoryWriter::open(HistoryOptions::new(&folder))?;
+        let queries = QueryLog::open(&folder)?;
+        recorder.restore(queries.read(RecorderOptions::QUERIES_MAX)?);
+        Ok((samples, queries))
+    };
+    let opened = tokio::task::spawn_blocking(open).await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    opened.map_err(|error| {
+        Error::new(ErrorKind::Usage, format!("can't keep samples and queries in {shown}: {error}"))
+    })
 }
 
 fn unknown_address(error: io::Error) -> Error {

@@ -41,10 +41,10 @@ pub struct NodeQuery {
     pub id: String,
     /// Its text.
     pub label: String,
-    /// When it began, in nanoseconds of the node's clock.
-    pub began_ns: u64,
+    /// When it began, in nanoseconds of the node's clock. Below 0 if that was before the node's host was started.
+    pub began_ns: i64,
     /// When it ended; `None` if it runs.
-    pub ended_ns: Option<u64>,
+    pub ended_ns: Option<i64>,
     /// What limited it; `None` if that is not known, or not yet.
     pub limit_name: Option<String>,
     /// Why it was not assessed.

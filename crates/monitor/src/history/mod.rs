@@ -1,6 +1,7 @@
 //! Samples on disk, in Parquet files.
 
 mod disk;
+mod queries;
 mod rows;
 mod thread;
 
@@ -15,6 +16,7 @@ use parquet::file::properties::WriterProperties;
 
 use crate::collector::TimedSample;
 use disk::Disk;
+pub use queries::QueryLog;
 use rows::{Reader, Rows, SCHEMA};
 pub use thread::{HistoryStatus, HistoryWriter};
 

@@ -20,6 +20,7 @@ const FILES: &[File] = &[
     ("timelines.js", SCRIPT, include_bytes!("page/timelines.js")),
     ("traffic.js", SCRIPT, include_bytes!("page/traffic.js")),
     ("queries.js", SCRIPT, include_bytes!("page/queries.js")),
+    ("scaling.js", SCRIPT, include_bytes!("page/scaling.js")),
     ("detail.js", SCRIPT, include_bytes!("page/detail.js")),
     ("icon.svg", "image/svg+xml", include_bytes!("page/icon.svg")),
     ("uPlot.iife.min.js", SCRIPT, include_bytes!("page/vendor/uPlot.iife.min.js")),

@@ -73,6 +73,7 @@ pub(super) fn router(recorder: Arc<Recorder>, options: &HttpOptions, port: u16) 
         .route("/api/queries", get(queries))
         .route("/api/queries/{id}", get(query))
         .route("/api/series", get(series))
+        .route("/api/scaling", get(scaling))
         .route("/api/trace", get(trace))
         .route("/metrics", get(metrics))
         .fallback(not_found)
@@ -171,6 +172,10 @@ fn redirect(to: &'static str) -> Response<Body> {
     response.headers_mut().insert(LOCATION, HeaderValue::from_static(to));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+async fn scaling(State(shared): App) -> Response<Body> {
+    json_report(&shared, |recorder| Some(recorder.scaling())).await
 }
 
 async fn not_found() -> Response<Body> {

@@ -100,6 +100,7 @@ impl State {
         );
         let queries = &overview.queries;
         let fates = [
+            ("restored", queries.restored),
             ("began", queries.began),
             ("ended", queries.ended),
             ("failed", queries.failed),

@@ -7,8 +7,10 @@ mod options;
 mod queries;
 mod report;
 mod run;
+mod scaling;
 mod series;
 mod state;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -28,8 +30,10 @@ pub use report::{
     TaskReport,
 };
 pub use run::run_recorder;
+pub use scaling::{Scaling, ScalingRuns};
 pub use series::{FigureGroup, SeriesLine, SeriesReport};
 use state::{Arrival, State};
+pub use stored::StoredQuery;
 
 /// The most that may have arrived and not be recorded yet: events, and about their bytes.
 const INBOX_ITEMS_MAX: usize = 16_384;

@@ -38,13 +38,16 @@ pub struct RecorderOptions {
 }
 
 impl RecorderOptions {
+    /// The default of `queries_max`.
+    pub const QUERIES_MAX: usize = 1000;
+
     /// Defaults: 1000 queries, and about 160 MB in all, of which 64 MiB are samples.
     pub fn new(own_host: Option<String>) -> Self {
         Self {
             own_host,
             speeds: BTreeMap::new(),
             samples: TimelineLimits::default(),
-            queries_max: 1000,
+            queries_max: Self::QUERIES_MAX,
             texts_bytes_max: 4 << 20,
             text_bytes_max: 4096,
             footprints_bytes_max: 64 << 20,

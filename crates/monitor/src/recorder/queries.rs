@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lightship_usage::{Footprint, Known, Limit, Part, PartTime, Phase, QuerySpan, Verdict};
+use lightship_usage::{Footprint, Known, Limit, Part, PartTime, Phase, Verdict};
 use serde::Serialize;
 
 use super::options::{QueryEnd, RecorderOptions};
@@ -32,6 +32,8 @@ pub enum QueryState {
 /// How many queries met which fate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct QueryCounts {
+    /// An earlier run of the recorder has assessed them. The other counts do not have them, unless they are forgotten.
+    pub restored: u64,
     /// They began.
     pub began: u64,
     /// They ended.
@@ -63,13 +65,15 @@ pub struct QueryCounts {
 /// What was found out about a query.
 #[derive(Debug)]
 pub(super) struct Assessment {
+    /// How many queries were assessed until it was; 0 if an earlier recorder has assessed it.
+    pub(super) order: u64,
     pub(super) verdict: Verdict,
     pub(super) parts: Vec<PartTime>,
     pub(super) hosts: Vec<String>,
     /// Hosts whose samples after the query's end did not come in time.
     pub(super) late_hosts: Vec<String>,
     /// `None` if it was dropped to make room.
-    pub(super) footprint: Option<Box<(Footprint, QuerySpan)>>,
+    pub(super) footprint: Option<Box<Footprint>>,
     pub(super) footprint_bytes: usize,
 }
 
@@ -85,8 +89,9 @@ pub(super) enum Progress {
 pub(super) struct Record {
     pub(super) id: String,
     pub(super) label: String,
-    pub(super) began_ns: u64,
-    pub(super) ended_ns: Option<u64>,
+    /// Below 0 if it began before the clock did, and was restored.
+    pub(super) began_ns: i64,
+    pub(super) ended_ns: Option<i64>,
     pub(super) error: Option<String>,
     pub(super) known: Known,
     pub(super) progress: Progress,
@@ -103,12 +108,20 @@ impl Record {
     }
 
     pub(super) fn run_ns(&self) -> u64 {
-        self.ended_ns.map_or(0, |ended_ns| ended_ns.saturating_sub(self.began_ns))
+        let run_ns = self.ended_ns.map_or(0, |ended_ns| ended_ns.saturating_sub(self.began_ns));
+        u64::try_from(run_ns).unwrap_or(0)
     }
 
     /// Whether it ran at some moment from `from` to `to`.
     pub(super) fn overlaps(&self, from: u64, to: u64) -> bool {
+        let (from, to) = (signed(from), signed(to));
         self.began_ns < to && self.ended_ns.is_none_or(|ended_ns| ended_ns > from)
+    }
+
+    /// When it ran, as far as the clock knows.
+    pub(super) fn span(&self) -> (u64, Option<u64>) {
+        let unsigned = |ns: i64| u64::try_from(ns).unwrap_or(0);
+        (unsigned(self.began_ns), self.ended_ns.map(unsigned))
     }
 
     fn text_bytes(&self) -> usize {
@@ -168,7 +181,7 @@ impl Queries {
         }
         let record = Record {
             label,
-            began_ns: at_ns,
+            began_ns: signed(at_ns),
             ended_ns: None,
             error: None,
             known: Known::default(),
@@ -195,7 +208,7 @@ impl Queries {
             return;
         };
         self.text_bytes -= record.text_bytes();
-        record.ended_ns = Some(at_ns.max(record.began_ns));
+        record.ended_ns = Some(signed(at_ns).max(record.began_ns));
         record.error = end.error;
         record.known = end.known;
         record.progress = Progress::Waiting;
@@ -215,7 +228,7 @@ impl Queries {
     pub(super) fn expire(&mut self, options: &RecorderOptions, now_ns: u64) {
         let limit_ns = options.wait_ns.saturating_mul(WAITS_MAX);
         let is_old = |number: &u64| {
-            let ended_ns = self.records.get(number).and_then(|record| record.ended_ns);
+            let ended_ns = self.records.get(number).and_then(|record| record.span().1);
             ended_ns.is_none_or(|ended_ns| now_ns.saturating_sub(ended_ns) > limit_ns)
         };
         let old: Vec<(u64, Reverse<u64>)> =
@@ -257,7 +270,6 @@ impl Queries {
         options: &RecorderOptions,
         number: u64,
         footprint: Footprint,
-        span: QuerySpan,
         late_hosts: Vec<String>,
     ) {
         if !self.in_work.remove(&number) {
@@ -271,16 +283,37 @@ impl Queries {
         for time in &footprint.division.parts {
             *self.counts.seconds_by_part.entry(time.part).or_default() += time.ns as f64 / 1e9;
         }
-        let footprint_bytes = bytes_of(&footprint, &span);
+        let footprint_bytes = bytes_of(&footprint);
         record.progress = Progress::Assessed(Box::new(Assessment {
+            order: self.counts.assessed,
             verdict,
             parts: footprint.division.parts.clone(),
             hosts: footprint.hosts.iter().map(|host| host.host.clone()).collect(),
             late_hosts,
-            footprint: Some(Box::new((footprint, span))),
+            footprint: Some(Box::new(footprint)),
             footprint_bytes,
         }));
         self.footprint_bytes += footprint_bytes;
+        self.drop_footprints(options);
+    }
+
+    /// Takes a query of an earlier recorder.
+    pub(super) fn restore(&mut self, options: &RecorderOptions, record: Record) {
+        if self.by_id.contains_key(&record.id) {
+            return;
+        }
+        self.counts.restored += 1;
+        self.text_bytes += record.text_bytes();
+        self.footprint_bytes += record.footprint_bytes();
+        self.by_id.insert(record.id.clone(), self.next);
+        self.records.insert(self.next, record);
+        self.next += 1;
+        self.drop_footprints(options);
+        self.make_room(options);
+    }
+
+    /// Drops the oldest footprints, until the others have room.
+    fn drop_footprints(&mut self, options: &RecorderOptions) {
         if self.footprint_bytes <= options.footprints_bytes_max {
             return;
         }
@@ -329,16 +362,20 @@ impl Queries {
     }
 }
 
+/// A time of the clock that can be compared with times before it began.
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
 /// What a footprint takes in memory, about.
-fn bytes_of(footprint: &Footprint, span: &QuerySpan) -> usize {
+pub(super) fn bytes_of(footprint: &Footprint) -> usize {
     let of_host = |host: &lightship_usage::HostFootprint| {
         let text: usize = host.unavailable.values().map(String::len).sum();
         let entries = host.figures.len() + host.host_figures.len() + host.unavailable.len();
         1024 + entries * 192 + text + host.missing.len() * 96
     };
     let hosts: usize = footprint.hosts.iter().map(of_host).sum();
-    let workers: usize = span.hosts.iter().map(|host| 64 + host.workers.len() * 96).sum();
-    RECORD_BYTES + hosts + workers + footprint.division.phases.len() * size_of::<Phase>()
+    RECORD_BYTES + hosts + footprint.division.phases.len() * size_of::<Phase>()
 }
 
 /// A text of at most so many bytes.

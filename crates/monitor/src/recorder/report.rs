@@ -98,10 +98,11 @@ pub struct QueryRow {
     pub id: String,
     /// Its label.
     pub label: String,
-    /// When it began, in nanoseconds of the collector's clock.
-    pub began_ns: u64,
+    /// When it began, in nanoseconds of the collector's clock. Below 0 if that was before the clock began, which is when
+    /// the host was started.
+    pub began_ns: i64,
     /// When it ended.
-    pub ended_ns: Option<u64>,
+    pub ended_ns: Option<i64>,
     /// How far it is.
     pub state: QueryState,
     /// Why it was not assessed.
@@ -176,7 +177,7 @@ impl Recorder {
         Some(QueryReport {
             row: row(record),
             verdict: assessment.map(|assessment| assessment.verdict.clone()),
-            footprint: footprint.map(|(footprint, _)| footprint.clone()),
+            footprint: footprint.cloned(),
             is_footprint_dropped: assessment.is_some() && footprint.is_none(),
             late_hosts: assessment.map(|assessment| assessment.late_hosts.clone()).unwrap_or_default(),
             tasks: state.tasks_of(&record.id, TASKS_MAX),

@@ -376,6 +376,76 @@ fn metrics_have_names_with_units_and_escaped_labels() {
 }
 
 #[test]
+fn queries_are_restored_with_their_footprints_at_other_times_of_the_clock() {
+    let before = ran(&["a", "b"], 20);
+    before.query_began("failed", "select 2", 16 * SECOND);
+    before.query_ended("failed", 17 * SECOND, QueryEnd { error: Some("no table".into()), ..end() });
+    before.tick(60 * SECOND);
+    let (stored, last) = before.assessed_after(0);
+    assert_eq!((stored.len(), last), (2, 2));
+    assert_eq!(stored[0].footprint.as_ref().unwrap().division.phases[0].began_ns, 0);
+    // The clock began an hour later, or earlier.
+    for offset in [3600, -3600_i64] {
+        let unix_offset_ns = offset * SECOND as i64;
+        let after = Recorder::new(RecorderOptions { unix_offset_ns, ..options() });
+        after.restore(stored.clone());
+        after.restore(stored.clone());
+        let (old, new) = (before.query("q").unwrap(), after.query("q").unwrap());
+        let shift = |ns: i64| ns - unix_offset_ns;
+        assert_eq!(new.row.began_ns, shift(old.row.began_ns));
+        assert_eq!(new.row.ended_ns, old.row.ended_ns.map(shift));
+        assert_eq!(
+            (&new.row.hosts, &new.row.parts, &new.verdict),
+            (&old.row.hosts, &old.row.parts, &old.verdict)
+        );
+        let phase = &new.footprint.as_ref().unwrap().division.phases[0];
+        assert_eq!(phase.began_ns, u64::try_from(new.row.began_ns).unwrap_or(0));
+        assert_eq!(after.query("failed").unwrap().row.error.as_deref(), Some("no table"));
+        let overview = after.overview(0);
+        assert_eq!((overview.queries.restored, overview.queries.assessed), (2, 0));
+        assert_eq!(overview.recorder.queries_kept, 2);
+        assert_eq!(after.assessed_after(0), (Vec::new(), 0), "they are stored already");
+        after.trace(0, 10_000 * SECOND).unwrap();
+    }
+}
+
+#[test]
+fn restored_queries_are_bounded_and_make_room_first() {
+    let stored = ran(&["a"], 20).assessed_after(0).0.remove(0);
+    let recorder = Recorder::new(RecorderOptions { queries_max: 3, footprints_bytes_max: 0, ..options() });
+    let of = |id: u32| StoredQuery { id: id.to_string(), label: "é".repeat(9000), ..stored.clone() };
+    recorder.restore((0..9).map(of).collect());
+    let ids = |recorder: &Recorder| recorder.queries(9).into_iter().map(|row| row.id).collect::<Vec<_>>();
+    assert_eq!(ids(&recorder), ["8", "7", "6"]);
+    let report = recorder.query("8").unwrap();
+    assert!(report.is_footprint_dropped && report.row.label.len() <= 4096);
+    recorder.query_began("q", "select 1", 0);
+    assert_eq!(ids(&recorder), ["q", "8", "7"]);
+}
+
+#[test]
+fn runs_of_a_text_are_compared_by_number_of_hosts() {
+    let recorder = Recorder::new(options());
+    for (hosts, seconds) in [(&["a", "b"][..], 20), (&["a"], 20)] {
+        let stored = ran(hosts, seconds).assessed_after(0).0.remove(0);
+        let of = |run: u64| StoredQuery {
+            id: format!("{}-{run}", hosts.len()),
+            run_ns: stored.run_ns + run * SECOND,
+            ..stored.clone()
+        };
+        recorder.restore((0..3).map(of).collect());
+    }
+    let other = ran(&["a"], 20).assessed_after(0).0.remove(0);
+    recorder.restore(vec![StoredQuery { id: "x".into(), label: "another".into(), ..other }]);
+    let [scaling] = recorder.scaling().try_into().unwrap();
+    assert_eq!(scaling.label, "select 1");
+    let sizes: Vec<_> = scaling.sizes.iter().map(|size| (size.hosts, size.runs, size.seconds)).collect();
+    assert_eq!(sizes, [(1, 3, 11.0), (2, 3, 11.0)]);
+    assert_eq!(scaling.sizes[0].range_seconds, (10.0, 12.0));
+    assert_eq!(scaling.sizes[0].parts[0].0, Part::Cpu);
+}
+
+#[test]
 fn a_history_that_fails_is_in_the_overview_and_in_metrics() {
     let recorder = ran(&["a"], 5);
     assert_eq!(recorder.overview(0).history, None);

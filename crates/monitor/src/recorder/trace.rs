@@ -145,9 +145,10 @@ impl State {
         records.sort_by_key(|record| record.began_ns);
         let mut lanes = Lanes::default();
         for record in &records {
-            let ended_ns = record.ended_ns.unwrap_or(to.max(record.began_ns));
-            match lanes.take(record.began_ns, ended_ns) {
-                Some(lane) => query(writer, record, lane, ended_ns),
+            let (began_ns, ended_ns) = record.span();
+            let span = (began_ns, ended_ns.unwrap_or(to.max(began_ns)));
+            match lanes.take(span.0, span.1) {
+                Some(lane) => query(writer, record, lane, span),
                 None => writer.left_out += 1,
             }
         }
@@ -185,7 +186,7 @@ impl State {
     }
 }
 
-fn query(writer: &mut Writer, record: &Record, lane: usize, ended_ns: u64) {
+fn query(writer: &mut Writer, record: &Record, lane: usize, span: (u64, u64)) {
     let assessment = match &record.progress {
         Progress::Assessed(assessment) => Some(assessment),
         _ => None,
@@ -198,9 +199,9 @@ fn query(writer: &mut Writer, record: &Record, lane: usize, ended_ns: u64) {
     if let Some(error) = &record.error {
         args["error"] = Value::from(error.as_str());
     }
-    writer.slice(0, lane + 1, &record.label, (record.began_ns, ended_ns), args);
+    writer.slice(0, lane + 1, &record.label, span, args);
     let footprint = assessment.and_then(|assessment| assessment.footprint.as_deref());
-    for phase in footprint.into_iter().flat_map(|(footprint, _)| &footprint.division.phases) {
+    for phase in footprint.into_iter().flat_map(|footprint| &footprint.division.phases) {
         let span = (phase.began_ns, phase.ended_ns);
         writer.slice(0, lane + 1, phase.largest().name(), span, json!({ "host": phase.host }));
     }

@@ -23,10 +23,10 @@ const AFTER_END: usize = 2;
 
 /// A query that is to be assessed, with what is needed for that, so that the state can change meanwhile.
 pub(super) struct Assignment {
-    pub(super) number: u64,
-    pub(super) span: QuerySpan,
+    number: u64,
+    span: QuerySpan,
     /// Hosts whose samples after the query's end did not come in time.
-    pub(super) late_hosts: Vec<String>,
+    late_hosts: Vec<String>,
     samples: Timeline,
     speeds: BTreeMap<String, HostSpeeds>,
 }
@@ -70,7 +70,7 @@ impl State {
         self.queries.expire(&self.options, now_ns);
         let is_ready = self.is_ready(now_ns);
         let ready = self.queries.all_waiting().filter(|record| is_ready(record));
-        let since = ready.map(|record| record.began_ns).min()?;
+        let since = ready.map(|record| record.span().0).min()?;
         let mut hosts: BTreeMap<String, QueriesOnHost> = BTreeMap::new();
         for host in self.timeline.hosts() {
             let on_host = hosts.entry(host.to_owned()).or_default();
@@ -100,7 +100,7 @@ impl State {
         let oldest = self.live_hosts().map(awaited).min();
         let wait_ns = self.options.wait_ns;
         move |record| {
-            record.ended_ns.is_some_and(|ended_ns| {
+            record.span().1.is_some_and(|ended_ns| {
                 oldest.is_none_or(|oldest| oldest > ended_ns) || now_ns.saturating_sub(ended_ns) >= wait_ns
             })
         }
@@ -110,9 +110,9 @@ impl State {
     pub(super) fn next_assignment(&mut self, tick: &Tick) -> Option<Assignment> {
         let is_ready = self.is_ready(tick.now_ns);
         let number =
-            self.queries.next_waiting(|record| record.began_ns >= tick.since_ns && is_ready(record))?;
+            self.queries.next_waiting(|record| record.span().0 >= tick.since_ns && is_ready(record))?;
         let record = self.queries.records.get(&number)?;
-        let ended_ns = record.ended_ns?;
+        let ended_ns = record.span().1?;
         let span = self.span(record, ended_ns, tick);
         let late = |work: &&HostWork| self.timeline.span(&work.host).is_none_or(|span| span.1 <= ended_ns);
         let late_hosts: Vec<String> = span.hosts.iter().filter(late).map(|work| work.host.clone()).collect();
@@ -123,9 +123,9 @@ impl State {
 
     /// Keeps what an assessment found.
     pub(super) fn finish(&mut self, assignment: Assignment, assessed: Result<Footprint>) {
-        let Assignment { number, span, late_hosts, .. } = assignment;
+        let Assignment { number, late_hosts, .. } = assignment;
         match assessed {
-            Ok(footprint) => self.queries.assessed(&self.options, number, footprint, span, late_hosts),
+            Ok(footprint) => self.queries.assessed(&self.options, number, footprint, late_hosts),
             Err(error) => self.queries.not_assessable(number, &error.to_string()),
         }
     }
@@ -138,7 +138,7 @@ impl State {
 
     /// The run of a query, with what worked for it.
     fn span(&self, record: &Record, ended_ns: u64, tick: &Tick) -> QuerySpan {
-        let (from, to) = (record.began_ns, ended_ns);
+        let (from, to) = (record.span().0, ended_ns);
         let mut hosts: Vec<HostWork> = Vec::new();
         for host in self.timeline.hosts() {
             let own = self.timeline.tasks_of(host, &record.id).take(TASKS_MAX);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lightship_monitor::recorder::QueryState;
 use lightship_monitor::{
-    Agent, AgentOptions, Collector, CollectorEvent, CollectorOptions, QueryEnd, Recorder, RecorderOptions,
-    Watch, bind_collector, monotonic_ns, run_agent, run_collector, run_recorder, unix_ns,
+    Agent, AgentOptions, Collector, CollectorEvent, CollectorOptions, QueryEnd, QueryLog, Recorder,
+    RecorderOptions, Watch, bind_collector, monotonic_ns, run_agent, run_collector, run_recorder, unix_ns,
 };
 use lightship_usage::Figure;
 
@@ -30,6 +30,9 @@ async fn a_query_of_this_process_is_assessed() {
             let _ = sender.send(());
         }
     };
+    let folder = tempfile::tempdir().unwrap();
+    let log = QueryLog::open(folder.path()).unwrap();
+    let stored = || QueryLog::open(folder.path()).unwrap().read(9).unwrap();
     let query = async {
         for _ in 0..SAMPLES {
             samples.recv().await.unwrap();
@@ -42,7 +45,7 @@ async fn a_query_of_this_process_is_assessed() {
             );
         }
         recorder.query_ended("q", monotonic_ns(), QueryEnd::default());
-        while recorder.query("q").unwrap().row.state != QueryState::Assessed {
+        while recorder.query("q").unwrap().row.state != QueryState::Assessed || stored().is_empty() {
             samples.recv().await.unwrap();
         }
     };
@@ -50,11 +53,16 @@ async fn a_query_of_this_process_is_assessed() {
     tokio::select! {
         ended = run_agent(agent, targets, "token", |_| ()) => panic!("{ended:?}"),
         ended = run_collector(&socket, &collector, on_event) => panic!("{ended:?}"),
-        ended = run_recorder(&recorder, &collector) => panic!("{ended:?}"),
+        ended = run_recorder(&recorder, &collector, None, Some(log)) => panic!("{ended:?}"),
         ended = tokio::time::timeout(Duration::from_secs(60), query) => ended.unwrap(),
     }
     let report = recorder.query("q").unwrap();
     assert_eq!(report.row.hosts, ["here"]);
+    let again = Recorder::new(RecorderOptions::new(None));
+    again.restore(stored());
+    let restored = again.query("q").unwrap();
+    assert_eq!((&restored.row.label, &restored.verdict), (&report.row.label, &report.verdict));
+    assert!(restored.row.began_ns.abs_diff(report.row.began_ns) < 1_000_000_000);
     let footprint = report.footprint.unwrap();
     let host = &footprint.hosts[0];
     assert!(host.figures[&Figure::CpuUserNs].amount.high > 0.0);

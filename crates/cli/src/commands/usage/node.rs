@@ -57,7 +57,8 @@ pub(super) async fn show(page: &NodePage, json: bool) -> Result<(), CliError> {
             (None, None, None) => "running",
             (None, None, Some(_)) => "not known",
         };
-        let time = query.ended_ns.map(|ended_ns| seconds(ended_ns.saturating_sub(query.began_ns)));
+        let run_ns = |ended_ns: i64| u64::try_from(ended_ns.saturating_sub(query.began_ns)).unwrap_or(0);
+        let time = query.ended_ns.map(|ended_ns| seconds(run_ns(ended_ns)));
         let id = query.id.chars().take(ID_SHOWN).collect();
         vec![id, one_line(&query.label), limit.to_owned(), time.unwrap_or_default()]
     }));

@@ -3,7 +3,8 @@
 import { bytes, element, replace } from "./format.js";
 import { showHosts } from "./hosts.js";
 import { setUpTimelines, showTimelines } from "./timelines.js";
-import { setUpQueries, showQueries, showScaling } from "./queries.js";
+import { setUpQueries, showQueries } from "./queries.js";
+import { showScaling } from "./scaling.js";
 import { showDetail } from "./detail.js";
 
 const REFRESH_MS = 2000;
@@ -45,7 +46,8 @@ export async function choose(id) {
   if (id && view.detail) {
     // The time lines show the query with some time around it.
     const { began_ns, ended_ns } = view.detail;
-    if (ended_ns) {
+    const first = Math.min(...(view.overview?.hosts ?? []).map((host) => host.span_ns?.[0] ?? Infinity));
+    if (ended_ns && ended_ns > first) {
       const margin = Math.max((ended_ns - began_ns) * 0.5, 5e9);
       view.zoom = [began_ns - margin, ended_ns + margin];
     }
@@ -113,11 +115,12 @@ function showSummary(overview) {
 
 async function refresh() {
   try {
-    [view.overview, view.queries] = await Promise.all([ask("/api/overview"), ask(`/api/queries?limit=${QUERIES_MAX}`)]);
+    let scaling;
+    [view.overview, view.queries, scaling] = await Promise.all([ask("/api/overview"), ask(`/api/queries?limit=${QUERIES_MAX}`), ask("/api/scaling")]);
     showSummary(view.overview);
     showHosts(view.overview);
     showQueries(view);
-    showScaling(view);
+    showScaling(scaling);
     const isOpen = view.detail && ["running", "waiting"].includes(view.detail.state);
     if (view.chosen && (isOpen || !view.detail)) await showChosen(false);
     await showTimelines(view);

@@ -63,9 +63,12 @@ export function bytes(value) {
 export const rate = (value) => `${bytes(value)}/s`;
 export const percent = (fraction) => `${Math.round(fraction * 100)}%`;
 
-/** The time of day of a time of the collector's clock. */
+/** The time of day of a time of the collector's clock, with the date if that was not today. */
 export function clockTime(ns, offsetNs) {
-  return new Date((ns + offsetNs) / 1e6).toLocaleTimeString(undefined, { hour12: false });
+  const date = new Date((ns + offsetNs) / 1e6);
+  const time = date.toLocaleTimeString(undefined, { hour12: false });
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? time : `${date.toLocaleDateString(undefined, { month: "short", day: "numeric" })}, ${time}`;
 }
 
 /** A bar of parts. `parts` are {part, fraction}; what is left is empty. */

@@ -1,8 +1,7 @@
-// The list of queries, and their run times by number of hosts.
+// The list of queries.
 
 import { PARTS, clockTime, element, missing, replace, seconds, stackedBar } from "./format.js";
 
-const SCALING_MAX = 12;
 /** The rows that are shown at first. */
 const ROWS = 25;
 
@@ -71,45 +70,9 @@ export function showQueries(view) {
     : [element("tr", {}, element("td", { colspan: 6, class: "empty" }, view.queries.length ? "No query is like this." : "No query has been run yet."))];
   replace(document.getElementById("queries-rows"), ...rows);
   const { queries } = view.overview;
-  const notes = [`${found.length} of ${queries.began} queries`];
+  const notes = [`${found.length} of ${queries.began + queries.restored} queries`];
   if (queries.forgotten) notes.push(`${queries.forgotten} forgotten to make room`);
   if (queries.not_assessed) notes.push(`${queries.not_assessed} not assessed, ${seconds(queries.not_assessed_seconds * 1e9)} together`);
   if (queries.assessed_late) notes.push(`${queries.assessed_late} assessed without later samples`);
   document.getElementById("queries-note").textContent = `${notes.join("; ")}.`;
-}
-
-/** The mean run time and parts of queries with the same text, by number of hosts. */
-export function showScaling(view) {
-  const labels = new Map();
-  for (const query of view.queries) {
-    if (query.state !== "assessed" || query.error || !query.hosts.length) continue;
-    const sizes = labels.get(query.label) ?? new Map();
-    labels.set(query.label, sizes);
-    const sum = sizes.get(query.hosts.length) ?? { runs: 0, ns: 0, parts: new Map(), example: query };
-    sizes.set(query.hosts.length, sum);
-    const run = query.ended_ns - query.began_ns;
-    sum.runs += 1;
-    sum.ns += run;
-    for (const { part, fraction } of query.parts) sum.parts.set(part, (sum.parts.get(part) ?? 0) + fraction * run);
-  }
-  const groups = [...labels].filter(([, sizes]) => sizes.size > 1).slice(0, SCALING_MAX);
-  document.getElementById("scaling").hidden = !groups.length;
-  const group = ([label, sizes]) => {
-    const longest = Math.max(...[...sizes.values()].map((sum) => sum.ns / sum.runs));
-    const sorted = [...sizes].sort((a, b) => a[0] - b[0]);
-    const base = sorted[0][1].ns / sorted[0][1].runs;
-    const bars = sorted.map(([hosts, sum]) => {
-      const mean = sum.ns / sum.runs;
-      const parts = PARTS.filter(([part]) => sum.parts.get(part)).map(([part]) => ({ part, fraction: sum.parts.get(part) / sum.ns }));
-      return element(
-        "div",
-        { class: "bar-row" },
-        element("span", { class: "bar-name" }, `${hosts} ${hosts === 1 ? "host" : "hosts"}`),
-        stackedBar(parts, mean / longest),
-        element("span", { class: "bar-value", title: `${sum.runs} runs` }, `${seconds(mean)}`, element("small", { class: "muted" }, ` ${(base / mean).toFixed(1)}×`)),
-      );
-    });
-    return element("div", { class: "bar-group" }, element("div", { class: "bar-label", title: label }, label), ...bars);
-  };
-  replace(document.getElementById("scaling-bars"), ...groups.map(group));
 }
