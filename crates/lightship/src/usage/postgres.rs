@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -25,6 +26,8 @@ use crate::result::{Connection, connect};
 const HOST: &str = "postgresql";
 /// The name of the server's processes.
 const PROCESS: &str = "postgres";
+/// How long the server may take to answer. A command is not kept from ending for longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most sessions that are watched.
 const SESSIONS_MAX: usize = 1000;
 
@@ -63,10 +66,11 @@ impl PostgresSessions {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime
             .map_err(|error| Error::new(ErrorKind::Internal, format!("can't watch the sessions: {error}")))?;
-        let mut connection = runtime.block_on(connect(&location, &Options::default()))?;
+        let mut connection =
+            runtime.block_on(in_time(ANSWER_TIMEOUT, connect(&location, &Options::default())))?;
         let own = "select pg_backend_pid(), coalesce(inet_server_addr() <<= '127.0.0.0/8' \
                    or inet_server_addr() = '::1', true)";
-        let batches = runtime.block_on(rows(&mut connection, own))?;
+        let batches = runtime.block_on(in_time(ANSWER_TIMEOUT, rows(&mut connection, own)))?;
         let row = batches.iter().find(|batch| batch.num_rows() > 0).ok_or_else(unexpected)?;
         let pid = row.column(0).as_primitive_opt::<Int32Type>().ok_or_else(unexpected)?.value(0);
         let is_near = row.column(1).as_boolean_opt().ok_or_else(unexpected)?.value(0);
@@ -141,7 +145,7 @@ impl PostgresSessions {
              where application_name = '{}' limit {SESSIONS_MAX}",
             self.application
         );
-        let batches = self.runtime.block_on(rows(&mut self.connection, &sql))?;
+        let batches = self.runtime.block_on(in_time(ANSWER_TIMEOUT, rows(&mut self.connection, &sql)))?;
         let passed_ns = self.seen_ns.replace(now_ns).map_or(0, |seen_ns| now_ns.saturating_sub(seen_ns));
         for batch in &batches {
             let pids = batch.column(0).as_primitive_opt::<Int32Type>().ok_or_else(unexpected)?;
@@ -189,6 +193,12 @@ impl PostgresSessions {
     }
 }
 
+/// What the server answers, unless it takes too long.
+async fn in_time<T>(limit: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Error::new(ErrorKind::Source, format!("PostgreSQL has not answered within {limit:?}"));
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(late()))
+}
+
 async fn rows(connection: &mut Connection, sql: &str) -> Result<Vec<RecordBatch>> {
     let mut result = connection.query(sql).await?;
     let mut batches = Vec::new();
@@ -200,4 +210,17 @@ async fn rows(connection: &mut Connection, sql: &str) -> Result<Vec<RecordBatch>
 
 fn unexpected() -> Error {
     Error::new(ErrorKind::Source, "pg_stat_activity has unexpected columns")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_an_error_after_a_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let never = std::future::pending::<Result<()>>();
+        let error = runtime.block_on(in_time(Duration::from_millis(10), never)).unwrap_err();
+        assert_eq!(error.message, "PostgreSQL has not answered within 10ms");
+    }
 }
