@@ -110,9 +110,9 @@ figures! {
     /// Time for which a database session waited for its client, in nanoseconds. Tasks only.
     ClientWaitNs: "wait for the client", [];
     /// Segments with data that TCP received.
-    SocketSegmentsReceived: "segments received", [];
+    SocketSegmentsReceived: "segments received", [Host, Process, Peer];
     /// Segments with data that TCP sent.
-    SocketSegmentsSent: "segments sent", [];
+    SocketSegmentsSent: "segments sent", [Host, Process, Peer];
     /// Processor time in user mode and in the kernel together, in nanoseconds, where they are not told apart. Tasks
     /// only.
     CpuNs: "processor time", [];

@@ -41,8 +41,8 @@ pub(crate) struct Socket {
 }
 
 /// The counters of a socket: received, sent and acknowledged bytes, busy, receiver-limited and send-buffer-limited
-/// time in microseconds, segments sent again.
-pub(crate) type SocketCounters = [u64; 6];
+/// time in microseconds, segments sent again, segments with data that were received and sent.
+pub(crate) type SocketCounters = [u64; 8];
 
 /// A connection to the kernel's list.
 #[derive(Debug)]
@@ -170,6 +170,8 @@ fn counters(info: &[u8]) -> Option<SocketCounters> {
         u64_at(info, 176)?,
         u64_at(info, 184)?,
         retransmits,
+        u32_at(info, 152)?.into(),
+        u32_at(info, 156)?.into(),
     ])
 }
 
@@ -220,7 +222,11 @@ mod tests {
             let mut list = SocketList::open().unwrap();
             let mut received = 0;
             list.list(usize::MAX, |socket| {
-                received += u64::from(socket.counters[0] == 12_345 && socket.remote.is_loopback());
+                let [bytes, .., segments_received, segments_sent] = socket.counters;
+                if bytes == 12_345 && socket.remote.is_loopback() {
+                    received += 1;
+                    assert!((1..100).contains(&segments_received) && segments_sent == 0, "{socket:?}");
+                }
             })
             .unwrap();
             assert!(received >= 1);

@@ -24,6 +24,8 @@ const LISTS_PER_LOOK: u32 = 10;
 
 const TIMES: [Figure; 3] =
     [Figure::SocketBusyNs, Figure::SocketReceiverLimitedNs, Figure::SocketSendBufferLimitedNs];
+const SEGMENTS: [Figure; 3] =
+    [Figure::SocketRetransmits, Figure::SocketSegmentsReceived, Figure::SocketSegmentsSent];
 const FROM: &str = "sock_diag TCP_INFO; what sockets do between the last sample and their end is lost";
 const FROM_OWNED: &str = "sock_diag TCP_INFO by /proc/PID/fd, TCP only, without the end of a socket's life";
 /// The kernel counts these times in its ticks, of which the longest is 10 ms.
@@ -62,14 +64,14 @@ impl Sums {
             .fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// The times and retransmits of both, and the bytes of each.
+    /// The times and segments of both, and the bytes of each.
     fn write(&self, figures: &mut Figures, bytes: bool) {
-        let [received, sent, network_us @ .., network_again] = self.network;
-        let [loopback_received, loopback_sent, loopback_us @ .., loopback_again] = self.loopback;
-        for ((figure, one), other) in TIMES.into_iter().zip(network_us).zip(loopback_us) {
-            figures.set(figure, one.saturating_add(other).saturating_mul(1000));
+        let [received, sent, ..] = self.network;
+        let [loopback_received, loopback_sent, ..] = self.loopback;
+        let both = self.network.into_iter().zip(self.loopback).map(|(one, other)| one.saturating_add(other));
+        for (index, (figure, sum)) in TIMES.into_iter().chain(SEGMENTS).zip(both.skip(2)).enumerate() {
+            figures.set(figure, if index < TIMES.len() { sum.saturating_mul(1000) } else { sum });
         }
-        figures.set(Figure::SocketRetransmits, network_again.saturating_add(loopback_again));
         if bytes {
             figures.extend(NETWORK.into_iter().zip([received, sent]));
             figures.extend(LOOPBACK.into_iter().zip([loopback_received, loopback_sent]));
@@ -114,7 +116,7 @@ impl Sockets {
             format!("cannot list sockets (sock_diag): {error}")
         });
         sources.set_read(SubjectKind::Host, TIMES, failed.as_deref(), FROM, TIME_RESOLUTION_NS);
-        sources.set_read(SubjectKind::Host, [Figure::SocketRetransmits], failed.as_deref(), FROM, 1);
+        sources.set_read(SubjectKind::Host, SEGMENTS, failed.as_deref(), FROM, 1);
         let read = failed.is_none();
         let (some, reason) = self.owners.outcome();
         let failed = failed.or_else(|| reason.filter(|_| !some).map(str::to_owned));
@@ -122,7 +124,7 @@ impl Sockets {
             Some(reason) => format!("{FROM_OWNED}; missing for some processes: {reason}").into(),
             None => FROM_OWNED.into(),
         };
-        let counts = || NETWORK.into_iter().chain(LOOPBACK).chain([Figure::SocketRetransmits]);
+        let counts = || NETWORK.into_iter().chain(LOOPBACK).chain(SEGMENTS);
         for kind in [SubjectKind::Process, SubjectKind::Peer] {
             sources.set_read(kind, TIMES, failed.as_deref(), from.clone(), TIME_RESOLUTION_NS);
             sources.set_read(kind, counts(), failed.as_deref(), from.clone(), 1);
@@ -178,11 +180,11 @@ impl Sockets {
         for socket in sockets {
             let loopback = socket.remote.is_loopback() || local.contains(&socket.remote);
             let known = self.known.entry(socket.cookie).or_insert(Known {
-                counters: [0; 6],
+                counters: [0; 8],
                 owner: None,
                 list: lists,
             });
-            let mut more = [0; 6];
+            let mut more = [0; 8];
             for ((more, last), now) in more.iter_mut().zip(&mut known.counters).zip(socket.counters) {
                 *more = now.saturating_sub(*last);
                 *last = now.max(*last);
@@ -249,7 +251,7 @@ impl Sockets {
 
 /// Removes the figures of sockets.
 pub(crate) fn clear(figures: &mut Figures) {
-    for figure in TIMES.into_iter().chain(NETWORK).chain(LOOPBACK).chain([Figure::SocketRetransmits]) {
+    for figure in TIMES.into_iter().chain(NETWORK).chain(LOOPBACK).chain(SEGMENTS) {
         figures.set(figure, None);
     }
 }
@@ -285,12 +287,14 @@ mod tests {
     fn sums_keep_what_closed_sockets_had_and_follow_orphans() {
         let owner = Owner { pid: 5, began_ns: 50 };
         let (mut sockets, peer) = (Sockets::default(), [10, 0, 0, 2]);
-        sockets.update(vec![socket(1, 77, peer, [10, 20, 3, 2, 1, 4])], &[owner], owned(owner, 77));
+        sockets.update(vec![socket(1, 77, peer, [10, 20, 3, 2, 1, 4, 6, 7])], &[owner], owned(owner, 77));
         assert_eq!(of(&sockets, owner).get(Figure::NetworkSentBytes), Some(20));
         assert_eq!(of(&sockets, owner).get(Figure::SocketBusyNs), Some(3000));
-        assert_eq!(of(&sockets, owner).get(Figure::SocketRetransmits), Some(4));
+        for (figure, value) in SEGMENTS.into_iter().zip([4, 6, 7]) {
+            assert_eq!(of(&sockets, owner).get(figure), Some(value));
+        }
         // Closed by the process, and still sending.
-        sockets.update(vec![socket(1, 0, peer, [10, 25, 3, 2, 1, 4])], &[owner], |_, _| {
+        sockets.update(vec![socket(1, 0, peer, [10, 25, 3, 2, 1, 4, 6, 7])], &[owner], |_, _| {
             panic!("nothing is new")
         });
         assert_eq!(of(&sockets, owner).get(Figure::NetworkSentBytes), Some(25));
@@ -311,7 +315,7 @@ mod tests {
     fn a_socket_whose_owner_is_found_late_counts_in_full() {
         let owner = Owner { pid: 5, began_ns: 50 };
         let mut sockets = Sockets::default();
-        let list = |bytes| vec![socket(1, 77, [10, 0, 0, 2], [bytes, 0, 0, 0, 0, 0])];
+        let list = |bytes| vec![socket(1, 77, [10, 0, 0, 2], [bytes, 0, 0, 0, 0, 0, 0, 0])];
         sockets.update(list(10), &[owner], |_, _| false);
         assert_eq!(
             of(&sockets, owner).get(Figure::NetworkReceivedBytes),
@@ -326,7 +330,11 @@ mod tests {
     fn bytes_to_an_address_of_this_host_are_loopback() {
         let owner = Owner { pid: 5, began_ns: 50 };
         let mut sockets = Sockets::default();
-        sockets.update(vec![socket(1, 77, [10, 0, 0, 1], [10, 0, 0, 0, 0, 0])], &[owner], owned(owner, 77));
+        sockets.update(
+            vec![socket(1, 77, [10, 0, 0, 1], [10, 0, 0, 0, 0, 0, 0, 0])],
+            &[owner],
+            owned(owner, 77),
+        );
         assert_eq!(of(&sockets, owner).get(Figure::LoopbackReceivedBytes), Some(10));
         assert_eq!(of(&sockets, owner).get(Figure::NetworkReceivedBytes), Some(0));
     }
@@ -336,7 +344,9 @@ mod tests {
         let owner = Owner { pid: 5, began_ns: 50 };
         let mut sockets = Sockets::default();
         let all = |from: u32, to: u32| {
-            (from..to).map(|n| socket(n.into(), 77, n.to_be_bytes(), [1, 0, 0, 0, 0, 0])).collect::<Vec<_>>()
+            (from..to)
+                .map(|n| socket(n.into(), 77, n.to_be_bytes(), [1, 0, 0, 0, 0, 0, 0, 0]))
+                .collect::<Vec<_>>()
         };
         sockets.update(all(1, 5000), &[owner], owned(owner, 77));
         assert_eq!(sockets.processes[&5].peers.len(), PEERS_MAX);
