@@ -10,6 +10,7 @@
 //! - [`Collector`]: accepts datagrams, counts what is lost, and makes [`TimedSample`]s.
 //! - [`HistoryWriter`]: writes them to Parquet files. [`QueryLog`]: keeps the assessed queries.
 //! - [`recorder`]: the samples and queries of a node, and where the time of each query went.
+//! - `send_spans`, with the feature `otlp`: sends queries to an OpenTelemetry receiver.
 //! - [`http`]: a page, JSON and metrics of a recorder.
 //! - [`calibrate_host`]: measures what a host can do at most; [`HostSpeedsStore`] keeps the results.
 //!
@@ -69,6 +70,8 @@ pub use collector::{
 pub use facts::HostFacts;
 pub use history::{HistoryOptions, HistoryStatus, HistoryWriter, QueryLog, history_files, read_history};
 pub use net::{AgentEvent, COLLECTORS_MAX, bind_collector, run_agent, run_collector};
+#[cfg(feature = "otlp")]
+pub use net::{SpanReceiver, send_spans};
 pub use options::{AgentOptions, Watch};
 pub use recorder::{QueryEnd, Recorder, RecorderOptions, run_recorder};
 pub use sender::{Reaction, Sender};

@@ -246,7 +246,7 @@ pub(crate) struct NodeArgs {
     /// Time between two samples, from 10ms to 1h. Implies --usage. [default: 1s]
     #[arg(long, value_name = "DURATION")]
     usage_interval: Option<Limit>,
-    /// Keep samples in Parquet files in this folder, at most 1 GiB. Implies --usage.
+    /// Keep samples in Parquet files in this folder, at most 1 GiB, and assessed queries, at most 64 MiB. Implies --usage.
     #[arg(long, value_name = "DIR")]
     usage_data: Option<PathBuf>,
     /// Serve a page about hosts and queries on this address: HOST:PORT. Implies --usage.
@@ -255,6 +255,11 @@ pub(crate) struct NodeArgs {
     /// other hosts can reach, it needs TLS and a token, as the node itself does.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// Send spans of the queries to this OpenTelemetry receiver, such as http://localhost:4318, by OTLP over HTTP.
+    /// Implies --usage.
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// Read options from this TOML file.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -316,6 +321,8 @@ impl NodeArgs {
             usage_interval: self.usage_interval.or(file.usage_interval),
             usage_data: self.usage_data.or(file.usage_data),
             http: self.http.or(file.http),
+            #[cfg(feature = "otlp")]
+            otlp: self.otlp.or(file.otlp),
             config: self.config,
         })
     }

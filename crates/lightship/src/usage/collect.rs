@@ -1,5 +1,6 @@
 //! Collects the samples of agents, records queries, and serves both over HTTP.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lightship_engine::{QueryObserver, QueryOutcome};
+#[cfg(feature = "otlp")]
+use lightship_monitor::SpanReceiver;
 use lightship_monitor::http::HttpOptions;
 use lightship_monitor::{
     Collector, CollectorEvent, CollectorOptions, HistoryOptions, HistoryWriter, QueryEnd, QueryLog, Recorder,
@@ -40,6 +43,8 @@ pub struct UsageCollector {
     recorder: Arc<Recorder>,
     http: Option<(TcpListener, HttpOptions)>,
     history: Option<(HistoryWriter, QueryLog)>,
+    #[cfg(feature = "otlp")]
+    spans: Option<(SpanReceiver, String)>,
 }
 
 impl UsageCollector {
@@ -75,7 +80,17 @@ impl UsageCollector {
             recorder,
             http,
             history,
+            #[cfg(feature = "otlp")]
+            spans: None,
         })
+    }
+
+    /// Also sends spans of queries to an OpenTelemetry receiver. `host` is the name of this host in them.
+    #[cfg(feature = "otlp")]
+    #[must_use]
+    pub fn with_spans(mut self, receiver: SpanReceiver, host: String) -> Self {
+        self.spans = Some((receiver, host));
+        self
     }
 
     /// Where agents send their samples, by UDP.
@@ -113,7 +128,9 @@ impl UsageCollector {
         mut stop: watch::Receiver<bool>,
         mut on_event: impl FnMut(&CollectorEvent),
     ) -> Result<()> {
-        let Self { socket, collector, recorder, http, history } = self;
+        #[cfg(feature = "otlp")]
+        let spans = self.spans.clone();
+        let Self { socket, collector, recorder, http, history, .. } = self;
         let (history, queries) = history.unzip();
         let collect = run_collector(&socket, &collector, |event| {
             if let (CollectorEvent::Sample(sample), Some(history)) = (&event, &history) {
@@ -133,7 +150,15 @@ impl UsageCollector {
         };
         let broken =
             |error: io::Error| Error::new(ErrorKind::Network, format!("can't collect samples: {error}"));
+        let export = async {
+            #[cfg(feature = "otlp")]
+            if let Some((receiver, host)) = spans {
+                return lightship_monitor::send_spans(&recorder, &receiver, &host).await;
+            }
+            std::future::pending::<io::Result<Infallible>>().await
+        };
         let ended = tokio::select! {
+            ended = export => ended.map(|_| ()).map_err(broken),
             ended = collect => ended.map(|_| ()).map_err(broken),
             ended = run_recorder(&recorder, &collector, history.as_ref(), queries) => ended.map(|_| ()).map_err(broken),
             ended = async {

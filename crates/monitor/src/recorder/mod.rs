@@ -9,6 +9,8 @@ mod report;
 mod run;
 mod scaling;
 mod series;
+#[cfg(feature = "otlp")]
+mod spans;
 mod state;
 mod stored;
 #[cfg(test)]
@@ -32,6 +34,8 @@ pub use report::{
 pub use run::run_recorder;
 pub use scaling::{Scaling, ScalingRuns};
 pub use series::{FigureGroup, SeriesLine, SeriesReport};
+#[cfg(feature = "otlp")]
+pub(crate) use spans::spans;
 use state::{Arrival, State};
 pub use stored::StoredQuery;
 

@@ -26,6 +26,10 @@ pub(super) struct NodeUsage {
 impl NodeArgs {
     /// Whether the node records what queries use.
     pub(super) fn records_usage(&self) -> bool {
+        #[cfg(feature = "otlp")]
+        if self.otlp.is_some() {
+            return true;
+        }
         self.usage || self.usage_interval.is_some() || self.usage_data.is_some() || self.http.is_some()
     }
 
@@ -52,6 +56,15 @@ impl NodeArgs {
             history: self.usage_data.clone(),
         };
         let collector = UsageCollector::bind(options).await?;
+        #[cfg(feature = "otlp")]
+        let collector = match &self.otlp {
+            Some(url) => {
+                let receiver = url.parse::<lightship_monitor::SpanReceiver>();
+                let receiver = receiver.map_err(|error| CliError::usage(format!("--otlp {error}")))?;
+                collector.with_spans(receiver, host.clone())
+            }
+            None => collector,
+        };
         meters.observe(collector.observer());
         let interval_ns = interval_ns(self.usage_interval.unwrap_or(Limit(Some(Duration::from_secs(1)))))?;
         let agent =
