@@ -74,7 +74,7 @@ pub(crate) enum RequestKind {
 impl RequestKind {
     /// Whether clients read or write rows with it.
     pub(crate) fn uses_rows(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Scan(_) | Self::Count(_) | Self::Group(_))
+        matches!(self, Self::Write(_) | Self::Scan(_) | Self::Last(_) | Self::Count(_) | Self::Group(_))
     }
 }
 

@@ -99,9 +99,11 @@ pub(super) async fn last(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> 
     let projection = projection(&bucket.definition, request.columns)?;
     let view = bucket.view();
     view.check(&interval)?;
-    let (bucket, schema) = (bucket.clone(), projection.schema.clone());
-    let reading = tokio::task::spawn_blocking(move || last_row(&bucket, &view, interval));
+    bucket.load.read();
+    let (reader, schema) = (bucket.clone(), projection.schema.clone());
+    let reading = tokio::task::spawn_blocking(move || last_row(&reader, &view, interval));
     let row = reading.await.map_err(|_| RangeError::Closed)??;
+    bucket.load.read_rows(usize::from(row.is_some()));
     let row = row.map(|row| projection.project(&row, 1)).transpose()?;
     Ok(Answer::new(schema, Some(u64::from(row.is_some())), stream::iter(row.map(Ok)).boxed()))
 }
