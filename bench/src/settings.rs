@@ -24,6 +24,9 @@ pub(crate) struct Settings {
     /// of other contenders are kept.
     #[arg(long, value_name = "CONTENDER", num_args = 1..)]
     only: Vec<String>,
+    /// Only jobs (`jobs`) or numbers of clients (`load`) that equal one of these; earlier results of the others are kept.
+    #[arg(long = "case", value_name = "CASE", num_args = 1..)]
+    cases: Vec<String>,
     /// Folder for results. Use another one for trials, to keep the published results.
     #[arg(long, value_name = "DIR", default_value_os_t = places::results())]
     pub(crate) results: PathBuf,
@@ -68,6 +71,11 @@ impl Settings {
         self.only.is_empty() || self.only.iter().any(meant)
     }
 
+    /// Whether `--case` selects this case.
+    pub(crate) fn wants_case(&self, case: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|wanted| wanted.eq_ignore_ascii_case(case))
+    }
+
     /// The options as text, to run the same again.
     pub(crate) fn arguments(&self) -> String {
         let mut words = vec![format!("--rounds {}", self.rounds)];
@@ -75,9 +83,11 @@ impl Settings {
             words.push(format!("--link {}", self.links.join(" ")));
         }
         words.extend(self.scale.map(|scale| format!("--scale {scale}")));
-        if !self.only.is_empty() {
-            let quoted: Vec<_> = self.only.iter().map(|word| format!("'{word}'")).collect();
-            words.push(format!("--only {}", quoted.join(" ")));
+        for (option, values) in [("--only", &self.only), ("--case", &self.cases)] {
+            if !values.is_empty() {
+                let quoted: Vec<_> = values.iter().map(|word| format!("'{word}'")).collect();
+                words.push(format!("{option} {}", quoted.join(" ")));
+            }
         }
         words.join(" ")
     }
@@ -127,7 +137,11 @@ mod tests {
         assert_eq!(settings.arguments(), "--rounds 1 --link wan slow --scale 0.5 --only 'FLIGHT' 'netcat'");
         let whole = parse("--only =lightship");
         assert!(whole.wants("Lightship") && !whole.wants("Lightship, none"));
+        let case = parse("--case 100 csv");
+        assert!(case.wants_case("100") && case.wants_case("CSV") && !case.wants_case("1"));
+        assert_eq!(case.arguments(), "--rounds 5 --case '100' 'csv'");
         let usual = parse("");
+        assert!(usual.wants_case("1"));
         assert_eq!(usual.links(&["local"]), ["local"]);
         assert!(usual.wants("anything") && usual.scale_over("slow") < usual.scale_over("local"));
         assert!(Line::try_parse_from(["bench", "--scale", "0"]).is_err());

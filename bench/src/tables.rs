@@ -113,7 +113,9 @@ pub(crate) fn number(value: f64, digits: usize) -> String {
 }
 
 fn table(head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
+    // A vertical bar within a cell would end it.
+    let escaped = |cells: &[String]| cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>();
+    let line = |cells: &[String]| format!("| {} |", escaped(cells).join(" | "));
     let rule = vec!["---".to_owned(); head.len()];
     let lines = [line(head), line(&rule)].into_iter().chain(rows.map(|cells| line(&cells)));
     lines.collect::<Vec<_>>().join("\n")
@@ -149,17 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_has_a_cell_for_each_pair_and_leaves_missing_values_empty() {
+    fn a_grid_has_a_cell_for_each_pair_escapes_bars_and_leaves_missing_values_empty() {
         let cell = |row: &str, column: &str| {
-            let value = if row == "y" { f64::NAN } else { 1.0 };
+            let value = if row == "y|z" { f64::NAN } else { 1.0 };
             format!("{column}{}", spread(Summary { median: value, min: 0.5, max: 2.25 }, 1))
         };
-        let shown = grid("of", &["x", "y"], &["a", "b"], cell);
+        let shown = grid("of", &["x", "y|z"], &["a", "b"], cell);
         let expected = "\
 | of | a | b |
 | --- | --- | --- |
 | x | a1.0 (0.5-2.2) | b1.0 (0.5-2.2) |
-| y | a | b |";
+| y\\|z | a | b |";
         assert_eq!(shown, expected);
     }
 }

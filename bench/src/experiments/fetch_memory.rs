@@ -86,7 +86,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         text: format!(
             "`lightship fetch URI SQL -o x.parquet --memory 64MiB` from a node that serves lineitem (TPC-H, \
              scale {scale}) from its Parquet file. Idle is measured with `select 1`: for the command it is \
-             the peak of that run, for the node the memory that it holds after it. MemoryServer is resident \
+             the peak of that run, for the node the memory that it holds after it. Memory is resident \
              memory, code included. Target for both: below 64 MiB over idle. The large result is fetched \
              once, with `{TEN}`."
         ),

@@ -322,6 +322,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let mut all = jobs(&places, &peers)?;
     let parquet_folder = places.parquet.path.parent().ok_or("a file without a folder")?;
     all.push(("TPC-H, 22 queries over Parquet", queries(parquet_folder, scale, &peers)?));
+    all.retain(|(job, _)| settings.wants_case(job));
     for (job, contenders) in all {
         let place = Case { values: vec![job.to_owned()], scale, ..Case::default() };
         results.add(Comparison { figures: FIGURES, contenders }.run(settings, &place)?)?;
@@ -343,7 +344,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         text: format!(
             "lineitem (TPC-H, scale {scale}, {} rows) from one place to another by one command, timed from \
              its start to its end. Servers run on this host and have the table in their caches. The target \
-             table is empty; files are written to disk and read from the system's cache. MemoryServer is the peak \
+             table is empty; files are written to disk and read from the system's cache. Memory is the peak \
              of the command's largest process. pgloader runs once. The 22 queries of TPC-H run one after the \
              other over the same Parquet files. Lightship runs them over TCP on a freshly started node, and \
              its memory is the node's.",

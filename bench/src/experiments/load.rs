@@ -88,7 +88,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let scale = settings.scale_or(0.25);
     let file = Data::Lineitem.file(scale)?;
     let mut results = Results::open(&settings.results, NAME, &["clients"], FIGURES)?;
-    for clients in CLIENTS {
+    for clients in CLIENTS.into_iter().filter(|clients| settings.wants_case(&clients.to_string())) {
         let (file, peers) = (&file, &peers);
         let contenders = vec![
             Contender::new("Lightship, from Parquet", move || ours(file, clients, false, false)),
@@ -111,7 +111,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             "The given number of clients fetch all of lineitem (TPC-H, scale {scale}, {} rows) from a \
              freshly started node at the same time, each over its own TCP connection on one host. All \
              clients run in one process. Meanwhile another client repeatedly fetches one row (`{SMALL}`). \
-             MemoryServer is the server's resident memory, tables and code included; processor seconds are the \
+             Memory is the server's resident memory, tables and code included; processor seconds are the \
              server's. Arrow Flight is the C++ server through pyarrow; its clients are threads of one Python \
              process.",
             file.rows

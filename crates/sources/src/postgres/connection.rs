@@ -5,12 +5,13 @@
 //! message: [`Connection::fill`] reads as much as the socket has, and
 //! [`Connection::buffered`] returns it.
 
+mod copy_data;
 mod dial;
 mod login;
 mod statements;
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,8 @@ const NOTICE_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of answers buffered while statements are sent. Only a few bytes are sent after the
 /// statement that they answer, and the server's socket accepts these even if the server waits.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Maximum pieces of messages for each write of the socket.
+const PIECES_MAX: usize = 32;
 
 /// A logged-in connection. Dropping it while a statement runs on it cancels the statement.
 pub(super) struct Connection {
@@ -283,7 +286,9 @@ impl Connection {
                 loop {
                     let socket = Pin::new(&mut self.socket);
                     let step = if bytes.has_remaining() {
-                        socket.poll_write(cx, bytes.chunk()).map(|written| match written? {
+                        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+                        let count = bytes.chunks_vectored(&mut pieces);
+                        socket.poll_write_vectored(cx, &pieces[..count]).map(|written| match written? {
                             0 => Err(io::ErrorKind::WriteZero.into()),
                             count => {
                                 bytes.advance(count);

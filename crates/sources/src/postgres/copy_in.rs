@@ -27,8 +27,9 @@ use crate::{Destination, NumericRule, Result, SourceError, TableName, WriteMode,
 
 /// Rows are sent once they have this many bytes.
 const SEND_BYTES: usize = 128 << 10;
-/// Maximum bytes of one message; the server accepts up to 1 GiB.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Maximum bytes of one message. The server copies a message before it reads the rows in it, so that large ones leave
+/// its processor's cache (decision 0020).
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
 /// The header of binary COPY: signature, flags, length of the extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 

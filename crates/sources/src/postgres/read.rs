@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
@@ -22,6 +23,11 @@ use crate::{BatchStream, ReadOptions, Result, SourceError};
 
 /// Batches that may wait for the consumer, in addition to the one that each connection fills.
 const WAITING_BATCHES: usize = 2;
+/// By how much the share of time that a connection waits for the consumer must exceed what makes it superfluous:
+/// it does not come back.
+const SPARE_MARGIN: f64 = 0.1;
+/// The time after which that is decided, so that a consumer that begins late or pauses once does not lose connections.
+const SPARE_AFTER: Duration = Duration::from_millis(500);
 
 /// What to read.
 pub(super) enum Work {
@@ -56,28 +62,47 @@ struct ReadState {
     formats: Vec<i16>,
     next_part: AtomicU32,
     rows: AtomicU64,
+    /// Connections that read parts.
+    readers: AtomicUsize,
     finished: AtomicUsize,
+}
+
+impl ReadState {
+    /// Takes one off the readers, if none has left since there were `readers`: how long each waits for the consumer
+    /// depends on their number.
+    fn leave(&self, readers: usize) -> bool {
+        self.readers.compare_exchange(readers, readers - 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Whether the consumer is so slow that `readers - 1` connections are enough for it. With a consumer of rate c and
+/// `readers` connections of rate r, each connection waits for 1 - c / (readers * r) of its time; c is below
+/// (readers - 1) * r if that is more than 1 / readers.
+fn is_spare(readers: usize, blocked: Duration, took: Duration) -> bool {
+    blocked.as_secs_f64() > took.as_secs_f64() * (1.0 / readers as f64 + SPARE_MARGIN)
 }
 
 /// Reads `wanted` over `connections`, each in a transaction of the same snapshot.
 pub(super) fn stream(connections: Vec<Connection>, wanted: ReadRequest, form: RowFormat) -> BatchStream {
+    let readers = connections.len();
     let shared = Arc::new(ReadState {
         formats: wanted.kinds.iter().map(PgType::format).collect(),
         wanted,
         form,
         next_part: AtomicU32::new(0),
         rows: AtomicU64::new(0),
+        readers: AtomicUsize::new(readers),
         finished: AtomicUsize::new(0),
     });
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
-    let readers = connections.len();
     for (place, connection) in connections.into_iter().enumerate() {
         // The first reader reads whatever the others leave.
         let may_end_early = place > 0;
         // A reader ends when it has no more to do, or when its receiver is gone. Its connection then
         // cancels a statement that still runs.
         let working = StatementGuard::begin(connection.target());
-        let reader = reader(connection, shared.clone(), sender.clone(), may_end_early);
+        let output = Output { sender: sender.clone(), blocked: Duration::ZERO };
+        let reader = reader(connection, shared.clone(), output, may_end_early);
         tokio::spawn(async move {
             reader.await;
             drop(working);
@@ -157,11 +182,25 @@ impl BatchBuilder {
     }
 }
 
-type Sender = mpsc::Sender<Result<RecordBatch>>;
+/// Where a reader puts its batches.
+struct Output {
+    sender: mpsc::Sender<Result<RecordBatch>>,
+    /// How long the reader has waited for the consumer, since this was last reset.
+    blocked: Duration,
+}
 
-async fn reader(mut connection: Connection, shared: Arc<ReadState>, sender: Sender, may_end_early: bool) {
+impl Output {
+    async fn send(&mut self, batch: Result<RecordBatch>) -> Result<(), ConsumerGone> {
+        let began = Instant::now();
+        let sent = self.sender.send(batch).await;
+        self.blocked += began.elapsed();
+        sent.map_err(|_| ConsumerGone)
+    }
+}
+
+async fn reader(mut connection: Connection, shared: Arc<ReadState>, mut output: Output, may_end_early: bool) {
     let mut gathered = BatchBuilder::new(&shared);
-    match read(&mut connection, &mut gathered, &shared, &sender, may_end_early).await {
+    match read(&mut connection, &mut gathered, &shared, &mut output, may_end_early).await {
         Ok(Ok(())) => {
             shared.wanted.pool.put(connection);
             shared.finished.fetch_add(1, Ordering::Release);
@@ -173,12 +212,12 @@ async fn reader(mut connection: Connection, shared: Arc<ReadState>, sender: Send
             // The consumer gets the rows that precede the error.
             if gathered.rows() > 0
                 && let Ok(batch) = gathered.finish()
-                && sender.send(Ok(batch)).await.is_err()
+                && output.send(Ok(batch)).await.is_err()
             {
                 return;
             }
             // Without a receiver nobody needs the error.
-            let _ = sender.send(Err(e)).await;
+            let _ = output.send(Err(e)).await;
         }
     }
 }
@@ -187,34 +226,50 @@ async fn read(
     connection: &mut Connection,
     gathered: &mut BatchBuilder,
     shared: &ReadState,
-    sender: &Sender,
+    output: &mut Output,
     may_end_early: bool,
 ) -> Result<Result<(), ConsumerGone>> {
     match &shared.wanted.work {
         Work::Whole(sql) => {
             // The end of the transaction is sent along, which saves a round trip.
             connection.execute(sql, &shared.formats, Some("ROLLBACK")).await?;
-            if let Err(ConsumerGone) = rows(connection, gathered, shared, sender, None).await? {
+            if let Err(ConsumerGone) = rows(connection, gathered, shared, output, None).await? {
                 return Ok(Err(ConsumerGone));
             }
             connection.until_ready(|_| Ok(())).await?;
         }
         Work::Parts(parts) => {
-            // While other queries wait for a connection, this one keeps only its first.
-            while !(may_end_early && shared.wanted.pool.server.is_awaited()) {
+            let (mut began, mut readers) = (Instant::now(), shared.readers.load(Ordering::Relaxed));
+            loop {
+                // While other queries wait for a connection, this one keeps only its first.
+                if may_end_early && shared.wanted.pool.server.is_awaited() {
+                    shared.readers.fetch_sub(1, Ordering::Relaxed);
+                    break;
+                }
                 let part = shared.next_part.fetch_add(1, Ordering::Relaxed);
                 let Some(sql) = parts.sql(part) else { break };
                 connection.execute(&sql, &shared.formats, None).await?;
                 let start = Some(parts.start(part));
-                if let Err(ConsumerGone) = rows(connection, gathered, shared, sender, start).await? {
+                if let Err(ConsumerGone) = rows(connection, gathered, shared, output, start).await? {
                     return Ok(Err(ConsumerGone));
                 }
+                let took = began.elapsed();
+                if took < SPARE_AFTER {
+                    continue;
+                }
+                let is_spare = is_spare(readers, output.blocked, took);
+                if may_end_early && is_spare && shared.leave(readers) {
+                    tracing::debug!(readers, "one connection fewer reads the table");
+                    break;
+                }
+                (began, readers) = (Instant::now(), shared.readers.load(Ordering::Relaxed));
+                output.blocked = Duration::ZERO;
             }
             connection.simple("ROLLBACK").await?;
         }
     }
     if gathered.rows() > 0 {
-        return deliver(connection, gathered, sender).await;
+        return deliver(connection, gathered, output).await;
     }
     Ok(Ok(()))
 }
@@ -222,10 +277,10 @@ async fn read(
 async fn deliver(
     connection: &Connection,
     gathered: &mut BatchBuilder,
-    sender: &Sender,
+    output: &mut Output,
 ) -> Result<Result<(), ConsumerGone>> {
     let batch = gathered.finish().map_err(|e: ArrowError| malformed(connection, &e.to_string()))?;
-    Ok(sender.send(Ok(batch)).await.map_err(|_| ConsumerGone))
+    Ok(output.send(Ok(batch)).await)
 }
 
 fn malformed(connection: &Connection, reason: &str) -> SourceError {
@@ -247,7 +302,7 @@ async fn rows(
     connection: &mut Connection,
     gathered: &mut BatchBuilder,
     shared: &ReadState,
-    sender: &Sender,
+    output: &mut Output,
     start: Option<String>,
 ) -> Result<Result<(), ConsumerGone>> {
     connection.expect_rows(true);
@@ -279,7 +334,7 @@ async fn rows(
             |connection: &Connection, e: io::Error| connection.lost(e, shared.rows.load(Ordering::Relaxed));
         match pause {
             StopReason::Full => {
-                if let Err(ConsumerGone) = deliver(connection, gathered, sender).await? {
+                if let Err(ConsumerGone) = deliver(connection, gathered, output).await? {
                     return Ok(Err(ConsumerGone));
                 }
             }
@@ -293,7 +348,7 @@ async fn rows(
                 tokio::select! {
                     biased;
                     filled = connection.fill() => filled.map_err(|e| lost(connection, e))?,
-                    () = sender.closed() => return Ok(Err(ConsumerGone)),
+                    () = output.sender.closed() => return Ok(Err(ConsumerGone)),
                 }
             }
             StopReason::OtherMessage => {
@@ -339,5 +394,27 @@ fn take_rows(
             }
             _ => return Ok((at, StopReason::NoWholeMessage)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_spare_if_the_others_are_faster_than_the_consumer() {
+        let check = |readers: usize, consumer_rate: f64, expected: bool| {
+            // Each connection has the rate 1.
+            let blocked = (1.0 - consumer_rate / readers as f64).max(0.0);
+            let found = is_spare(readers, Duration::from_secs_f64(blocked), Duration::from_secs(1));
+            assert_eq!(found, expected, "{readers} connections, a consumer of rate {consumer_rate}");
+        };
+        check(2, 0.7, true);
+        check(2, 0.9, false);
+        check(2, 3.0, false);
+        check(4, 2.5, true);
+        check(4, 3.1, false);
+        // The first connection is never asked.
+        check(1, 0.01, false);
     }
 }

@@ -5,7 +5,8 @@ use std::io;
 use bytes::{Buf, BytesMut};
 use postgres_protocol::message::frontend;
 
-use super::super::message::{Described, Frame, MessageHeader, Parser, TextRow};
+use super::super::message::{Described, Frame, Parser, TextRow};
+use super::copy_data::CopyData;
 use super::{Connection, During};
 use crate::{Result, SourceError};
 
@@ -135,13 +136,9 @@ impl Connection {
         rows: &[u8],
         message_bytes_max: usize,
     ) -> io::Result<()> {
-        for body in rows.chunks(message_bytes_max) {
-            let mut header = [b'd'; MessageHeader::BYTES];
-            header[1..].copy_from_slice(&(body.len() as u32 + 4).to_be_bytes());
-            self.written += (header.len() + body.len()) as u64;
-            self.write_all(&mut Buf::chain(&header[..], body), During::Copy).await?;
-        }
-        Ok(())
+        let mut messages = CopyData::new(rows, message_bytes_max);
+        self.written += messages.remaining() as u64;
+        self.write_all(&mut messages, During::Copy).await
     }
 
     /// Ends a COPY into the server, which answers up to `ReadyForQuery`.
