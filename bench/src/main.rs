@@ -115,6 +115,13 @@ enum Command {
     RangeLimit(Settings),
     /// Range files: receptions in virtual time, to a million servers, and trees of servers
     RangeVirtual(Settings),
+    /// Usage: five queries of TPC-H on 1, 3 and 6 nodes, with what-if predictions of each change
+    #[command(alias = "usage-what-if")]
+    UsageNodes(Settings),
+    /// Usage: limits and faults that are made on purpose, and whether they are found
+    UsageFaults(Settings),
+    /// Usage: what agents cost
+    UsageCost(Settings),
     /// memory-to-arrow, postgres-to-arrow, fetch-memory and round-trip
     Transfer(Settings),
     /// One process of a benchmark
@@ -126,7 +133,7 @@ fn run(command: Command) -> Result<()> {
     use experiments::{
         bandwidth_and_latency, bandwidth_cut, calibrate, chunk_size, codecs, cold_start, columns,
         competing_flow, databases, fetch_memory, fetch_size, jobs, load, memory_to_arrow, nulls, overlay,
-        peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types,
+        peers, postgres_to_arrow, protobuf, range, round_trip, shuffle, streams, strings, types, usage,
     };
     match command {
         Command::MemoryToArrow(settings) => memory_to_arrow::run(&settings),
@@ -159,6 +166,9 @@ fn run(command: Command) -> Result<()> {
         Command::RangeReception(settings) => range::reception::run(&settings),
         Command::RangeLimit(settings) => range::limit::run(&settings),
         Command::RangeVirtual(settings) => range::in_virtual_time::run(&settings),
+        Command::UsageNodes(settings) => usage::nodes(&settings),
+        Command::UsageFaults(settings) => usage::faults(&settings),
+        Command::UsageCost(settings) => usage::cost(&settings),
         Command::Transfer(settings) => {
             memory_to_arrow::run(&settings)?;
             postgres_to_arrow::run(&settings)?;

@@ -66,6 +66,11 @@ impl Process {
         Ok(serde_json::from_str(&text)?)
     }
 
+    /// The number of the process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A field of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub(crate) fn memory_bytes(&self, field: &str) -> Result<u64> {
         memory_bytes(&self.child.id().to_string(), field)
@@ -160,7 +165,12 @@ impl Node {
 
     /// Starts a node with the Parquet files of a folder as its tables.
     pub(crate) fn start_folder(folder: &Path) -> Result<Self> {
-        let mut arguments = Vec::new();
+        Self::start_folder_with(folder, &[])
+    }
+
+    /// As [`Node::start_folder`], with more arguments.
+    pub(crate) fn start_folder_with(folder: &Path, more: &[&str]) -> Result<Self> {
+        let mut arguments: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
             if let (Some(name), Some("parquet")) =

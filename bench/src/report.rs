@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use crate::Result;
 use crate::settings::Settings;
@@ -19,6 +20,8 @@ pub(crate) enum Page {
     Shuffle,
     /// Range-partitioned files.
     Range,
+    /// Where the time of queries goes.
+    Usage,
 }
 
 impl Page {
@@ -29,6 +32,7 @@ impl Page {
             Self::Mind => "mind.md",
             Self::Shuffle => "shuffle.md",
             Self::Range => "range.md",
+            Self::Usage => "usage.md",
         }
     }
 
@@ -39,6 +43,7 @@ impl Page {
             Self::Mind => "# Automatic fetch sizes\n",
             Self::Shuffle => "# Shuffles between many nodes\n",
             Self::Range => "# Range files\n",
+            Self::Usage => "# Where the time of queries goes\n",
         }
     }
 }
@@ -68,13 +73,11 @@ impl Report<'_> {
         let section = self.section();
         writeln!(std::io::stdout(), "{section}")?;
         let folder = &self.settings.results;
-        fs::create_dir_all(folder)?;
+        put(folder, self.page, self.name, &section)?;
         for (index, (svg, _)) in self.plots.iter().enumerate() {
             fs::write(folder.join(self.plot_file(index)), svg)?;
         }
-        let path = folder.join(self.page.file());
-        let page = fs::read_to_string(&path).unwrap_or_else(|_| self.page.title().to_owned());
-        Ok(fs::write(path, replace(&page, self.name, &section))?)
+        Ok(())
     }
 
     /// File name of a plot. The first has the name of the benchmark.
@@ -102,6 +105,14 @@ impl Report<'_> {
         ));
         parts.join("\n\n")
     }
+}
+
+/// Writes a section into a page in a folder, in place of the earlier one of this name.
+pub(crate) fn put(folder: &Path, page: Page, name: &str, section: &str) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join(page.file());
+    let text = fs::read_to_string(&path).unwrap_or_else(|_| page.title().to_owned());
+    Ok(fs::write(path, replace(&text, name, section))?)
 }
 
 /// The page with the section of `name` replaced, or appended.

@@ -27,6 +27,7 @@ pub(crate) mod shuffle;
 pub(crate) mod streams;
 pub(crate) mod strings;
 pub(crate) mod types;
+pub(crate) mod usage;
 
 use crate::plot::{Axis, Dots, DotsPanel};
 use crate::results::{Figure, Results};

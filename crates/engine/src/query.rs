@@ -20,6 +20,7 @@ use datafusion::prelude::SQLOptions;
 use futures::{StreamExt, TryStreamExt};
 use lightship_transport::net::Rows;
 use lightship_wire::control::{ErrorCode, Failure};
+use tokio::sync::TryAcquireError;
 use uuid::Uuid;
 
 use crate::cluster::{self, Cluster};
@@ -44,6 +45,7 @@ impl Engine {
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
     pub async fn query(&self, sql: &str) -> Result<Running> {
         let arrived = Instant::now();
+        let meter = self.config.meters.as_ref().map(|_| Arc::<Meter>::default());
         let counted = self.load.count();
         let (state, slot) = match &self.cluster {
             None => {
@@ -53,20 +55,33 @@ impl Engine {
                 (state, None)
             }
             Some(cluster) => {
-                let slot = cluster.query_slots.clone().acquire_owned();
-                let slot = tokio::time::timeout(QUEUE_TIMEOUT, slot).await.map_err(|_| {
-                    let message = "too many cluster queries are running on this node";
-                    EngineError::Remote(Failure { retryable: true, ..Failure::new(ErrorCode::Busy, message) })
-                })?;
+                let slot = match cluster.query_slots.clone().try_acquire_owned() {
+                    Err(TryAcquireError::NoPermits) => {
+                        let began = Instant::now();
+                        let slot = cluster.query_slots.clone().acquire_owned();
+                        let slot = tokio::time::timeout(QUEUE_TIMEOUT, slot).await.map_err(|_| {
+                            let message = "too many cluster queries are running on this node";
+                            EngineError::Remote(Failure {
+                                retryable: true,
+                                ..Failure::new(ErrorCode::Busy, message)
+                            })
+                        })?;
+                        if let Some(meter) = &meter {
+                            meter.queued(arrived, began);
+                        }
+                        slot.ok()
+                    }
+                    other => other.ok(),
+                };
                 cluster.members().tried().await;
-                (cluster.state()?, slot.ok())
+                (cluster.state()?, slot)
             }
         };
         let stop = StopFlag::default();
         let stopped = stop.guard();
-        let meter = self.config.meters.as_ref().map(|_| Arc::<Meter>::default());
-        let (text, cluster, room, mut state, planning) =
-            (sql.to_owned(), self.cluster.clone(), self.room.clone(), state, meter.clone());
+        let (text, cluster, mut state, planning) =
+            (sql.to_owned(), self.cluster.clone(), state, meter.clone());
+        let room = Room { memory: self.room.clone(), meter: meter.clone(), arrived };
         state.config_mut().set_extension(Arc::new(stop));
         let begun = self.threads.block(QueryPhase::Planning, || async move {
             metered(planning, begin(&text, &state, cluster, room)).await
@@ -82,6 +97,15 @@ impl Engine {
     }
 }
 
+/// The room for a query's rows.
+struct Room {
+    memory: RowMemory,
+    /// Counts the wait for it.
+    meter: Option<Arc<Meter>>,
+    /// When the query arrived.
+    arrived: Instant,
+}
+
 /// A query that is ready to produce rows.
 struct Begun {
     /// Its number, by which all nodes know it.
@@ -92,12 +116,7 @@ struct Begun {
 }
 
 /// Plans and starts a query. Needs a thread with a large stack.
-async fn begin(
-    sql: &str,
-    state: &SessionState,
-    cluster: Option<Arc<Cluster>>,
-    room: RowMemory,
-) -> Result<Begun> {
+async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, room: Room) -> Result<Begun> {
     let (plan, aliases) = plan_of(sql, state).await?;
     let allowed = SQLOptions::new()
         .with_allow_ddl(false)
@@ -122,12 +141,16 @@ async fn begin(
     let schema = plan.schema();
     tokio::task::yield_now().await;
     let (bytes, context) = (load::rows_bytes(plan.as_ref()), state.task_ctx());
-    let batches = match room.take_now(bytes) {
+    let batches = match room.memory.take_now(bytes) {
         Some(held) => held_by(execute_stream(plan, context)?, held),
         None => {
             tracing::debug!(bytes, "query waits for memory");
             let begun = async move {
-                let held = room.take(bytes).await;
+                let began = Instant::now();
+                let held = room.memory.take(bytes).await;
+                if let Some(meter) = &room.meter {
+                    meter.queued(room.arrived, began);
+                }
                 execute_stream(plan, context).map(|batches| held_by(batches, held))
             };
             let batches = futures::stream::once(begun).try_flatten();

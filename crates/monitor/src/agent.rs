@@ -167,7 +167,7 @@ impl Agent {
                 .map(|(kind, figure, source)| (kind, figure, source.clone()))
                 .collect(),
             processes: self.probe.names(),
-            speeds: self.speeds,
+            speeds: self.speeds.map(Box::new),
         }
     }
 
@@ -262,6 +262,27 @@ mod tests {
         assert!(processes(Watch::Trees(vec![std::process::id()])).contains(&child.id()));
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_begins_between_frequent_samples_is_in_the_next() {
+        let mut agent = agent(Watch::Trees(vec![std::process::id()]));
+        // On a busy machine a search may take so long that the next sample goes without one.
+        let is_found = (0..20).any(|attempt| {
+            let at_ns = attempt * 2_000_000_000;
+            agent.sample(at_ns);
+            let mut child =
+                std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+            // Less than a second.
+            let sample = agent.sample(at_ns + 500_000_000);
+            let is_child =
+                |entry: &Entry| matches!(entry.subject, Subject::Process { pid, .. } if pid == child.id());
+            let is_found = sample.entries.iter().any(is_child);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            is_found
+        });
+        assert!(is_found);
     }
 
     #[test]

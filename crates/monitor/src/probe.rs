@@ -12,9 +12,12 @@ use crate::facts::HostFacts;
 use crate::options::AgentOptions;
 use crate::perf::Perf;
 use crate::sockets::{self, Owner, Sockets};
+use crate::time::monotonic_ns;
 
-/// The time between two searches for new processes.
+/// The longest time between two searches for new processes; if samples are more frequent, each one searches.
 const FIND_INTERVAL_NS: u64 = 1_000_000_000;
+/// A search is not repeated before this many times its own duration: it takes long where there are many processes.
+const FIND_PAUSE: u64 = 50;
 /// The time between two readings of the host's limits.
 const LIMITS_INTERVAL_NS: u64 = 60_000_000_000;
 /// Files of each process that stay open.
@@ -36,6 +39,9 @@ pub(crate) struct Probe {
     sockets: Sockets,
     perf: Perf,
     found_ns: Option<u64>,
+    /// How long the last search took.
+    find_took_ns: u64,
+    read_ns: Option<u64>,
     sockets_ns: Option<u64>,
     limits_ns: Option<u64>,
     facts: HostFacts,
@@ -61,6 +67,8 @@ impl Probe {
             sockets: Sockets::default(),
             perf: Perf::new(files / 8),
             found_ns: None,
+            find_took_ns: 0,
+            read_ns: None,
             sockets_ns: None,
             limits_ns: None,
             facts: HostFacts { hidden: hidden(&roots), ..HostFacts::default() },
@@ -73,9 +81,15 @@ impl Probe {
         if due(&mut self.limits_ns, now_ns, LIMITS_INTERVAL_NS) {
             Limits::read(&self.roots, &mut self.buffer, &mut self.facts);
         }
-        if due(&mut self.found_ns, now_ns, FIND_INTERVAL_NS) {
+        // What a process has used before it is found can't be placed in time.
+        let between_ns = self.read_ns.map_or(0, |before_ns| now_ns.saturating_sub(before_ns));
+        let pause_ns = between_ns.max(self.find_took_ns.saturating_mul(FIND_PAUSE));
+        if due(&mut self.found_ns, now_ns, pause_ns.min(FIND_INTERVAL_NS)) {
+            let began_ns = monotonic_ns();
             self.find();
+            self.find_took_ns = monotonic_ns().saturating_sub(began_ns);
         }
+        self.read_ns = Some(now_ns);
         let mut host = Figures::default();
         let mut devices = Vec::new();
         self.host.read(&mut self.buffer, &mut host, sources);

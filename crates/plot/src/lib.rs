@@ -4,6 +4,7 @@
 //! - [`Dots`]: values beside row names.
 //! - [`Heat`]: a value for each pair of two quantities.
 //! - [`Bars`]: stacked bars, one for each of many items.
+//! - [`Stacked`]: stacked bars with names, in groups.
 //! - [`Axis`]: a quantity with its unit, linear or logarithmic.
 //! - [`Summary`]: several measurements of one value, drawn as the median with a bar from minimum to maximum.
 //!
@@ -27,12 +28,14 @@ mod bars;
 mod dots;
 mod heat;
 mod lines;
+mod stacked;
 
 pub use axis::{Axis, binary_bytes};
 pub use bars::{Bars, BarsPanel};
 pub use dots::{Dots, DotsPanel};
 pub use heat::{Heat, HeatCell};
 pub use lines::{Lines, LinesPanel, Series};
+pub use stacked::{Stacked, StackedGroup, StackedPanel};
 
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;

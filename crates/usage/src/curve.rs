@@ -82,6 +82,36 @@ impl Curve {
         Some(building.end())
     }
 
+    /// Takes into account that waits are counted when they end: growth that is faster than a single thread can wait
+    /// began in the intervals before it, as far as they have room, and not before `from`.
+    pub(crate) fn counted_at_ends(mut self, from: u64) -> Self {
+        let mut grown: Vec<f64> = self.points.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
+        let lengths: Vec<f64> = self.points.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
+        for end in (0..grown.len()).rev() {
+            let mut excess = grown[end] - lengths[end];
+            for index in (0..end).rev().take_while(|index| self.points[*index].0 >= from) {
+                let moved = excess.min(lengths[index] - grown[index]);
+                if moved <= 0.0 {
+                    break;
+                }
+                // Another wait ended here, and this one began after that.
+                let is_first = grown[index] > 0.0;
+                grown[index] += moved;
+                grown[end] -= moved;
+                excess -= moved;
+                if is_first {
+                    break;
+                }
+            }
+        }
+        let mut sum = 0.0;
+        for (point, grown) in self.points.iter_mut().skip(1).zip(grown) {
+            sum += grown;
+            point.1 = sum;
+        }
+        self
+    }
+
     /// Continues the curve of a subject that was missing at `missed_ns` and until `end_ns`. It is taken to have gone on
     /// as before until `alive_ns`, but for what is known.
     pub(crate) fn ended(mut self, missed_ns: u64, end_ns: u64, alive_ns: u64) -> Self {
@@ -363,6 +393,23 @@ mod tests {
             false,
         );
         assert_eq!(before.between(3 * S / 2, 2 * S).unwrap().value, 0.5e9, "no more than at its pace");
+    }
+
+    #[test]
+    fn a_wait_that_is_counted_at_its_end_began_before() {
+        let curve = |values: &[(u64, u64)]| curve(values, None);
+        // 2.5 s of waiting that end in the fourth second.
+        let waits = [(0, 0), (S, S / 4), (2 * S, S / 4), (3 * S, S / 4), (4 * S, 11 * S / 4), (5 * S, 3 * S)];
+        let by_second = |from: u64| {
+            let spread = curve(&waits).counted_at_ends(from);
+            [0, 1, 2, 3, 4].map(|second| spread.between(second * S, (second + 1) * S).unwrap().value / 1e9)
+        };
+        assert_eq!(by_second(0), [0.25, 0.5, 1.0, 1.0, 0.25]);
+        // Not before the query began.
+        assert_eq!(by_second(2 * S), [0.25, 0.0, 1.0, 1.5, 0.25]);
+        // Several threads that wait all the time.
+        let threads = curve(&[(0, 0), (S, 3 * S), (2 * S, 6 * S)]).counted_at_ends(0);
+        assert_eq!(threads.between(S, 2 * S).unwrap().value, 3e9);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum AccessOrder {
 /// Disk accesses of a query on a host, and the time that they take by the formulas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DiskWork {
+    /// Bytes of both directions.
+    pub(crate) bytes: f64,
     /// Seconds; `None` without calibration.
     pub(crate) sequential_seconds: Option<f64>,
     pub(crate) random_seconds: Option<f64>,
@@ -87,7 +89,7 @@ pub(crate) fn disk_work(readings: &Readings, from: u64, to: u64) -> Option<DiskW
         _ if bytes <= 0.0 => 0.0,
         _ => part,
     };
-    Some(DiskWork { sequential_seconds, random_seconds, order, sequential_part })
+    Some(DiskWork { bytes, sequential_seconds, random_seconds, order, sequential_part })
 }
 
 /// The part of the requests that are random, by their mean size.

@@ -170,6 +170,7 @@ fn is_time(figure: Figure) -> bool {
             | Figure::CpuSystemNs
             | Figure::CpuNs
             | Figure::RunQueueWaitNs
+            | Figure::QuotaWaitNs
             | Figure::DiskWaitNs
             | Figure::LockWaitNs
             | Figure::ClientWaitNs

@@ -43,6 +43,15 @@ pub(crate) fn evidence(footprint: &Footprint, limit: Limit) -> Vec<String> {
                     found.push(format!("Sessions waited {} for locks.", seconds(wait)));
                 }
             }
+            Limit::Queue => {
+                let waits = &footprint.known.queued_ns;
+                let longest = waits.iter().map(|(began, ended)| ended.saturating_sub(*began)).max();
+                let longest = seconds(longest.unwrap_or(0) as f64);
+                found.push(match waits.len() {
+                    1 => format!("It waited once for room among other queries, for {longest}."),
+                    count => format!("It waited {count} times for room, {longest} at the longest."),
+                });
+            }
             Limit::Memory => {
                 if let Some(wait) = host.host_figures.get(&Figure::PressureMemorySomeNs) {
                     found.push(format!("Tasks of {} waited {} for memory.", host.host, seconds(wait.value)));
@@ -67,8 +76,15 @@ fn cpu(footprint: &Footprint, host: &HostFootprint, limit: Limit, run_ns: f64, f
         )),
         None => found.push(format!("The query used {:.1}{of} processors of {}.", own / run_ns, host.host)),
     }
+    let quota = host.value(Figure::QuotaWaitNs).unwrap_or(0.0);
     if let Some(wait) = host.value(Figure::RunQueueWaitNs).filter(|wait| *wait > 0.01 * run_ns) {
         found.push(format!("Its threads waited {} for a processor.", seconds(wait)));
+        if quota > 0.01 * run_ns {
+            found.push(format!(
+                "Of that, the limit of its control group held them back for {}.",
+                seconds(quota)
+            ));
+        }
     }
     if limit == Limit::CpuContended {
         let wait = |other: &HostFootprint| other.value(Figure::RunQueueWaitNs);

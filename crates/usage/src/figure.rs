@@ -116,12 +116,19 @@ figures! {
     /// Processor time in user mode and in the kernel together, in nanoseconds, where they are not told apart. Tasks
     /// only.
     CpuNs: "processor time", [];
+    /// Of the wait for a processor, the time for which the limit of a control group held threads back, in nanoseconds.
+    QuotaWaitNs: "wait for the limit of the control group", [Process];
 }
 
 impl Figure {
     /// Whether it is a level at one moment, and not a sum since the beginning.
     pub fn is_gauge(self) -> bool {
         matches!(self, Self::MemoryBytes | Self::MemoryAvailableBytes)
+    }
+
+    /// Whether it is a wait of threads that the kernel counts when it ends: until then, the counter stands still.
+    pub(crate) fn is_counted_at_end(self) -> bool {
+        matches!(self, Self::DiskWaitNs | Self::RunQueueWaitNs | Self::QuotaWaitNs)
     }
 }
 

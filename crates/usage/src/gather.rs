@@ -210,7 +210,15 @@ impl Readings {
         let pressure = readings.around(Figure::PressureIoSomeNs, from, to).unwrap_or(0.0);
         let bytes = readings.own_sum([Figure::DiskReadBytes, Figure::DiskWrittenBytes], from, to);
         readings.uses_disk = bytes.is_none_or(|bytes| bytes > 0.0);
-        let time = if bytes.is_some() && readings.uses_disk { busy.max(pressure) } else { busy };
+        // Of the waits of the whole host, others have their share.
+        let time = match bytes {
+            Some(bytes) if readings.uses_disk => {
+                let all = [Figure::DiskReadBytes, Figure::DiskWrittenBytes];
+                let all: f64 = all.into_iter().filter_map(|figure| readings.of_disks(figure, from, to)).sum();
+                busy.max(pressure * if all > 0.0 { (bytes / all).min(1.0) } else { 1.0 })
+            }
+            _ => busy,
+        };
         let is_dead = wait == Some(0.0) && time >= UNCOUNTED_DISK_WAIT * (to - from) as f64;
         readings.counts_disk_wait = wait.is_some() && !is_dead;
         readings

@@ -11,7 +11,8 @@
 //!    host for disks and memory.
 //!
 //! Waiting for a processor counts as a wait for others only as far as others used the processors. The threads of a
-//! query that wait for each other need more processors: that is CPU time.
+//! query that wait for each other need more processors: that is CPU time. So is the time for which the limit of its
+//! control group held a thread back: to the query, a part of a processor is a slower processor.
 
 use crate::disk::disk_work;
 use crate::exchange::{Exchanges, exchanges};
@@ -96,7 +97,9 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
     let cpu = readings.own_cpu(from, to).map(|amount| amount / length_ns);
     let waited = own(Figure::RunQueueWaitNs);
     let all_cpu = readings.all_cpu_ns(from, to).map(|all| all / length_ns);
-    let (cpu_self, waited_others) = split_wait(cpu.unwrap_or(0.0), waited.unwrap_or(0.0), all_cpu);
+    let quota = own(Figure::QuotaWaitNs).unwrap_or(0.0).min(waited.unwrap_or(0.0));
+    let (cpu_self, waited_others) = split_wait(cpu.unwrap_or(0.0), waited.unwrap_or(0.0) - quota, all_cpu);
+    let cpu_self = cpu_self + quota;
     let lock = own(Figure::LockWaitNs).unwrap_or(0.0);
     let disk_wait = own(Figure::DiskWaitNs).filter(|_| readings.counts_disk_wait);
     let threads = cpu_self + waited_others + lock + disk_wait.unwrap_or(0.0);
@@ -112,7 +115,10 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
     add_threads(Part::RunQueueWait, waited_others, is_shared(Figure::RunQueueWaitNs));
     add_threads(Part::LockWait, lock, is_shared(Figure::LockWaitNs));
     let disk = disk_work(readings, from, to);
-    let sequential_part = disk.map_or(1.0, |disk| disk.sequential_part);
+    // Bytes are counted when they are asked for, and the wait for them may be longer than this step.
+    let of_bytes = disk.filter(|disk| disk.bytes > 0.0);
+    let of_bytes = of_bytes.or_else(|| disk_work(readings, span.began_ns, span.ended_ns)).or(disk);
+    let sequential_part = of_bytes.map_or(1.0, |disk| disk.sequential_part);
     if let Some(wait) = disk_wait {
         add_threads(Part::DiskSequential, wait * sequential_part, is_shared(Figure::DiskWaitNs));
         add_threads(Part::DiskRandom, wait * (1.0 - sequential_part), is_shared(Figure::DiskWaitNs));
@@ -158,6 +164,8 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
         has_disk,
         sequential_part,
     };
+    load.fill(Part::QueueWait, span.queued(from, to), Basis::Counted, false);
+    load.certain[Part::QueueWait.index()] = load.given[Part::QueueWait.index()];
     fill_weaker(readings, (from, to), &seen, &mut load);
     load.divides = readings.divides;
     if !load.divides {

@@ -27,6 +27,8 @@ pub enum Part {
     SenderLimited,
     /// It waited for a lock of the database.
     LockWait,
+    /// It waited until there was room for it among other queries.
+    QueueWait,
     /// The database waited for the query's client.
     ClientWait,
     /// It waited for memory: pages were reclaimed or swapped.
@@ -42,7 +44,7 @@ pub(crate) type PerPart = [f64; PARTS];
 
 impl Part {
     /// All of them, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Cpu,
         Self::RunQueueWait,
         Self::Stolen,
@@ -53,6 +55,7 @@ impl Part {
         Self::ReceiverLimited,
         Self::SenderLimited,
         Self::LockWait,
+        Self::QueueWait,
         Self::ClientWait,
         Self::MemoryPressure,
         Self::Unexplained,
@@ -71,6 +74,7 @@ impl Part {
             Self::ReceiverLimited => "receiver",
             Self::SenderLimited => "send buffer",
             Self::LockWait => "waiting for a lock",
+            Self::QueueWait => "waiting for other queries",
             Self::ClientWait => "waiting for the client",
             Self::MemoryPressure => "memory pressure",
             Self::Unexplained => "unexplained",
@@ -144,14 +148,14 @@ pub struct Phase {
     /// The host that limited the query; empty if none was sampled.
     pub host: String,
     /// Seconds of each part, in the order of [`Part::ALL`]. They add up to the phase.
-    pub seconds: [f64; 13],
+    pub seconds: [f64; 14],
     /// Of these, the seconds on hosts whose work more nodes would not divide.
-    pub fixed_seconds: [f64; 13],
+    pub fixed_seconds: [f64; 14],
     /// Seconds of each part on the host with the most of it, including what was hidden behind other parts: of hosts
     /// whose work more nodes would divide.
-    pub divided_demand_seconds: [f64; 13],
+    pub divided_demand_seconds: [f64; 14],
     /// The same, of hosts whose work more nodes would not divide.
-    pub fixed_demand_seconds: [f64; 13],
+    pub fixed_demand_seconds: [f64; 14],
 }
 
 impl Phase {

@@ -76,6 +76,9 @@ pub struct Known {
     /// Time for which the client waited for the query, in nanoseconds. During the rest of the run the client was busy,
     /// and the query may have waited for it.
     pub client_wait_ns: Option<u64>,
+    /// When the query waited until there was room for it among others, in nanoseconds since it began: from, to. Waits do
+    /// not overlap.
+    pub queued_ns: Vec<(u64, u64)>,
     /// The time that was predicted for the query, in nanoseconds.
     pub predicted_ns: Option<u64>,
 }
@@ -100,6 +103,16 @@ impl QuerySpan {
     /// Its run time in nanoseconds.
     pub fn run_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
+    }
+
+    /// For which fraction of a step the query waited until there was room for it.
+    pub(crate) fn queued(&self, from: u64, to: u64) -> f64 {
+        let within = |&(began, ended): &(u64, u64)| {
+            let (began, ended) = (self.began_ns.saturating_add(began), self.began_ns.saturating_add(ended));
+            ended.min(to).saturating_sub(began.max(from))
+        };
+        let waited: u64 = self.known.queued_ns.iter().map(within).sum();
+        (waited as f64 / to.saturating_sub(from).max(1) as f64).min(1.0)
     }
 
     /// Its beginning and end.

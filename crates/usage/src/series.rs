@@ -26,6 +26,21 @@ pub struct Series {
     pub values: BTreeMap<Figure, Vec<Option<f64>>>,
 }
 
+/// Those of some subjects of which there are samples at about this time.
+fn within<'a>(
+    track: &Track,
+    subjects: impl Iterator<Item = &'a Subject>,
+    from: u64,
+    to: u64,
+) -> Vec<&'a Subject> {
+    // What began and ended between two samples is first seen in the sample after it.
+    let next = track.moments(to, u64::MAX).next().unwrap_or(to);
+    let is_there = |subject: &&Subject| {
+        track.subject_span(subject).is_some_and(|(first, last)| first <= next && last >= from)
+    };
+    subjects.filter(is_there).collect()
+}
+
 impl Timeline {
     /// Figures of a subject from `from` to `to` in nanoseconds on the time line, in at most `points_max` points, and
     /// none that is finer than the samples. Empty if there is no sample of it.
@@ -85,15 +100,15 @@ impl Timeline {
         Series { at_ns: steps.iter().map(|(a, b)| a + (b - a) / 2).collect(), step_ns, values }
     }
 
-    /// The processes of a host of which there are samples at about the time from `from` to `to`, in order.
+    /// The subjects of a host of which there are samples at about the time from `from` to `to`, in order.
+    pub fn subjects_within(&self, host: &str, from: u64, to: u64) -> Vec<&Subject> {
+        self.track(host).map_or(Vec::new(), |track| within(track, track.subjects(), from, to))
+    }
+
+    /// The processes among them.
     pub fn processes_within(&self, host: &str, from: u64, to: u64) -> Vec<&Subject> {
-        let Some(track) = self.track(host) else { return Vec::new() };
-        // What began and ended between two samples is first seen in the sample after it.
-        let next = track.moments(to, u64::MAX).next().unwrap_or(to);
-        let is_there = |subject: &&Subject| {
-            track.subject_span(subject).is_some_and(|(first, last)| first <= next && last >= from)
-        };
-        track.subjects_in(Subject::PROCESSES).filter(is_there).collect()
+        let of = |track| within(track, track.subjects_in(Subject::PROCESSES), from, to);
+        self.track(host).map_or(Vec::new(), of)
     }
 
     /// Whether a subject is likely to have used anything from `from` to `to`: a counter of it changed then, or between

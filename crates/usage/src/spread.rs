@@ -66,6 +66,6 @@ fn measured(host: &Readings, part: Part, (from, to): (u64, u64)) -> Option<Amoun
         Part::LockWait => own(Figure::LockWaitNs),
         Part::ClientWait => own(Figure::ClientWaitNs),
         Part::MemoryPressure => host.around_amount(Figure::PressureMemorySomeNs, from, to),
-        Part::Unexplained => None,
+        Part::QueueWait | Part::Unexplained => None,
     }
 }

@@ -188,12 +188,17 @@ impl Track {
         let before = self.samples.partition_point(|sample| sample.at <= from);
         let after = self.samples.partition_point(|sample| sample.at <= to);
         let mut range = range(before, after, self.samples.len());
+        // All samples of the span are counted, also if many have the same moment.
+        range.start = range.start.min(self.samples.partition_point(|sample| sample.at < from));
         if let Some(first) = first {
             // Whether a subject is new is seen by the samples before its first one.
             let before = self.samples.partition_point(|sample| sample.key < first);
             range.start = range.start.min(before.saturating_sub(2));
         }
-        let samples = self.samples.range(range).copied().collect();
+        // The curve of a subject that is new begins with the first sample, and that of one that ended goes on to the last.
+        let first = self.samples.front().filter(|_| range.start > 0);
+        let last = self.samples.back().filter(|_| range.end < self.samples.len());
+        let samples = first.into_iter().chain(self.samples.range(range)).chain(last).copied().collect();
         Self { clock: self.clock, sources: self.sources.clone(), samples, series, ..Self::default() }
     }
 
@@ -406,7 +411,7 @@ impl Track {
         let points = self.series.get(subject)?;
         let kind = SubjectKind::of(subject);
         let resolution = self.sources.get(kind, figure).map_or(0, |source| source.resolution());
-        let alive_ns = to;
+        let (alive_from, alive_ns) = (from, to);
         let growth_max = self.sources.growth_max(kind, figure);
         let shape = Shape { resolution: resolution as f64, bound_ns, growth_max };
         let (from, to) = (from.saturating_sub(bound_ns), to.saturating_add(bound_ns));
@@ -419,6 +424,11 @@ impl Track {
         // A figure that is not counted was not 0 before its subject began.
         values.peek()?;
         let curve = Curve::new(birth.chain(values), shape)?;
+        let curve = if kind == SubjectKind::Process && figure.is_counted_at_end() {
+            curve.counted_at_ends(alive_from)
+        } else {
+            curve
+        };
         let (Some(last), Some(end)) = (points.back(), self.samples.back()) else { return Some(curve) };
         let missed = self.samples.get(self.samples.partition_point(|sample| sample.key <= last.key));
         Some(match missed {

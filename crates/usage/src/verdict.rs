@@ -42,6 +42,8 @@ pub enum Limit {
     Sender,
     /// A lock of the database.
     Lock,
+    /// Other queries, until whose end there was no room for it.
+    Queue,
     /// Memory that is short.
     Memory,
     /// No single one.
@@ -65,6 +67,7 @@ impl Limit {
             Self::Receiver => "receiver-limited",
             Self::Sender => "send-buffer-limited",
             Self::Lock => "lock-limited",
+            Self::Queue => "queued",
             Self::Memory => "memory-limited",
             Self::Mixed => "mixed",
             Self::Inefficient => "inefficient",
@@ -83,6 +86,7 @@ impl Limit {
             Self::Receiver => &[Part::ReceiverLimited, Part::ClientWait],
             Self::Sender => &[Part::SenderLimited],
             Self::Lock => &[Part::LockWait],
+            Self::Queue => &[Part::QueueWait],
             Self::Memory => &[Part::MemoryPressure],
             Self::Mixed | Self::Inefficient | Self::Unknown => &[],
         }
@@ -111,6 +115,10 @@ impl Limit {
             Self::Receiver => "A faster client, or one that reads in parallel. Faster nodes would not help.",
             Self::Sender => "A larger send buffer, or several connections.",
             Self::Lock => "Find the session that holds the lock, and end its transaction earlier.",
+            Self::Queue => {
+                "Fewer queries at a time, clients that take their rows faster, or more memory for the \
+                node's rows (--memory). Faster hardware helps only if it ends the other queries earlier."
+            }
             Self::Memory => "More memory, or a smaller memory setting of the query.",
             Self::Mixed => "No single change would help much.",
             Self::Inefficient => {
@@ -180,6 +188,7 @@ fn limit(footprint: &Footprint) -> Limit {
         Limit::Receiver,
         Limit::Sender,
         Limit::Lock,
+        Limit::Queue,
         Limit::Memory,
     ]
     .map(|limit| (limit, of(limit)));
@@ -242,6 +251,12 @@ fn sentence(footprint: &Footprint, limit: Limit, host: Option<&str>, fraction: f
         Limit::Sender => format!("Limited by the send buffer{of_host}: {took}."),
         Limit::Lock => {
             format!("Limited by a lock of the database{}: {took}.", host.map_or(String::new(), on))
+        }
+        Limit::Queue => {
+            format!(
+                "Limited by other queries{}: {took} passed before there was room.",
+                host.map_or(String::new(), on)
+            )
         }
         Limit::Memory => format!("Limited by the memory{of_host}: {took}."),
         Limit::Mixed => {

@@ -134,6 +134,7 @@ impl Change {
             Part::RoundTrips | Part::SenderLimited => return self.round_trip,
             Part::ReceiverLimited
             | Part::LockWait
+            | Part::QueueWait
             | Part::ClientWait
             | Part::MemoryPressure
             | Part::Unexplained => return 1.0,

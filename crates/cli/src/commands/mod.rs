@@ -92,7 +92,7 @@ impl Command {
             Self::Overlay(args) => overlay::cmd_overlay(&args, json).await,
             Self::Netbench(args) => netbench::cmd_netbench(args, json, stop).await,
             Self::Usage(args) => usage::cmd_usage(args, json, stop).await,
-            Self::Agent(args) => agent::cmd_agent(args, json, stop).await,
+            Self::Agent(args) => Box::pin(agent::cmd_agent(args, json, stop)).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
         }

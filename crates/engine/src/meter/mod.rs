@@ -31,8 +31,9 @@ const LAST_STAGE: u32 = 0;
 pub trait QueryObserver: Send + Sync {
     /// A query has been planned, and begins to run. It arrived `age` ago.
     fn began(&self, query: &str, sql: &str, age: Duration);
-    /// All its rows have been taken, or it failed, or was cancelled.
-    fn ended(&self, query: &str, outcome: QueryOutcome);
+    /// All its rows have been taken, or it failed, or was cancelled. `queued` has the times after its arrival, from and
+    /// to, in which it waited until there was room for it among other queries.
+    fn ended(&self, query: &str, outcome: QueryOutcome, queued: &[(Duration, Duration)]);
 }
 
 /// How a query ended.
@@ -78,6 +79,8 @@ pub(crate) struct Meter {
     cpu_ns: AtomicU64,
     /// For the last task: the time during which its client took no rows.
     client_wait: Mutex<ClientWait>,
+    /// For the last task: when the query waited for room, after its arrival.
+    queued: Mutex<Vec<(Duration, Duration)>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +94,16 @@ struct ClientWait {
 impl Meter {
     fn client_wait(&self) -> MutexGuard<'_, ClientWait> {
         self.client_wait.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The query, which arrived at `arrived`, has waited for room since `began`.
+    pub(crate) fn queued(&self, arrived: Instant, began: Instant) {
+        let wait = (began.saturating_duration_since(arrived), arrived.elapsed());
+        self.waits().push(wait);
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Vec<(Duration, Duration)>> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Also counts a wait that has not ended: it may be longer than many samples are apart.
@@ -246,7 +259,7 @@ impl Drop for ObservedQuery {
         self.asked();
         if let Some(observer) = self.meters.observer.get() {
             let outcome = std::mem::replace(&mut self.outcome, QueryOutcome::Cancelled);
-            observer.ended(&self.query, outcome);
+            observer.ended(&self.query, outcome, &self.meter.waits());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use lightship_engine::{ClusterConfig, Engine, EngineConfig, QueryObserver, QueryOutcome, TaskMeters};
@@ -13,14 +13,15 @@ use crate::support::{Node, met, run};
 
 /// Remembers what it is told.
 #[derive(Default)]
-struct Told(Mutex<Vec<(String, String, Option<QueryOutcome>)>>);
+struct Told(Mutex<Vec<(String, String, Option<QueryOutcome>)>>, Mutex<Vec<(Duration, Duration)>>);
 
 impl QueryObserver for Told {
     fn began(&self, query: &str, sql: &str, _: Duration) {
         self.0.lock().unwrap().push((query.into(), sql.into(), None));
     }
 
-    fn ended(&self, query: &str, outcome: QueryOutcome) {
+    fn ended(&self, query: &str, outcome: QueryOutcome, queued: &[(Duration, Duration)]) {
+        self.1.lock().unwrap().extend(queued);
         let mut told = self.0.lock().unwrap();
         let (.., ended) = told.iter_mut().find(|(began, ..)| began == query).unwrap();
         assert_eq!(ended.replace(outcome), None);
@@ -102,4 +103,34 @@ async fn the_observer_is_told_how_a_query_ended() {
     let waits =
         meters.entries(usize::MAX).iter().filter_map(|entry| entry.figures.get(Figure::ClientWaitNs)).count();
     assert_eq!(waits, 3, "an entry for the last task of each query");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_observer_is_told_when_a_query_waited_for_room() {
+    let (config, _, told) = metered();
+    let mut engine = Engine::new(EngineConfig { row_memory_bytes: 2 << 20, ..config }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.csv"), format!("a\n{}", "1\n".repeat(100_000))).unwrap();
+    engine.register_path("t", &folder.path().join("t.csv")).await.unwrap();
+    let mut holding = Vec::new();
+    for _ in 0..2 {
+        let mut rows = engine.query("select * from t").await.unwrap().into_rows();
+        assert!(rows.next().await.unwrap().is_ok());
+        holding.push(rows);
+    }
+    let mut waiting = engine.query("select * from t").await.unwrap().into_rows();
+    let mut next = std::pin::pin!(waiting.next());
+    assert!(futures::poll!(&mut next).is_pending());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(20) {
+        assert!(futures::poll!(&mut next).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(told.1.lock().unwrap().is_empty());
+    drop(holding.pop());
+    assert!(next.await.unwrap().is_ok());
+    drop(waiting);
+    let queued = told.1.lock().unwrap().clone();
+    let [(from, to)] = queued[..] else { panic!("{queued:?}") };
+    assert!(from < to && to >= Duration::from_millis(20), "{queued:?}");
 }

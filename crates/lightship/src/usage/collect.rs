@@ -15,6 +15,7 @@ use lightship_monitor::{
     Collector, CollectorEvent, CollectorOptions, HistoryOptions, HistoryWriter, QueryEnd, QueryLog, Recorder,
     RecorderOptions, bind_collector, http, monotonic_ns, run_collector, run_recorder,
 };
+use lightship_usage::Known;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 
@@ -207,12 +208,15 @@ impl QueryObserver for Observer {
         self.0.query_began(query, sql, monotonic_ns().saturating_sub(age_ns));
     }
 
-    fn ended(&self, query: &str, outcome: QueryOutcome) {
+    fn ended(&self, query: &str, outcome: QueryOutcome, queued: &[(Duration, Duration)]) {
         let error = match outcome {
             QueryOutcome::Finished => None,
             QueryOutcome::Failed(message) => Some(message),
             QueryOutcome::Cancelled => Some("cancelled by the client".to_owned()),
         };
-        self.0.query_ended(query, monotonic_ns(), QueryEnd { error, ..QueryEnd::default() });
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let queued_ns = queued.iter().map(|(from, to)| (nanoseconds(*from), nanoseconds(*to))).collect();
+        let known = Known { queued_ns, ..Known::default() };
+        self.0.query_ended(query, monotonic_ns(), QueryEnd { error, known });
     }
 }

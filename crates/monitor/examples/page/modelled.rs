@@ -425,6 +425,6 @@ fn description(host: &str) -> Description {
         },
         sources: Vec::new(),
         processes: vec![process],
-        speeds: Some(HostSpeeds { disk_access_seconds: Some(5e-3), link, ..HostSpeeds::default() }),
+        speeds: Some(Box::new(HostSpeeds { disk_access_seconds: Some(5e-3), link, ..HostSpeeds::default() })),
     }
 }

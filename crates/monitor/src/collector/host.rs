@@ -140,7 +140,7 @@ impl Host {
         for (kind, figure, source) in description.sources {
             self.sources.set(kind, figure, source);
         }
-        self.speeds = description.speeds.or(self.speeds);
+        self.speeds = description.speeds.map(|speeds| *speeds).or(self.speeds);
         for process in description.processes {
             if self.processes.len() >= PROCESSES_MAX {
                 self.processes.pop_first();

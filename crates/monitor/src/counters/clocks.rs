@@ -5,6 +5,13 @@ pub(crate) fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
+/// Nanoseconds since the system was started, by the clock that the beginnings of processes are counted with.
+pub(crate) fn boot_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// The processor time that all threads of a process have used, including threads that have ended, in nanoseconds. The
 /// clock of any process can be read without special permission. `None` if no process has this number.
 pub(crate) fn process_cpu_ns(pid: u32) -> Option<u64> {

@@ -9,9 +9,11 @@ mod file;
 mod host;
 mod pids;
 mod process;
+mod quota;
 mod selection;
 mod stat_line;
 mod threads;
+mod waits;
 
 pub(crate) use cgroup::{Limits, hidden};
 pub(crate) use devices::{Disks, Interfaces, LOOPBACK, NETWORK};

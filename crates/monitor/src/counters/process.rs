@@ -5,14 +5,20 @@ use std::path::PathBuf;
 
 use lightship_usage::{Figure, Figures, HostSources, SubjectKind};
 
-use super::clocks::{process_cpu_ns, tick_ns};
+use super::clocks::{boot_ns, process_cpu_ns, tick_ns};
 use super::disk_bytes::DiskBytes;
 use super::file::{KernelFile, Roots, TextBuffer};
+use super::quota::Quota;
 use super::stat_line::StatLine;
 use super::threads::Threads;
+use super::waits::Waits;
+use crate::time::monotonic_ns;
 
 /// After this many samples, a process is read even if it has not run: the kernel may have reclaimed memory from it.
 const UNREAD_MAX: u8 = 10;
+
+/// The number of [`Group`]s.
+const GROUPS: usize = 5;
 
 /// Figures that come from the same file, and so are available or unavailable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +27,11 @@ pub(crate) enum Group {
     Wait,
     Switches,
     DiskWait,
+    Quota,
 }
 
 impl Group {
-    const ALL: [Self; 4] = [Self::Io, Self::Wait, Self::Switches, Self::DiskWait];
+    const ALL: [Self; GROUPS] = [Self::Io, Self::Wait, Self::Switches, Self::DiskWait, Self::Quota];
 
     fn source(self) -> (&'static [Figure], &'static str, u64) {
         match self {
@@ -44,6 +51,11 @@ impl Group {
                 1,
             ),
             Self::DiskWait => (&[Figure::DiskWaitNs], "/proc/PID/task/*/stat, delay accounting", 0),
+            Self::Quota => (
+                &[Figure::QuotaWaitNs],
+                "cpu.stat of the control groups that have a limit, up to the process's own wait",
+                1,
+            ),
         }
     }
 }
@@ -92,7 +104,9 @@ pub(crate) struct Process {
     stat: Option<std::fs::File>,
     io: KernelFile,
     threads: Threads,
-    failures: [Option<String>; 4],
+    quota: Quota,
+    disk_waits: Waits,
+    failures: [Option<String>; GROUPS],
     clock_ns: Option<u64>,
     unread: u8,
     user_ns: u64,
@@ -101,7 +115,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Begins to read a process. `keep` holds up to four files open.
+    /// Begins to read a process. `keep` holds up to four files open, and one for each limit.
     ///
     /// # Errors
     /// If there is no such process, or it is hidden.
@@ -125,9 +139,11 @@ impl Process {
             began_ticks: line.began_ticks,
             io: KernelFile::new(folder.join("io"), keep),
             threads: Threads::new(&folder, pid, keep),
+            quota: Quota::new(&context.roots, &folder, keep),
+            disk_waits: Waits::default(),
             path,
             stat: keep.then_some(stat),
-            failures: [const { None }; 4],
+            failures: [const { None }; GROUPS],
             clock_ns: None,
             unread: 0,
             user_ns: 0,
@@ -180,15 +196,24 @@ impl Process {
         let delays = context.no_delays.is_none().then_some(ticks);
         let (sums, failed) = self.threads.read(threads, delays, buffer);
         let disk_wait = context.no_delays.clone().or(failed.disk_wait);
-        self.failures = [bytes.err(), failed.wait, failed.switches, disk_wait];
+        let quota = match &failed.wait {
+            None => self.quota.read(monotonic_ns(), sums.run_queue_wait_ns, buffer),
+            Some(failed) => Err(failed.clone()),
+        };
+        let age_ns = boot_ns().saturating_sub(self.began_ns);
+        let disk_wait_ns =
+            self.disk_waits.add(sums.disk_wait_ticks.saturating_mul(context.tick_ns), threads, age_ns);
+        let held_ns = quota.as_ref().ok().copied().unwrap_or_default();
+        self.failures = [bytes.err(), failed.wait, failed.switches, disk_wait, quota.err()];
         let mut set = |group: Group, figure, value| {
             let failed = self.failures.get(group as usize).is_some_and(Option::is_some);
             self.figures.set(figure, (!failed).then_some(value));
         };
         set(Group::Wait, Figure::RunQueueWaitNs, sums.run_queue_wait_ns);
+        set(Group::Quota, Figure::QuotaWaitNs, held_ns);
         set(Group::Switches, Figure::VoluntarySwitches, sums.voluntary_switches);
         set(Group::Switches, Figure::InvoluntarySwitches, sums.involuntary_switches);
-        set(Group::DiskWait, Figure::DiskWaitNs, sums.disk_wait_ticks.saturating_mul(context.tick_ns));
+        set(Group::DiskWait, Figure::DiskWaitNs, disk_wait_ns);
         Ok(())
     }
 
@@ -226,7 +251,7 @@ pub(crate) struct Ended;
 
 /// How many processes have a group of figures, and how many do not.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies([(u32, u32, Option<String>); 4]);
+pub(crate) struct Tallies([(u32, u32, Option<String>); GROUPS]);
 
 impl Tallies {
     pub(crate) fn add(&mut self, process: &Process) {

@@ -49,7 +49,7 @@ pub struct Description {
     /// The names of processes.
     pub processes: Vec<ProcessName>,
     /// What the host can do at most; `None` if it was not measured, or in another datagram.
-    pub speeds: Option<HostSpeeds>,
+    pub speeds: Option<Box<HostSpeeds>>,
 }
 
 /// The numbers of speeds, in their order in datagrams. The number of processors is among the facts.
@@ -143,10 +143,10 @@ pub(super) fn encode(description: &Description) -> Vec<Vec<u8>> {
             _ => break,
         }
     }
-    if let Some(speeds) = description.speeds {
+    if let Some(speeds) = description.speeds.as_deref() {
         // Alone, because readers before this kind of row refuse its datagram.
         let mut body = start;
-        put_speeds(&mut body, speeds);
+        put_speeds(&mut body, *speeds);
         bodies.push(body);
     }
     bodies
@@ -201,7 +201,7 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Description, DatagramErr
                 let length = reader.varint_u32()?;
                 let row = Reader(reader.take(length as usize)?);
                 if kind == SPEEDS {
-                    description.speeds = Some(read_speeds(row, processors)?);
+                    description.speeds = Some(Box::new(read_speeds(row, processors)?));
                 }
             }
         }

@@ -133,14 +133,14 @@ fn a_description_comes_back_in_parts_that_are_useful_alone() {
         facts,
         sources: sources.iter().map(|(scope, figure, row)| (scope, figure, row.clone())).collect(),
         processes: (0..300).map(name).collect(),
-        speeds: Some(HostSpeeds {
+        speeds: Some(Box::new(HostSpeeds {
             processors: 4,
             cpu_units_per_second: Some(1e9),
             disk_write_bytes_per_second: Some(2.5e8),
             disk_bytes: Some(1 << 40),
             link: LinkSpeeds { round_trip_seconds: Some(1e-4), ..LinkSpeeds::default() },
             ..HostSpeeds::default()
-        }),
+        })),
     };
     let keys = Keys::of("token");
     let mut read = Description::default();

@@ -220,7 +220,7 @@ async fn nothing_is_written_before_other_nodes_have_accepted_a_new_file() {
         async move { RangeFile::create(network, &definition(Capacity::default()), ClientOptions::default()).await }
     });
     nodes.network.has_answer.notified().await;
-    let impatient = ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
+    let impatient = ClientOptions { patience: Duration::from_secs(2), ..ClientOptions::default() };
     let file = RangeFile::open(nodes.network.clone(), "t", impatient).await.unwrap();
     let refused = file.write(WriteMode::Insert, &rows(&file, 0..10, 8)).await.unwrap_err();
     assert!(refused.to_string().contains("is being created"), "{refused}");

@@ -112,6 +112,22 @@ fn queries_of_one_session_after_each_other_share_the_sample_between() {
 }
 
 #[test]
+fn a_query_that_waits_for_room_among_others_is_queued() {
+    // It waits for 6 of 8 seconds, while others use the processors, and then computes.
+    let cpu: Growth = |t| (t - 8.0).clamp(0.0, 2.0);
+    let entries = [(task(), Figure::CpuNs, cpu), (Subject::Host, Figure::CpuUserNs, |t| t)];
+    let timeline = one_host(S / 2, 12 * S, &entries);
+    let mut span = span(2 * S, 10 * S, vec![Worker::own(task())]);
+    span.known.queued_ns = vec![(0, S), (S, 6 * S)];
+    let footprint = footprint(&timeline, &span);
+    assert!((footprint.division.fraction(Part::QueueWait) - 0.75).abs() < 0.02, "{:?}", footprint.division);
+    assert!((footprint.division.fraction(Part::Cpu) - 0.25).abs() < 0.02, "{:?}", footprint.division);
+    let verdict = Verdict::new(&footprint);
+    assert_eq!((verdict.limit, verdict.is_certain), (Limit::Queue, true));
+    assert_eq!(verdict.evidence[0], "It waited 2 times for room, 5.0 s at the longest.");
+}
+
+#[test]
 fn queries_at_the_same_time_are_told_apart_by_their_processes() {
     // Four processes of another query on the same two processors.
     let own: Growth = |t| (t - 2.0).clamp(0.0, 10.0) * 0.4;
@@ -402,4 +418,69 @@ fn a_clock_that_was_known_badly_before_a_query_does_not_coarsen_it() {
     assert_eq!(step_ns, S);
     assert!(amount.high - amount.low < 5e9, "a sample more or less at both ends: {amount:?}");
     assert_eq!(cpu(1).0, 20 * S, "its own samples may be wrong");
+}
+
+#[test]
+fn a_limit_of_its_own_control_group_is_not_blamed_on_others() {
+    // A tenth of a processor; another process uses a whole one.
+    let cpu: Growth = |t| 0.1 * t;
+    let waited: Growth = |t| 0.9 * t;
+    let quota: Growth = |t| 0.88 * t;
+    let others: Growth = |t| 1.1 * t;
+    let counted = |with_quota: bool| {
+        let mut entries = vec![
+            (process("a"), Figure::CpuUserNs, cpu),
+            (process("a"), Figure::RunQueueWaitNs, waited),
+            (Subject::Host, Figure::CpuUserNs, others),
+            (Subject::Host, Figure::CpuSystemNs, (|_| 0.0) as Growth),
+        ];
+        entries.extend(with_quota.then_some((process("a"), Figure::QuotaWaitNs, quota)));
+        footprint(&one_host(S, 20 * S, &entries), &span(5 * S, 15 * S, vec![Worker::own(process("a"))]))
+    };
+    let verdict = Verdict::new(&counted(true));
+    assert_eq!(verdict.limit, Limit::Cpu, "{}", verdict.sentence);
+    let held = "Of that, the limit of its control group held them back for 8.8 s.";
+    assert!(verdict.evidence.iter().any(|evidence| evidence == held), "{:?}", verdict.evidence);
+    // A processor of twice the speed, or twice the quota, halves the time either way.
+    let change = Change { cpu: 2.0, ..Change::default() };
+    let seconds = what_if(&counted(true), &change, &History::default()).unwrap().seconds;
+    assert!((seconds - 5.0).abs() < 0.1, "{seconds}");
+    // What is not known to be a limit may be others.
+    assert_eq!(Verdict::new(&counted(false)).limit, Limit::CpuContended);
+}
+
+#[test]
+fn long_waits_for_a_disk_that_are_counted_at_their_ends_are_explained() {
+    // Half a second each: in samples of 100 ms, the counter stands still four times of five.
+    let waited: Growth = |t| (t * 2.0).floor() / 2.0 * 0.98;
+    let bytes: Growth = |t| (t * 2.0).floor() / 2.0 * 5e-3;
+    let cpu: Growth = |t| 0.02 * t;
+    let entries = [
+        (process("a"), Figure::CpuUserNs, cpu),
+        (process("a"), Figure::DiskWaitNs, waited),
+        (process("a"), Figure::DiskReadBytes, bytes),
+    ];
+    let timeline = one_host(S / 10, 20 * S, &entries);
+    let footprint = footprint(&timeline, &span(5 * S, 15 * S, vec![Worker::own(process("a"))]));
+    assert!(footprint.division.explained() > 0.95, "{:?}", footprint.division.parts);
+    assert_eq!(Verdict::new(&footprint).limit, Limit::DiskSequential);
+}
+
+#[test]
+fn a_process_that_hardly_reads_does_not_wait_for_the_disk_that_others_keep_busy() {
+    let pressure: Growth = |t| 0.9 * t;
+    let theirs: Growth = |t| 0.1 * t;
+    // A ten-thousandth of the bytes, and no wait.
+    let own: Growth = |t| 1e-5 * t;
+    let none: Growth = |_| 0.0;
+    let entries = [
+        (process("a"), Figure::CpuUserNs, none),
+        (process("a"), Figure::DiskWaitNs, none),
+        (process("a"), Figure::DiskReadBytes, own),
+        (Subject::Host, Figure::PressureIoSomeNs, pressure),
+        (Subject::Host, Figure::DiskReadBytes, theirs),
+    ];
+    let timeline = one_host(S / 10, 20 * S, &entries);
+    let footprint = footprint(&timeline, &span(5 * S, 15 * S, vec![Worker::own(process("a"))]));
+    assert!(footprint.division.explained() < 0.1, "{:?}", footprint.division.parts);
 }

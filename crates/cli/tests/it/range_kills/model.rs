@@ -183,6 +183,12 @@ fn count(lost: &AtomicU64, error: &RangeError) {
 /// Counts a request that its client gives up before there is an answer.
 struct GivenUp(Option<Arc<AtomicU64>>);
 
+impl GivenUp {
+    fn answered(&mut self) {
+        self.0 = None;
+    }
+}
+
 impl Drop for GivenUp {
     fn drop(&mut self) {
         if let Some(lost) = self.0.take() {
@@ -206,11 +212,11 @@ impl Network for Counting {
             let mut given_up = GivenUp(Some(lost.clone()));
             let answered = sent.await;
             let Reply { schema, rows } = answered.inspect_err(|error| {
-                given_up.0 = None;
+                given_up.answered();
                 count(&lost, error);
             })?;
             let rows = rows.inspect(move |rows| {
-                given_up.0 = None;
+                given_up.answered();
                 if let Err(error) = rows {
                     count(&lost, error);
                 }

@@ -14,6 +14,7 @@ export const PARTS = [
   ["receiver_limited", "receiver"],
   ["sender_limited", "send buffer"],
   ["lock_wait", "waiting for a lock"],
+  ["queue_wait", "waiting for other queries"],
   ["client_wait", "waiting for the client"],
   ["memory_pressure", "memory pressure"],
   ["unexplained", "unexplained"],
