@@ -181,7 +181,7 @@ fn plot(name: &str, buckets: &[BucketEntry]) -> Result<String, lightship_plot::P
         panel("requests since the node started", requests),
     ];
     let title = format!("Range file {name}: {} buckets", buckets.len());
-    Bars { title, x: "bucket, in the order of the keys".into(), panels }.svg()
+    Bars { title, x: "by key".into(), panels }.svg()
 }
 
 /// List the range files that a node knows
