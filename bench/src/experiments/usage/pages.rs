@@ -83,8 +83,8 @@ pub(super) fn nodes_section(settings: &Settings, load: &str, rows: &Rows) -> Res
              `lightship agent` samples the processes of each server and the client, and a collector on the \
              coordinator's host puts the samples on one time line. **Lightship** (scale 0.25): a cluster of `lightship \
              node --usage` over Parquet, of which the first node is asked, and tells by its page where the time went; \
-             each node reads a share of the tables that are not divided. Before each run the page cache has none of the \
-             tables. Samples are 50 ms apart (Lightship's nodes: 200 ms). All hosts share two processors, one disk and \
+             each node reads a share of the tables that are not divided. Before each run the tables are dropped from \
+             the page cache. Samples are 50 ms apart (Lightship's nodes: 200 ms). All hosts share two processors, one disk and \
              one clock: limits of control groups and token buckets make them different machines. A wait for the limit of \
              a control group counts as CPU. Waits for disks are counted by the kernel (`kernel.task_delayacct=1`); its figures \
              of pressure are left out on PostgreSQL's nodes, because the hosts share the kernel. The 0.4 Mbit/s that the \

@@ -13,7 +13,7 @@ use crate::links::summary;
 use crate::process::Process;
 use crate::{Result, places};
 
-/// The name of the client's processes: by it they are told from nodes and agents.
+/// The name of the client's processes, by which they differ from those of nodes and agents.
 const CLIENT: &str = "fetch-client";
 /// The host of the client.
 pub(super) const COORDINATOR: &str = "coordinator";

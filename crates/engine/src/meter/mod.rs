@@ -133,8 +133,8 @@ impl TaskMeters {
         let _ = self.observer.set(observer);
     }
 
-    /// The counters of at most so many tasks: those that run, the oldest first, and those that ended since they were
-    /// told of last. Those that ended and find no room are told of by the next call.
+    /// The counters of at most `entries_max` tasks: the running ones, the oldest first, and those that ended since the
+    /// last call that returned them. Ended tasks for which there is no room are returned by a later call.
     pub fn entries(&self, entries_max: usize) -> Vec<Entry> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|_, counted| counted.runs() || !counted.told);

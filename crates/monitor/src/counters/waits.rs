@@ -14,7 +14,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// The sum, after the counter of a process with so many threads was read, which exists for `age_ns`.
+    /// The sum, after the counter of a process was read that has this many threads and began `age_ns` ago.
     pub(super) fn add(&mut self, read_ns: u64, threads: u64, age_ns: u64) -> u64 {
         let grown_ns = read_ns.saturating_sub(self.read_ns);
         self.read_ns = read_ns;

@@ -46,7 +46,7 @@ impl QueryLog {
         Ok(log)
     }
 
-    /// The last queries that were written, at most so many, the oldest first. Lines that can't be read are left out, and
+    /// The last `queries_max` queries that were written, the oldest first. Lines that can't be read are left out, and
     /// logged.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ pub use stored::StoredQuery;
 /// The most that may have arrived and not be recorded yet: events, and about their bytes.
 const INBOX_ITEMS_MAX: usize = 16_384;
 const INBOX_BYTES_MAX: usize = 32 << 20;
-/// There is room for so many more ends of queries, so that a query whose beginning was recorded does not seem to run on.
+/// Room that only the ends of queries may use. Without it, a query whose end is lost would seem to run for ever.
 const INBOX_ENDS_MAX: usize = 4096;
 /// The most bytes of an error that is in this reserve.
 const RESERVED_ERROR_BYTES_MAX: usize = 256;

@@ -191,8 +191,8 @@ impl RangeFile {
         self.look(std::slice::from_ref(interval)).await;
     }
 
-    /// Waits for the answer of a bucket, at most until `deadline`. While there is none, looks whether other nodes have the
-    /// bucket's keys. `None` if they have another owner by now, or the time is over.
+    /// Waits for the answer of a bucket, at most until `deadline`. Meanwhile it asks other nodes whether they have the
+    /// bucket's keys. `None` if the keys have another owner by now, or the time is over.
     pub(super) async fn answered<T>(
         &self,
         interval: &Interval,

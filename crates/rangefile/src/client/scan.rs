@@ -49,7 +49,7 @@ pub struct ScanOptions {
     /// The order of the rows.
     pub order: Order,
     /// Most rows. With [`Order::Key`], these are the first ones: the first bucket is read alone until it is clear
-    /// that it does not suffice. With [`Order::Any`], as many buckets are read as have said that they hold so many rows.
+    /// that it does not suffice. With [`Order::Any`], buckets are read first that together hold about this many rows.
     /// Then twice as many are read each time, until there are enough.
     pub limit: Option<u64>,
     /// Names of the columns; all if it is `None`.

@@ -13,7 +13,7 @@ use crate::request::{Adjustment, BucketEntry, RequestKind};
 
 /// Bytes of the buckets in a refusal.
 const ADJUSTMENT_BYTES_MAX: usize = 32 << 10;
-/// Bytes of an entry in a list besides its own.
+/// Bytes that a list adds to each of its entries.
 const ENTRY_BYTES: usize = 8;
 
 /// What a sender wants to know if a bucket refuses its keys.

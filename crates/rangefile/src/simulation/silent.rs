@@ -1,4 +1,4 @@
-//! A node that is stopped while its connections stay open: whoever asks it hears nothing.
+//! A node that is stopped while its connections stay open: requests to it get no answer.
 
 use std::collections::BTreeSet;
 use std::future::Future;
