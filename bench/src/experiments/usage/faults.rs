@@ -63,6 +63,11 @@ struct Case<'a> {
     at: String,
 }
 
+/// A query that fetches its rows one at a time.
+fn fetch_size_one(query: &str) -> Case<'static> {
+    Case { set: FAULT, fault: "fetch size 1", query: query.to_owned(), expected: LATENCY, at: String::new() }
+}
+
 pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result<()> {
     for (name, usual) in SCALES {
         if !settings.wants(name) {
@@ -205,13 +210,7 @@ impl Faults<'_> {
                 ("lineitem", "select * from lineitem limit 700"),
                 ("orders", "select o_orderkey, o_totalprice from orders where o_orderkey < 4000"),
             ] {
-                let case = Case {
-                    set: FAULT,
-                    fault: "fetch size 1",
-                    query: query.to_owned(),
-                    expected: LATENCY,
-                    at: String::new(),
-                };
+                let case = fetch_size_one(query);
                 self.add(running, &case, || {
                     running.ask_at(port, sql, &["--batch-rows", "1", "--window", "1"])
                 })?;
@@ -253,13 +252,7 @@ impl Faults<'_> {
             ("lineitem", "select * from lineitem limit 800"),
             ("orders", "select o_orderkey, o_totalprice from orders where o_orderkey < 4000"),
         ] {
-            let case = Case {
-                set: FAULT,
-                fault: "fetch size 1",
-                query: query.to_owned(),
-                expected: LATENCY,
-                at: String::new(),
-            };
+            let case = fetch_size_one(query);
             self.add(running, &case, || session(host, port, sql, &["-v", "FETCH_COUNT=1"]))?;
         }
         Ok(())
