@@ -4,7 +4,7 @@
 //! aside; when [`SUSPECTS`] in turn agree with each other, the clock or the numbers have stepped, and those that they
 //! contradict are dropped instead.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -174,31 +174,30 @@ impl Track {
         let range = |before: usize, after: usize, all: usize| {
             before.saturating_sub(2 + MARGIN)..after.saturating_add(2 + MARGIN).min(all)
         };
+        let before = self.samples.partition_point(|sample| sample.at <= from);
+        let after = self.samples.partition_point(|sample| sample.at <= to);
+        let around = range(before, after, self.samples.len());
+        // All samples of the span are counted, also if many have the same moment.
+        let start = around.start.min(self.samples.partition_point(|sample| sample.at < from));
+        let mut needed: BTreeSet<usize> = (start..around.end).collect();
+        // The curve of a subject that is new begins with the first sample, and that of one that ended goes on to the last.
+        needed.extend([0, self.samples.len().saturating_sub(1)]);
         let mut series = BTreeMap::new();
-        let mut first: Option<Key> = None;
         for subject in subjects {
             let Some(points) = self.series.get(subject) else { continue };
             let before = points.partition_point(|point| point.at <= from);
             let after = points.partition_point(|point| point.at <= to);
             let kept: VecDeque<Point> = points.range(range(before, after, points.len())).cloned().collect();
-            let key = kept.front().map(|point| point.key);
-            first = [first, key].into_iter().flatten().min();
+            // Whether a subject is new, or ended, is seen by the samples next to its own.
+            let before_first =
+                kept.front().map(|point| self.samples.partition_point(|sample| sample.key < point.key));
+            let after_last =
+                kept.back().map(|point| self.samples.partition_point(|sample| sample.key <= point.key));
+            needed.extend(before_first.and_then(|first| first.checked_sub(1)));
+            needed.extend(after_last);
             series.insert(subject.clone(), kept);
         }
-        let before = self.samples.partition_point(|sample| sample.at <= from);
-        let after = self.samples.partition_point(|sample| sample.at <= to);
-        let mut range = range(before, after, self.samples.len());
-        // All samples of the span are counted, also if many have the same moment.
-        range.start = range.start.min(self.samples.partition_point(|sample| sample.at < from));
-        if let Some(first) = first {
-            // Whether a subject is new is seen by the samples before its first one.
-            let before = self.samples.partition_point(|sample| sample.key < first);
-            range.start = range.start.min(before.saturating_sub(2));
-        }
-        // The curve of a subject that is new begins with the first sample, and that of one that ended goes on to the last.
-        let first = self.samples.front().filter(|_| range.start > 0);
-        let last = self.samples.back().filter(|_| range.end < self.samples.len());
-        let samples = first.into_iter().chain(self.samples.range(range)).chain(last).copied().collect();
+        let samples = needed.into_iter().filter_map(|index| self.samples.get(index).copied()).collect();
         Self { clock: self.clock, sources: self.sources.clone(), samples, series, ..Self::default() }
     }
 

@@ -218,3 +218,25 @@ proptest! {
         prop_assert_eq!(cpu(&whole), cpu(&lossy));
     }
 }
+
+/// A peer that an agent first saw long after the query, in a run that began after it: the sample before its first
+/// one says that it used nothing in the query's time.
+#[test]
+fn an_excerpt_knows_what_is_new_long_after_the_query() {
+    let mut timeline = Timeline::new(TimelineLimits::default());
+    timeline.set_clock("node2", ClockMap::default()).unwrap();
+    let empty = |run, number, at_ns| Sample { host: "node2".into(), run, number, at_ns, entries: Vec::new() };
+    for number in 0..20 {
+        timeline.insert(empty(0, number, number * S)).unwrap();
+    }
+    timeline.insert(empty(1, 0, 20 * S)).unwrap();
+    let mut seen = empty(1, 1, 21 * S);
+    let mut figures = Figures::default();
+    figures.set(Figure::NetworkReceivedBytes, 5);
+    seen.entries.push(Entry { subject: peer("x"), figures });
+    timeline.insert(seen).unwrap();
+    let hosts = works();
+    let span = QuerySpan { label: "q".into(), began_ns: 0, ended_ns: S, hosts, known: Known::default() };
+    let footprint = |timeline: &Timeline| Footprint::new(timeline, &Default::default(), &span).unwrap();
+    assert_eq!(footprint(&timeline.excerpt(&span)), footprint(&timeline));
+}
