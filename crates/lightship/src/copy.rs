@@ -158,26 +158,40 @@ pub async fn copy(
     observer: &mut (dyn Observer + Send),
 ) -> Result<Report> {
     let tuples = matches!(to, Target::Table { .. }) && options.has_default_values();
-    let to = match to {
-        Target::File { target, format, options: write } => {
-            let memory_bytes = usize::try_from(options.memory_bytes() / 3).unwrap_or(usize::MAX);
-            Target::File { target, format, options: WriteOptions { memory_bytes, ..write } }
+    Connection::open(from, options, tuples).await?.copy(sql, to, observer).await
+}
+
+impl Connection {
+    /// Runs a query over this connection and writes its result, as [`copy`] does.
+    ///
+    /// # Errors
+    /// The first error of a source or of the target.
+    pub async fn copy(
+        &mut self,
+        sql: &str,
+        to: Target,
+        observer: &mut (dyn Observer + Send),
+    ) -> Result<Report> {
+        let to = match to {
+            Target::File { target, format, options: write } => {
+                let memory_bytes = usize::try_from(self.memory_bytes() / 3).unwrap_or(usize::MAX);
+                Target::File { target, format, options: WriteOptions { memory_bytes, ..write } }
+            }
+            other => other,
+        };
+        let mut result = self.query(sql).await?;
+        let schema = result.schema().clone();
+        let mut destination = to.open(schema.clone()).await?;
+        let is_decoded = !result.take_tuples().is_some_and(|offer| destination.take_tuples(offer));
+        let open_numbers = if is_decoded { open_numbers(&schema) } else { Vec::new() };
+        observer.began(result.rows_estimate(), &open_numbers);
+        while let Some((batch, bytes)) = result.next_counted().await? {
+            observer.arrived(batch.num_rows() as u64, bytes);
+            destination.write(batch).await?;
         }
-        other => other,
-    };
-    let mut connection = Connection::open(from, options, tuples).await?;
-    let mut result = connection.query(sql).await?;
-    let schema = result.schema().clone();
-    let mut destination = to.open(schema.clone()).await?;
-    let is_decoded = !result.take_tuples().is_some_and(|offer| destination.take_tuples(offer));
-    let open_numbers = if is_decoded { open_numbers(&schema) } else { Vec::new() };
-    observer.began(result.rows_estimate(), &open_numbers);
-    while let Some((batch, bytes)) = result.next_counted().await? {
-        observer.arrived(batch.num_rows() as u64, bytes);
-        destination.write(batch).await?;
+        let written = destination.finish().await?;
+        Ok(result.report_written(written))
     }
-    let written = destination.finish().await?;
-    Ok(result.report_written(written))
 }
 
 fn open_numbers(schema: &SchemaRef) -> Vec<&str> {

@@ -60,6 +60,11 @@ impl Connection {
         Ok(Self { origins, options: *options, place_options })
     }
 
+    /// The memory of a result.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.options.memory_bytes()
+    }
+
     /// Runs a query at all sources. All must return columns with the same names, and with types that have a common
     /// type that holds all values without loss.
     ///

@@ -39,7 +39,12 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) async fn cmd_explain(args: ExplainArgs, json: bool) -> Result<(), CliError> {
     let sql = args.sql.read().await?;
-    let text = match (explain(&Location::parse(&args.uri)?, &sql, args.analyze).await?, json) {
+    print(shown(explain(&Location::parse(&args.uri)?, &sql, args.analyze).await?, json)?.as_bytes())
+}
+
+/// An explanation as text, or as JSON.
+pub(super) fn shown(explanation: Explanation, json: bool) -> Result<String, CliError> {
+    Ok(match (explanation, json) {
         (Explanation::Distributed(explained), true) => {
             serde_json::to_string(&explained).map_err(|e| CliError::internal(e.to_string()))? + "\n"
         }
@@ -52,8 +57,7 @@ pub(crate) async fn cmd_explain(args: ExplainArgs, json: bool) -> Result<(), Cli
         (Explanation::Plans(plans), false) => {
             plans.iter().map(|(name, plan)| format!("{name}\n{plan}\n")).collect()
         }
-    };
-    print(text.as_bytes())
+    })
 }
 
 fn show(explained: &Explained) -> String {

@@ -12,6 +12,7 @@ mod node;
 mod output;
 mod overlay;
 mod range;
+mod shell;
 mod sql;
 mod tune;
 mod usage;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Node(Box<node::NodeArgs>),
     Agent(agent::AgentArgs),
     Fetch(fetch::FetchArgs),
+    Shell(Box<shell::ShellArgs>),
     Copy(copy::CopyArgs),
     Explain(explain::ExplainArgs),
     Cluster(cluster::ClusterArgs),
@@ -43,7 +45,7 @@ pub(crate) enum Command {
 
 /// The subcommands as the help lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Data", &["fetch", "copy", "explain"]),
+    ("Data", &["fetch", "copy", "shell", "explain"]),
     ("Nodes", &["node", "cluster", "range"]),
     ("Usage", &["usage", "agent"]),
     ("Tuning", &["calibrate", "tune"]),
@@ -68,8 +70,18 @@ pub(crate) fn grouped(command: clap::Command) -> clap::Command {
 
 impl Command {
     /// Runs the command. On a signal, a transfer is dropped, which cancels the query and removes incomplete files;
-    /// a node is asked to shut down.
+    /// a node is asked to shut down. At the prompt of a shell, an interrupt only ends the query.
     pub(crate) async fn run_until_interrupted(self, json: bool) -> Result<(), CliError> {
+        if let Self::Shell(args) = self {
+            if args.is_interactive() {
+                return Box::pin(shell::cmd_shell(*args, json)).await;
+            }
+            return Box::pin(Self::Shell(args).run_until_signal(json)).await;
+        }
+        Box::pin(self.run_until_signal(json)).await
+    }
+
+    async fn run_until_signal(self, json: bool) -> Result<(), CliError> {
         let asked = interrupt::watch();
         let mut stop = asked.clone();
         let ends_by_itself = self.is_service();
@@ -84,6 +96,7 @@ impl Command {
             Self::Node(args) => node::cmd_node(*args, json, stop).await,
             Self::Fetch(args) => fetch::cmd_fetch(args, json).await,
             Self::Copy(args) => copy::cmd_copy(args, json).await,
+            Self::Shell(args) => Box::pin(shell::cmd_shell(*args, json)).await,
             Self::Cluster(args) => cluster::cmd_cluster(args, json).await,
             Self::Range(args) => range::cmd_range(args, json).await,
             Self::Explain(args) => explain::cmd_explain(args, json).await,

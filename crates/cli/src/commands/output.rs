@@ -100,7 +100,7 @@ impl OutputArgs {
 }
 
 /// The summary on stderr, one line.
-fn summary(report: &Report) -> String {
+pub(super) fn summary(report: &Report) -> String {
     let rate = if report.seconds > 0.0 { (report.bytes_arrow as f64 / report.seconds) as u64 } else { 0 };
     // Shared memory is not a wire. If rows came partly through both, neither is named.
     let by = report.carrier.as_deref().map(|carrier| match carrier {

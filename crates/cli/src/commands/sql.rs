@@ -47,7 +47,8 @@ impl SqlArgs {
     }
 }
 
-fn read(path: Option<&Path>) -> Result<String, CliError> {
+/// The text of a file, or of standard input.
+pub(super) fn read(path: Option<&Path>) -> Result<String, CliError> {
     let name = path.map_or("standard input".to_owned(), |path| format!("--file {}", path.display()));
     // The file is an argument of the command, not a source.
     let kind = if path.is_some() { ErrorKind::Usage } else { ErrorKind::Source };

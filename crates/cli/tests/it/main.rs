@@ -22,6 +22,7 @@ mod overlay;
 mod range;
 mod range_kills;
 mod security;
+mod shell;
 mod support;
 mod tune;
 mod types;

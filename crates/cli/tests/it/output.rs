@@ -51,3 +51,11 @@ fn stdout_can_be_given_as_a_path() {
     }
     node.fetch(&["select 1", "-o", "/dev/null", "--format", "parquet"]).succeeds();
 }
+
+/// As a shell's `-o >(gzip > rows.csv.gz)` gives it.
+#[test]
+fn a_pipe_can_be_given_as_a_descriptor() {
+    let node = Node::start(&[]);
+    let args = ["fetch", "--quiet", &node.uri, "select 1 as a", "-o", "/dev/fd/3", "--format", "csv"];
+    assert_eq!(Process::start_under("exec 3>&1 >/dev/null", &args).end().succeeds().text(), "a\n1\n");
+}

@@ -126,17 +126,17 @@ fn stdout() -> io::Result<Sink> {
 }
 
 fn open_file(path: &Path) -> io::Result<Sink> {
-    // Follow links, so that the file is replaced and not the link to it.
-    let (path, existing) = match path.canonicalize() {
-        Ok(path) => (path.clone(), Some(path.metadata()?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_path_buf(), None),
+    let existing = match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        // Its own name may lead nowhere: /dev/fd/3 of a pipe is a link to `pipe:[4711]`.
+        Ok(metadata) if !metadata.is_file() => return Ok(Sink::Unopened(path.to_owned())),
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    match existing {
-        Some(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Some(metadata) if !metadata.is_file() => Ok(Sink::Unopened(path)),
-        existing => Ok(Sink::Whole(AtomicFile::create(path, existing.as_ref())?)),
-    }
+    // Follow links, so that the file is replaced and not the link to it.
+    let path = if existing.is_some() { path.canonicalize()? } else { path.to_owned() };
+    Ok(Sink::Whole(AtomicFile::create(path, existing.as_ref())?))
 }
 
 /// The system's first error on an output. Libraries in between may wrap it beyond

@@ -1,0 +1,286 @@
+//! The line editor: history, several lines, completion of names.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lightship_session::state_folder;
+use nu_ansi_term::{Color, Style};
+use reedline::{
+    ColumnarMenu, Completer, CompletionResult, DefaultHinter, Emacs, FileBackedHistory, KeyCode,
+    KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, Reedline, ReedlineEvent,
+    ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator, default_emacs_keybindings,
+};
+
+use super::statement::{self, Dialect};
+
+/// Statements that the history keeps.
+const HISTORY_ENTRIES: usize = 10_000;
+/// Suggestions that are shown at once.
+const SUGGESTIONS_MAX: usize = 200;
+const MENU: &str = "names";
+
+/// What the editor knows of the source.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) dialect: Dialect,
+    /// The columns of each table.
+    pub(super) tables: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What was typed.
+pub(super) enum Typed {
+    Text(String),
+    /// Ctrl-C cleared the line.
+    Cleared,
+    /// Ctrl-D.
+    End,
+}
+
+/// Shared with what fills it.
+pub(super) type SharedKnown = Arc<RwLock<Known>>;
+
+/// Reads statements from a terminal.
+pub(super) struct Editor {
+    line: Reedline,
+}
+
+impl Editor {
+    pub(super) fn new(known: &SharedKnown) -> Self {
+        let mut keys = default_emacs_keybindings();
+        let complete = vec![ReedlineEvent::Menu(MENU.into()), ReedlineEvent::MenuNext];
+        keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
+        keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('o'), ReedlineEvent::OpenEditor);
+        let mut line = Reedline::create()
+            .with_completer(Box::new(Names { known: known.clone() }))
+            .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
+            .with_partial_completions(true)
+            .with_quick_completions(true)
+            .with_hinter(Box::new(DefaultHinter::default().with_style(Style::new().fg(Color::DarkGray))))
+            .with_validator(Box::new(Complete { known: known.clone() }))
+            .with_history_exclusion_prefix(Some(" ".into()))
+            .with_edit_mode(Box::new(Emacs::new(keys)));
+        if let Ok(editor) = std::env::var("VISUAL").or_else(|_| std::env::var("EDITOR")) {
+            let file = std::env::temp_dir().join(format!("lightship-{}.sql", std::process::id()));
+            line = line.with_buffer_editor(Command::new(editor), file);
+        }
+        let file = state_folder("shell_history", Some("LIGHTSHIP_SHELL_HISTORY"));
+        if let Some(history) = file.and_then(|file| history(&file)) {
+            line = line.with_history(Box::new(history));
+        }
+        Self { line }
+    }
+
+    /// Waits for a statement or a command.
+    pub(super) fn read(&mut self, prompt: &str) -> io::Result<Typed> {
+        Ok(match self.line.read_line(&NamedPrompt(format!("{prompt}> ")))? {
+            Signal::Success(text) => Typed::Text(text),
+            Signal::CtrlD => Typed::End,
+            _ => Typed::Cleared,
+        })
+    }
+}
+
+/// The history in a file that only its user can read: statements contain data.
+fn history(file: &Path) -> Option<FileBackedHistory> {
+    let opened = file
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| OpenOptions::new().append(true).create(true).mode(0o600).open(file));
+    let history = match opened {
+        Ok(_) => {
+            FileBackedHistory::with_file(HISTORY_ENTRIES, file.to_owned()).map_err(|error| error.to_string())
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    history.inspect_err(|error| crate::say!("warning: no history: {}: {error}", file.display())).ok()
+}
+
+/// Enter ends the input once everything in it is finished.
+struct Complete {
+    known: SharedKnown,
+}
+
+impl Validator for Complete {
+    fn validate(&self, line: &str) -> ValidationResult {
+        let dialect = self.known.read().unwrap_or_else(PoisonError::into_inner).dialect;
+        let is_word = matches!(line.trim(), "exit" | "quit" | "help");
+        match is_word || statement::is_complete(line, dialect) {
+            true => ValidationResult::Complete,
+            false => ValidationResult::Incomplete,
+        }
+    }
+}
+
+/// Suggests tables, columns and words of SQL.
+struct Names {
+    known: SharedKnown,
+}
+
+const WORDS: [&str; 62] = [
+    "all",
+    "and",
+    "as",
+    "asc",
+    "avg",
+    "between",
+    "by",
+    "case",
+    "cast",
+    "coalesce",
+    "count",
+    "create",
+    "cross",
+    "current_date",
+    "date",
+    "delete",
+    "desc",
+    "distinct",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "explain",
+    "extract",
+    "false",
+    "from",
+    "full",
+    "group",
+    "having",
+    "in",
+    "inner",
+    "insert",
+    "intersect",
+    "interval",
+    "into",
+    "is",
+    "join",
+    "left",
+    "like",
+    "limit",
+    "max",
+    "min",
+    "not",
+    "null",
+    "offset",
+    "on",
+    "or",
+    "order",
+    "outer",
+    "over",
+    "partition",
+    "right",
+    "select",
+    "sum",
+    "then",
+    "true",
+    "union",
+    "using",
+    "values",
+    "when",
+    "where",
+    "with",
+];
+
+impl Completer for Names {
+    fn complete(&mut self, line: &str, position: usize) -> CompletionResult {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let suggestions: Vec<_> = suggest(&known.tables, line.get(..position).unwrap_or(line));
+        CompletionResult::fresh(suggestions)
+    }
+}
+
+/// What may follow the text before the cursor.
+fn suggest(tables: &BTreeMap<String, BTreeSet<String>>, before: &str) -> Vec<Suggestion> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let word = before.rsplit(|c: char| !is_part(c)).next().unwrap_or("");
+    let start = before.len() - word.len();
+    let span = Span::new(start, before.len());
+    let begins = |name: &&str| name.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
+    let suggestion = |(name, description): (&str, &str)| Suggestion {
+        value: name.to_owned(),
+        description: Some(description.to_owned()),
+        span,
+        append_whitespace: true,
+        ..Suggestion::default()
+    };
+    // After `orders.`, only its columns.
+    let qualifier =
+        before[..start].strip_suffix('.').map(|all| all.rsplit(|c| !is_part(c)).next().unwrap_or(""));
+    let columns_of = qualifier.and_then(|table| {
+        tables.iter().find(|(name, _)| name.eq_ignore_ascii_case(table)).map(|(_, columns)| columns)
+    });
+    if let Some(columns) = columns_of {
+        let columns = columns.iter().map(String::as_str).filter(begins);
+        return columns.map(|name| suggestion((name, "column"))).take(SUGGESTIONS_MAX).collect();
+    }
+    let names = tables.keys().map(|name| (name.as_str(), "table"));
+    let columns: BTreeSet<&str> = tables.values().flatten().map(String::as_str).collect();
+    let all = names.chain(columns.into_iter().map(|name| (name, "column")));
+    let mut all: Vec<_> = all.filter(|(name, _)| begins(name)).collect();
+    // Words of SQL would hide the names if nothing was typed yet.
+    if !word.is_empty() {
+        all.extend(WORDS.into_iter().filter(begins).map(|word| (word, "SQL")));
+    }
+    all.into_iter().map(suggestion).take(SUGGESTIONS_MAX).collect()
+}
+
+/// The name of the source before each statement.
+struct NamedPrompt(String);
+
+impl Prompt for NamedPrompt {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Owned(format!("{:>width$}", "> ", width = self.0.chars().count()))
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        Cow::Owned(format!("history: {} ", search.term))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_suggested_where_they_fit() {
+        let columns = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let tables = BTreeMap::from([
+            ("orders".to_owned(), columns(&["o_orderkey", "o_orderdate"])),
+            ("lineitem".to_owned(), columns(&["l_orderkey"])),
+        ]);
+        let values = |before: &str| {
+            let suggested = suggest(&tables, before);
+            suggested.into_iter().map(|one| (one.value, one.span.start)).collect::<Vec<_>>()
+        };
+        let expected =
+            |names: &[&str], start: usize| names.iter().map(|n| ((*n).to_owned(), start)).collect::<Vec<_>>();
+        assert_eq!(values("select * from or"), expected(&["orders", "or", "order"], 14));
+        assert_eq!(values("select * from ORD"), expected(&["orders", "order"], 14));
+        assert_eq!(values("select orders.o_orderd"), expected(&["o_orderdate"], 14));
+        assert_eq!(values("select x.l_"), expected(&["l_orderkey"], 9));
+        assert_eq!(
+            values("select 'é'||l"),
+            expected(&["lineitem", "l_orderkey", "left", "like", "limit"], 13)
+        );
+        assert_eq!(values("é"), []);
+        assert!(WORDS.is_sorted());
+    }
+}

@@ -1,0 +1,324 @@
+//! The connection of a shell and its settings.
+
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arrow_array::cast::AsArray as _;
+use arrow_schema::DataType;
+use lightship::{
+    Connection, ErrorKind, Format, Location, Options, Report, Target, WriteOptions, WriteTarget, connect,
+    explain,
+};
+
+use super::catalog;
+use super::command::{HELP, ShellCommand};
+use super::editor::{Known, SharedKnown};
+use super::pager;
+use super::statement::{self, Dialect, Item};
+use crate::commands::explain::shown;
+use crate::commands::output::summary;
+use crate::commands::{manual, sql};
+use crate::error::CliError;
+use crate::progress::Progress;
+
+/// Maximum width of a value in a table: more than elsewhere, because the pager scrolls.
+const VALUE_WIDTH: usize = 100;
+/// How deep files may include each other.
+const INCLUDES_MAX: usize = 16;
+
+/// What to do after a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Continue,
+    Quit,
+}
+
+pub(super) struct Session {
+    location: Location,
+    options: Options,
+    /// `None` if it was lost.
+    connection: Option<Connection>,
+    known: SharedKnown,
+    format: Format,
+    table_rows: usize,
+    /// The file of the next result.
+    output: Option<PathBuf>,
+    report: Option<Report>,
+    is_interactive: bool,
+    is_timed: bool,
+    is_paged: bool,
+    json: bool,
+    includes: usize,
+}
+
+/// A format that is shown on a terminal.
+pub(super) fn shown_format(name: &str) -> Result<Format, CliError> {
+    match name.parse()? {
+        format @ (Format::Table | Format::Csv | Format::Json) => Ok(format),
+        _ => Err(CliError::usage(format!("{name}: expected table, csv or json"))
+            .hint(r"\o FILE writes the next result to a file, in the format of its name")),
+    }
+}
+
+impl Session {
+    pub(super) async fn open(
+        location: Location,
+        options: Options,
+        format: Format,
+        table_rows: usize,
+        is_interactive: bool,
+        json: bool,
+    ) -> Result<Self, CliError> {
+        let connection = connect(&location, &options).await?;
+        let known = Known { dialect: Dialect::of(&location), tables: Default::default() };
+        let known = Arc::new(RwLock::new(known));
+        let this = Self {
+            location,
+            options,
+            connection: Some(connection),
+            known,
+            format,
+            table_rows,
+            output: None,
+            report: None,
+            is_interactive,
+            is_timed: is_interactive,
+            is_paged: true,
+            json,
+            includes: 0,
+        };
+        this.learn_names();
+        Ok(this)
+    }
+
+    pub(super) fn location(&self) -> &Location {
+        &self.location
+    }
+
+    pub(super) fn known(&self) -> &SharedKnown {
+        &self.known
+    }
+
+    /// A short name of the source.
+    pub(super) fn prompt(&self) -> String {
+        let stem = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let name = match &self.location {
+            Location::Node { host, .. } => Some(host.clone()),
+            Location::NodeUnix { path, .. } | Location::Sqlite(path) | Location::Path(path) => stem(path),
+            Location::Postgres(uri) | Location::MySql(uri) => {
+                let database = uri.split('?').next().and_then(|uri| uri.split_once("://")?.1.split_once('/'));
+                database.map(|(_, name)| name.to_owned())
+            }
+        };
+        name.filter(|name| !name.is_empty()).unwrap_or_else(|| "lightship".to_owned())
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).dialect
+    }
+
+    /// Runs all statements and commands of a text, until one fails.
+    pub(super) async fn run_all(&mut self, text: &str) -> Result<Next, CliError> {
+        if self.is_interactive {
+            match text.trim() {
+                "exit" | "quit" => return Ok(Next::Quit),
+                "help" => return self.run_command(ShellCommand::Help).await,
+                _ => {}
+            }
+        }
+        let mut rest = text;
+        while let Some(item) = statement::next(&mut rest, self.dialect()) {
+            let next = match item {
+                Item::Command(line) => self.run_command(ShellCommand::parse(line)?).await?,
+                Item::Statement(sql) | Item::Unfinished(sql) => self.run_statement(sql).await?,
+            };
+            if next == Next::Quit {
+                return Ok(next);
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    async fn run_statement(&mut self, sql: &str) -> Result<Next, CliError> {
+        let to_file = self.output.take();
+        let is_shown = to_file.is_none();
+        let (target, format) = match to_file {
+            Some(path) => {
+                let format = Format::from_path(&path).unwrap_or(Format::Csv);
+                (WriteTarget::File(path), format)
+            }
+            None => (WriteTarget::Stdout, self.format),
+        };
+        if is_shown && self.is_interactive && format == Format::Table {
+            let text = self.collect(sql).await?;
+            pager::show(&text, self.is_paged)
+                .map_err(|error| CliError::new(ErrorKind::BrokenPipe, error.to_string()))?;
+        } else {
+            self.copy(sql, target, format).await?;
+        }
+        let Some(report) = &self.report else { return Ok(Next::Continue) };
+        if self.json {
+            crate::say!("{}", serde_json::to_string(report).map_err(|e| CliError::internal(e.to_string()))?);
+        } else if self.is_timed {
+            crate::say!("{}", summary(report));
+        }
+        Ok(Next::Continue)
+    }
+
+    /// Runs a query and writes its result. At a prompt, an interrupt cancels it.
+    async fn copy(&mut self, sql: &str, target: WriteTarget, format: Format) -> Result<(), CliError> {
+        self.report = None;
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            lost => lost.insert(connect(&self.location, &self.options).await?),
+        };
+        let options = WriteOptions {
+            table_rows: self.table_rows,
+            table_value_width: VALUE_WIDTH,
+            ..WriteOptions::default()
+        };
+        let mut progress = Progress::new(!self.is_interactive || self.json);
+        let copying = connection.copy(sql, Target::File { target, format, options }, &mut progress);
+        let copied = if self.is_interactive {
+            tokio::select! {
+                copied = copying => copied.map_err(CliError::from),
+                _ = tokio::signal::ctrl_c() => Err(CliError::new(ErrorKind::Source, "the query was cancelled")),
+            }
+        } else {
+            copying.await.map_err(CliError::from)
+        };
+        match copied {
+            Ok(report) => {
+                self.report = Some(report);
+                Ok(())
+            }
+            Err(error) => {
+                // The next statement connects again.
+                if error.error.kind == ErrorKind::Network {
+                    self.connection = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs a query and returns its result as a table for people to read.
+    async fn collect(&mut self, sql: &str) -> Result<String, CliError> {
+        let internal = |error: std::io::Error| CliError::internal(format!("a pipe: {error}"));
+        let (mut reader, writer) = std::io::pipe().map_err(internal)?;
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let path = format!("/dev/fd/{}", writer.as_raw_fd());
+        let copied = self.copy(sql, WriteTarget::File(path.into()), Format::Table).await;
+        drop(writer);
+        // If it failed, its writer may still hold the pipe for a moment.
+        copied?;
+        let bytes =
+            reading.await.map_err(|error| CliError::internal(error.to_string()))?.map_err(internal)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    async fn run_command(&mut self, command: ShellCommand) -> Result<Next, CliError> {
+        match command {
+            ShellCommand::Quit => return Ok(Next::Quit),
+            ShellCommand::Help => manual::print(HELP.as_bytes())?,
+            ShellCommand::Tables => {
+                self.run_statement(catalog::tables(&self.location)).await?;
+                self.learn_names();
+            }
+            ShellCommand::Columns(table) => {
+                let columns = catalog::columns(&self.location, &table);
+                self.run_statement(&columns).await?;
+                if self.report.as_ref().is_some_and(|report| report.rows == 0) {
+                    let error = CliError::new(ErrorKind::Source, format!("there is no table {table}"));
+                    return Err(error.hint(r"\d lists the tables"));
+                }
+            }
+            ShellCommand::Connect(uri) => {
+                let location = Location::parse(&uri)?;
+                self.connection = Some(connect(&location, &self.options).await?);
+                let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+                *known = Known { dialect: Dialect::of(&location), tables: Default::default() };
+                drop(known);
+                self.location = location;
+                self.learn_names();
+            }
+            ShellCommand::Output(path) => self.output = Some(path),
+            ShellCommand::Include(path) => {
+                if self.includes == INCLUDES_MAX {
+                    return Err(CliError::usage(format!(
+                        "{}: files include each other too deeply",
+                        path.display()
+                    )));
+                }
+                let text = sql::read(Some(&path))?;
+                self.includes += 1;
+                let ran = Box::pin(self.run_all(&text)).await;
+                self.includes -= 1;
+                return ran;
+            }
+            ShellCommand::Format(name) => self.format = shown_format(&name)?,
+            ShellCommand::Pager(on) => self.is_paged = self.switched("pager", on, self.is_paged),
+            ShellCommand::Timing(on) => self.is_timed = self.switched("timing", on, self.is_timed),
+            ShellCommand::Report => {
+                let Some(report) = &self.report else {
+                    return Err(CliError::usage("no query has succeeded yet"));
+                };
+                let text =
+                    serde_json::to_string_pretty(report).map_err(|e| CliError::internal(e.to_string()))?;
+                manual::print((text + "\n").as_bytes())?;
+            }
+            ShellCommand::Explain { sql, analyze } => {
+                let explained = explain(&self.location, &sql, analyze).await?;
+                manual::print(shown(explained, self.json)?.as_bytes())?;
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    fn switched(&self, name: &str, on: Option<bool>, was: bool) -> bool {
+        let is_on = on.unwrap_or(!was);
+        if self.is_interactive {
+            crate::say!("{name} is {}", if is_on { "on" } else { "off" });
+        }
+        is_on
+    }
+
+    /// Reads the names of tables and columns for completion, over another connection, while someone types.
+    fn learn_names(&self) {
+        if !self.is_interactive {
+            return;
+        }
+        let (location, options, known) = (self.location.clone(), self.options, self.known.clone());
+        tokio::spawn(async move {
+            match names(&location, &options).await {
+                Ok(tables) => known.write().unwrap_or_else(PoisonError::into_inner).tables = tables,
+                Err(error) => tracing::debug!(%error, "no names of tables for completion"),
+            }
+        });
+    }
+}
+
+/// The columns of each table.
+async fn names(
+    location: &Location,
+    options: &Options,
+) -> lightship::Result<std::collections::BTreeMap<String, std::collections::BTreeSet<String>>> {
+    let mut connection = connect(location, options).await?;
+    let mut result = connection.query(catalog::names(location)).await?;
+    let mut tables = std::collections::BTreeMap::<_, std::collections::BTreeSet<_>>::new();
+    while let Some(batch) = result.next().await? {
+        let text = |index: usize| arrow_cast::cast(batch.column(index), &DataType::Utf8).ok();
+        let (Some(of), Some(columns)) = (text(0), text(1)) else { continue };
+        for (table, column) in of.as_string::<i32>().iter().zip(columns.as_string::<i32>()) {
+            if let (Some(table), Some(column)) = (table, column) {
+                tables.entry(table.to_owned()).or_default().insert(column.to_owned());
+            }
+        }
+    }
+    Ok(tables)
+}
