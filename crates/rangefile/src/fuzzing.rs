@@ -56,11 +56,14 @@ pub async fn requests(asked: Vec<Asked>) {
     for (rows, interval, bytes) in asked {
         let Some(entry) = node.buckets("t").into_iter().next() else { return };
         if let Some((mode, keys)) = rows {
+            let adjust = interval.as_ref();
+            let adjust = adjust.map(|(low, high, _)| RangeRecord { low: low.clone(), high: high.clone() });
             let write = Write {
                 file: "t".into(),
                 bucket: entry.bucket,
                 mode: i32::from(mode % 5),
                 rows: message(mode.into(), &keys),
+                adjust,
             };
             answer(&node, body(RequestKind::Write(write))).await;
         }
@@ -71,8 +74,10 @@ pub async fn requests(asked: Vec<Asked>) {
                 range: RangeRecord { low, high },
                 limit: limit.map(u64::from),
                 columns: None,
+                adjust: limit.is_some_and(|limit| limit % 2 == 0),
             };
             answer(&node, body(RequestKind::Count(scan.clone()))).await;
+            answer(&node, body(RequestKind::Last(scan.clone()))).await;
             for rows in [None, Some(GroupRows { limit: scan.limit, bytes_max: 1000, columns: None })] {
                 let mut group = Group { file: "t".into(), hops: 2, wait_ms: 1000, rows, ..Group::default() };
                 for number in 0..3 {
