@@ -34,7 +34,7 @@ pub async fn open(location: &Location, name: &str, options: ClientOptions) -> Re
 /// Creates a range file. Its first bucket is on the node at `location`.
 ///
 /// # Errors
-/// If the location is not a node, the node can't be reached, or there is such a file.
+/// If the location is not a node, the node can't be reached or does not answer in time, or there is such a file.
 pub async fn create(location: &Location, definition: &Definition) -> Result<RangeFile> {
     Ok(RangeFile::create(network(location)?, definition, ClientOptions::default()).await?)
 }
@@ -42,17 +42,17 @@ pub async fn create(location: &Location, definition: &Definition) -> Result<Rang
 /// The range files that a node knows.
 ///
 /// # Errors
-/// If the location is not a node, or the node can't be reached.
+/// If the location is not a node, or the node can't be reached or does not answer in time.
 pub async fn list(location: &Location) -> Result<Vec<Definition>> {
-    Ok(RangeFile::list(&network(location)?).await?)
+    Ok(RangeFile::list(&network(location)?, ClientOptions::default()).await?)
 }
 
 /// Removes a range file with all its rows.
 ///
 /// # Errors
-/// If there is no such file, or a node of the cluster can't be reached.
+/// If there is no such file, or a node of the cluster can't be reached or does not answer in time.
 pub async fn drop_file(location: &Location, name: &str) -> Result<()> {
-    Ok(RangeFile::drop_file(&network(location)?, name).await?)
+    Ok(RangeFile::drop_file(&network(location)?, name, ClientOptions::default()).await?)
 }
 
 /// Columns from the text between the parentheses of CREATE TABLE, as in `id bigint, name text`.

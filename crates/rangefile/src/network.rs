@@ -11,9 +11,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use lightship_transport::net::{Answer, PushedConnection, blob};
 use lightship_wire::control::{ErrorCode, Failure};
 use prost::Message;
+use tokio::time::timeout;
 
 use crate::error::{RangeError, Result};
-use crate::request::{Request, RequestKind};
+use crate::request::{Directory, Locate, Request, RequestKind};
 
 /// Connects to nodes.
 pub trait Network: Send + Sync + 'static {
@@ -106,6 +107,46 @@ pub(crate) async fn ask_one<M: Message + Default>(
 /// As [`ask`].
 pub(crate) async fn tell(network: &Arc<dyn Network>, node: &str, kind: RequestKind) -> Result<()> {
     ask::<crate::request::List>(network, node, kind).await.map(drop)
+}
+
+/// The answer to a request that may take long, such as one that changes many buckets. It is waited for as long as the node
+/// answers other requests.
+///
+/// # Errors
+/// That of the request; or the node has answered nothing for the time of `patience`.
+pub(crate) async fn patiently<T>(
+    network: &Arc<dyn Network>,
+    node: &str,
+    patience: Duration,
+    request: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut request = std::pin::pin!(request);
+    let signs = patience / 4;
+    loop {
+        if let Ok(answer) = timeout(patience - signs, request.as_mut()).await {
+            return answer;
+        }
+        // No file has this name: any node answers this at once.
+        let nothing = RequestKind::Locate(Locate { own: true, ..Locate::default() });
+        let sign = timeout(signs, ask_one::<Directory>(network, node, nothing));
+        tokio::select! {
+            biased;
+            answer = request.as_mut() => return answer,
+            sign = sign => match sign {
+                Err(_) => return Err(silent(node)),
+                // The request is lost too, even if its connection does not know it yet.
+                Ok(Err(RangeError::Remote(failure))) if failure.code == ErrorCode::Peer => {
+                    return Err(failure.into());
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// A node does not answer in time.
+pub(crate) fn silent(node: &str) -> RangeError {
+    Failure::new(ErrorCode::Peer, format!("node {node} sends nothing")).into()
 }
 
 pub(crate) fn unexpected(node: &str) -> RangeError {

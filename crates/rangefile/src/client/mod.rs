@@ -17,7 +17,7 @@ use lightship_wire::control::{ErrorCode, Failure};
 use tokio::time::sleep;
 
 pub use self::group::Grouping;
-use self::owners::{Asked, Retry, silent};
+use self::owners::{Asked, Retry};
 pub use self::scan::{Order, ScanOptions, ScanReport, Scanned};
 pub use self::writer::RowWriter;
 use crate::definition::Definition;
@@ -25,7 +25,7 @@ use crate::error::{RangeError, Result};
 use crate::image::{IMAGE_BYTES_MAX, Image, Owner, Piece};
 use crate::key::{Interval, Key};
 use crate::locate::{Room, locate};
-use crate::network::{Network, ask, ask_one, body, tell};
+use crate::network::{Network, ask, ask_one, body, patiently, silent, tell};
 use crate::request::{
     BucketEntry, Columns, Counted, Directory, FileName, FileRecord, List, RequestKind, Scan,
 };
@@ -43,7 +43,8 @@ const NODES_MAX: usize = 10_000;
 #[derive(Debug, Clone, Copy)]
 pub struct ClientOptions {
     /// How long a part of the file may be unreachable, or send nothing, before the operation fails. After a quarter of it, two
-    /// seconds at most, a client asks other nodes whether they have the keys by now.
+    /// seconds at most, a client asks other nodes whether they have the keys by now. To create, list and drop files may take
+    /// longer, as long as the node answers.
     pub patience: Duration,
     /// The maximum number of requests to different buckets at a time. Each costs its node a thread while it reads.
     pub connections_max: usize,
@@ -86,15 +87,15 @@ impl RangeFile {
     /// Creates a file on the first node that the network names.
     ///
     /// # Errors
-    /// [`RangeError::FileExists`], or that the node can't be reached.
+    /// [`RangeError::FileExists`], or that the node can't be reached or does not answer in time.
     pub async fn create(
         network: Arc<dyn Network>,
         definition: &Definition,
         options: ClientOptions,
     ) -> Result<Self> {
         let node = first(&network)?;
-        let record = definition.to_record()?;
-        let directory = ask_one(&network, &node, RequestKind::Create(record)).await?;
+        let created = ask_one(&network, &node, RequestKind::Create(definition.to_record()?));
+        let directory = patiently(&network, &node, options.patience, created).await?;
         Self::of(network, directory, options)
     }
 
@@ -138,19 +139,22 @@ impl RangeFile {
     /// The definitions of all files that the first node knows.
     ///
     /// # Errors
-    /// If the node can't be reached.
-    pub async fn list(network: &Arc<dyn Network>) -> Result<Vec<Definition>> {
+    /// If the node can't be reached, or does not answer in time.
+    pub async fn list(network: &Arc<dyn Network>, options: ClientOptions) -> Result<Vec<Definition>> {
         let node = first(network)?;
-        let records: Vec<FileRecord> = ask(network, &node, RequestKind::List(List {})).await?;
+        let listed = ask(network, &node, RequestKind::List(List {}));
+        let records: Vec<FileRecord> = patiently(network, &node, options.patience, listed).await?;
         records.iter().map(Definition::from_record).collect()
     }
 
     /// Removes the file with all its rows from all nodes.
     ///
     /// # Errors
-    /// If there is no such file, or a node can't be reached: its part of the file stays.
-    pub async fn drop_file(network: &Arc<dyn Network>, name: &str) -> Result<()> {
-        tell(network, &first(network)?, RequestKind::Drop(FileName { name: name.to_owned() })).await
+    /// If there is no such file, or a node can't be reached or does not answer in time: its part of the file stays.
+    pub async fn drop_file(network: &Arc<dyn Network>, name: &str, options: ClientOptions) -> Result<()> {
+        let node = first(network)?;
+        let dropped = tell(network, &node, RequestKind::Drop(FileName { name: name.to_owned() }));
+        patiently(network, &node, options.patience, dropped).await
     }
 
     fn of(network: Arc<dyn Network>, directory: Directory, options: ClientOptions) -> Result<Self> {

@@ -17,6 +17,7 @@ use crate::error::{RangeError, Result};
 use crate::image::{Image, Owner};
 use crate::key::Interval;
 use crate::locate::{Room, locate, locate_within};
+use crate::network::silent;
 use crate::request::{Adjustment, BucketEntry};
 
 /// The longest time in which a node has to say which buckets it has, as a part of the client's patience and at most.
@@ -26,11 +27,6 @@ const LOOK: (u32, Duration) = (4, Duration::from_secs(2));
 const SILENCE: (u32, Duration) = (8, Duration::from_secs(1));
 /// The most refusals in sequence that are followed without a pause.
 pub(super) const CORRECTIONS_MAX: u32 = 64;
-
-/// A node does not answer in time.
-pub(super) fn silent(node: &str) -> RangeError {
-    Failure::new(ErrorCode::Peer, format!("node {node} sends nothing")).into()
-}
 
 /// A question to all nodes, for their buckets. Several may wait for it. It ends when all nodes have answered or their time
 /// is over, or nobody waits for it.

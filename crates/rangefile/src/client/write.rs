@@ -9,12 +9,12 @@ use futures::StreamExt;
 use lightship_wire::{Codec, Encoder};
 use tokio::time::Instant;
 
-use super::owners::{Retry, silent};
+use super::owners::Retry;
 use super::{RangeFile, is_retried};
 use crate::error::{RangeError, Result};
 use crate::image::Owner;
 use crate::key::{Interval, after, order};
-use crate::network::ask_one;
+use crate::network::{ask_one, silent};
 use crate::request::{RequestKind, Write, WriteMode, Written};
 
 /// Bytes of a request with rows. A single row may be larger.

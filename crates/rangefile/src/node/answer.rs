@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use arrow_buffer::Buffer;
 use futures::future::join_all;
@@ -15,7 +16,7 @@ use super::{File, Node, scan};
 use crate::bucket::KeyedRows;
 use crate::error::{RangeError, Result};
 use crate::key::Interval;
-use crate::network::{ask_one, tell};
+use crate::network::{ask_one, patiently, tell};
 use crate::request::{
     BucketRecord, Counted, Directory, FileName, FileRecord, Locate, RangeRecord, Request, RequestKind,
     SplitOutcome, Write, WriteMode, Written,
@@ -27,6 +28,9 @@ use crate::store::Change;
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// The first bytes of requests with rows: the tags of write and receive, of a field with a length.
 const WITH_ROWS: [u8; 2] = [3 << 3 | 2, 10 << 3 | 2];
+
+/// How long another node may send nothing while a file is created or dropped.
+const PEER_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The largest rows of a write, as Arrow data.
 const WRITE_BYTES_MAX: u32 = 64 << 20;
@@ -137,32 +141,32 @@ impl Node {
             ..BucketRecord::default()
         };
         let file = self.add_file(&record, Some((self.new_id(), bucket))).await?;
-        let mut told = Vec::new();
-        for node in self.others() {
-            // The others know where the file begins; one that is down learns it when it is asked.
-            let announced = Directory {
-                file: record.clone(),
-                buckets: Vec::new(),
-                nodes: vec![self.shared.name.clone()],
-                ..Directory::default()
-            };
-            match tell(&self.shared.network, &node, RequestKind::Announce(announced)).await {
+        // The others know where the file begins; one that is down learns it when it is asked.
+        let announced = Directory {
+            file: record.clone(),
+            buckets: Vec::new(),
+            nodes: vec![self.shared.name.clone()],
+            ..Directory::default()
+        };
+        let (mut told, mut is_refused) = (Vec::new(), false);
+        for (node, answer) in self.tell_others(&RequestKind::Announce(announced)).await {
+            match answer {
                 Ok(()) => told.push(node),
-                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => {
-                    for node in told {
-                        let name = FileName { name: record.name.clone() };
-                        // A node that misses this refuses the name until it is dropped.
-                        let _ = tell(&self.shared.network, &node, RequestKind::Drop(name)).await;
-                    }
-                    self.forget(&record.name).await?;
-                    return Err(RangeError::FileExists(record.name));
-                }
+                // It has another file of this name.
+                Err(RangeError::Remote(failure)) if failure.code == ErrorCode::Sql => is_refused = true,
                 // It has no range files.
                 Err(error) if error.has_no_file() => {}
                 Err(error) => {
                     tracing::warn!(node, %error, file = record.name, "a node does not know of the new range file");
                 }
             }
+        }
+        if is_refused {
+            let name = FileName { name: record.name.clone() };
+            // A node that misses this refuses the name until it is dropped.
+            self.tell_all(told, &RequestKind::Drop(name)).await;
+            self.forget(&record.name).await?;
+            return Err(RangeError::FileExists(record.name));
         }
         file.is_new.store(false, Ordering::Release);
         Ok(self.directory(&file, &Locate { own: true, ..Locate::default() }).await)
@@ -180,6 +184,20 @@ impl Node {
             free_bytes = self.shared.blocks.store().free_bytes().await;
         }
         Directory { free_bytes, ..file.directory(&self.shared.name, locate, nodes) }
+    }
+
+    /// Sends a request to all other nodes at the same time. Returns their answers.
+    async fn tell_others(&self, kind: &RequestKind) -> Vec<(String, Result<()>)> {
+        self.tell_all(self.others(), kind).await
+    }
+
+    async fn tell_all(&self, nodes: Vec<String>, kind: &RequestKind) -> Vec<(String, Result<()>)> {
+        let told = nodes.into_iter().map(|node| async move {
+            let network = &self.shared.network;
+            let told = patiently(network, &node, PEER_PATIENCE, tell(network, &node, kind.clone())).await;
+            (node, told)
+        });
+        join_all(told).await
     }
 
     /// The other nodes.
@@ -246,15 +264,17 @@ impl Node {
             // The buckets of a node that is down would come back with it.
             let asked = self.others().into_iter().map(|node| async move {
                 let locate = Locate { file: file.clone(), own: true, ..Locate::default() };
-                let asked = ask_one::<Directory>(&self.shared.network, &node, RequestKind::Locate(locate));
-                asked.await.map(drop).or_else(|error| if error.has_no_file() { Ok(()) } else { Err(error) })
+                let network = &self.shared.network;
+                let asked = ask_one::<Directory>(network, &node, RequestKind::Locate(locate));
+                let asked = patiently(network, &node, PEER_PATIENCE, asked).await;
+                asked.map(drop).or_else(|error| if error.has_no_file() { Ok(()) } else { Err(error) })
             });
             join_all(asked).await.into_iter().collect::<Result<()>>()?;
         }
         let known = self.forget(&name.name).await;
         if !is_peer {
-            for node in self.others() {
-                match tell(&self.shared.network, &node, RequestKind::Drop(name.clone())).await {
+            for (_, told) in self.tell_others(&RequestKind::Drop(name)).await {
+                match told {
                     Err(error) if error.has_no_file() => {}
                     told => told?,
                 }

@@ -67,13 +67,13 @@ fn a_dropped_file_does_not_come_back_in_a_new_one() {
         }
         settle(&cluster).await;
         cluster.crash(1, &mut random);
-        let dropped = RangeFile::drop_file(&client(&cluster), "t").await;
+        let dropped = RangeFile::drop_file(&client(&cluster), "t", ClientOptions::default()).await;
         dropped.expect_err("its part of the file stays");
         cluster.start(1, 7).await;
         let again = create(&cluster).await;
         assert!(matches!(&again, Err(error) if error.to_string().contains("exists already")), "{again:?}");
         // Once the node has dropped it too, there can be another one.
-        let _ = RangeFile::drop_file(&client(&cluster), "t").await;
+        let _ = RangeFile::drop_file(&client(&cluster), "t", ClientOptions::default()).await;
         let file = create(&cluster).await.unwrap();
         upsert(&file, [1], "new").await;
         assert_eq!(found(&file).await, [(1, "new".to_owned())]);
@@ -113,7 +113,7 @@ fn an_interrupted_creation_is_whole_or_nothing() {
             } else {
                 assert!(created.is_err());
                 // What the others have learned does not prevent another try.
-                let _ = RangeFile::drop_file(&client(&cluster), "t").await;
+                let _ = RangeFile::drop_file(&client(&cluster), "t", ClientOptions::default()).await;
                 create(&cluster).await.unwrap();
             }
             let file = RangeFile::open(client(&cluster), "t", ClientOptions::default()).await.unwrap();
@@ -144,14 +144,14 @@ fn a_node_starts_after_a_file_was_dropped_while_it_split() {
                     tokio::task::yield_now().await;
                 }
                 sleep(Duration::from_millis(round % 7)).await;
-                RangeFile::drop_file(&network, "t").await.unwrap();
+                RangeFile::drop_file(&network, "t", ClientOptions::default()).await.unwrap();
             };
             futures::future::select(
                 Box::pin(writing),
                 Box::pin(dropping.then(|()| sleep(Duration::from_millis(50)))),
             )
             .await;
-            let _ = RangeFile::drop_file(&network, "t").await;
+            let _ = RangeFile::drop_file(&network, "t", ClientOptions::default()).await;
             sleep(Duration::from_millis(50)).await;
             for node in 0..cluster.names.len() {
                 cluster.crash(node, &mut random);

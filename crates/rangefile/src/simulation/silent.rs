@@ -16,9 +16,9 @@ use super::histories::settle;
 use super::{pairs, rows, runtime};
 use crate::error::{RangeError, Result};
 use crate::key::Interval;
-use crate::network::{Network, Reply};
+use crate::network::{Network, Reply, patiently};
 use crate::request::{Request, RequestKind, WriteMode};
-use crate::{ClientOptions, Grouping, Order, RangeFile, ScanOptions};
+use crate::{ClientOptions, Definition, Grouping, Order, RangeFile, ScanOptions};
 
 const NODES: usize = 3;
 const ROWS: i64 = 90;
@@ -204,6 +204,52 @@ fn a_file_is_opened_while_the_first_node_is_silent() {
         let file = within(SOON, "opening", opened).await.expect("a file");
         let id = silenced.ids(false)[0];
         assert_eq!(file.get(bound(&file, id)).await.expect("a row").num_rows(), 1);
+        silenced.cluster.network.heal();
+    });
+}
+
+/// Whether the node that is asked is silent, or another one.
+#[test]
+fn files_are_created_listed_and_dropped_in_time() {
+    for silent in [0, 1] {
+        runtime().block_on(async {
+            let silenced = Silenced::start(silent, Grouping::Auto).await;
+            let (network, options) = (client(&silenced.cluster), ClientOptions::default());
+            let known = silenced.file.definition();
+            let other = Definition::new("other", &known.schema, &known.key, known.capacity).expect("a file");
+            let in_time = PATIENCE + Duration::from_millis(100);
+            let created = RangeFile::create(network.clone(), &other, options);
+            let created = within(in_time, "creating", created).await.map(drop);
+            let listed = within(in_time, "listing", RangeFile::list(&network, options)).await;
+            let dropped = within(in_time, "dropping", RangeFile::drop_file(&network, "t", options)).await;
+            let is_named =
+                |error: RangeError| assert!(error.to_string().contains(&silenced.silent), "{error}");
+            // The node would bring its rows back.
+            is_named(dropped.expect_err("a node is silent"));
+            if silent == 0 {
+                is_named(created.expect_err("the node is silent"));
+                is_named(listed.expect_err("the node is silent"));
+            } else {
+                created.expect("created");
+                assert_eq!(listed.expect("files").len(), 2);
+            }
+            silenced.cluster.network.heal();
+        });
+    }
+}
+
+#[test]
+fn a_request_is_waited_for_as_long_as_its_node_answers() {
+    runtime().block_on(async {
+        let silenced = Silenced::start(1, Grouping::Auto).await;
+        let (network, names) = (client(&silenced.cluster), &silenced.cluster.names);
+        let slow = async {
+            sleep(10 * PATIENCE).await;
+            Ok(7)
+        };
+        assert_eq!(patiently(&network, &names[0], PATIENCE, slow).await.expect("an answer"), 7);
+        let lost = patiently(&network, &names[1], PATIENCE, futures::future::pending::<Result<()>>());
+        within(PATIENCE, "a lost request", lost).await.expect_err("the node is silent");
         silenced.cluster.network.heal();
     });
 }

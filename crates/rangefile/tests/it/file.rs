@@ -95,7 +95,7 @@ async fn files_have_different_names() {
     assert_eq!(again.to_string(), "range file t exists already");
     let missing = RangeFile::open(cluster.client(), "x", options()).await.unwrap_err();
     assert!(matches!(missing, RangeError::NoFile(_)), "{missing}");
-    RangeFile::drop_file(&cluster.client(), "t").await.unwrap();
+    RangeFile::drop_file(&cluster.client(), "t", options()).await.unwrap();
     RangeFile::open(cluster.client(), "t", options()).await.unwrap_err();
     cluster.create("t", Capacity::default()).await;
 }

@@ -7,10 +7,11 @@ use arrow_array::RecordBatch;
 use lightship_transport::proto::reception::{Admission, Announcement};
 
 use crate::client::PAUSES;
-use crate::client::owners::{CORRECTIONS_MAX, silent};
+use crate::client::owners::CORRECTIONS_MAX;
 use crate::error::RangeError;
 use crate::image::{Image, Owner, Piece};
 use crate::key::{Interval, Key};
+use crate::network::silent;
 
 /// The parts of a scan that have not ended. Those that were not admitted are holes.
 #[derive(Debug, Default)]
