@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
-use arrow_select::interleave::interleave_record_batch;
 
 use super::block::KeyedRows;
+use super::gather::{Stretch, gather};
 use super::run::Run;
 use crate::definition::Definition;
 use crate::error::Result;
@@ -76,6 +76,8 @@ pub(crate) struct Merge {
     empty: KeyedRows,
     keeps_deletions: bool,
     rows_max: usize,
+    /// Rows that were copied one by one, or in short stretches.
+    copied: u64,
 }
 
 impl Merge {
@@ -97,7 +99,13 @@ impl Merge {
         let mut later: Vec<Arc<Run>> = runs.iter().filter(|run| run.meets(&interval)).cloned().collect();
         later.sort_by(|a, b| b.first().cmp(a.first()));
         let rows_max = rows_max.max(1);
-        Self { definition, interval, cursors: Vec::new(), later, empty, keeps_deletions, rows_max }
+        Self { definition, interval, cursors: Vec::new(), later, empty, keeps_deletions, rows_max, copied: 0 }
+    }
+
+    /// Takes the number of rows that were copied since this was last asked for, because rows of other runs come between
+    /// them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        std::mem::take(&mut self.copied)
     }
 
     /// The next rows, and which of them are deletions; `None` after the last.
@@ -273,43 +281,76 @@ impl Merge {
 
     /// Rows of several runs, until a block of one of them ends, or another run is reached.
     fn interleave(&mut self) -> Result<Merged> {
-        let mut picked: Vec<(usize, usize)> = Vec::new();
-        let mut deleted: Vec<bool> = Vec::new();
-        while picked.len() < self.rows_max && !self.is_reached() {
-            let (least, next) = self.least();
-            let end = self.end(least, next);
+        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut picked = 0;
+        // Cursors in the order of their keys, the least one last; of equal keys, that of the newest run. After a row, only
+        // the cursor that it came from has to find its place.
+        let mut order: Vec<usize> = (0..self.cursors.len()).collect();
+        order.sort_unstable_by(|a, b| self.place(*b).cmp(&self.place(*a)));
+        while picked < self.rows_max
+            && let Some(&least) = order.last()
+        {
             let cursor = &self.cursors[least];
-            let rows = (end - cursor.row).min(self.rows_max - picked.len());
-            if rows >= SLICED_ROWS_MIN || (rows == self.rows_max && picked.is_empty()) {
-                if picked.is_empty() {
+            let later = self.later_key();
+            if later.is_some_and(|first| first <= cursor.key()) {
+                break;
+            }
+            let other = order.len().checked_sub(2).map(|other| self.cursors[order[other]].key());
+            let next = match (other, later) {
+                (Some(other), Some(later)) => Some(other.min(later)),
+                (other, later) => other.or(later),
+            };
+            let is_shared = other == Some(cursor.key());
+            let rows = (self.end(least, next) - cursor.row).min(self.rows_max - picked);
+            if rows >= SLICED_ROWS_MIN || (rows == self.rows_max && picked == 0) {
+                if picked == 0 {
                     self.skip_others(least);
                     return self.slice(least, rows);
                 }
                 break;
             }
-            for row in cursor.row..cursor.row + rows {
-                let is_deleted = cursor.rows.is_deleted(row);
-                if self.keeps_deletions || !is_deleted {
-                    picked.push((least, row));
-                    deleted.push(is_deleted);
+            if self.keeps_deletions || cursor.rows.deleted.is_none() {
+                stretches.push(Stretch { batch: least, row: cursor.row, rows });
+                picked += rows;
+            } else {
+                for row in (cursor.row..cursor.row + rows).filter(|row| !cursor.rows.is_deleted(*row)) {
+                    stretches.push(Stretch { batch: least, row, rows: 1 });
+                    picked += 1;
                 }
             }
-            let mut has_ended = self.skip_others(least);
+            let mut has_ended = is_shared && self.skip_others(least);
             let cursor = &mut self.cursors[least];
             cursor.row += rows;
             has_ended |= cursor.row == cursor.rows.len();
             if has_ended {
                 break;
             }
+            if is_shared {
+                order.sort_unstable_by(|a, b| self.place(*b).cmp(&self.place(*a)));
+            } else {
+                order.pop();
+                let place = self.place(least);
+                let position = order.partition_point(|other| self.place(*other) > place);
+                order.insert(position, least);
+            }
         }
+        self.copied += picked as u64;
         let batches: Vec<&RecordBatch> = self.cursors.iter().map(|cursor| &cursor.rows.rows).collect();
-        let rows = if picked.is_empty() {
-            RecordBatch::new_empty(self.definition.loose().clone())
-        } else {
-            interleave_record_batch(&batches, &picked)?
-        };
-        let deleted = deleted.contains(&true).then(|| BooleanArray::from(deleted));
+        let rows = gather(self.definition.loose(), &batches, &stretches)?;
+        let is_deleted = stretches.iter().flat_map(|stretch| {
+            let rows = &self.cursors[stretch.batch].rows;
+            (stretch.row..stretch.row + stretch.rows).map(|row| rows.is_deleted(row))
+        });
+        let has_deletions =
+            self.keeps_deletions && self.cursors.iter().any(|cursor| cursor.rows.deleted.is_some());
+        let deleted = has_deletions.then(|| is_deleted.collect::<Vec<bool>>());
+        let deleted = deleted.filter(|deleted| deleted.contains(&true)).map(BooleanArray::from);
         Ok(Merged { rows, deleted, keyed: None })
+    }
+
+    /// The place of a cursor among the others: by key, and of equal keys by age, the newest first.
+    fn place(&self, cursor: usize) -> (&[u8], usize) {
+        (self.cursors[cursor].key(), cursor)
     }
 
     /// Skips the rows of older runs with the key that a cursor is at. Returns whether a block has ended.

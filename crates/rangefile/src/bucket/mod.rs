@@ -6,11 +6,14 @@
 mod block;
 mod blocks;
 mod compact;
+mod gather;
 mod join;
 mod load;
 mod merge;
 mod overlap;
 mod run;
+#[cfg(test)]
+mod speed;
 mod write;
 
 use std::sync::atomic::Ordering::SeqCst;

@@ -122,7 +122,8 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{BooleanArray, Int64Array, RecordBatch};
+    use arrow_array::cast::AsArray;
+    use arrow_array::{BooleanArray, FixedSizeBinaryArray, Int64Array, RecordBatch};
     use arrow_schema::{DataType, Field, Schema};
 
     use super::*;
@@ -135,24 +136,32 @@ mod tests {
         let columns = Schema::new(vec![
             Field::new("id", DataType::Int64, false),
             Field::new("run", DataType::Int64, false),
+            Field::new("code", DataType::FixedSizeBinary(3), false),
         ]);
         Arc::new(Definition::new("t", &columns, &["id".into()], Capacity::default()).unwrap())
     }
 
     /// A key that is deleted in a run.
     fn is_deleted(run: u64, key: i64) -> bool {
-        (run as i64 * 5 + key) % 7 == 0
+        !run.is_multiple_of(3) && (run as i64 * 5 + key) % 7 == 0
     }
 
-    /// Runs with these keys, oldest first, in blocks of two rows.
-    async fn runs(store: &Store, keys: &[&[i64]]) -> Vec<Arc<Run>> {
+    fn code(run: u64, key: i64) -> [u8; 3] {
+        [run as u8, key as u8, (key >> 8) as u8]
+    }
+
+    /// Runs with these keys, oldest first, in blocks of so many rows.
+    async fn runs(store: &Store, keys: &[&[i64]], block_rows: usize) -> Vec<Arc<Run>> {
         let (definition, blocks) = (definition(), Blocks::new(store.clone()));
         let mut runs = Vec::new();
         for (number, keys) in (0..).zip(keys) {
             let mut builder = RunBuilder::new(&definition, 0, number, keys.len());
-            for keys in keys.chunks(2) {
+            for keys in keys.chunks(block_rows) {
                 let numbers = Int64Array::from(vec![number as i64; keys.len()]);
-                let columns = vec![Arc::new(Int64Array::from(keys.to_vec())) as _, Arc::new(numbers) as _];
+                let codes = keys.iter().map(|key| code(number, *key));
+                let codes = FixedSizeBinaryArray::try_from_iter(codes).unwrap();
+                let keys_of = Int64Array::from(keys.to_vec());
+                let columns = vec![Arc::new(keys_of) as _, Arc::new(numbers) as _, Arc::new(codes) as _];
                 let rows = RecordBatch::try_new(definition.loose().clone(), columns).unwrap();
                 let deleted: BooleanArray = keys.iter().map(|key| Some(is_deleted(number, *key))).collect();
                 builder.push(&KeyedRows::new(&definition, rows, Some(deleted)).unwrap()).unwrap();
@@ -168,9 +177,9 @@ mod tests {
     async fn runs_that_follow_each_other_are_not_deep() {
         let folder = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(folder.path()).unwrap();
-        let apart = runs(&store, &[&[1, 2], &[3], &[7, 9], &[4, 5]]).await;
-        let touching = runs(&store, &[&[1, 3], &[3, 4], &[4, 5]]).await;
-        let deep = runs(&store, &[&[1, 9], &[2, 3], &[4, 6], &[5, 8]]).await;
+        let apart = runs(&store, &[&[1, 2], &[3], &[7, 9], &[4, 5]], 2).await;
+        let touching = runs(&store, &[&[1, 3], &[3, 4], &[4, 5]], 2).await;
+        let deep = runs(&store, &[&[1, 9], &[2, 3], &[4, 6], &[5, 8]], 2).await;
         assert_eq!([&[], &*apart, &*touching, &*deep].map(depth), [0, 1, 2, 3]);
     }
 
@@ -181,17 +190,21 @@ mod tests {
         let (store, _) = Store::open(folder.path()).unwrap();
         let definition = definition();
         let mut random = fastrand::Rng::with_seed(5);
-        for _ in 0..100 {
+        for round in 0..200 {
+            // In half of the rounds, stretches of one run are so long that they are not copied.
+            let (unit, block_rows, rows_max) =
+                if round % 2 == 0 { (1, 2, 9) } else { (60, random.usize(200..900), 3000) };
             let keys: Vec<Vec<i64>> = (0..random.usize(1..7))
                 .map(|_| {
-                    let start = random.i64(0..40);
+                    let start = random.i64(0..40 * unit);
                     // Some runs end far from the others.
-                    let (end, last) = (start + random.i64(1..20), 60 + random.i64(0..3) * 3);
-                    (start..end).filter(|_| random.u8(..) < 180).chain([last]).collect()
+                    let (end, last) = (start + random.i64(1..20 * unit), (60 + random.i64(0..3) * 3) * unit);
+                    let share = random.u8(20..);
+                    (start..end).filter(|_| random.u8(..) <= share).chain([last]).collect()
                 })
                 .collect();
-            let runs = runs(&store, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
-            let (low, high) = (random.i64(0..30), random.i64(30..70));
+            let runs = runs(&store, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>(), block_rows).await;
+            let (low, high) = (random.i64(0..30 * unit), random.i64(30 * unit..70 * unit));
             let keeps_deletions = random.bool();
             let mut expected: std::collections::BTreeMap<i64, i64> = (0..)
                 .zip(&keys)
@@ -202,7 +215,7 @@ mod tests {
             let key = |id| definition.format().key(&[Arc::new(Int64Array::from(vec![id]))]).unwrap();
             let within = Interval::new(key(low), Some(key(high)));
             let mut merge =
-                Merge::new(definition.clone(), &runs, within, keeps_deletions, random.usize(1..9));
+                Merge::new(definition.clone(), &runs, within, keeps_deletions, random.usize(1..rows_max));
             let mut found = Vec::new();
             while let Some(merged) = merge.next().unwrap() {
                 let column = |index: usize| {
@@ -210,7 +223,9 @@ mod tests {
                     column.values().to_vec()
                 };
                 let rows = column(0).into_iter().zip(column(1));
+                let codes = merged.rows.column(2).as_fixed_size_binary().clone();
                 for (row, (key, run)) in rows.enumerate() {
+                    assert_eq!(codes.value(row), code(run as u64, key));
                     let deleted = merged.deleted.as_ref().is_some_and(|deleted| deleted.value(row));
                     assert_eq!(deleted, is_deleted(run as u64, key), "{key} of run {run}");
                     found.push((key, run));
