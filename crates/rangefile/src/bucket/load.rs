@@ -11,6 +11,9 @@ pub(crate) struct Load {
     read_rows: AtomicU64,
     writes: AtomicU64,
     written_rows: AtomicU64,
+    /// Rows that scans have copied one by one because several runs have keys between each other's, since the runs were last
+    /// merged for that.
+    copied_rows: AtomicU64,
 }
 
 impl Load {
@@ -26,6 +29,16 @@ impl Load {
     pub(crate) fn written(&self, rows: u64) {
         self.writes.fetch_add(1, Relaxed);
         self.written_rows.fetch_add(rows, Relaxed);
+    }
+
+    pub(crate) fn copied_rows(&self, rows: u64) {
+        self.copied_rows.fetch_add(rows, Relaxed);
+    }
+
+    /// Takes the number of rows that scans have copied one by one, if it is at least this.
+    pub(crate) fn take_copied_rows(&self, least: u64) -> bool {
+        let enough = |rows: u64| (rows >= least).then_some(0);
+        self.copied_rows.fetch_update(Relaxed, Relaxed, enough).is_ok()
     }
 
     /// Adds that of another bucket.

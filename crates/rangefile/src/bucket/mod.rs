@@ -153,6 +153,10 @@ pub(crate) struct Bucket {
     failures: AtomicU32,
     /// Whether a task waits to maintain it again.
     pub(crate) awaits_maintenance: AtomicBool,
+    /// Whether a task waits until it is quiet, to merge its runs if scans had to.
+    pub(crate) is_watched: AtomicBool,
+    /// Whether its runs are to be merged into one.
+    pub(crate) is_untidy: AtomicBool,
     pub(crate) load: Load,
 }
 
@@ -189,6 +193,8 @@ impl Bucket {
             settled: AtomicU64::new(NOT_SETTLED),
             failures: AtomicU32::new(0),
             awaits_maintenance: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
+            is_untidy: AtomicBool::new(false),
             load: Load::default(),
         })
     }

@@ -53,6 +53,11 @@ impl View {
         extents
     }
 
+    /// Whether a scan has to merge runs.
+    pub(crate) fn has_overlaps(&self) -> bool {
+        self.runs.len() > 1 && depth(&self.runs) > 1
+    }
+
     /// Whether merging all runs would remove few rows: at most a quarter of them have been replaced, or have moved
     /// to another bucket.
     pub(crate) fn is_tidy(&self) -> bool {

@@ -68,7 +68,13 @@ impl Node {
             RequestKind::Locate(locate) => self.locate(&locate).await.map(message),
             RequestKind::Write(write) => self.write(write).await.map(message),
             RequestKind::Scan(request) => {
-                scan::scan(&self.bucket(&request.file, request.bucket)?.1, request).await
+                let (file, bucket) = self.bucket(&request.file, request.bucket)?;
+                let is_of_key = Interval::from(request.range.clone()).is_of_key();
+                let answer = scan::scan(&bucket, request).await?;
+                if !is_of_key {
+                    self.tidy_later(&file, &bucket);
+                }
+                Ok(answer)
             }
             RequestKind::Count(request) => {
                 let bucket = self.bucket(&request.file, request.bucket)?.1;

@@ -12,6 +12,7 @@ mod split;
 mod target;
 #[cfg(test)]
 mod tests;
+mod tidy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -78,7 +78,8 @@ pub(super) async fn scan(bucket: &Arc<Bucket>, request: Scan) -> Result<Answer> 
         let row = row(bucket, view, interval.low, projection).await?;
         stream::iter(row.map(Ok)).boxed()
     } else {
-        let reader = Reader { merge: merge(bucket, &view, interval, limit), projection, left: limit };
+        let merge = merge(bucket, &view, interval, limit);
+        let reader = Reader { bucket: bucket.clone(), merge, projection, left: limit };
         reader.rows()
     };
     let bucket = bucket.clone();
@@ -198,6 +199,7 @@ async fn row(
 /// Reads the rows of a scan, a few batches at a time: a thread is occupied only while it reads, not while a slow client
 /// takes the rows.
 struct Reader {
+    bucket: Arc<Bucket>,
     merge: Merge,
     projection: Projection,
     left: u64,
@@ -239,6 +241,7 @@ impl Reader {
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let Some(merged) = self.merge.next()? else { return Ok(None) };
+        self.bucket.load.copied_rows(self.merge.take_copied());
         let batch = self.projection.project(&merged.rows, self.left)?;
         self.left -= batch.num_rows() as u64;
         Ok(Some(batch))

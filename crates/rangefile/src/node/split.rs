@@ -1,6 +1,7 @@
 //! Splits of full buckets, and their end after a restart.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -47,7 +48,8 @@ impl Node {
     /// end.
     pub(super) fn maintain(&self, file: &Arc<File>, bucket: &Arc<Bucket>) {
         bucket.note_growth();
-        let is_due = bucket.wants_compaction() || bucket.is_full() || bucket.may_join();
+        let is_untidy = bucket.is_untidy.load(SeqCst);
+        let is_due = bucket.wants_compaction() || bucket.is_full() || bucket.may_join() || is_untidy;
         // A bucket of an old copy of the disk stays as it is.
         if !is_due || bucket.view().check_current().is_err() || !bucket.begin_maintenance() {
             return;
@@ -84,6 +86,9 @@ impl Node {
 
     async fn maintained(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
         bucket.compact(false).await?;
+        if bucket.is_untidy.swap(false, SeqCst) {
+            bucket.compact(true).await?;
+        }
         if !bucket.is_full() {
             return self.shrunk(file, bucket).await;
         }

@@ -425,3 +425,70 @@ async fn buckets_say_what_they_were_asked_for() {
     assert!(read.iter().all(std::result::Result::is_ok));
     assert_eq!(load(), BucketLoad { reads: 6, read_rows: 41, ..expected });
 }
+
+/// The runs of the only bucket of a file.
+fn runs(nodes: &Nodes) -> usize {
+    nodes.node(0).file("t").unwrap().all().remove(0).view().runs.len()
+}
+
+async fn scan_all(file: &RangeFile) -> usize {
+    let read: Vec<_> = file.scan(Interval::ALL, &ScanOptions::default()).unwrap().rows.collect().await;
+    read.into_iter().map(|rows| rows.unwrap().num_rows()).sum()
+}
+
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_a_scan_had_to_merge_are_merged_once_it_is_quiet() {
+    let nodes = Nodes::start(1);
+    let file = nodes.create().await;
+    for part in [0..100, 0..100] {
+        file.write(WriteMode::Upsert, &rows(&file, part, 8)).await.unwrap();
+    }
+    // Neither without scans, nor for one that copies few rows.
+    tokio::time::sleep(A_DAY).await;
+    let within = Interval::new(key(file.definition(), 60), Some(key(file.definition(), 70)));
+    let read: Vec<_> = file.scan(within, &ScanOptions::default()).unwrap().rows.collect().await;
+    assert!(read.iter().all(std::result::Result::is_ok));
+    tokio::time::sleep(A_DAY).await;
+    assert_eq!((scan_all(&file).await, runs(&nodes)), (100, 2));
+    let merged = async {
+        while runs(&nodes) > 1 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), merged).await.expect("its runs are not merged");
+    assert_eq!(scan_all(&file).await, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_scanned_all_the_time_is_merged_too() {
+    let nodes = Nodes::start(1);
+    let file = nodes.create().await;
+    for part in [0..100, 0..100] {
+        file.write(WriteMode::Upsert, &rows(&file, part, 8)).await.unwrap();
+    }
+    let mut scans = 0;
+    while runs(&nodes) > 1 {
+        assert_eq!(scan_all(&file).await, 100);
+        scans += 1;
+        assert!(scans < 100, "its runs are not merged");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(scans > 4, "merged after {scans} scans");
+}
+
+/// Their rows are read block by block, in one order or the other.
+#[tokio::test(start_paused = true)]
+async fn runs_that_follow_each_other_are_not_merged_for_scans() {
+    let nodes = Nodes::start(1);
+    let file = nodes.create().await;
+    for part in [0..100, 100..150] {
+        file.write(WriteMode::Upsert, &rows(&file, part, 8)).await.unwrap();
+    }
+    for _ in 0..20 {
+        assert_eq!(scan_all(&file).await, 150);
+    }
+    tokio::time::sleep(A_DAY).await;
+    assert_eq!(runs(&nodes), 2);
+}
