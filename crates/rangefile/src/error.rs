@@ -190,7 +190,7 @@ impl RangeError {
     fn hint(&self) -> Option<&'static str> {
         let of_io = |error: &io::Error| match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Some("the disk is full: free space on it, then restart the node")
+                Some("the disk is full: free space on it; if that does not help, restart the node")
             }
             io::ErrorKind::ReadOnlyFilesystem => {
                 Some("the disk is mounted read-only: mount it writable, then restart the node")

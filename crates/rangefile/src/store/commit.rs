@@ -7,6 +7,7 @@ use prost::Message;
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use super::opened::{Opened, is_full};
 use super::space::Space;
 use super::{BLOCKS, BUCKETS, Change, FILES, REMOVED, RUNS};
 use crate::error::{RangeError, Result};
@@ -49,7 +50,7 @@ impl Committer {
     ///
     /// # Errors
     /// If the system has no thread for it.
-    pub(super) fn start(database: Arc<Database>, space: Arc<Space>) -> Result<Self> {
+    pub(super) fn start(database: Arc<Opened>, space: Arc<Space>) -> Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(WAITING_MAX);
         let later = Later::default();
         let taken = later.clone();
@@ -85,7 +86,7 @@ impl Committer {
     }
 }
 
-fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>, later: &Later) {
+fn run(database: &Opened, space: &Space, waiting: &mut mpsc::Receiver<Job>, later: &Later) {
     while let Some(first) = waiting.blocking_recv() {
         let bytes = |job: &Job| job.changes.iter().map(Change::bytes).sum::<usize>();
         let mut total = bytes(&first);
@@ -99,15 +100,31 @@ fn run(database: &Database, space: &Space, waiting: &mut mpsc::Receiver<Job>, la
         let changes = mem::take(&mut *later.lock().unwrap_or_else(PoisonError::into_inner));
         jobs.push(Job { changes, done: None, _bytes: None });
         let is_empty = jobs.iter().all(|job| job.changes.is_empty());
-        let outcome = if is_empty { Ok(()) } else { write(database, &jobs, space.wants_quick_repair()) };
-        if let Err(error) = &outcome {
-            tracing::error!(%error, "range files can't be stored");
-            space.failed(error);
-        }
+        let outcome = if is_empty { Ok(()) } else { store(database, &jobs, total as u64, space) };
         for done in jobs.into_iter().filter_map(|job| job.done) {
             let _ = done.send(outcome.clone());
         }
     }
+}
+
+/// Commits jobs with these bytes. After a failure for want of room, the database is opened again, so that it can be read.
+fn store(database: &Opened, jobs: &[Job], bytes: u64, space: &Space) -> Result<()> {
+    space.check_room(bytes)?;
+    let is_open = if database.is_closed() { database.open_again() } else { Ok(()) };
+    let outcome =
+        is_open.and_then(|()| database.with(|database| write(database, jobs, space.wants_quick_repair())));
+    let Err(error) = &outcome else {
+        space.stored();
+        return outcome;
+    };
+    tracing::error!(%error, "range files can't be stored");
+    let can_be_read = is_full(error)
+        && database
+            .open_again()
+            .inspect_err(|error| tracing::error!(%error, "range files can't be read"))
+            .is_ok();
+    space.failed(error, can_be_read);
+    outcome
 }
 
 /// Commits jobs together. See [`Space::wants_quick_repair`].

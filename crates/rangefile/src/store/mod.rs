@@ -4,6 +4,7 @@
 //! costs a sync of the disk.
 
 mod commit;
+mod opened;
 #[cfg(test)]
 mod reopen;
 mod space;
@@ -12,10 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use tokio::runtime::Handle;
 
 use self::commit::Committer;
+use self::opened::Opened;
 use self::space::Space;
 pub(crate) use self::space::has_room;
 use crate::error::{RangeError, Result};
@@ -84,7 +86,7 @@ pub(crate) struct StoredBucket {
 /// The database of a node. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Store {
-    database: Arc<Database>,
+    database: Arc<Opened>,
     committer: Committer,
     space: Arc<Space>,
 }
@@ -107,12 +109,10 @@ impl Store {
         std::fs::create_dir_all(folder).map_err(failed)?;
         let path = folder.join(FILE_NAME);
         let is_new = !path.exists();
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(&path).map_err(|error| {
-            match error.into() {
-                redb::Error::DatabaseAlreadyOpen => RangeError::InUse(folder.to_owned()),
-                redb::Error::Io(error) => failed(error),
-                error => RangeError::storage(error),
-            }
+        let database = Opened::in_file(path.clone()).map_err(|error| match error {
+            redb::Error::DatabaseAlreadyOpen => RangeError::InUse(folder.to_owned()),
+            redb::Error::Io(error) => failed(error),
+            error => RangeError::storage(error),
         })?;
         if is_new {
             // What is synced in the file would be lost with its name.
@@ -126,11 +126,11 @@ impl Store {
     /// Uses a database.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn over(database: Database) -> Result<(Self, Stored)> {
-        Self::with_space(database, Space::default())
+        Self::with_space(Opened::over(database), Space::default())
     }
 
-    fn with_space(database: Database, space: Space) -> Result<(Self, Stored)> {
-        let stored = load(&database, space.wants_quick_repair())?;
+    fn with_space(database: Opened, space: Space) -> Result<(Self, Stored)> {
+        let stored = database.with(|database| load(database, space.wants_quick_repair()))?;
         let (database, space) = (Arc::new(database), Arc::new(space));
         let committer = Committer::start(database.clone(), space.clone())?;
         Ok((Self { database, committer, space }, stored))
@@ -168,11 +168,13 @@ impl Store {
     /// If it can't be read.
     pub(crate) async fn was_removed(&self, number: u64) -> Result<bool> {
         let database = self.database.clone();
-        let read = move || -> Result<bool, redb::Error> {
+        let read = move |database: &Database| -> Result<bool, redb::Error> {
             Ok(database.begin_read()?.open_table(REMOVED)?.get(number)?.is_some())
         };
-        let reading = tokio::task::spawn_blocking(read);
-        reading.await.map_err(|_| RangeError::Closed)?.map_err(RangeError::storage)
+        let reading = tokio::task::spawn_blocking(move || {
+            database.with(|database| read(database).map_err(RangeError::storage))
+        });
+        reading.await.map_err(|_| RangeError::Closed)?
     }
 
     /// A block of a run.
@@ -180,13 +182,13 @@ impl Store {
     /// # Errors
     /// If it is missing or can't be read.
     pub(crate) fn block(&self, bucket: u64, run: u64, block: u32) -> Result<Vec<u8>> {
-        let read = || -> Result<Option<Vec<u8>>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(BLOCKS)?;
+        let read = |database: &Database| -> Result<Option<Vec<u8>>, redb::Error> {
+            let table = database.begin_read()?.open_table(BLOCKS)?;
             Ok(table.get((bucket, run, block))?.map(|bytes| bytes.value().to_vec()))
         };
         let missing =
             || RangeError::Damaged(format!("block {block} of run {run} of bucket {bucket:x} is missing"));
-        read().map_err(RangeError::storage)?.ok_or_else(missing)
+        self.database.with(|database| read(database).map_err(RangeError::storage))?.ok_or_else(missing)
     }
 }
 
@@ -197,16 +199,27 @@ fn sync_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
-/// Reads everything but the blocks, and removes blocks that belong to no run.
+/// Reads everything but the blocks, and removes blocks that belong to no run. Stores nothing if there is nothing to change:
+/// the disk may be full.
 fn load(database: &Database, is_quick: bool) -> Result<Stored> {
     let mut transaction = database.begin_write().map_err(RangeError::storage)?;
     transaction.set_quick_repair(is_quick);
+    let known: Vec<String> = transaction
+        .list_tables()
+        .map_err(RangeError::storage)?
+        .map(|table| table.name().to_owned())
+        .collect();
+    let all = [META.name(), FILES.name(), BUCKETS.name(), REMOVED.name(), RUNS.name(), BLOCKS.name()];
+    let mut is_changed = !all.iter().all(|name| known.iter().any(|known| known == name));
     let mut stored = Stored::default();
     {
         let mut meta = transaction.open_table(META).map_err(RangeError::storage)?;
         let version = meta.get("version").map_err(RangeError::storage)?.map(|version| version.value());
         match version {
-            None => drop(meta.insert("version", VERSION).map_err(RangeError::storage)?),
+            None => {
+                is_changed = true;
+                meta.insert("version", VERSION).map_err(RangeError::storage)?;
+            }
             Some(VERSION) => {}
             Some(other) => {
                 return Err(RangeError::Version { stored: other, known: VERSION });
@@ -238,6 +251,7 @@ fn load(database: &Database, is_quick: bool) -> Result<Stored> {
             let Some(found) = blocks.range(next..).map_err(RangeError::storage)?.next() else { break };
             let (bucket, run, _) = found.map_err(RangeError::storage)?.0.value();
             if runs.get((bucket, run)).map_err(RangeError::storage)?.is_none() {
+                is_changed = true;
                 blocks
                     .retain_in((bucket, run, 0)..=(bucket, run, u32::MAX), |_, _| false)
                     .map_err(RangeError::storage)?;
@@ -248,7 +262,11 @@ fn load(database: &Database, is_quick: bool) -> Result<Stored> {
             };
         }
     }
-    transaction.commit().map_err(RangeError::storage)?;
+    if is_changed {
+        transaction.commit().map_err(RangeError::storage)?;
+    } else {
+        transaction.abort().map_err(RangeError::storage)?;
+    }
     Ok(stored)
 }
 
@@ -295,9 +313,12 @@ mod tests {
         let put = |run| Change::PutBlocks(1, run, 0, vec![vec![7]]);
         store.commit(runs.clone().map(put).collect()).await.unwrap();
         // The thread that commits waits for this one, and changes wait for it.
-        let other = store.database.begin_write().unwrap();
-        runs.clone().for_each(|run| store.commit_later(vec![Change::DeleteBlocks(1, run, 1)]));
-        other.abort().unwrap();
+        let held = store.database.with(|database| {
+            let other = database.begin_write().unwrap();
+            runs.clone().for_each(|run| store.commit_later(vec![Change::DeleteBlocks(1, run, 1)]));
+            other.abort().map_err(RangeError::storage)
+        });
+        held.unwrap();
         store.commit(Vec::new()).await.unwrap();
         let left = runs.filter(|run| store.block(1, *run, 0).is_ok()).count();
         assert_eq!(left, 0);

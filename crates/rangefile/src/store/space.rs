@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::RangeError;
@@ -11,6 +11,11 @@ use crate::error::RangeError;
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// Bytes that a new bucket leaves free: merges of runs take some for a while, and so do other programs.
 const RESERVE_BYTES: u64 = 64 << 20;
+
+/// After a full disk, commits are tried again at the latest after this time: removed rows may have left room in the file.
+const FULL_FOR: Duration = Duration::from_secs(60);
+/// What a commit writes besides its rows, at most.
+const COMMIT_BYTES: u64 = 4 << 20;
 
 /// From this size on, commits are such that the database is opened without a walk through all of it after a kill.
 const QUICK_REPAIR_BYTES: u64 = 4 << 30;
@@ -29,6 +34,8 @@ pub(super) struct Space {
     measured: Mutex<Option<(Instant, u64)>>,
     /// Whether the database has failed. It stores nothing more until it is opened again.
     has_failed: AtomicBool,
+    /// When a commit has last failed because the disk was full, and with which error.
+    was_full: Mutex<Option<(Instant, RangeError)>>,
     /// Of a database that is not in a file: whether the last commit was for a quick repair.
     was_quick: AtomicBool,
 }
@@ -47,13 +54,39 @@ impl Space {
         }
     }
 
-    /// A commit has failed.
-    pub(super) fn failed(&self, error: &RangeError) {
-        if let RangeError::Storage(error) = error
+    /// A commit has failed. If the disk was full, the database `can_be_read` by now, and stores again once there is room.
+    pub(super) fn failed(&self, error: &RangeError, can_be_read: bool) {
+        if can_be_read {
+            *self.lock_was_full() = Some((Instant::now(), error.clone()));
+        } else if let RangeError::Storage(error) = error
             && matches!(**error, redb::Error::Io(_) | redb::Error::PreviousIo)
         {
             self.has_failed.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// A commit has succeeded.
+    pub(super) fn stored(&self) {
+        *self.lock_was_full() = None;
+        self.has_failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Fails if the disk was full a short while ago, and has no room for so many bytes now: another failure would cost
+    /// another repair.
+    pub(super) fn check_room(&self, bytes: u64) -> Result<(), RangeError> {
+        let was_full = self.lock_was_full();
+        let Some((_, error)) = was_full.as_ref().filter(|(at, _)| at.elapsed() < FULL_FOR) else {
+            return Ok(());
+        };
+        let needed = bytes.saturating_mul(2).saturating_add(COMMIT_BYTES);
+        match self.measure() {
+            Some(free) if free < needed => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn lock_was_full(&self) -> MutexGuard<'_, Option<(Instant, RangeError)>> {
+        self.was_full.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The bytes that can be stored; `None` if that is not known.
@@ -92,13 +125,27 @@ mod tests {
         assert!(!has_room(Some(0), 0));
     }
 
+    #[test]
+    fn after_a_full_disk_commits_wait_for_room() {
+        let space = Space::of("/".into());
+        assert!(space.check_room(u64::MAX).is_ok());
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        space.failed(&RangeError::storage(redb::Error::Io(full)), true);
+        assert!(space.check_room(u64::MAX).is_err());
+        assert!(space.check_room(0).is_ok());
+        space.stored();
+        assert!(space.check_room(u64::MAX).is_ok());
+    }
+
     #[tokio::test]
     async fn a_disk_that_has_failed_has_no_free_space() {
         let space = Arc::new(Space::of("/".into()));
         assert!(space.free().await.is_some());
-        space.failed(&RangeError::Moved);
+        space.failed(&RangeError::Moved, false);
         assert_ne!(space.free().await, Some(0));
-        space.failed(&RangeError::storage(redb::Error::PreviousIo));
+        space.failed(&RangeError::storage(redb::Error::PreviousIo), false);
         assert_eq!(space.free().await, Some(0));
+        space.stored();
+        assert_ne!(space.free().await, Some(0));
     }
 }

@@ -3,6 +3,8 @@
 mod file;
 #[cfg(target_os = "linux")]
 mod forgetful;
+#[cfg(target_os = "linux")]
+mod full;
 mod measure;
 mod merges;
 mod reception;

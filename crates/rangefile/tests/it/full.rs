@@ -1,0 +1,126 @@
+//! A node whose disk is full: what it has is read, and it stores again once there is room, without a restart.
+//! It needs to mount a file system in memory, as root; where it can't, it says why.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use lightship_rangefile::{Capacity, Definition, Node, RangeError, RangeFile, WriteMode};
+
+use crate::support::{InProcess, all, options, rows, schema, upsert};
+
+const NAME: &str = "node:1";
+const ROWS: i64 = 20_000;
+const BLOCK: usize = 1 << 20;
+
+/// A small file system. It is unmounted when it is dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new() -> Result<Self, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mount = ["-t", "tmpfs", "-o", "size=64m", "none"];
+        let mounted = Command::new("mount").args(mount).arg(folder.path()).output();
+        let mounted = mounted.map_err(|error| error.to_string())?;
+        let why = || String::from_utf8_lossy(&mounted.stderr).into_owned();
+        mounted.status.success().then_some(Self(folder)).ok_or_else(why)
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.path().join("filler")
+    }
+
+    /// Takes all its space.
+    fn fill(&self) {
+        let mut filler = File::create(self.filler()).expect("a file");
+        let mut piece = vec![7; BLOCK];
+        while !piece.is_empty() {
+            match filler.write_all(&piece) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => piece.truncate(piece.len() / 2),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.filler()).expect("removed");
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// A node, with a network of its own.
+async fn start(small: &Small, seed: u64) -> Arc<InProcess> {
+    let network = Arc::new(InProcess::default());
+    let folder = small.0.path().join("range");
+    let node = loop {
+        match Node::open(&folder, NAME, network.clone(), seed) {
+            Ok(node) => break node,
+            // What the last one was doing may still hold its folder.
+            Err(RangeError::InUse(_)) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    network.set(NAME, Some(node.clone()));
+    node.recover().await.expect("it recovers");
+    network
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room() {
+    let skipped = |why| eprintln!("skipped: no tmpfs can be mounted here: {why}");
+    let Ok(small) = Small::new().map_err(skipped) else { return };
+    let network = start(&small, 1).await;
+    let definition = Definition::new("t", &schema(), &["id".into()], Capacity::Records(4000)).unwrap();
+    let file = RangeFile::create(network.clone(), &definition, options()).await.unwrap();
+    for start in (0..ROWS).step_by(2000) {
+        upsert(&file, start..start + 2000, "a").await;
+    }
+    let expected: Vec<(i64, String)> = (0..ROWS).map(|id| (id, format!("{id}a"))).collect();
+    assert!(all(&file).await == expected);
+
+    // Nothing is in its memory.
+    drop(file);
+    network.set(NAME, None);
+    drop(network);
+    small.fill();
+    let network = start(&small, 2).await;
+    let file = RangeFile::open(network.clone(), "t", options()).await.unwrap();
+    let mut new = 0;
+    let failed = loop {
+        // There is room in its file at first.
+        let ids = ROWS + new..ROWS + new + 2000;
+        match file.write(WriteMode::Upsert, &rows(ids, "b")).await {
+            Ok(_) => new += 2000,
+            Err(error) => break error,
+        }
+    };
+    assert!(failed.to_string().contains("No space left on device"), "{failed}");
+    let found = all(&file).await;
+    // Some rows of the last write may be there too, if they were of two buckets.
+    assert!(found.len() as i64 >= ROWS + new && found[..ROWS as usize] == expected, "{}", found.len());
+    let again = file.write(WriteMode::Upsert, &rows(0..2000, "b")).await;
+    again.expect_err("the disk is still full");
+    assert!(all(&file).await == found);
+
+    small.free();
+    upsert(&file, 0..2000, "c").await;
+    let rows = found.len();
+    let found = all(&file).await;
+    assert_eq!((found.len(), found[0].1.as_str()), (rows, "0c"));
+
+    // And everything is there after a restart.
+    drop(file);
+    network.set(NAME, None);
+    drop(network);
+    let network = start(&small, 3).await;
+    let file = RangeFile::open(network.clone(), "t", options()).await.unwrap();
+    assert!(all(&file).await == found);
+}
