@@ -101,6 +101,20 @@ fn a_range_file_grows_over_three_nodes() {
     assert_eq!(of("id >= 4 and id < 10 and id <> 6 and name like 'name%'"), "id\n4\n8\n");
     assert_eq!(of("id < 3 or id > 19996"), "id\n0\n2\n19998\n");
     assert_eq!(csv(&uris[0], "select id from orders order by id desc limit 2"), "id\n19998\n19996\n");
+    // Enough rows are in a bucket, or in two more.
+    let reads =
+        || buckets(&uris[0], "orders").iter().filter_map(|bucket| bucket["reads"].as_u64()).sum::<u64>();
+    for (sql, expected) in [
+        ("select count(*) as n from (select id from orders limit 100)", "n\n100\n"),
+        ("select max(id) as id from (select id from orders order by id limit 100)", "id\n198\n"),
+    ] {
+        for uri in &uris {
+            let before = reads();
+            assert_eq!(csv(uri, sql), expected);
+            let asked = reads().saturating_sub(before);
+            assert!((1..=3).contains(&asked), "{sql} asked {asked} buckets");
+        }
+    }
     let joined_to_itself = "select count(*) as n from orders a join orders b on a.id = b.id + 2";
     assert_eq!(csv(&uris[0], joined_to_itself), "n\n9999\n");
     let plan = lightship(&["explain", &uris[0], "select name from orders where id = 300"]).succeeds();

@@ -101,10 +101,29 @@ impl RangeScanExec {
         Self { partitions, rows, bytes, ..self.same() }
     }
 
+    /// The same scan, of which the first rows suffice. Each partition asks at least one bucket, so there is only one if its
+    /// rows are likely to be in fewer buckets than there are partitions; it asks one bucket first, then twice as many each
+    /// time.
+    pub(crate) fn limited(mut self, fetch: Option<usize>) -> Self {
+        let buckets = self.parts().count() as u128;
+        let needed = |rows: usize| (rows as u128 * buckets).checked_div(self.rows.into());
+        if fetch.and_then(needed).is_some_and(|needed| needed < self.partitions.len() as u128) {
+            self.partitions = vec![self.partitions.concat()];
+            let properties = PlanProperties::clone(&self.properties);
+            self.properties = Arc::new(properties.with_partitioning(Partitioning::UnknownPartitioning(1)));
+        }
+        self.of_each(fetch)
+    }
+
     /// The same scan, of at most this many rows of each partition. They can't share one limit: where partitions are merged in
     /// the order of the key, all of the first rows may be in any of them.
-    pub(crate) fn limited(self, fetch: Option<usize>) -> Self {
+    fn of_each(self, fetch: Option<usize>) -> Self {
         Self { fetch, ..self }
+    }
+
+    /// Whether one task is enough.
+    pub(crate) fn is_small(&self) -> bool {
+        self.fetch.is_some() && self.partitions.len() == 1
     }
 
     /// The name of the file.
@@ -193,7 +212,7 @@ impl RangeScanExec {
                 .push(Part { interval, node: part.node });
         }
         (decoded.rows, decoded.bytes) = (scan.rows, scan.bytes);
-        Ok(decoded.limited(scan.fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX))))
+        Ok(decoded.of_each(scan.fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX))))
     }
 }
 
