@@ -14,6 +14,7 @@
 //! `LIGHTSHIP_SEED=7` that of one seed; with both, it is the first one. The seed decides what clients do and what is
 //! killed, not at which moments, so that a seed need not repeat a failure at once.
 
+mod cuts;
 mod model;
 
 use std::collections::BTreeSet;
@@ -126,13 +127,14 @@ impl Place {
     }
 }
 
-/// Fails for an error that no kill explains.
-fn allow(error: &RangeError) {
-    let failure = error.to_failure();
-    assert!(matches!(failure.code, ErrorCode::Peer | ErrorCode::Lost), "{failure:?}");
-}
-
 impl Client {
+    /// Fails for an error that no kill and no cut explains.
+    fn allow(&self, error: &RangeError) {
+        let failure = error.to_failure();
+        assert!(matches!(failure.code, ErrorCode::Peer | ErrorCode::Lost), "{failure:?}");
+        self.history.failed(error);
+    }
+
     fn bound(&self, key: i64) -> Key {
         let keys = Int64Array::from(vec![key]);
         self.file.definition().format().key(&[Arc::new(keys)]).expect("a key")
@@ -144,7 +146,7 @@ impl Client {
         if let Err(error) = &written
             && !(mode == WriteMode::Insert && refused_key(error).is_some_and(|key| keys.contains(&key)))
         {
-            allow(error);
+            self.allow(error);
         }
         if let Ok(rows) = &written {
             assert_eq!(*rows, keys.len() as u64, "rows of an acknowledged write");
@@ -199,10 +201,10 @@ impl Client {
                 };
                 self.write(mode, &keys).await;
             }
-            60..75 => self.get(low).await.unwrap_or_else(|error| allow(&error)),
+            60..75 => self.get(low).await.unwrap_or_else(|error| self.allow(&error)),
             _ => {
                 let options = scan_options(random);
-                self.scan(keys, &options).await.map_or_else(|error| allow(&error), drop);
+                self.scan(keys, &options).await.map_or_else(|error| self.allow(&error), drop);
             }
         }
     }
@@ -338,18 +340,22 @@ impl Cluster {
         let deadline = Instant::now() + SETTLE_MAX;
         loop {
             let buckets = self.buckets();
-            let bounds: Vec<_> =
-                buckets.iter().map(|bucket| (&bucket.range.low, &bucket.range.high)).collect();
-            let is_whole = bounds.first().is_some_and(|first| first.0.is_empty())
-                && bounds.last().is_some_and(|last| last.1.is_none())
-                && bounds.windows(2).all(|pair| pair[0].1.as_ref() == Some(pair[1].0));
-            if is_whole && buckets.iter().all(|bucket| bucket.records <= Some(self.capacity)) {
+            if is_settled(&buckets, self.capacity) {
                 return;
             }
             assert!(Instant::now() < deadline, "the buckets do not settle:{}", listed(&buckets));
             std::thread::park_timeout(Duration::from_millis(10));
         }
     }
+}
+
+/// Whether all keys are divided among the buckets, none of which is too full.
+fn is_settled(buckets: &[BucketEntry], capacity: u64) -> bool {
+    let bounds: Vec<_> = buckets.iter().map(|bucket| (&bucket.range.low, &bucket.range.high)).collect();
+    bounds.first().is_some_and(|first| first.0.is_empty())
+        && bounds.last().is_some_and(|last| last.1.is_none())
+        && bounds.windows(2).all(|pair| pair[0].1.as_ref() == Some(pair[1].0))
+        && buckets.iter().all(|bucket| bucket.records <= Some(capacity))
 }
 
 /// The buckets, one on a line.

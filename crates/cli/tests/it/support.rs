@@ -130,6 +130,12 @@ impl Process {
         Self::spawn(change(quiet(command.args(args))))
     }
 
+    /// Runs the command on a host of a lab.
+    pub(crate) fn start_on(host: &lab::Host, args: &[&str]) -> Self {
+        let mut command = host.command(env!("CARGO_BIN_EXE_lightship"));
+        Self::spawn(quiet(command.args(args)))
+    }
+
     /// Runs the command after a line of shell, which may set limits.
     pub(crate) fn start_under(line: &str, args: &[&str]) -> Self {
         let script = format!("{line}; exec \"$0\" \"$@\"");
@@ -299,6 +305,9 @@ pub(crate) struct Node {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// The command of a node, without its options.
+const NODE: [&str; 4] = ["--json", "--log", "debug", "node"];
+
 impl Node {
     /// Starts a node, on a free port unless the arguments say otherwise, and waits until it listens.
     pub(crate) fn start(args: &[&str]) -> Self {
@@ -306,12 +315,22 @@ impl Node {
     }
 
     pub(crate) fn try_start(args: &[&str]) -> Result<Self, Outcome> {
-        let mut words = vec!["--json", "--log", "debug", "node"];
+        let mut words = NODE.to_vec();
         if !args.contains(&"--listen") && !args.contains(&"--config") {
             words.extend(["--listen", "127.0.0.1:0"]);
         }
         words.extend(args);
-        let mut process = Process::start(&words);
+        Self::ready(Process::start(&words))
+    }
+
+    /// Starts a node on a host of a lab.
+    pub(crate) fn start_on(host: &lab::Host, args: &[&str]) -> Self {
+        let process = Process::start_on(host, &[&NODE[..], args].concat());
+        Self::ready(process).unwrap_or_else(|outcome| panic!("the node did not start: {outcome}"))
+    }
+
+    /// Waits until it listens.
+    fn ready(mut process: Process) -> Result<Self, Outcome> {
         let mut stdout = BufReader::new(process.stdout());
         let mut line = String::new();
         stdout.read_line(&mut line).expect("a pipe");

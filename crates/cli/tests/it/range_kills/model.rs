@@ -49,6 +49,8 @@ pub(super) struct History {
     writes: AtomicU32,
     operations: AtomicU64,
     events: Mutex<BTreeMap<i64, Vec<Event>>>,
+    /// Operations that failed, and the errors of those that did not name their keys.
+    failed: Mutex<(u64, Vec<String>)>,
 }
 
 impl History {
@@ -64,6 +66,19 @@ impl History {
 
     pub(super) fn operation_ended(&self) {
         self.operations.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn failed(&self, error: &RangeError) {
+        let mut failed = self.failed.lock().expect("no panic");
+        failed.0 += 1;
+        if !matches!(error, RangeError::Missing { .. }) {
+            failed.1.push(error.to_string());
+        }
+    }
+
+    /// The number of operations that failed, and the errors of those that did not name their keys.
+    pub(super) fn failures(&self) -> (u64, Vec<String>) {
+        self.failed.lock().expect("no panic").clone()
     }
 
     fn record(&self, key: i64, event: Event) {
