@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray;
@@ -28,8 +28,10 @@ const KEY_BYTES: usize = 8;
 const BATCH_ROWS: usize = 1 << 16;
 /// Single records that are looked up.
 const GETS: usize = 2000;
-/// Scans after the first.
+/// Scans after the first, and after a pause.
 const SCANS: usize = 3;
+/// Before the last scans: longer than nodes take to merge what scans had to.
+const PAUSE: Duration = Duration::from_secs(10);
 const TABLE: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("t");
 
 /// Which records, in which order.
@@ -55,6 +57,8 @@ pub(crate) struct RangeResult {
     pub(crate) first_scan_seconds: f64,
     /// The median of the scans after it.
     pub(crate) scan_seconds: f64,
+    /// The same after a pause.
+    pub(crate) later_scan_seconds: Option<f64>,
     /// The median of lookups that find a record.
     pub(crate) get_us: f64,
     /// The median of lookups of keys that no block can have: a round trip, with all but the reading of a block.
@@ -121,8 +125,7 @@ pub(super) async fn file(port: u16, records: &Records) -> Result<RangeResult> {
     let loaded = writer.finish().await?;
     let load_seconds = began.elapsed().as_secs_f64();
 
-    let mut scans = Vec::with_capacity(SCANS + 1);
-    for _ in 0..=SCANS {
+    let scan = async || -> Result<f64> {
         let began = Instant::now();
         let options = ScanOptions { order: Order::Any, ..ScanOptions::default() };
         let mut rows = file.scan(Interval::ALL, &options)?.rows;
@@ -130,10 +133,20 @@ pub(super) async fn file(port: u16, records: &Records) -> Result<RangeResult> {
         while let Some(batch) = rows.try_next().await? {
             scanned += batch.num_rows() as u64;
         }
-        scans.push(began.elapsed().as_secs_f64());
+        let seconds = began.elapsed().as_secs_f64();
         if (loaded, scanned) != (records.records as u64, records.records as u64) {
             return Err(format!("{loaded} records loaded, {scanned} scanned").into());
         }
+        Ok(seconds)
+    };
+    let first_scan_seconds = scan().await?;
+    let (mut scans, mut later_scans) = (Vec::with_capacity(SCANS), Vec::with_capacity(SCANS));
+    for _ in 0..SCANS {
+        scans.push(scan().await?);
+    }
+    tokio::time::sleep(PAUSE).await;
+    for _ in 0..SCANS {
+        later_scans.push(scan().await?);
     }
 
     let get = async |id: i64| -> Result<(f64, usize)> {
@@ -156,11 +169,11 @@ pub(super) async fn file(port: u16, records: &Records) -> Result<RangeResult> {
             return Err(format!("there is a record {}", -1 - id).into());
         }
     }
-    let first_scan_seconds = scans.remove(0);
     Ok(RangeResult {
         load_seconds,
         first_scan_seconds,
         scan_seconds: median(scans),
+        later_scan_seconds: Some(median(later_scans)),
         get_us: median(gets) * 1e6,
         absent_us: Some(median(absent) * 1e6),
     })
@@ -215,5 +228,12 @@ pub(super) fn library(folder: &Path, records: &Records) -> Result<RangeResult> {
     }
     let first_scan_seconds = scans.remove(0);
     let (scan_seconds, get_us) = (median(scans), median(gets) * 1e6);
-    Ok(RangeResult { load_seconds, first_scan_seconds, scan_seconds, get_us, absent_us: None })
+    Ok(RangeResult {
+        load_seconds,
+        first_scan_seconds,
+        scan_seconds,
+        later_scan_seconds: None,
+        get_us,
+        absent_us: None,
+    })
 }

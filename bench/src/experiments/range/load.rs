@@ -20,11 +20,13 @@ const FIGURES: &[Figure] = &[
     Figure { name: "scan s", digits: 2, range: true },
     Figure { name: "one record us", digits: 0, range: false },
     Figure { name: "no record us", digits: 0, range: false },
+    Figure { name: "later scan s", digits: 2, range: true },
 ];
 const LOAD: usize = 0;
 const SCAN: usize = 2;
 const ONE: usize = 3;
 const NONE: usize = 4;
+const LATER: usize = 5;
 const OURS: &str = "range file on 4 nodes";
 const LIBRARY: &str = "redb alone, in one process";
 const TABLE: &str = "table of one node, in memory";
@@ -47,8 +49,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         let from_file = Node::start(None, &format!("t={}", file.display()), false)?;
         let figures = |process: Process| -> Result<Vec<f64>> {
             let found: RangeResult = process.result()?;
-            let RangeResult { load_seconds, first_scan_seconds, scan_seconds, get_us, absent_us } = found;
-            Ok(vec![load_seconds, first_scan_seconds, scan_seconds, get_us, absent_us.unwrap_or(f64::NAN)])
+            let RangeResult { load_seconds, first_scan_seconds, scan_seconds, get_us, .. } = found;
+            let [absent_us, later] =
+                [found.absent_us, found.later_scan_seconds].map(|value| value.unwrap_or(f64::NAN));
+            Ok(vec![load_seconds, first_scan_seconds, scan_seconds, get_us, absent_us, later])
         };
         let ours = || {
             // New folders and new nodes: nothing is in their memory.
@@ -70,7 +74,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             let fetch = ["fetch", "127.0.0.1", &port, "select * from t", "--tcp", "--threads", "many"];
             let result: TransferResult = Part::spawn(None, &fetch)?.result()?;
             let seconds = result.whole(records as u64)?.seconds;
-            Ok(vec![f64::NAN, f64::NAN, seconds, f64::NAN, f64::NAN])
+            Ok(vec![f64::NAN, f64::NAN, seconds, f64::NAN, f64::NAN, f64::NAN])
         };
         let contenders = vec![
             Contender::new(OURS, ours).rounds_max(ROUNDS_MAX),
@@ -84,6 +88,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     }
     let rate = |figure: usize, order: &str, other: &str| {
         results.summary(&[order], other, figure).median / results.summary(&[order], OURS, figure).median
+    };
+    let later = |order: &str| {
+        results.summary(&[order], TABLE, SCAN).median / results.summary(&[order], OURS, LATER).median
     };
     let trips = |order: &str| {
         results.summary(&[order], OURS, ONE).median / results.summary(&[order], OURS, NONE).median
@@ -103,13 +110,16 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
              on open connections, `no record` of lookups whose key no block can have, which is a round trip and all but the \
              reading. redb alone does the same in one process without a network, a transaction with a sync for each 65,536 \
              records. Load rate as a multiple of redb's: {:.2} with ascending keys (target: at least 0.5), {:.2} with keys in \
-             random order. Scan rate as a multiple of the table's in memory: {:.2} and {:.2} (target: at least 0.7), and of \
+             random order. Scan rate as a multiple of the table's in memory: {:.2} and {:.2} (target: at least 0.7), \
+             {:.2} and {:.2} after a pause of 10 seconds, in which nodes merge what scans had to merge (`later scan`), and of \
              the table's from a Parquet file: {:.2} and {:.2}. One record in times of no record: {:.2} and {:.2} (target: at \
              most 1.5).",
             rate(LOAD, ORDERS[0].0, LIBRARY),
             rate(LOAD, ORDERS[1].0, LIBRARY),
             rate(SCAN, ORDERS[0].0, TABLE),
             rate(SCAN, ORDERS[1].0, TABLE),
+            later(ORDERS[0].0),
+            later(ORDERS[1].0),
             rate(SCAN, ORDERS[0].0, PARQUET),
             rate(SCAN, ORDERS[1].0, PARQUET),
             trips(ORDERS[0].0),
