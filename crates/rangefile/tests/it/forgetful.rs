@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -80,17 +81,19 @@ impl Drop for Device {
 /// The texts that keys may have: the last one that was acknowledged (empty: none was), and that of a write that failed.
 type Texts = BTreeMap<i64, Vec<String>>;
 
-/// Upserts keys of its own until that fails.
-async fn write(file: RangeFile, writer: i64, mut random: fastrand::Rng) -> Texts {
+/// Upserts keys of its own until that fails. What is acknowledged once the device `is_off` counts as failed: no machine without
+/// power acknowledges anything, and the kernel may end a sync well whose journal it has just given up.
+async fn write(file: RangeFile, writer: i64, mut random: fastrand::Rng, is_off: Arc<AtomicBool>) -> Texts {
     let mut texts = Texts::new();
     loop {
         let count = random.usize(1..20);
         let ids: BTreeSet<i64> = (0..count).map(|_| random.i64(0..KEYS) * WRITERS + writer).collect();
         let note = format!(".{}", random.u64(..));
         let is_written = file.write(WriteMode::Upsert, &rows(ids.iter().copied(), &note)).await.is_ok();
+        let is_sure = is_written && !is_off.load(Ordering::SeqCst);
         for id in ids {
             let known = texts.entry(id).or_insert_with(|| vec![String::new()]);
-            known.retain(|_| !is_written);
+            known.retain(|_| !is_sure);
             known.push(format!("{id}{note}"));
         }
         if !is_written {
@@ -116,9 +119,11 @@ fn round(seed: u64, device: &Device) -> usize {
     let (file, written) = runtime().block_on(async {
         open(1);
         let file = RangeFile::create(network.clone(), &definition, options()).await.unwrap();
-        let begin = |writer| tokio::spawn(write(file.clone(), writer, random.fork()));
+        let is_off = Arc::new(AtomicBool::new(false));
+        let begin = |writer| tokio::spawn(write(file.clone(), writer, random.fork(), is_off.clone()));
         let writers: Vec<_> = (0..WRITERS).map(begin).collect();
         tokio::time::sleep(Duration::from_millis(random.u64(20..400))).await;
+        is_off.store(true, Ordering::SeqCst);
         device.shut_down();
         (file, join_all(writers).await)
     });
