@@ -59,13 +59,31 @@ impl Action {
     }
 }
 
+/// The most events without an end: a write whose requests are lost again and again has many.
+const UNSURE_MAX: usize = 512;
+
+/// Positions of events without an end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Used([u128; UNSURE_MAX / 128]);
+
+impl Used {
+    fn has(&self, at: usize) -> bool {
+        self.0[at / 128] >> (at % 128) & 1 == 1
+    }
+
+    fn with(mut self, at: usize) -> Self {
+        self.0[at / 128] |= 1 << (at % 128);
+        self
+    }
+}
+
 /// Where the search is: of the events in the order of their starts, all before `first` have happened, and those
 /// after it whose bits are set; of those without an end, those whose bits are set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     first: usize,
     later: u128,
-    unsure: u128,
+    unsure: Used,
     row: Option<Row>,
 }
 
@@ -75,8 +93,8 @@ pub fn is_linearizable(events: &[Event]) -> bool {
         events.iter().partition(|event| event.end.is_some());
     sure.sort_by_key(|event| event.start);
     unsure.sort_by_key(|event| event.start);
-    assert!(unsure.len() <= 128, "{} events without an end", unsure.len());
-    let mut open = vec![Place { first: 0, later: 0, unsure: 0, row: None }];
+    assert!(unsure.len() <= UNSURE_MAX, "{} events without an end", unsure.len());
+    let mut open = vec![Place { first: 0, later: 0, unsure: Used::default(), row: None }];
     let mut seen = HashSet::new();
     while let Some(place) = open.pop() {
         if place.first == sure.len() {
@@ -135,16 +153,16 @@ fn prepared(
     action: Action,
     unsure: &[Event],
     limit: u64,
-) -> impl Iterator<Item = (u128, Option<Row>)> {
-    let step = move |(used, row): (u128, Option<Row>)| {
-        let is_free = move |at: usize| used >> at & 1 == 0;
+) -> impl Iterator<Item = (Used, Option<Row>)> {
+    let step = move |(used, row): (Used, Option<Row>)| {
+        let is_free = move |at: usize| !used.has(at);
         let possible = unsure.iter().enumerate().take_while(move |(_, event)| event.start < limit);
         possible.filter_map(move |(at, event)| {
             // Of equal ones, the first.
             let is_first =
                 !unsure[..at].iter().enumerate().any(|(at, e)| e.action == event.action && is_free(at));
             let row = (is_free(at) && is_first).then(|| event.action.apply(row))??;
-            Some((used | 1 << at, row))
+            Some((used.with(at), row))
         })
     };
     let one = step((place.unsure, place.row));
@@ -193,7 +211,7 @@ mod tests {
         check(false, &[(Upsert(1), 1, None), (Refused, 5, Some(6)), (Insert(2), 7, Some(8))]);
         // Those that nobody needs do not make the search long.
         let mut events: Vec<_> = (0..60).map(|row| (Upsert(row), 1, None)).collect();
-        events.extend([deleted; 60]);
+        events.extend([deleted; 400]);
         events.extend(
             (0..60).map(|row| (Read(Some(59 - row)), 10 + u64::from(row), Some(10 + u64::from(row)))),
         );
