@@ -211,7 +211,7 @@ mod tests {
         check(false, &[(Upsert(1), 1, None), (Refused, 5, Some(6)), (Insert(2), 7, Some(8))]);
         // Those that nobody needs do not make the search long.
         let mut events: Vec<_> = (0..60).map(|row| (Upsert(row), 1, None)).collect();
-        events.extend([deleted; 400]);
+        events.extend([deleted; 150]);
         events.extend(
             (0..60).map(|row| (Read(Some(59 - row)), 10 + u64::from(row), Some(10 + u64::from(row)))),
         );
