@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lab::Host;
-use lightship_monitor::clock::ClockOptions;
 use lightship_monitor::{
     Collector, CollectorEvent, CollectorOptions, TimedSample, monotonic_ns, run_collector,
 };
 use lightship_usage::{
-    ClockMap, Figure, Footprint, HostSpeeds, HostWork, Known, QuerySpan, Subject, Timeline, TimelineLimits,
-    Verdict, Worker,
+    Figure, Footprint, HostSpeeds, HostWork, Known, QuerySpan, Subject, Timeline, TimelineLimits, Verdict,
+    Worker,
 };
 use tokio::runtime::Builder;
 
@@ -185,14 +184,7 @@ impl Watcher {
 
 impl Collected {
     fn add(&mut self, timed: &TimedSample) {
-        let (Some(timeline), Some(bound_ns)) = (&mut self.timeline, timed.bound_ns) else { return };
-        let clock = ClockMap {
-            host_ns: timed.sample.at_ns,
-            line_ns: timed.time_ns,
-            bound_ns,
-            drift_ppb: 0,
-            drift_bound_ppb: u64::from(ClockOptions::default().drift_ppm_max) * 1000,
-        };
+        let (Some(timeline), Some(clock)) = (&mut self.timeline, timed.clock()) else { return };
         let host = &timed.sample.host;
         // A sample that can't be placed is missing, as one that was lost.
         let mut sample = timed.sample.clone();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lightship_usage::Sample;
+use lightship_usage::{ClockMap, Sample};
 
 use crate::clock::{ClockOptions, Moment};
 use crate::datagram::{self, Answer, DatagramBody, DatagramError, DatagramHeader, Keys};
@@ -51,6 +51,20 @@ pub struct TimedSample {
     pub bound_ns: Option<u64>,
     /// Parts that were lost, or received too late.
     pub parts_missing: u16,
+}
+
+impl TimedSample {
+    /// The clock of its host at that time, for [`Timeline::set_clock`](lightship_usage::Timeline::set_clock) before the
+    /// sample is inserted; `None` if the clock is not known.
+    pub fn clock(&self) -> Option<ClockMap> {
+        Some(ClockMap {
+            host_ns: self.sample.at_ns,
+            line_ns: self.time_ns,
+            bound_ns: self.bound_ns?,
+            drift_ppb: 0,
+            drift_bound_ppb: u64::from(ClockOptions::default().drift_ppm_max) * 1000,
+        })
+    }
 }
 
 /// An event of a collector.

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use lightship_usage::{ClockMap, Figure, HostSources, Subject, Timeline, UsageError};
+use lightship_usage::{Figure, HostSources, Subject, Timeline, UsageError};
 
 use super::hosts::Host;
 use super::options::{QueryEnd, RecorderOptions};
 use super::queries::Queries;
 use super::report::NotableEvent;
-use crate::clock::ClockOptions;
 use crate::collector::{CollectorCounts, CollectorEvent, HostReport, TimedSample};
 use crate::history::HistoryStatus;
 
@@ -89,19 +88,12 @@ impl State {
     fn sample(&mut self, timed: Arc<TimedSample>) {
         self.now_ns = self.now_ns.max(timed.time_ns);
         let name = timed.sample.host.as_str();
-        let Some(bound_ns) = timed.bound_ns else {
+        let Some(clock) = timed.clock() else {
             // Its moment is not known well enough to be compared with those of queries.
             if let Some(host) = self.hosts.get_mut(name) {
                 host.without_clock += 1;
             }
             return;
-        };
-        let clock = ClockMap {
-            host_ns: timed.sample.at_ns,
-            line_ns: timed.time_ns,
-            bound_ns,
-            drift_ppb: 0,
-            drift_bound_ppb: u64::from(ClockOptions::default().drift_ppm_max) * 1000,
         };
         let placed = self.timeline.set_clock(name, clock);
         if placed.and_then(|()| self.timeline.insert(timed.sample.clone())).is_err() {
