@@ -69,25 +69,19 @@ fn fetch_size_one(query: &str) -> Case<'static> {
 }
 
 pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result<()> {
-    for (name, usual) in SCALES {
-        if !settings.wants(name) {
-            continue;
-        }
-        let scale = settings.scale_or(usual);
-        let mut system = System::open(name, scale)?;
+    System::each(settings, &SCALES, |system, scale| {
         let mut measured = Faults { settings, rows };
         {
-            let mut running = Running::start(lab, HEALTHY_LINK, NODES, &mut system, scale)?;
+            let mut running = Running::start(lab, HEALTHY_LINK, NODES, HEALTHY, system, scale)?;
             measured.limits(&mut running)?;
             measured.faults(&mut running)?;
-            if name == POSTGRES {
+            if running.system.name() == POSTGRES {
                 measured.sessions(&running)?;
             }
         }
-        let mut running = Running::start(lab, SLOW_LINK, NODES, &mut system, scale)?;
-        measured.links(&mut running)?;
-    }
-    Ok(())
+        let mut running = Running::start(lab, SLOW_LINK, NODES, HEALTHY, system, scale)?;
+        measured.links(&mut running)
+    })
 }
 
 struct Faults<'a> {

@@ -39,16 +39,11 @@ pub(super) fn place(system: &str, configuration: Configuration, hardware: &str, 
 
 /// Measures both systems. Predictions are stored before the runs that they predict.
 pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result<()> {
-    for (name, usual) in SCALES {
-        if !settings.wants(name) {
-            continue;
-        }
-        let scale = settings.scale_or(usual);
-        let mut system = System::open(name, scale)?;
-        let mut predicted = Predicted::open(&settings.results, name)?;
+    System::each(settings, &SCALES, |system, scale| {
+        let mut predicted = Predicted::open(&settings.results, system.name())?;
         let mut traffic = TrafficRows::open(&settings.results)?;
         {
-            let mut running = Running::start(lab, LINK, NODES_MAX, &mut system, scale)?;
+            let mut running = Running::start(lab, LINK, NODES_MAX, BASE, system, scale)?;
             for configuration in Configuration::ALL {
                 let mut round = Rounds { settings, rows, predicted: &mut predicted, traffic: &mut traffic };
                 round.base(&mut running, configuration)?;
@@ -60,15 +55,15 @@ pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result
             let (bound_us, lost) = running.watcher.quality();
             eprintln!("clocks are bounded within {bound_us:.0} us; {lost} datagrams were lost");
         }
-        let mut running = Running::start(lab, FASTER_LINK, NODES_MAX, &mut system, scale)?;
+        let mut running = Running::start(lab, FASTER_LINK, NODES_MAX, BASE, system, scale)?;
         for configuration in Configuration::ALL {
             running.configure(configuration)?;
             let mut round = Rounds { settings, rows, predicted: &mut predicted, traffic: &mut traffic };
             round.warm(&running)?;
             round.changed(&running, NETWORK, BASE)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The change of a kind of hardware.

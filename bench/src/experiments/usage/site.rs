@@ -18,6 +18,9 @@ const CLIENT: &str = "fetch-client";
 /// The host of the client.
 pub(super) const COORDINATOR: &str = "coordinator";
 
+/// What PostgreSQL reads at a random place.
+const PAGE_BYTES: f64 = 8192.0;
+
 /// What a node may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Hardware {
@@ -31,15 +34,16 @@ pub(super) struct Hardware {
 pub(super) struct Site {
     pub(super) coordinator: Host,
     pub(super) nodes: Vec<Host>,
-    /// The link of each host, as measured.
+    /// The link of each host, as measured, and its disk.
     pub(super) speeds: HostSpeeds,
     /// The measurement, as text.
     pub(super) measured: String,
 }
 
 impl Site {
-    /// Joins a coordinator and nodes by links.
-    pub(super) fn open(lab: &Lab, link: &str, nodes: usize) -> Result<Self> {
+    /// Joins a coordinator and nodes by links. The disks of all are as fast as the limit of `calibrated`: a disk that the
+    /// limit makes slow reads so many bytes a second, in any order.
+    pub(super) fn open(lab: &Lab, link: &str, nodes: usize, calibrated: Hardware) -> Result<Self> {
         let mut hosts = lab.hosts(nodes + 1, &link.parse()?)?.into_iter();
         let coordinator = hosts.next().ok_or("no host")?;
         let nodes: Vec<Host> = hosts.collect();
@@ -55,7 +59,14 @@ impl Site {
             sent_bytes_per_second: rate(measured.mbit_per_s.a_to_b),
             round_trip_seconds: Some(measured.rtt_ms.median / 1e3),
         };
-        let speeds = HostSpeeds { link, ..HostSpeeds::default() };
+        let disk = calibrated.disk_bytes_per_s as f64;
+        let speeds = HostSpeeds {
+            link,
+            disk_read_bytes_per_second: Some(disk),
+            disk_write_bytes_per_second: Some(disk),
+            disk_access_seconds: Some(PAGE_BYTES / disk),
+            ..HostSpeeds::default()
+        };
         Ok(Self { coordinator, nodes, speeds, measured: summary(&measured) })
     }
 

@@ -11,6 +11,7 @@ use super::outcome::Explained;
 use super::postgres::{self, Data, Server};
 use super::site::{COORDINATOR, Client, Hardware, Site, forget, name};
 use crate::Result;
+use crate::settings::Settings;
 
 /// Processors of a node without a limit.
 pub(super) const PROCESSORS: f64 = 2.0;
@@ -99,11 +100,24 @@ pub(super) const POSTGRES: &str = "PostgreSQL";
 pub(super) const LIGHTSHIP: &str = "Lightship";
 
 impl System {
-    pub(super) fn open(name: &str, scale: f64) -> Result<Self> {
+    fn open(name: &str, scale: f64) -> Result<Self> {
         Ok(match name {
             POSTGRES => Self::Postgres { data: Data::open(scale)?, servers: Vec::new() },
             _ => Self::Lightship { scale, cluster: None },
         })
+    }
+
+    /// Does `work` with each system that is wanted, with rows as a multiple of scale 1.
+    pub(super) fn each(
+        settings: &Settings,
+        scales: &[(&str, f64)],
+        mut work: impl FnMut(&mut Self, f64) -> Result<()>,
+    ) -> Result<()> {
+        for (name, usual) in scales.iter().filter(|(name, _)| settings.wants(name)) {
+            let scale = settings.scale_or(*usual);
+            work(&mut Self::open(name, scale)?, scale)?;
+        }
+        Ok(())
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -143,15 +157,16 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// Starts hosts and what all configurations share.
+    /// Starts hosts, whose disks are calibrated as those of `calibrated`, and what all configurations share.
     pub(super) fn start(
         lab: &Lab,
         link: &str,
         nodes: usize,
+        calibrated: Hardware,
         system: &'a mut System,
         scale: f64,
     ) -> Result<Self> {
-        let site = Site::open(lab, link, nodes)?;
+        let site = Site::open(lab, link, nodes, calibrated)?;
         eprintln!("{link}: {}", site.measured);
         let mut watcher = Watcher::start(&site.coordinator)?;
         watcher.watch(&site.coordinator, COORDINATOR, &Client::watched())?;
