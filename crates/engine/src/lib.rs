@@ -55,7 +55,7 @@ pub use cluster::{
 };
 pub use error::{EngineError, Result};
 pub use explained::{Edge, Explained, StageExplained, TaskExplained};
-pub use meter::{QueryObserver, QueryOutcome, TaskMeters};
+pub use meter::{QueryObserver, QueryOutcome, QueryTimes, TaskMeters};
 pub use query::Running;
 pub use statement::{STATEMENT_BYTES_MAX, STATEMENT_DEPTH_MAX, STATEMENT_READS_MAX};
 pub use threads::{QueryPhase, THREAD_NAME};

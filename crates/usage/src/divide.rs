@@ -23,6 +23,7 @@
 use std::sync::Arc;
 
 use crate::figure::Figure;
+use crate::fixed::find_fixed_work;
 use crate::gather::Readings;
 use crate::load::{Load, load};
 use crate::part::{Basis, Division, PARTS, PHASES_MAX, Part, PartTime, PerPart, Phase};
@@ -72,6 +73,7 @@ pub(crate) fn divide(timeline: &Timeline, span: &QuerySpan, readings: &mut [Read
     };
     let moments: Arc<[u64]> = (0..=steps).map(moment).collect();
     readings.iter_mut().for_each(|host| host.divide_at(&moments));
+    find_fixed_work(timeline, span, readings, &moments);
     let readings = &*readings;
     let whole: Vec<f64> =
         readings.iter().map(|host| score(&load(host, span, span.began_ns, span.ended_ns))).collect();
@@ -107,13 +109,13 @@ pub(crate) fn divide(timeline: &Timeline, span: &QuerySpan, readings: &mut [Read
             phase.host.clone_from(&readings[host].host);
             sums.add(&load, &loads, seconds, &mut phase);
             for load in &loads {
-                let most = if load.divides {
-                    &mut phase.divided_demand_seconds
-                } else {
-                    &mut phase.fixed_demand_seconds
-                };
-                for (most, demand) in most.iter_mut().zip(load.demand) {
-                    *most = most.max(demand * seconds);
+                for part in 0..PARTS {
+                    let fixed = load.fixed_demand[part] * seconds;
+                    let divided = load.demand[part] * seconds - fixed;
+                    let most = &mut phase.divided_demand_seconds[part];
+                    *most = most.max(divided);
+                    let most = &mut phase.fixed_demand_seconds[part];
+                    *most = most.max(fixed);
                 }
             }
         } else {

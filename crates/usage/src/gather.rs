@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::amount::Amount;
 use crate::curve::Curve;
 use crate::figure::Figure;
+use crate::fixed::FixedWork;
 use crate::query::{HostWork, Share, Worker};
 use crate::sample::Subject;
 use crate::source::SubjectKind;
@@ -86,6 +87,8 @@ impl Reading {
 pub(crate) struct Readings {
     pub(crate) host: String,
     pub(crate) divides: bool,
+    /// What more nodes would not divide, of the work of a host that they would.
+    pub(crate) fixed: FixedWork,
     pub(crate) speeds: HostSpeeds,
     /// Processors, at least 1.
     pub(crate) processors: Option<f64>,
@@ -195,6 +198,7 @@ impl Readings {
         let mut readings = Self {
             host: work.host.clone(),
             divides: work.divides,
+            fixed: FixedWork::default(),
             speeds,
             processors: (processors > 0).then(|| f64::from(processors)),
             own,

@@ -66,6 +66,7 @@ mod error;
 mod evidence;
 mod exchange;
 mod figure;
+mod fixed;
 mod footprint;
 mod gather;
 mod history;

@@ -37,12 +37,12 @@ pub(crate) struct Load {
     pub(crate) given: PerPart,
     /// Of that, what can't have been hidden behind other parts.
     pub(crate) certain: PerPart,
-    /// Of what is given, the work of hosts that more nodes would not divide.
+    /// Of what is given, the work that more nodes would not divide.
     pub(crate) fixed: PerPart,
+    /// The same of the demand.
+    pub(crate) fixed_demand: PerPart,
     pub(crate) basis: [Basis; PARTS],
     pub(crate) is_shared: [bool; PARTS],
-    /// Whether more nodes would divide the host's work.
-    pub(crate) divides: bool,
     /// For how much of the step the database waited for its client.
     pub(crate) client_wait: f64,
     pub(crate) exchanges: Option<Exchanges>,
@@ -73,9 +73,9 @@ impl Load {
         let index = part.index();
         let before = self.given[index];
         self.fill(part, demand, other.basis[index], other.is_shared[index]);
-        if !other.divides {
-            self.fixed[index] += self.given[index] - before;
-        }
+        let fixed =
+            if other.demand[index] > 0.0 { other.fixed_demand[index] / other.demand[index] } else { 0.0 };
+        self.fixed[index] += (self.given[index] - before) * fixed;
     }
 }
 
@@ -167,9 +167,10 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
     load.fill(Part::QueueWait, span.queued(from, to), Basis::Counted, false);
     load.certain[Part::QueueWait.index()] = load.given[Part::QueueWait.index()];
     fill_weaker(readings, (from, to), &seen, &mut load);
-    load.divides = readings.divides;
-    if !load.divides {
-        load.fixed = load.given;
+    for part in Part::ALL {
+        let fixed = if readings.divides { readings.fixed.of(part, from, to) } else { 1.0 };
+        load.fixed[part.index()] = load.given[part.index()] * fixed;
+        load.fixed_demand[part.index()] = load.demand[part.index()] * fixed;
     }
     load
 }
@@ -230,9 +231,9 @@ fn overlay(mut items: Vec<Item>) -> Load {
         given: [0.0; PARTS],
         certain: [0.0; PARTS],
         fixed: [0.0; PARTS],
+        fixed_demand: [0.0; PARTS],
         basis: [Basis::Rest; PARTS],
         is_shared: [false; PARTS],
-        divides: true,
         client_wait: 0.0,
         exchanges: None,
         parallelism: None,

@@ -149,12 +149,13 @@ pub struct Phase {
     pub host: String,
     /// Seconds of each part, in the order of [`Part::ALL`]. They add up to the phase.
     pub seconds: [f64; 14],
-    /// Of these, the seconds on hosts whose work more nodes would not divide.
+    /// Of these, the seconds of work that more nodes would not divide: of coordinators and clients, and on nodes the
+    /// planning and the stages that have one task.
     pub fixed_seconds: [f64; 14],
-    /// Seconds of each part on the host with the most of it, including what was hidden behind other parts: of hosts
-    /// whose work more nodes would divide.
+    /// Seconds of each part on the host with the most of it, including what was hidden behind other parts: of work that
+    /// more nodes would divide.
     pub divided_demand_seconds: [f64; 14],
-    /// The same, of hosts whose work more nodes would not divide.
+    /// The same, of work that more nodes would not divide.
     pub fixed_demand_seconds: [f64; 14],
 }
 

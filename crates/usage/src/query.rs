@@ -79,6 +79,8 @@ pub struct Known {
     /// When the query waited until there was room for it among others, in nanoseconds since it began: from, to. Waits do
     /// not overlap.
     pub queued_ns: Vec<(u64, u64)>,
+    /// When the query had been planned, in nanoseconds since it began.
+    pub planned_ns: Option<u64>,
     /// The time that was predicted for the query, in nanoseconds.
     pub predicted_ns: Option<u64>,
 }

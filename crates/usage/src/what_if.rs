@@ -8,7 +8,8 @@
 //! with the round trip. Waits for locks, clients, receivers and memory stay.
 //!
 //! With more nodes, the work of hosts that divide it shrinks: processors, disks, and bytes over their links. The skew
-//! between nodes stays. Round trips, and the work of coordinators and clients, do not shrink.
+//! between nodes stays. Round trips do not shrink, nor the work of coordinators and clients; of nodes, the planning and
+//! the stages that have one task (`fixed.rs`).
 //!
 //! The interval covers the bounds of the parts, the unexplained part changing as much as the fastest changed part, and
 //! the model's errors on past runs.
@@ -16,6 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, UsageError, within};
+use crate::evidence;
 use crate::footprint::Footprint;
 use crate::history::{ChangeKind, History, PredictionError};
 use crate::part::{PARTS, Part, PerPart, Phase};
@@ -284,7 +286,14 @@ fn notes(footprint: &Footprint, change: &Change, is_untried: bool) -> Vec<String
         if nodes.from == 1 && nodes.to > 1 {
             notes.push("what nodes would send to each other was not measured with one node".into());
         }
-        if footprint.hosts.iter().all(|host| host.divides) {
+        let phases = footprint.division.phases.iter();
+        let fixed: f64 = phases.flat_map(|phase| phase.fixed_seconds).sum();
+        if fixed > 0.0 {
+            notes.push(format!(
+                "{} of the measured time are work of one host on any number of nodes",
+                evidence::seconds(fixed * 1e9)
+            ));
+        } else if footprint.known.planned_ns.is_none() && footprint.hosts.iter().all(|host| host.divides) {
             notes.push("no coordinator was sampled: its work is taken as nothing".into());
         }
     }

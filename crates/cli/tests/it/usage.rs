@@ -165,7 +165,7 @@ fn a_lock_that_is_held_at_postgresql_is_named() {
 }
 
 /// The answer of an HTTP server, without its head.
-fn get(page: &str, path: &str, token: &str) -> (u16, String) {
+pub(crate) fn get(page: &str, path: &str, token: &str) -> (u16, String) {
     let address = page.strip_prefix("http://").unwrap().trim_end_matches('/');
     let mut stream = TcpStream::connect(address).unwrap();
     let request = format!(
@@ -236,6 +236,10 @@ fn a_cluster_shows_where_the_time_of_its_queries_went() {
     let explained = of_node(&["explain", &id[..8]]).succeeds();
     assert!(explained.text().contains(found["sentence"].as_str().unwrap()), "{}", explained.text());
     assert!(of_node(&["what-if", "--cpu", "2"]).succeeds().text().contains(" predicted ("));
+    let planned = report["footprint"]["known"]["planned_ns"].as_u64().unwrap();
+    assert!(planned > 0 && Some(planned) < report["footprint"]["run_ns"].as_u64(), "{report}");
+    let more = of_node(&["what-if", &id[..8], "--nodes", "4"]).succeeds();
+    assert!(!more.text().contains("no coordinator was sampled"), "{}", more.text());
     of_node(&["explain", "0000"]).fails(2, &["no query 0000", "usage show"]);
     lightship(&["usage", "show", "--node", &page]).fails(4, &["refused the token", "LIGHTSHIP_TOKEN"]);
     // A node that ends in order completes its history.

@@ -31,9 +31,17 @@ const LAST_STAGE: u32 = 0;
 pub trait QueryObserver: Send + Sync {
     /// A query has been planned, and begins to run. It arrived `age` ago.
     fn began(&self, query: &str, sql: &str, age: Duration);
-    /// All its rows have been taken, or it failed, or was cancelled. `queued` has the times after its arrival, from and
-    /// to, in which it waited until there was room for it among other queries.
-    fn ended(&self, query: &str, outcome: QueryOutcome, queued: &[(Duration, Duration)]);
+    /// All its rows have been taken, or it failed, or was cancelled.
+    fn ended(&self, query: &str, outcome: QueryOutcome, times: &QueryTimes);
+}
+
+/// What is known of the time of a query. Times begin with its arrival.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueryTimes {
+    /// When it had been planned.
+    pub planned: Duration,
+    /// From and to: it waited until there was room for it among other queries.
+    pub queued: Vec<(Duration, Duration)>,
 }
 
 /// How a query ended.
@@ -195,10 +203,11 @@ impl TaskMeters {
         self.add(&mut tasks, id, &meter);
         drop(tasks);
         let query = query.to_string();
+        let planned = arrived.elapsed();
         if let Some(observer) = self.observer.get() {
-            observer.began(&query, sql, arrived.elapsed());
+            observer.began(&query, sql, planned);
         }
-        ObservedQuery { meters: self.clone(), query, meter, outcome: QueryOutcome::Cancelled }
+        ObservedQuery { meters: self.clone(), query, meter, planned, outcome: QueryOutcome::Cancelled }
     }
 }
 
@@ -228,6 +237,7 @@ pub(crate) struct ObservedQuery {
     meters: Arc<TaskMeters>,
     query: String,
     meter: Arc<Meter>,
+    planned: Duration,
     outcome: QueryOutcome,
 }
 
@@ -259,7 +269,8 @@ impl Drop for ObservedQuery {
         self.asked();
         if let Some(observer) = self.meters.observer.get() {
             let outcome = std::mem::replace(&mut self.outcome, QueryOutcome::Cancelled);
-            observer.ended(&self.query, outcome, &self.meter.waits());
+            let times = QueryTimes { planned: self.planned, queued: self.meter.waits().clone() };
+            observer.ended(&self.query, outcome, &times);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use lightship_engine::{ClusterConfig, Engine, EngineConfig, QueryObserver, QueryOutcome, TaskMeters};
+use lightship_engine::{
+    ClusterConfig, Engine, EngineConfig, QueryObserver, QueryOutcome, QueryTimes, TaskMeters,
+};
 use lightship_testkit::tpch;
 use lightship_usage::{Figure, Subject};
 
@@ -13,15 +15,15 @@ use crate::support::{Node, met, run};
 
 /// Remembers what it is told.
 #[derive(Default)]
-struct Told(Mutex<Vec<(String, String, Option<QueryOutcome>)>>, Mutex<Vec<(Duration, Duration)>>);
+struct Told(Mutex<Vec<(String, String, Option<QueryOutcome>)>>, Mutex<Vec<QueryTimes>>);
 
 impl QueryObserver for Told {
     fn began(&self, query: &str, sql: &str, _: Duration) {
         self.0.lock().unwrap().push((query.into(), sql.into(), None));
     }
 
-    fn ended(&self, query: &str, outcome: QueryOutcome, queued: &[(Duration, Duration)]) {
-        self.1.lock().unwrap().extend(queued);
+    fn ended(&self, query: &str, outcome: QueryOutcome, times: &QueryTimes) {
+        self.1.lock().unwrap().push(times.clone());
         let mut told = self.0.lock().unwrap();
         let (.., ended) = told.iter_mut().find(|(began, ..)| began == query).unwrap();
         assert_eq!(ended.replace(outcome), None);
@@ -130,7 +132,10 @@ async fn the_observer_is_told_when_a_query_waited_for_room() {
     drop(holding.pop());
     assert!(next.await.unwrap().is_ok());
     drop(waiting);
-    let queued = told.1.lock().unwrap().clone();
-    let [(from, to)] = queued[..] else { panic!("{queued:?}") };
-    assert!(from < to && to >= Duration::from_millis(20), "{queued:?}");
+    let times = told.1.lock().unwrap().clone();
+    let [dropped, waited] = &times[..] else { panic!("{times:?}") };
+    assert!(dropped.queued.is_empty() && dropped.planned > Duration::ZERO, "{times:?}");
+    let [(from, to)] = waited.queued[..] else { panic!("{times:?}") };
+    assert!(from < to && to >= Duration::from_millis(20), "{times:?}");
+    assert!(waited.planned <= from, "it waits for room when it has been planned: {times:?}");
 }

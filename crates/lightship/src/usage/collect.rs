@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lightship_engine::{QueryObserver, QueryOutcome};
+use lightship_engine::{QueryObserver, QueryOutcome, QueryTimes};
 #[cfg(feature = "otlp")]
 use lightship_monitor::SpanReceiver;
 use lightship_monitor::http::HttpOptions;
@@ -204,19 +204,22 @@ struct Observer(Arc<Recorder>);
 
 impl QueryObserver for Observer {
     fn began(&self, query: &str, sql: &str, age: Duration) {
-        let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-        self.0.query_began(query, sql, monotonic_ns().saturating_sub(age_ns));
+        self.0.query_began(query, sql, monotonic_ns().saturating_sub(nanoseconds(age)));
     }
 
-    fn ended(&self, query: &str, outcome: QueryOutcome, queued: &[(Duration, Duration)]) {
+    fn ended(&self, query: &str, outcome: QueryOutcome, times: &QueryTimes) {
         let error = match outcome {
             QueryOutcome::Finished => None,
             QueryOutcome::Failed(message) => Some(message),
             QueryOutcome::Cancelled => Some("cancelled by the client".to_owned()),
         };
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let QueryTimes { planned, queued } = times;
         let queued_ns = queued.iter().map(|(from, to)| (nanoseconds(*from), nanoseconds(*to))).collect();
-        let known = Known { queued_ns, ..Known::default() };
+        let known = Known { queued_ns, planned_ns: Some(nanoseconds(*planned)), ..Known::default() };
         self.0.query_ended(query, monotonic_ns(), QueryEnd { error, known });
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -84,6 +84,8 @@ pub(super) struct Thread {
     pub(super) end: f64,
     /// Seconds by part, as they were spent.
     pub(super) spent: BTreeMap<Part, f64>,
+    /// The stage and the number of the task that it works for, and from when on samples have it.
+    task: Option<(u32, u32, f64)>,
 }
 
 const PROCESS: u8 = 0;
@@ -95,6 +97,12 @@ const CLIENT: u8 = 4;
 impl Thread {
     fn count(&mut self, of: u8, figure: Figure, from: f64, to: f64, amount: f64) {
         self.counters.entry((of, figure)).or_default().add(from, to, amount);
+    }
+
+    /// It works for a task of a stage, which samples have from a moment on.
+    pub(super) fn for_task(mut self, stage: u32, task: u32, from: f64) -> Self {
+        self.task = Some((stage, task, from));
+        self
     }
 
     fn at(&self, of: u8, figure: Figure, t: f64) -> f64 {
@@ -249,7 +257,11 @@ pub(super) fn peer(name: &str) -> Subject {
 }
 
 pub(super) fn task() -> Subject {
-    Subject::Task { query: "q".into(), stage: 0, task: 0 }
+    task_of(0, 0)
+}
+
+fn task_of(stage: u32, task: u32) -> Subject {
+    Subject::Task { query: "q".into(), stage, task }
 }
 
 /// Samples of a host, in the order in which they arrive.
@@ -326,13 +338,26 @@ fn sample(ran: &Ran, all: &[Ran], sampling: Sampling, offset: u64, number: u64, 
         (Figure::CpuIdleNs, (machine.processors * t * 1e9 - used - hogs).max(0.0) as u64),
         (Figure::MemoryAvailableBytes, 1 << 30),
     ];
-    let entries = vec![
+    let mut entries = vec![
         entry(Subject::Host, &host),
         entry(Subject::Disk("sda".into()), &disk),
         entry(process(ran.name), &own),
         entry(peer(ran.name), &peer_figures),
-        entry(task(), &tasks),
     ];
+    // A session, or the tasks that run, and those that ended since the last sample.
+    if all.iter().flat_map(|ran| &ran.threads).all(|thread| thread.task.is_none()) {
+        entries.push(entry(task(), &tasks));
+    }
+    let mut used: BTreeMap<Subject, f64> = BTreeMap::new();
+    for thread in &ran.threads {
+        let Some((stage, number, from)) = thread.task else { continue };
+        if t >= from && t <= thread.end + sampling.interval {
+            let of = |figure| thread.at(PROCESS, figure, t);
+            *used.entry(task_of(stage, number)).or_default() +=
+                of(Figure::CpuUserNs) + of(Figure::CpuSystemNs);
+        }
+    }
+    entries.extend(used.into_iter().map(|(task, ns)| entry(task, &[(Figure::CpuNs, ns as u64)])));
     Sample { host: ran.name.into(), run: 7, number, at_ns: offset + (t * 1e9) as u64, entries }
 }
 
@@ -351,10 +376,18 @@ impl Story {
     }
 
     pub(super) fn span(&self) -> QuerySpan {
-        let work = |ran: &Ran| HostWork {
-            host: ran.name.into(),
-            workers: [process(ran.name), peer(ran.name), task()].map(Worker::own).into(),
-            divides: ran.divides,
+        let work = |ran: &Ran| {
+            let numbers = ran.threads.iter().filter_map(|thread| thread.task);
+            let mut tasks: Vec<Subject> = numbers.map(|(stage, number, _)| task_of(stage, number)).collect();
+            if self.ran.iter().flat_map(|ran| &ran.threads).all(|thread| thread.task.is_none()) {
+                tasks.push(task());
+            }
+            let subjects = [process(ran.name), peer(ran.name)].into_iter().chain(tasks);
+            HostWork {
+                host: ran.name.into(),
+                workers: subjects.map(Worker::own).collect(),
+                divides: ran.divides,
+            }
         };
         QuerySpan {
             label: "q".into(),

@@ -116,6 +116,65 @@ fn more_nodes_divide_the_work_of_nodes_only() {
     assert!((prediction.seconds - (0.75 * scan + 1.0)).abs() < 0.1, "{}", prediction.seconds);
 }
 
+/// When the nodes of a cluster know their plans, in seconds.
+const PLANNED: f64 = 0.5;
+/// What the first node does beside tasks, and after that.
+const SENDING: f64 = 0.3;
+const LAST_STAGE: f64 = 1.0;
+
+/// Nodes that know each other: the first one plans, sends the plans, and after the scans of all it runs the last stage.
+/// One node alone does all in one task. Disks are as fast as said, but for the first one, which is that of `NODE`.
+fn cluster(count: usize, disk: f64) -> Story {
+    const NAMES: [&str; 6] = ["node1", "node2", "node3", "node4", "node5", "node6"];
+    let planned = BEFORE + PLANNED;
+    let machine = |number| Machine { disk: if number == 0 { NODE.disk } else { disk }, ..NODE };
+    let scan = |number, start| run(&machine(number), SCAN, 400 / count, 0.0, start);
+    let began = planned + if count > 1 { SENDING } else { 0.0 };
+    let scanned = scan(count as u32 - 1, began).end;
+    let coordinate = [Op::Cpu(PLANNED), Op::Sleep(scanned - planned), Op::Cpu(LAST_STAGE)];
+    let mut ran: Vec<Ran> = Vec::new();
+    for (name, number) in NAMES[..count].iter().zip(0..) {
+        let mut threads = Vec::new();
+        if number == 0 {
+            threads.push(run(&NODE, &coordinate, 1, 0.0, BEFORE).for_task(0, 0, planned));
+        }
+        if number == 0 && count > 1 {
+            threads.push(run(&NODE, &[Op::Cpu(SENDING)], 1, 0.0, planned));
+        }
+        let stage = u32::from(count > 1);
+        threads.push(scan(number, began).for_task(stage, number, began));
+        ran.push(Ran { name, machine: machine(number), threads, divides: true, is_client: false });
+    }
+    let planned_ns = Some((PLANNED * 1e9) as u64);
+    Story { ran, known: Known { planned_ns, ..Known::default() }, calibrated: NODE }
+}
+
+#[test]
+fn planning_and_stages_of_one_task_stay_whole_on_any_number_of_nodes() {
+    const RARE: Sampling = Sampling { interval: 0.2, ..FINE };
+    let predict = |from: usize, to: u32, disk, sampling| {
+        let footprint = cluster(from, disk).footprint(sampling);
+        check_sum(&footprint);
+        let nodes = Some(NodesChange { from: from as u32, to, divided: 1.0 });
+        what_if(&footprint, &Change { nodes, ..Change::default() }, &History::default()).unwrap()
+    };
+    let changes = [(3, 6), (6, 3), (2, 4), (4, 2)].into_iter();
+    // Nodes that are alike, or of which the first one never limits the scans.
+    for ((from, to), disk) in changes.flat_map(|change| [(change, NODE.disk), (change, NODE.disk / 2.0)]) {
+        for (sampling, error_max) in [(FINE, 0.03), (RARE, 0.1), (COARSE, 0.15)] {
+            let prediction = predict(from, to, disk, sampling);
+            let measured = cluster(to as usize, disk).run_seconds();
+            let error = (prediction.seconds / measured - 1.0).abs();
+            assert!(error < error_max, "{from} to {to}: {}, measured {measured}", prediction.seconds);
+            assert!(prediction.notes.iter().any(|note| note.contains("on any number of nodes")));
+        }
+    }
+    // With one node, the last stage is a part of its only task.
+    let run = cluster(1, NODE.disk).run_seconds();
+    let predicted = predict(1, 4, NODE.disk, FINE).seconds;
+    assert!((predicted - (PLANNED + (run - PLANNED) / 4.0)).abs() < 0.05, "{predicted} of {run}");
+}
+
 #[test]
 fn absurd_changes_are_refused() {
     let footprint = random_disk().footprint(COARSE);
