@@ -104,6 +104,9 @@ pub(crate) struct Readings {
     pub(crate) counts_disk_wait: bool,
     /// Whether the query read or wrote bytes of disks, or may have, because they were not counted.
     pub(crate) uses_disk: bool,
+    /// The time in which threads waited for disks, in nanoseconds: of each step, as much as they waited, but no more than
+    /// it is long. 0 until the run is divided.
+    pub(crate) disk_in_use_ns: f64,
 }
 
 /// The order in which the workers' figures are looked for; the first group that has the figure is used.
@@ -207,6 +210,7 @@ impl Readings {
             missing,
             counts_disk_wait: true,
             uses_disk: true,
+            disk_in_use_ns: 0.0,
         };
         let (from, to) = span;
         let wait = readings.own(Figure::DiskWaitNs, from, to);
@@ -233,6 +237,11 @@ impl Readings {
         let disks = self.disks.iter_mut().flat_map(BTreeMap::values_mut);
         let all = self.own.values_mut().chain(self.around.values_mut()).chain(disks);
         all.for_each(|reading| reading.divide_at(moments));
+        let in_use = moments.windows(2).map(|step| {
+            let waited = self.own(Figure::DiskWaitNs, step[0], step[1]).unwrap_or(0.0);
+            waited.min(step[1].saturating_sub(step[0]) as f64)
+        });
+        self.disk_in_use_ns = in_use.sum();
     }
 
     /// A figure of the query in a span.

@@ -69,6 +69,7 @@ mod figure;
 mod fixed;
 mod footprint;
 mod gather;
+mod held;
 mod history;
 mod load;
 mod part;

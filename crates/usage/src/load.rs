@@ -13,11 +13,16 @@
 //! Waiting for a processor counts as a wait for others only as far as others used the processors. The threads of a
 //! query that wait for each other need more processors: that is CPU time. So is the time for which the limit of its
 //! control group held a thread back: to the query, a part of a processor is a slower processor.
+//!
+//! Threads that read ahead wait for a disk beside those that compute, and are many. So where a limit holds threads back,
+//! processors and disk are compared by the part of the step for which they were in use, not by the number of waiting
+//! threads (`held.rs`).
 
 use crate::disk::disk_work;
 use crate::exchange::{Exchanges, exchanges};
 use crate::figure::Figure;
 use crate::gather::Readings;
+use crate::held::{Waits, held_back};
 use crate::part::{Basis, PARTS, Part, PerPart};
 use crate::query::QuerySpan;
 
@@ -26,7 +31,7 @@ const IDLE_MAX: f64 = 0.05;
 /// TCP's smallest default send buffer, in bytes. If less was in flight in a round trip, the buffer was not the limit.
 const SEND_BUFFER_BYTES: f64 = 16_384.0;
 /// Parallelism that is at most this much above a whole number is rounded down: samples are not taken at exact moments.
-const PARALLELISM_SLACK: f64 = 0.05;
+pub(crate) const PARALLELISM_SLACK: f64 = 0.05;
 
 /// Fractions of a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +109,11 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
     let disk_wait = own(Figure::DiskWaitNs).filter(|_| readings.counts_disk_wait);
     let threads = cpu_self + waited_others + lock + disk_wait.unwrap_or(0.0);
     let scale = threads.max(1.0);
+    let held = held_back(readings, span, (from, to), Waits { cpu, waited, quota, cpu_self, disk_wait });
+    let (cpu_self, disk_wait) = match &held {
+        Some(held) => (held.cpu_time, Some(held.disk_time)),
+        None => (cpu_self, disk_wait),
+    };
     let at_least =
         (threads - PARALLELISM_SLACK).ceil().max(1.0).max(span.known.parallelism.map_or(1.0, f64::from));
     let mut items = Vec::with_capacity(PARTS);
@@ -149,6 +159,17 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
             // asynchronous reads.
             let beyond = busy * share - load.demand[part.index()];
             load.fill(part, beyond, Basis::DeviceBusy, false);
+        }
+    }
+    if let Some(held) = held {
+        let alone = [
+            (Part::Cpu, held.cpu_alone),
+            (Part::DiskSequential, held.disk_alone * sequential_part),
+            (Part::DiskRandom, held.disk_alone * (1.0 - sequential_part)),
+        ];
+        for (part, alone) in alone {
+            let demand = &mut load.demand[part.index()];
+            *demand = demand.max(alone);
         }
     }
     load.parallelism = cpu.map(|_| threads);

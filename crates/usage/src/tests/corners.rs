@@ -8,10 +8,10 @@ use crate::*;
 
 const S: u64 = 1_000_000_000;
 
-type Growth = fn(f64) -> f64;
+pub(super) type Growth = fn(f64) -> f64;
 
 /// A timeline of one host with counters that are functions of the time in seconds.
-fn one_host(interval: u64, until: u64, entries: &[(Subject, Figure, Growth)]) -> Timeline {
+pub(super) fn one_host(interval: u64, until: u64, entries: &[(Subject, Figure, Growth)]) -> Timeline {
     let mut timeline = Timeline::new(TimelineLimits::default());
     timeline.set_clock("node1", ClockMap::identity()).unwrap();
     timeline.set_sources("node1", HostSources { processors: 2, ..HostSources::default() }).unwrap();
@@ -32,7 +32,7 @@ fn one_host(interval: u64, until: u64, entries: &[(Subject, Figure, Growth)]) ->
     timeline
 }
 
-fn span(from: u64, to: u64, workers: Vec<Worker>) -> QuerySpan {
+pub(super) fn span(from: u64, to: u64, workers: Vec<Worker>) -> QuerySpan {
     let hosts = vec![HostWork { host: "node1".into(), workers, divides: true }];
     QuerySpan { label: "q".into(), began_ns: from, ended_ns: to, hosts, ..QuerySpan::default() }
 }

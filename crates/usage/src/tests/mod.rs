@@ -4,5 +4,6 @@ mod corners;
 mod faults;
 mod machine;
 mod properties;
+mod quota;
 mod scenarios;
 mod what_if;
