@@ -4,13 +4,16 @@ use crate::disk::AccessOrder;
 use crate::figure::Figure;
 use crate::footprint::{Footprint, HostFootprint};
 use crate::part::Part;
-use crate::verdict::Limit;
+use crate::verdict::{Limit, has_inferred_round_trips};
 
 /// A disk or link that takes at least this many times as long as its calibrated speed predicts is slow, or used by
 /// others.
 const SLOWER: f64 = 1.5;
 /// Another host with at least this part of the same use shares the limit.
 const SIMILAR: f64 = 0.8;
+
+/// Acknowledgements are worth a sentence if they were awaited for this part of the run.
+const ROUND_TRIPS_SHOWN: f64 = 0.1;
 
 /// Formats nanoseconds as a time for reports.
 pub(crate) fn seconds(ns: f64) -> String {
@@ -36,7 +39,7 @@ pub(crate) fn evidence(footprint: &Footprint, limit: Limit) -> Vec<String> {
         match limit {
             Limit::Cpu | Limit::CpuContended => cpu(footprint, host, limit, run_ns, &mut found),
             Limit::DiskSequential | Limit::DiskRandom => disk(footprint, host, run_ns, &mut found),
-            Limit::Network | Limit::Sender | Limit::Receiver => sockets(host, run_ns, &mut found),
+            Limit::Network | Limit::Sender | Limit::Receiver => sockets(host, limit, run_ns, &mut found),
             Limit::RoundTrips => round_trips(footprint, host, &mut found),
             Limit::Lock => {
                 if let Some(wait) = host.value(Figure::LockWaitNs) {
@@ -134,7 +137,7 @@ fn disk(footprint: &Footprint, host: &HostFootprint, run_ns: f64, found: &mut Ve
     }
 }
 
-fn sockets(host: &HostFootprint, run_ns: f64, found: &mut Vec<String>) {
+fn sockets(host: &HostFootprint, limit: Limit, run_ns: f64, found: &mut Vec<String>) {
     let value = |figure| host.value(figure);
     if let Some((received, sent)) = value(Figure::NetworkReceivedBytes).zip(value(Figure::NetworkSentBytes)) {
         found.push(format!(
@@ -155,10 +158,11 @@ fn sockets(host: &HostFootprint, run_ns: f64, found: &mut Vec<String>) {
             found.push(format!("{what} {}.", seconds(ns)));
         }
     }
-    if let (Some(model), Some(busy)) = (host.model.network_duplex_ns, value(Figure::SocketBusyNs))
+    if let Some(model) = host.model.network_duplex_ns.filter(|_| limit == Limit::Receiver) {
+        found.push(format!("The link needs {} for the bytes at its calibrated rate.", seconds(model)));
+    } else if let (Some(model), Some(busy)) = (host.model.network_duplex_ns, value(Figure::SocketBusyNs))
         && busy > 0.5 * run_ns
         && model < run_ns / SLOWER
-        && value(Figure::SocketReceiverLimitedNs).unwrap_or(0.0) < 0.5 * busy
     {
         found.push(format!(
             "At the calibrated rate the bytes would take {}: the link was slower, or others used it.",
@@ -171,6 +175,9 @@ fn sockets(host: &HostFootprint, run_ns: f64, found: &mut Vec<String>) {
 }
 
 fn round_trips(footprint: &Footprint, host: &HostFootprint, found: &mut Vec<String>) {
+    if has_inferred_round_trips(footprint) {
+        return;
+    }
     let time = footprint.division.ns(Part::RoundTrips) as f64;
     let hosts = footprint.hosts.iter();
     let switches = hosts.filter_map(|host| host.value(Figure::VoluntarySwitches)).reduce(f64::max);
@@ -225,6 +232,15 @@ fn doubts(footprint: &Footprint, limit: Limit, found: &mut Vec<String>) {
     let is_shared = footprint.division.parts.iter().any(|time| time.is_shared && parts.contains(&time.part));
     if is_shared {
         found.push("A part of this is shared with other work on the same host or process.".into());
+    }
+    if has_inferred_round_trips(footprint)
+        && footprint.division.fraction(Part::RoundTrips) >= ROUND_TRIPS_SHOWN
+    {
+        found.push(
+            "TCP waited for acknowledgements of small messages, which receivers delay by up to 40 ms; nobody may have \
+             waited for these."
+                .into(),
+        );
     }
     if let Some(predicted) = footprint.known.predicted_ns {
         let more = (footprint.run_ns as f64 / (predicted as f64).max(1.0) - 1.0) * 100.0;

@@ -72,6 +72,7 @@ mod gather;
 mod held;
 mod history;
 mod load;
+mod network;
 mod part;
 mod query;
 mod sample;

@@ -8,7 +8,7 @@
 //!    the step is full: what does not fit was hidden behind something larger.
 //! 3. What is left may have weaker reasons, in this order: the query's share of a busy disk that no thread waited
 //!    for, a link that was busy below its rate, processors that others had taken, the hypervisor, waits of the whole
-//!    host for disks and memory.
+//!    host for disks and memory, acknowledgements of small messages that were waited for (`network.rs`).
 //!
 //! Waiting for a processor counts as a wait for others only as far as others used the processors. The threads of a
 //! query that wait for each other need more processors: that is CPU time. So is the time for which the limit of its
@@ -23,13 +23,12 @@ use crate::exchange::{Exchanges, exchanges};
 use crate::figure::Figure;
 use crate::gather::Readings;
 use crate::held::{Waits, held_back};
+use crate::network::network;
 use crate::part::{Basis, PARTS, Part, PerPart};
 use crate::query::QuerySpan;
 
 /// Processors count as taken if less than this part of their time is idle.
 const IDLE_MAX: f64 = 0.05;
-/// TCP's smallest default send buffer, in bytes. If less was in flight in a round trip, the buffer was not the limit.
-const SEND_BUFFER_BYTES: f64 = 16_384.0;
 /// Parallelism that is at most this much above a whole number is rounded down: samples are not taken at exact moments.
 pub(crate) const PARALLELISM_SLACK: f64 = 0.05;
 
@@ -145,7 +144,14 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
             add(Part::DiskRandom, time.min(1.0) * (1.0 - sequential_part));
         }
     }
-    let link = add_network(readings, from, to, &mut items);
+    let network = network(readings, span, from, to);
+    items.extend(network.times.into_iter().map(|(part, demand, basis, is_shared)| Item {
+        part,
+        demand: demand.min(1.0),
+        of_threads: None,
+        basis,
+        is_shared,
+    }));
     let mut load = overlay(items);
     if disk_wait.is_some() {
         // What a disk did ahead of its threads was hidden, and would be seen if they were faster.
@@ -177,7 +183,7 @@ pub(crate) fn load(readings: &Readings, span: &QuerySpan, from: u64, to: u64) ->
     load.exchanges = exchanges(readings, &span.known, span.run_ns(), from, to);
     let has_disk = disk_wait.is_some() || load.demand[Part::DiskSequential.index()] > 0.0;
     let seen = Seen {
-        link,
+        busy: network.busy,
         cpu,
         all_cpu,
         counts_cpu_wait: waited.is_some(),
@@ -204,43 +210,6 @@ fn split_wait(cpu: f64, waited: f64, all_cpu: Option<f64>) -> (f64, f64) {
     let others = (all_cpu - cpu).max(0.0);
     let part = if own + others > 0.0 { others / (own + others) } else { 1.0 };
     (cpu + waited * (1.0 - part), waited * part)
-}
-
-/// Adds the link at its rate and the limits of sockets. Returns for how much of the step sockets were busy, all limits
-/// taken off.
-fn add_network(readings: &Readings, from: u64, to: u64, items: &mut Vec<Item>) -> Option<f64> {
-    let length_ns = (to.saturating_sub(from)).max(1) as f64;
-    let link = &readings.speeds.link;
-    let own = |figure| readings.own(figure, from, to);
-    let is_shared = |figure| readings.own.get(&figure).is_some_and(|reading| reading.is_shared);
-    let received = own(Figure::NetworkReceivedBytes).zip(link.received_bytes_per_second);
-    let sent = own(Figure::NetworkSentBytes).zip(link.sent_bytes_per_second);
-    // Links are full duplex: the direction with more to do is the limit.
-    let seconds = received.into_iter().chain(sent).map(|(bytes, rate)| bytes / rate).fold(0.0, f64::max);
-    let mut add = |part, demand: f64, basis, is_shared| {
-        items.push(Item { part, demand: demand.min(1.0), of_threads: None, basis, is_shared });
-    };
-    let busy = own(Figure::SocketBusyNs).map(|ns| ns / length_ns);
-    let receiver = own(Figure::SocketReceiverLimitedNs).map_or(0.0, |ns| ns / length_ns);
-    let buffer = own(Figure::SocketSendBufferLimitedNs).map_or(0.0, |ns| ns / length_ns);
-    let sockets_shared = is_shared(Figure::SocketBusyNs);
-    add(Part::ReceiverLimited, receiver, Basis::Counted, sockets_shared);
-    // A full buffer is the limit only if it holds no more than a round trip's bytes. Systems enlarge buffers, so that
-    // without a calibrated round trip, a slow link is the likelier reason.
-    let rate = own(Figure::NetworkSentBytes).unwrap_or(0.0) * 1e9 / length_ns;
-    let in_flight = link.round_trip_seconds.map(|seconds| rate * seconds);
-    let is_link = in_flight.is_none_or(|bytes| bytes < SEND_BUFFER_BYTES);
-    let formula = seconds * 1e9 / length_ns;
-    if is_link && buffer > formula {
-        add(Part::Network, buffer, Basis::Counted, sockets_shared);
-    } else {
-        add(Part::Network, formula, Basis::Formula, is_shared(Figure::NetworkSentBytes));
-    }
-    if !is_link {
-        add(Part::SenderLimited, buffer, Basis::Counted, sockets_shared);
-    }
-    let limited = receiver + if is_link { 0.0 } else { buffer };
-    busy.map(|busy| (busy - limited).clamp(0.0, 1.0))
 }
 
 /// Gives each item its place in the step, the largest first.
@@ -277,8 +246,8 @@ fn overlay(mut items: Vec<Item>) -> Load {
 
 /// What was observed in a step, as fractions of it.
 struct Seen {
-    /// For how much of it sockets had data to send, their limits taken off.
-    link: Option<f64>,
+    /// For how much of it sockets had data to send, their limits taken off, and the likeliest reason.
+    busy: Option<(Part, f64)>,
     /// Processors that the query used, and all on the host.
     cpu: Option<f64>,
     all_cpu: Option<f64>,
@@ -291,15 +260,16 @@ struct Seen {
 
 /// Fills the rest of the step with weaker reasons.
 fn fill_weaker(readings: &Readings, (from, to): (u64, u64), seen: &Seen, load: &mut Load) {
-    let &Seen { link, cpu, all_cpu, sequential_part, .. } = seen;
+    let &Seen { busy, cpu, all_cpu, sequential_part, .. } = seen;
     let length_ns = (to.saturating_sub(from)).max(1) as f64;
     let around = |figure| readings.around(figure, from, to).map(|amount| amount / length_ns);
-    if load.exchanges.is_none()
-        && let Some(link) = link
-    {
-        let beyond = link - load.demand[Part::Network.index()];
-        let is_shared = readings.own.get(&Figure::SocketBusyNs).is_some_and(|reading| reading.is_shared);
-        load.fill(Part::Network, beyond, Basis::Counted, is_shared);
+    // Where messages go back and forth, the time of exchanges is known better.
+    let busy = busy.filter(|_| load.exchanges.is_none());
+    let beyond = |load: &Load, busy: f64| busy - load.demand[Part::Network.index()];
+    let sockets_shared = readings.own.get(&Figure::SocketBusyNs).is_some_and(|reading| reading.is_shared);
+    if let Some((part @ (Part::Network | Part::ReceiverLimited), busy)) = busy {
+        let basis = if part == Part::Network { Basis::Counted } else { Basis::Inferred };
+        load.fill(part, beyond(load, busy), basis, sockets_shared);
     }
     if readings.own_sum([Figure::NetworkReceivedBytes, Figure::NetworkSentBytes], from, to).is_none() {
         let rates = &readings.speeds.link;
@@ -338,6 +308,9 @@ fn fill_weaker(readings: &Readings, (from, to): (u64, u64), seen: &Seen, load: &
     }
     if let Some(pressure) = around(Figure::PressureMemorySomeNs) {
         load.fill(Part::MemoryPressure, pressure, Basis::HostPressure, true);
+    }
+    if let Some((part @ Part::RoundTrips, busy)) = busy {
+        load.fill(part, beyond(load, busy), Basis::Inferred, sockets_shared);
     }
 }
 

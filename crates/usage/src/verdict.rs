@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::{evidence, seconds};
 use crate::footprint::Footprint;
-use crate::part::Part;
+use crate::part::{Basis, Part, PartTime};
 
 /// A part from which a query is limited by it: half of the run time, so that no other can be larger.
 pub(crate) const LIMITED: f64 = 0.5;
@@ -17,6 +17,8 @@ pub(crate) const EXPLAINED_MIN: f64 = 0.2;
 /// Waiting for a processor from which the processors count as contended: a wait that a scheduler gives to a process
 /// that is alone is below 5%, and one hog on the query's processor makes 50%.
 pub(crate) const CONTENDED_MIN: f64 = 0.15;
+/// Acknowledgements that were awaited count this much when the limit is looked for: nobody may have waited for them.
+const INFERRED_WEIGHT: f64 = 0.5;
 /// The fraction of the run that must be sampled for a verdict.
 pub(crate) const COVERED_MIN: f64 = 0.5;
 
@@ -179,7 +181,11 @@ impl Verdict {
 /// The limit of a query by the sizes of its parts.
 fn limit(footprint: &Footprint) -> Limit {
     let division = &footprint.division;
-    let of = |limit: Limit| limit.parts().iter().map(|part| division.fraction(*part)).sum::<f64>();
+    let of = |limit: Limit| {
+        let fraction: f64 = limit.parts().iter().map(|part| division.fraction(*part)).sum();
+        let is_guess = limit == Limit::RoundTrips && has_inferred_round_trips(footprint);
+        if is_guess { fraction * INFERRED_WEIGHT } else { fraction }
+    };
     let mut groups = [
         Limit::CpuContended,
         Limit::DiskSequential,
@@ -208,6 +214,12 @@ fn limit(footprint: &Footprint) -> Limit {
     } else {
         Limit::Inefficient
     }
+}
+
+/// Whether the round trips are acknowledgements of small messages, for which nobody may have waited.
+pub(crate) fn has_inferred_round_trips(footprint: &Footprint) -> bool {
+    let is_inferred = |time: &PartTime| time.part == Part::RoundTrips && time.basis == Basis::Inferred;
+    footprint.division.parts.iter().any(is_inferred)
 }
 
 /// Tells apart what a group stands for.

@@ -3,6 +3,7 @@
 mod corners;
 mod faults;
 mod machine;
+mod network;
 mod properties;
 mod quota;
 mod scenarios;
