@@ -75,6 +75,8 @@ pub struct Used {
     pub amounts: BTreeMap<Figure, Amount>,
     /// For how much of the span samples exist, in nanoseconds: the least of all counters.
     pub covered_ns: u64,
+    /// The same of each counter: one that began again was not seen meanwhile, and the others were.
+    pub covered_by_figure: BTreeMap<Figure, u64>,
     /// Samples of the host within the span.
     pub samples: u64,
     /// Samples of the host that are missing within the span, by their numbers.
@@ -85,6 +87,12 @@ impl Used {
     /// An amount; `None` if it is unavailable.
     pub fn get(&self, figure: Figure) -> Option<Amount> {
         self.amounts.get(&figure).copied()
+    }
+
+    /// How fast a counter grew while it was seen, per second; `None` if it is unavailable.
+    pub fn per_second(&self, figure: Figure) -> Option<f64> {
+        let covered_ns = self.covered_by_figure.get(&figure).filter(|covered_ns| **covered_ns > 0)?;
+        Some(self.get(figure)?.value / *covered_ns as f64 * 1e9)
     }
 }
 
@@ -206,7 +214,9 @@ impl Timeline {
             } else if let Some(curve) = track.curve(subject, figure, (from, to), bound_ns)
                 && let Some(amount) = curve.between(from, to)
             {
-                used.covered_ns = used.covered_ns.min(curve.covered_ns(from, to));
+                let covered_ns = curve.covered_ns(from, to);
+                used.covered_ns = used.covered_ns.min(covered_ns);
+                used.covered_by_figure.insert(figure, covered_ns);
                 used.amounts.insert(figure, amount);
             }
         }

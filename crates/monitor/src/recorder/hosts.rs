@@ -173,10 +173,7 @@ fn overview(timeline: &Timeline, name: &str, host: &Host, now_ns: u64) -> HostOv
     let used = timeline.used(name, &Subject::Host, from, to);
     // Of a host that is silent, the use now is not known.
     let is_live = state == HostState::Live;
-    let rate = |figure: Figure| {
-        let amount = used.get(figure).filter(|_| is_live && used.covered_ns > 0)?;
-        Some(amount.value / used.covered_ns as f64 * 1e9)
-    };
+    let rate = |figure: Figure| used.per_second(figure).filter(|_| is_live);
     let seconds = |figure| rate(figure).map(|ns_per_second| ns_per_second / 1e9);
     let level = |figure| {
         let entries = &host.last.as_ref().filter(|_| is_live)?.sample.entries;
@@ -184,8 +181,8 @@ fn overview(timeline: &Timeline, name: &str, host: &Host, now_ns: u64) -> HostOv
     };
     let disks = timeline.disks(name).filter_map(|disk| {
         let used = timeline.used(name, disk, from, to);
-        let busy = used.get(Figure::DiskBusyNs).filter(|_| is_live && used.covered_ns > 0)?;
-        Some((busy.value / used.covered_ns as f64).min(1.0))
+        let busy = used.per_second(Figure::DiskBusyNs).filter(|_| is_live)?;
+        Some((busy / 1e9).min(1.0))
     });
     let cpu = [Figure::CpuUserNs, Figure::CpuSystemNs].map(seconds);
     HostOverview {

@@ -60,6 +60,21 @@ fn counters_that_begin_again_lose_only_what_was_not_seen() {
 }
 
 #[test]
+fn a_counter_that_begins_again_does_not_change_the_pace_of_others() {
+    let with_disk = |number: u64| {
+        let mut sample = sample(1, number, number * S, number * S);
+        let since = if number < 5 { 100 + number } else { number - 5 };
+        sample.entries[0].figures.set(Figure::DiskReadBytes, since * 1000);
+        sample
+    };
+    let used = timeline((0..10).map(with_disk)).used("node1", &Subject::Host, 0, 9 * S);
+    assert_eq!(used.covered_ns, 8 * S);
+    assert_eq!(used.per_second(Figure::CpuUserNs), Some(1e9));
+    assert_eq!(used.per_second(Figure::DiskReadBytes), Some(1000.0));
+    assert_eq!(used.per_second(Figure::DiskWrites), None);
+}
+
+#[test]
 fn a_clock_that_steps_by_an_hour_is_followed() {
     for step in [3600 * S as i64, -3600 * S as i64] {
         let at = |number: u64| {
