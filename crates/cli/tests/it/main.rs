@@ -28,3 +28,4 @@ mod tune;
 mod types;
 mod union;
 mod usage;
+mod usage_bad_input;

@@ -1,0 +1,294 @@
+//! What happens to agents, networks and disks: `--usage` goes on, and says what was lost.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lightship_session::{Client, Endpoint, Options};
+use serde_json::Value;
+
+use crate::support::{ENDLESS, Folder, Node, Process, until};
+use crate::usage::get;
+
+/// A node with a page.
+struct Shown {
+    node: Node,
+    page: String,
+}
+
+impl Shown {
+    fn start(args: &[&str]) -> Self {
+        let usage = ["--usage-interval", "50ms", "--http", "127.0.0.1:0"];
+        let node = Node::start(&[&usage, args].concat());
+        let page = node.ready["page"].as_str().unwrap().to_owned();
+        Self { node, page }
+    }
+
+    fn read(&self, path: &str) -> Value {
+        let (status, body) = get(&self.page, path, "");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn overview(&self) -> Value {
+        self.read("/api/overview")
+    }
+
+    /// A host whose clock is known.
+    fn host(&self, name: &str) -> Option<Value> {
+        let overview = self.overview();
+        let hosts = overview["hosts"].as_array().unwrap();
+        let is_meant = |host: &&Value| host["name"] == name && host["clock"]["bound_ns"].is_u64();
+        hosts.iter().find(is_meant).cloned()
+    }
+
+    /// The last query, once it was assessed.
+    fn assessed(&self, sql: &str) -> Value {
+        let mut found = Value::Null;
+        until("the query is assessed", || {
+            let queries = self.read("/api/queries?limit=10");
+            let rows = queries.as_array().or_else(|| queries["queries"].as_array()).unwrap();
+            let is_assessed = |query: &&Value| query["label"] == sql && query["limit"].is_string();
+            found = rows.iter().find(is_assessed).cloned().unwrap_or_default();
+            !found.is_null()
+        });
+        found
+    }
+}
+
+/// Whether no number in a report is below 0.
+fn is_positive(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_none_or(|number| number >= 0.0),
+        Value::Array(values) => values.iter().all(is_positive),
+        Value::Object(values) => values.values().all(is_positive),
+        _ => true,
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_during_a_query_and_started_again_takes_up_its_counters() {
+    let shown = Shown::start(&[]);
+    let agent = || {
+        let agent = Process::start(&["agent", shown.node.address(), "--host", "db1", "--interval", "20ms"]);
+        agent.says("accepts the samples");
+        agent
+    };
+    let mut killed = agent();
+    until("its clock is known", || shown.host("db1").is_some());
+    let mut client = Process::start(&["fetch", "--quiet", &shown.node.uri, ENDLESS]);
+    let rows = client.stuck_in_rows();
+    killed.kill();
+    let _again = agent();
+    until("the page says that it was started again", || {
+        let overview = shown.overview();
+        let mut events = overview["events"].as_array().unwrap().iter();
+        events
+            .any(|event| event["host"] == "db1" && event["text"].as_str().unwrap().contains("started again"))
+    });
+    drop(rows);
+    client.kill();
+    let query = shown.assessed(ENDLESS);
+    let report = shown.read(&format!("/api/queries/{}", query["id"].as_str().unwrap()));
+    assert!(is_positive(&report["footprint"]), "{report}");
+    let kept = |host: Value| host["samples"]["kept"].as_u64().unwrap();
+    let before = shown.host("db1").map_or(0, kept);
+    until("samples of the new agent are kept", || shown.host("db1").map_or(0, kept) > before + 10);
+    for group in ["cpu", "disk", "network", "memory"] {
+        let series = shown.read(&format!("/api/series?host=db1&group={group}"));
+        assert!(is_positive(&series), "{series}");
+    }
+    let hosts = shown.overview()["hosts"].as_array().unwrap().len();
+    assert_eq!(hosts, 2, "the node, and one db1");
+}
+
+/// Forwards datagrams between agents and a collector. It loses about 30%, doubles 30% and holds 30% back until the next
+/// one has gone, in both directions.
+struct BadNetwork {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl BadNetwork {
+    fn start(collector: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (address, stop) = (socket.local_addr().unwrap(), Arc::<AtomicBool>::default());
+        let theirs = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut random = fastrand::Rng::with_seed(16);
+            let (mut agent, mut held) = (None, Vec::new());
+            let mut datagram = [0; 65_536];
+            while !theirs.load(Ordering::Relaxed) {
+                let Ok((bytes, from)) = socket.recv_from(&mut datagram) else { continue };
+                let to = if from == collector {
+                    agent
+                } else {
+                    agent = Some(from);
+                    Some(collector)
+                };
+                let Some(to) = to.filter(|_| random.f64() >= 0.3) else { continue };
+                if random.f64() < 0.3 {
+                    held.push((datagram[..bytes].to_vec(), to));
+                    continue;
+                }
+                for _ in 0..if random.f64() < 0.3 { 2 } else { 1 } {
+                    // A datagram that can't be sent is one more that is lost.
+                    let _ = socket.send_to(&datagram[..bytes], to);
+                }
+                for (datagram, to) in held.drain(..) {
+                    let _ = socket.send_to(&datagram, to);
+                }
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for BadNetwork {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn datagrams_that_are_lost_doubled_and_reordered_are_counted_and_the_rest_is_right() {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let collector = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut watch = Process::start(&["--json", "usage", "watch", "--listen", &collector.to_string()]);
+    let mut lines = BufReader::new(watch.stdout()).lines();
+    // The first line comes when it listens.
+    lines.next().unwrap().unwrap();
+    let network = BadNetwork::start(collector);
+    let _agent =
+        Process::start(&["agent", &network.address.to_string(), "--host", "db1", "--interval", "20ms"]);
+    let mut seen = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let complete = |overview: &Value| {
+        let host = &overview["hosts"][0];
+        let count = |name: &str| host["datagrams"][name].as_u64().unwrap_or(0);
+        ["lost", "doubled", "reordered"].into_iter().all(|name| count(name) > 10)
+            && host["samples"]["kept"].as_u64().is_some_and(|kept| kept > 50)
+            && host["clock"]["bound_ns"].is_u64()
+    };
+    let overview = seen.find(complete).unwrap();
+    let mut host = overview["hosts"][0].clone();
+    // Only offsets of clocks may be below 0.
+    host["clock"] = Value::Null;
+    assert!(is_positive(&host), "{host}");
+    assert_eq!((overview["hosts"].as_array().unwrap().len(), &host["name"]), (1, &Value::from("db1")));
+    // Of the samples that came twice, one counts.
+    let of = |name: &str| host["datagrams"][name].as_u64().unwrap();
+    assert!(host["samples"]["kept"].as_u64().unwrap() <= of("received"), "{overview}");
+    // About 30% are lost.
+    let lost = of("lost") as f64 / (of("lost") + of("received")) as f64;
+    assert!((0.1..0.6).contains(&lost), "{lost}: {overview}");
+    let processors = host["facts"]["processors"].as_f64().unwrap();
+    let used = host["cpu_used"].as_f64().unwrap();
+    assert!(used <= processors * 1.3, "{used} of {processors}: {host}");
+}
+
+/// A file system of 1 MiB.
+struct SmallDisk(Folder);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let disk = Self(Folder::new());
+        let mount = ["-t", "tmpfs", "-o", "size=1m", "none"];
+        let mounted = Command::new("mount").args(mount).arg(disk.0.path()).output().unwrap();
+        mounted.status.success().then_some(disk)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // It may still be used for a moment.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_history_whose_disk_is_full_is_said_to_fail_and_nothing_else_does() {
+    let Some(disk) = SmallDisk::mount() else {
+        #[allow(clippy::print_stderr)]
+        {
+            eprintln!("skipped: mounting a file system needs root");
+        }
+        return;
+    };
+    // Little room is left.
+    disk.0.write("other", vec![7; 900 << 10]);
+    let shown = Shown::start(&["--usage-data", &disk.0.arg("samples")]);
+    let agents: Vec<Process> = (0..4)
+        .map(|number| {
+            let host = format!("db{number}");
+            Process::start(&["agent", shown.node.address(), "--host", &host, "--interval", "10ms"])
+        })
+        .collect();
+    until("the history fails", || shown.overview()["history"]["error"].is_string());
+    let overview = shown.overview();
+    assert!(overview["history"]["error"].as_str().unwrap().contains("o space left"), "{overview}");
+    until("lost samples are counted", || shown.overview()["history"]["lost"].as_u64().unwrap() > 0);
+    assert!(get(&shown.page, "/metrics", "").1.contains("lightship_history_failing 1"));
+    // Queries run, and are assessed with the samples in memory.
+    let sql = "select count(*) as c from generate_series(1, 100)";
+    assert_eq!(shown.node.fetch(&["--quiet", sql]).succeeds().text(), "c\n100\n");
+    shown.assessed(sql);
+    for number in 0..agents.len() {
+        assert!(shown.host(&format!("db{number}")).is_some());
+    }
+}
+
+#[test]
+fn thousands_of_short_queries_are_counted_within_the_limits_while_the_page_answers() {
+    const CONNECTIONS: usize = 4;
+    const QUERIES: usize = 600;
+    let shown = Shown::start(&[]);
+    let (host, port) = shown.node.address().rsplit_once(':').unwrap();
+    let endpoint = Endpoint::Tcp { host: host.to_owned(), port: port.parse().unwrap(), tls: None };
+    let run = |count: usize| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ask = |endpoint: Endpoint| async move {
+            let mut client = Client::connect(&endpoint, "").await.unwrap();
+            for _ in 0..count {
+                let mut transfer = client.fetch("select 1", &Options::default()).await.unwrap();
+                while transfer.next().await.unwrap().is_some() {}
+            }
+        };
+        runtime.block_on(futures::future::join_all((0..CONNECTIONS).map(|_| ask(endpoint.clone()))));
+    };
+    // Records of queries that are kept are within their limit after these.
+    run(QUERIES / 2);
+    let ended = |count: usize| {
+        until("all queries are counted", || {
+            shown.overview()["queries"]["ended"].as_u64() == Some(count as u64)
+        });
+    };
+    ended(CONNECTIONS * QUERIES / 2);
+    let before = shown.node.process.memory_bytes("VmRSS");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut answers = 0;
+            while !stop.load(Ordering::Relaxed) {
+                assert!(is_positive(&shown.overview()["queries"]));
+                answers += 1;
+            }
+            answers
+        });
+        run(QUERIES);
+        stop.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
+    ended(CONNECTIONS * QUERIES * 3 / 2);
+    let overview = shown.overview();
+    let recorder = &overview["recorder"];
+    assert!(recorder["queries_kept"].as_u64() <= recorder["queries_max"].as_u64(), "{recorder}");
+    assert_eq!(recorder["arrivals_dropped"], 0, "{recorder}");
+    let grown = shown.node.process.memory_bytes("VmRSS").saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more after {} queries", CONNECTIONS * QUERIES);
+}
