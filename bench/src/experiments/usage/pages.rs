@@ -85,8 +85,8 @@ pub(super) fn nodes_section(settings: &Settings, load: &str, rows: &Rows) -> Res
              node --usage` over Parquet, of which the first node is asked, and tells by its page where the time went; \
              each node reads a share of the tables that are not divided. Before each run the tables are dropped from \
              the page cache. Samples are 50 ms apart (Lightship's nodes: 200 ms). All hosts share two processors, one disk and \
-             one clock: limits of control groups and token buckets make them different machines. A wait for the limit of \
-             a control group counts as CPU. Waits for disks are counted by the kernel (`kernel.task_delayacct=1`); its figures \
+             one clock: limits of control groups and token buckets make them different machines. The limit of a disk \
+             counts as its calibrated rate. A wait for the limit of a control group counts as CPU. Waits for disks are counted by the kernel (`kernel.task_delayacct=1`); its figures \
              of pressure are left out on PostgreSQL's nodes, because the hosts share the kernel. The 0.4 Mbit/s that the \
              coordinator always receives are samples.\n\n\
              Measured links: {}.",
