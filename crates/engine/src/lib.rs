@@ -4,7 +4,8 @@
 //! [`Service`](lightship_transport::net::Service) it answers them over the wire.
 //! It is read-only: statements can read the registered tables and nothing else.
 //!
-//! This is the only crate that uses DataFusion. Its public interface has none of DataFusion's types.
+//! This is the only crate that uses DataFusion. Its public interface has none of DataFusion's types, and its futures are
+//! boxed: an `async fn` would be compiled again by each crate that awaits it, with DataFusion's planner.
 
 mod arithmetic;
 mod cluster;
@@ -40,6 +41,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::future::BoxFuture;
 use lightship_sources::{ReadOptions, Source, TableName};
 use tokio::sync::watch;
 
@@ -176,9 +178,11 @@ impl Engine {
     ///
     /// # Errors
     /// When there are no files to read, or they can't be read.
-    pub async fn register_path(&mut self, name: &str, path: &Path) -> Result<()> {
-        let table = files::open(&self.context, path).await?;
-        self.register(name, table, TableEntry { path: Some(path.into()), ..TableEntry::empty(name) })
+    pub fn register_path<'a>(&'a mut self, name: &'a str, path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let table = files::open(&self.context, path).await?;
+            self.register(name, table, TableEntry { path: Some(path.into()), ..TableEntry::empty(name) })
+        })
     }
 
     /// Like [`Engine::register_path`], for files that all nodes of a cluster read: each node reads
@@ -186,28 +190,36 @@ impl Engine {
     ///
     /// # Errors
     /// When there are no files to read, or they can't be read.
-    pub async fn register_shared_path(&mut self, name: &str, path: &Path) -> Result<()> {
-        let table = files::open(&self.context, path).await?;
-        let registered = TableEntry { path: Some(path.into()), shared: true, ..TableEntry::empty(name) };
-        self.register(name, table, registered)
+    pub fn register_shared_path<'a>(
+        &'a mut self,
+        name: &'a str,
+        path: &'a Path,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let table = files::open(&self.context, path).await?;
+            let registered = TableEntry { path: Some(path.into()), shared: true, ..TableEntry::empty(name) };
+            self.register(name, table, registered)
+        })
     }
 
     /// Registers a file or folder, and loads all its rows into memory.
     ///
     /// # Errors
     /// [`EngineError::Limit`] when the rows don't fit in the memory left for tables.
-    pub async fn register_in_memory(&mut self, name: &str, path: &Path) -> Result<()> {
-        let table = files::open(&self.context, path).await?;
-        let used: usize = self.tables.values().map(|t| t.memory_bytes).sum();
-        let left = self.config.table_memory_bytes.saturating_sub(used);
-        let loaded = files::load(&self.context, table, name, left, self.config.partitions.max(1)).await?;
-        let registered = TableEntry {
-            rows: Some(loaded.rows),
-            memory_bytes: loaded.bytes,
-            path: Some(path.into()),
-            ..TableEntry::empty(name)
-        };
-        self.register(name, Arc::new(loaded.table), registered)
+    pub fn register_in_memory<'a>(&'a mut self, name: &'a str, path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let table = files::open(&self.context, path).await?;
+            let used: usize = self.tables.values().map(|t| t.memory_bytes).sum();
+            let left = self.config.table_memory_bytes.saturating_sub(used);
+            let loaded = files::load(&self.context, table, name, left, self.config.partitions.max(1)).await?;
+            let registered = TableEntry {
+                rows: Some(loaded.rows),
+                memory_bytes: loaded.bytes,
+                path: Some(path.into()),
+                ..TableEntry::empty(name)
+            };
+            self.register(name, Arc::new(loaded.table), registered)
+        })
     }
 
     /// Registers a table of a database. Each query reads it from the database, which selects
@@ -215,20 +227,22 @@ impl Engine {
     ///
     /// # Errors
     /// When the database has no such table or can't be reached.
-    pub async fn register_source(
-        &mut self,
-        name: &str,
+    pub fn register_source<'a>(
+        &'a mut self,
+        name: &'a str,
         source: Arc<dyn Source>,
         table: TableName,
         options: ReadOptions,
-    ) -> Result<()> {
-        // Only compared with the identities of other nodes' tables.
-        let identity = lightship_sources::identity(source.as_ref(), &table).await.unwrap_or_else(|error| {
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            // Only compared with the identities of other nodes' tables.
+            let identity = lightship_sources::identity(source.as_ref(), &table).await.unwrap_or_else(|error| {
             tracing::warn!(name, %error, "cannot identify the table; duplicates on other nodes go undetected");
             None
         });
-        let table = remote::SourceTable::open(source, table, options).await?;
-        self.register(name, Arc::new(table), TableEntry { identity, ..TableEntry::empty(name) })
+            let table = remote::SourceTable::open(source, table, options).await?;
+            self.register(name, Arc::new(table), TableEntry { identity, ..TableEntry::empty(name) })
+        })
     }
 
     fn register(&mut self, name: &str, table: Arc<dyn TableProvider>, registered: TableEntry) -> Result<()> {
@@ -270,11 +284,13 @@ impl Engine {
     ///
     /// # Errors
     /// When something can't be stored.
-    pub async fn recover_range_files(&self) -> Result<()> {
-        match &self.range_files {
-            Some(files) => Ok(files.recover().await?),
-            None => Ok(()),
-        }
+    pub fn recover_range_files(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match &self.range_files {
+                Some(files) => Ok(files.recover().await?),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Joins a cluster with the tables registered so far. From then on, queries read the tables of
@@ -282,25 +298,28 @@ impl Engine {
     ///
     /// # Errors
     /// When the node's name is not an address, or the files of a table can't be read.
-    pub async fn join(&mut self, config: ClusterConfig) -> Result<()> {
-        let table = |table: &TableEntry| LocalTable {
-            name: table.name.clone(),
-            schema: table.schema.clone(),
-            path: table.path.clone(),
-            identity: table.identity.clone(),
-            shared: table.shared,
-        };
-        let local = Local {
-            range_files: self.range_files.clone(),
-            context: self.context.clone(),
-            tables: self.tables.values().map(table).collect(),
-        };
-        let cluster = Cluster::join(config, local, self.threads.clone(), self.config.meters.clone()).await?;
-        if let Some(files) = &self.range_files {
-            files.joined(&cluster);
-        }
-        self.cluster = Some(cluster);
-        Ok(())
+    pub fn join(&mut self, config: ClusterConfig) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let table = |table: &TableEntry| LocalTable {
+                name: table.name.clone(),
+                schema: table.schema.clone(),
+                path: table.path.clone(),
+                identity: table.identity.clone(),
+                shared: table.shared,
+            };
+            let local = Local {
+                range_files: self.range_files.clone(),
+                context: self.context.clone(),
+                tables: self.tables.values().map(table).collect(),
+            };
+            let cluster =
+                Cluster::join(config, local, self.threads.clone(), self.config.meters.clone()).await?;
+            if let Some(files) = &self.range_files {
+                files.joined(&cluster);
+            }
+            self.cluster = Some(cluster);
+            Ok(())
+        })
     }
 
     /// The nodes of the cluster as this one sees them, sorted by name; empty outside a cluster.
@@ -336,17 +355,19 @@ impl Engine {
 ///
 /// # Errors
 /// If the text is not a list of columns.
-pub async fn columns(text: &str) -> Result<SchemaRef> {
-    let mut config = SessionConfig::new();
-    config.options_mut().sql_parser.map_string_types_to_utf8view = false;
-    let context = SessionContext::new_with_config(config);
-    let sql = format!("create table t ({text})");
-    let statement = statement::parse(&sql, &context.state().config_options().sql_parser)?;
-    let plan = context.state().statement_to_plan(statement).await?;
-    let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) = &plan else {
-        return Err(EngineError::Config(format!("{text} is not a list of columns")));
-    };
-    Ok(Arc::new(table.input.schema().as_arrow().clone()))
+pub fn columns(text: &str) -> BoxFuture<'_, Result<SchemaRef>> {
+    Box::pin(async move {
+        let mut config = SessionConfig::new();
+        config.options_mut().sql_parser.map_string_types_to_utf8view = false;
+        let context = SessionContext::new_with_config(config);
+        let sql = format!("create table t ({text})");
+        let statement = statement::parse(&sql, &context.state().config_options().sql_parser)?;
+        let plan = context.state().statement_to_plan(statement).await?;
+        let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) = &plan else {
+            return Err(EngineError::Config(format!("{text} is not a list of columns")));
+        };
+        Ok(Arc::new(table.input.schema().as_arrow().clone()))
+    })
 }
 
 impl TableEntry {

@@ -17,6 +17,7 @@ use datafusion::physical_plan::{
     execute_stream,
 };
 use datafusion::prelude::SQLOptions;
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use lightship_transport::net::Rows;
 use lightship_wire::control::{ErrorCode, Failure};
@@ -43,7 +44,11 @@ impl Engine {
     /// [`EngineError::Sql`] for statements that are not valid SQL or name something that does not exist,
     /// [`EngineError::Forbidden`] for statements that do more than read,
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
-    pub async fn query(&self, sql: &str) -> Result<Running> {
+    pub fn query<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Running>> {
+        Box::pin(self.start(sql))
+    }
+
+    async fn start(&self, sql: &str) -> Result<Running> {
         let arrived = Instant::now();
         let meter = self.config.meters.as_ref().map(|_| Arc::<Meter>::default());
         let counted = self.load.count();
