@@ -237,8 +237,8 @@ fn doubts(footprint: &Footprint, limit: Limit, found: &mut Vec<String>) {
         && footprint.division.fraction(Part::RoundTrips) >= ROUND_TRIPS_SHOWN
     {
         found.push(
-            "TCP waited for acknowledgements of small messages, which receivers delay by up to 40 ms; nobody may have \
-             waited for these."
+            "TCP waited for acknowledgements of small messages, which receivers delay by up to 40 ms; the query \
+             may not have waited for them."
                 .into(),
         );
     }

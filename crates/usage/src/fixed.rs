@@ -63,10 +63,10 @@ pub(crate) fn find_fixed_work(
     moments: &Arc<[u64]>,
 ) {
     let stages = single_stages(&span.hosts);
-    let used: Vec<Used> = readings
+    let used: Vec<ProcessorTime> = readings
         .iter()
         .zip(&span.hosts)
-        .map(|(readings, work)| Used::new(timeline, span, readings, (work, &stages), moments))
+        .map(|(readings, work)| ProcessorTime::new(timeline, span, readings, (work, &stages), moments))
         .collect();
     let is_alone = readings.len() == 1;
     let others =
@@ -112,7 +112,7 @@ fn single_stages(hosts: &[HostWork]) -> BTreeSet<u32> {
 }
 
 /// Processor time that a host used, in nanoseconds.
-struct Used {
+struct ProcessorTime {
     has_tasks: bool,
     /// Whether it has a task that is the only one of its stage.
     has_single: bool,
@@ -124,7 +124,7 @@ struct Used {
     beside_ns: Option<f64>,
 }
 
-impl Used {
+impl ProcessorTime {
     fn new(
         timeline: &Timeline,
         span: &QuerySpan,

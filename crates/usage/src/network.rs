@@ -77,9 +77,14 @@ fn busy_reason(readings: &Readings, span: &QuerySpan, from: u64, to: u64) -> Par
         return Part::ReceiverLimited;
     }
     let loses = of_run(Figure::SocketRetransmits) > LOST_PART_MAX * of_run(Figure::SocketSegmentsSent);
-    let own = |figure| readings.own(figure, from, to);
-    match own(Figure::SocketSegmentsSent).zip(own(Figure::NetworkSentBytes)) {
-        Some((segments, bytes)) if bytes <= SMALL_SEGMENT_BYTES * segments && !loses => Part::RoundTrips,
+    let is_small = |from, to| {
+        let own = |figure| readings.own(figure, from, to);
+        let (segments, bytes) = own(Figure::SocketSegmentsSent).zip(own(Figure::NetworkSentBytes))?;
+        (segments > 0.0).then_some(bytes <= SMALL_SEGMENT_BYTES * segments)
+    };
+    // In a step without segments, those of other steps are awaited.
+    match is_small(from, to).or_else(|| is_small(span.began_ns, span.ended_ns)) {
+        Some(true) if !loses => Part::RoundTrips,
         _ => Part::Network,
     }
 }

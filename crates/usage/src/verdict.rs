@@ -17,7 +17,8 @@ pub(crate) const EXPLAINED_MIN: f64 = 0.2;
 /// Waiting for a processor from which the processors count as contended: a wait that a scheduler gives to a process
 /// that is alone is below 5%, and one hog on the query's processor makes 50%.
 pub(crate) const CONTENDED_MIN: f64 = 0.15;
-/// Acknowledgements that were awaited count this much when the limit is looked for: nobody may have waited for them.
+/// Acknowledgements that were awaited count this much when the limit is looked for: the query may not have waited for
+/// them.
 const INFERRED_WEIGHT: f64 = 0.5;
 /// The fraction of the run that must be sampled for a verdict.
 pub(crate) const COVERED_MIN: f64 = 0.5;
@@ -216,7 +217,7 @@ fn limit(footprint: &Footprint) -> Limit {
     }
 }
 
-/// Whether the round trips are acknowledgements of small messages, for which nobody may have waited.
+/// Whether the round trips are acknowledgements of small messages, for which the query may not have waited.
 pub(crate) fn has_inferred_round_trips(footprint: &Footprint) -> bool {
     let is_inferred = |time: &PartTime| time.part == Part::RoundTrips && time.basis == Basis::Inferred;
     footprint.division.parts.iter().any(is_inferred)

@@ -290,7 +290,7 @@ fn notes(footprint: &Footprint, change: &Change, is_untried: bool) -> Vec<String
         let fixed: f64 = phases.flat_map(|phase| phase.fixed_seconds).sum();
         if fixed > 0.0 {
             notes.push(format!(
-                "{} of the measured time are work of one host on any number of nodes",
+                "{} of the measured time would not be divided among more nodes",
                 evidence::seconds(fixed * 1e9)
             ));
         } else if footprint.known.planned_ns.is_none() && footprint.hosts.iter().all(|host| host.divides) {

@@ -78,7 +78,7 @@ fn acknowledgements_that_are_delayed_are_no_slow_link() {
     let of = |part| footprint.division.fraction(part);
     assert!(of(Part::Network) < 0.01 && (of(Part::RoundTrips) - 0.55).abs() < 0.02);
     let verdict = Verdict::new(&footprint);
-    assert_eq!(verdict.limit, Limit::Mixed, "nobody may have waited for them: {}", verdict.sentence);
+    assert_eq!(verdict.limit, Limit::Mixed, "the query may not have waited for them: {}", verdict.sentence);
     assert!(verdict.evidence.iter().any(|line| line.contains("acknowledgements of small messages")));
     // A faster link does not help.
     let faster = Change { network: 10.0, ..Change::default() };
@@ -99,4 +99,20 @@ fn a_link_that_loses_segments_is_slow_also_for_small_messages() {
     let lost: Growth = |t| (t - 2.0).clamp(0.0, 10.0) * 2.0 / 1e9;
     let figures = [SMALL, FEW, (Figure::SocketBusyNs, busy), (Figure::SocketRetransmits, lost)];
     assert_eq!(Verdict::new(&sockets(&figures)).limit, Limit::Network);
+}
+
+#[test]
+fn a_link_that_stalls_is_not_taken_for_acknowledgements_of_small_messages() {
+    // Full segments for 2 s, whose acknowledgements then take 6 s.
+    let sent: Growth = |t| (t - 2.0).clamp(0.0, 2.0) * 1e7 / 1e9;
+    let segments: Growth = |t| (t - 2.0).clamp(0.0, 2.0) * 7000.0 / 1e9;
+    let busy: Growth = |t| (t - 2.0).clamp(0.0, 8.0);
+    let figures = [
+        (Figure::NetworkSentBytes, sent),
+        (Figure::SocketSegmentsSent, segments),
+        (Figure::SocketBusyNs, busy),
+    ];
+    let footprint = sockets(&figures);
+    assert!(footprint.division.fraction(Part::RoundTrips) < 0.02);
+    assert_eq!(Verdict::new(&footprint).limit, Limit::Network);
 }

@@ -166,7 +166,9 @@ fn planning_and_stages_of_one_task_stay_whole_on_any_number_of_nodes() {
             let measured = cluster(to as usize, disk).run_seconds();
             let error = (prediction.seconds / measured - 1.0).abs();
             assert!(error < error_max, "{from} to {to}: {}, measured {measured}", prediction.seconds);
-            assert!(prediction.notes.iter().any(|note| note.contains("on any number of nodes")));
+            assert!(
+                prediction.notes.iter().any(|note| note.contains("would not be divided among more nodes"))
+            );
         }
     }
     // With one node, the last stage is a part of its only task.
