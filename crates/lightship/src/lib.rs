@@ -68,7 +68,7 @@ pub use explain::{Explanation, explain};
 pub use lightship_engine::{Edge, Explained, StageExplained, TaskExplained};
 pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, Stages};
 pub use lightship_sources::columns::DuplicateColumns;
-pub use lightship_sources::writers::{Compression, Format, Target as WriteTarget, WriteOptions};
+pub use lightship_sources::writers::{Compression, Format, SharedBytes, Target as WriteTarget, WriteOptions};
 pub use lightship_sources::{InfiniteRule, Location, NumericRule, TableName, WriteMode};
 pub use options::Options;
 pub use origin::{open_database, table_name};

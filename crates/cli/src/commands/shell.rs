@@ -30,7 +30,7 @@ use crate::error::CliError;
   lightship shell sales.csv < report.sql
 
 The history is in LIGHTSHIP_SHELL_HISTORY, or ~/.local/state/lightship/shell_history; a line that
-begins with a space is not kept. Long results are shown in $PAGER, or less.")]
+begins with \\c is not kept. Long results are shown in $PAGER, or less.")]
 pub(crate) struct ShellArgs {
     /// Source to query, as for `lightship fetch`.
     #[arg(value_name = "URI")]
@@ -71,7 +71,7 @@ pub(crate) async fn cmd_shell(args: ShellArgs, json: bool) -> Result<(), CliErro
 /// Runs what is typed until the end.
 async fn converse(session: &mut Session, json: bool) -> Result<(), CliError> {
     crate::say!(r"{}: \? for help, \q to quit", session.location());
-    let mut editor = Editor::new(session.known());
+    let mut editor = Editor::new(session.names())?;
     loop {
         let prompt = session.prompt();
         // Other tasks go on while someone types.
@@ -81,17 +81,22 @@ async fn converse(session: &mut Session, json: bool) -> Result<(), CliError> {
             Typed::Cleared => continue,
             Typed::End => return Ok(()),
         };
-        match session.run_all(&text).await {
-            Ok(Next::Continue) => {}
-            Ok(Next::Quit) => return Ok(()),
-            Err(error) => drop(error.report(json)),
+        let ran = tokio::select! {
+            ran = session.run_all(&text) => Some(ran),
+            _ = tokio::signal::ctrl_c() => None,
+        };
+        match ran {
+            Some(Ok(Next::Continue)) => {}
+            Some(Ok(Next::Quit)) => return Ok(()),
+            Some(Err(error)) => drop(error.report(json)),
+            None => session.cancel(),
         }
     }
 }
 
 /// Runs the statements of standard input.
 async fn run_input(session: &mut Session) -> Result<(), CliError> {
-    let read = tokio::task::spawn_blocking(|| sql::read(None));
+    let read = tokio::task::spawn_blocking(sql::read_stdin);
     let text = read.await.map_err(|error| CliError::internal(error.to_string()))??;
     session.run_all(&text).await.map(drop)
 }

@@ -36,10 +36,10 @@ impl SqlArgs {
 
     fn read_blocking(self) -> Result<String, CliError> {
         match (self.sql.as_deref(), self.file) {
-            (Some("-"), _) => read(None),
+            (Some("-"), _) => read_stdin(),
             (Some(sql), _) => Ok(sql.to_owned()),
-            (None, Some(path)) if path == Path::new("-") => read(None),
-            (None, Some(path)) => read(Some(&path)),
+            (None, Some(path)) if path == Path::new("-") => read_stdin(),
+            (None, Some(path)) => read_file(&path, "--file"),
             (None, None) => {
                 Err(CliError::usage("no query: expected SQL, --file FILE, or `-` for standard input"))
             }
@@ -47,18 +47,23 @@ impl SqlArgs {
     }
 }
 
-/// The text of a file, or of standard input.
-pub(super) fn read(path: Option<&Path>) -> Result<String, CliError> {
-    let name = path.map_or("standard input".to_owned(), |path| format!("--file {}", path.display()));
+/// The text of a file that `argument` names.
+pub(super) fn read_file(path: &Path, argument: &str) -> Result<String, CliError> {
+    let name = format!("{argument} {}", path.display());
     // The file is an argument of the command, not a source.
-    let kind = if path.is_some() { ErrorKind::Usage } else { ErrorKind::Source };
+    let file = File::open(path).map_err(|error| CliError::usage(format!("{name}: {error}")))?;
+    read(file, &name, ErrorKind::Usage)
+}
+
+/// The text of standard input.
+pub(super) fn read_stdin() -> Result<String, CliError> {
+    read(std::io::stdin().lock(), "standard input", ErrorKind::Source)
+}
+
+fn read(reader: impl Read, name: &str, kind: ErrorKind) -> Result<String, CliError> {
     let fail = |error: std::io::Error| CliError::new(kind, format!("{name}: {error}"));
-    let mut reader: Box<dyn Read> = match path {
-        Some(path) => Box::new(File::open(path).map_err(fail)?),
-        None => Box::new(std::io::stdin().lock()),
-    };
     let mut bytes = Vec::new();
-    reader.by_ref().take(SQL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(fail)?;
+    reader.take(SQL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > SQL_BYTES_MAX {
         return Err(CliError::usage(format!("{name}: a query of more than 16 MiB")));
     }

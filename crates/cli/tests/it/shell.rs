@@ -43,12 +43,14 @@ fn results_go_to_files_and_scripts_come_from_them() {
     let uri = sales(&folder);
     let inner = folder.write("inner.sql", "select count(*) as rows from sales;\n");
     let (parquet, itself) = (folder.arg("out.parquet"), folder.arg("itself.sql"));
+    shell(&uri, &[], &format!("\\o {parquet}\nselect nothing;\n")).fails(SOURCE, &["nothing"]);
+    assert!(!folder.file("out.parquet").exists());
     let script = format!("\\o {parquet}\nselect * from sales;\n\\i {inner}\n");
     assert_eq!(shell(&uri, &[], &script).succeeds().text(), "rows\n2\n");
     assert_eq!(rows_of(&read_parquet(&folder.file("out.parquet")).1), 2);
     folder.write("itself.sql", format!("\\i {itself}\n"));
     shell(&uri, &[], &format!("\\i {itself}\n")).fails(USAGE, &["too deeply"]);
-    shell(&uri, &[], "\\i missing.sql\n").fails(USAGE, &["missing.sql"]);
+    shell(&uri, &[], "\\i missing.sql\n").fails(USAGE, &["\\i missing.sql"]);
 }
 
 /// Every kind of source lists its tables and their columns.
@@ -107,13 +109,12 @@ impl Terminal {
     /// Starts the shell on a terminal.
     fn start(uri: &str, history: &str) -> Self {
         let command = format!("stty rows 20 cols 100; {} shell '{uri}'", env!("CARGO_BIN_EXE_lightship"));
-        let mut script = Command::new("script")
-            .args(["-qefc", &command, "/dev/null"])
+        let mut script = quiet(Command::new("script").args(["-qefc", &command, "/dev/null"]))
             .env("LIGHTSHIP_SHELL_HISTORY", history)
             .env("TERM", "xterm")
             .env("PAGER", "sed s/^/paged:/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .expect("script is there");
         let keyboard = script.stdin.take().expect("a pipe");
@@ -186,9 +187,14 @@ fn statements_are_typed_at_a_terminal() {
     // An interrupt ends the query, and not the shell.
     terminal.shows("127.0.0.1> ");
     terminal.types(&format!("select max(triple) from ({ENDLESS});\r"));
-    until("the query runs", || node.process.cpu_ticks() > 50);
+    node.process.computes();
     terminal.types("\u{3}");
-    terminal.shows("the query was cancelled");
+    terminal.shows("cancelled");
+    terminal.shows("127.0.0.1> ");
+    terminal.types(&format!("\\analyze select max(triple) from ({ENDLESS})\r"));
+    node.process.computes();
+    terminal.types("\u{3}");
+    terminal.shows("cancelled");
     terminal.shows("127.0.0.1> ");
     terminal.types("select 40 + 2 as answer;\r");
     terminal.shows("42");

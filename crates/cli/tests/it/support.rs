@@ -98,7 +98,7 @@ struct Log {
 }
 
 /// Uses pipes, and hides the environment of the test.
-fn quiet(command: &mut Command) -> &mut Command {
+pub(crate) fn quiet(command: &mut Command) -> &mut Command {
     command
         .env_remove("LIGHTSHIP_LOG")
         .env_remove("LIGHTSHIP_TOKEN")

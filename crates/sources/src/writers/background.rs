@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
@@ -36,6 +37,8 @@ pub(super) struct Background {
     /// Whether dropping it waits for the thread. Only if the thread can't block for
     /// long: on a file's disk, but not on a pipe's reader.
     joins: bool,
+    /// Whether it was dropped: batches that still wait are not written.
+    is_dropped: Arc<AtomicBool>,
 }
 
 impl Background {
@@ -47,15 +50,17 @@ impl Background {
         let (orders, queue) = mpsc::channel(waiting.max(1));
         let (report, done) = oneshot::channel();
         let explain = failures.clone();
+        let is_dropped = Arc::<AtomicBool>::default();
+        let theirs = is_dropped.clone();
         let work = move || {
-            if let Some(result) = run(writer, queue).transpose() {
+            if let Some(result) = run(writer, queue, &theirs).transpose() {
                 // Nobody listens when the destination was dropped.
                 let _ = report.send(result.map_err(|error| explain.explain(error)));
             }
         };
         let thread = std::thread::Builder::new().name("lightship-write".into()).spawn(work);
         let thread = Some(thread.map_err(|error| failures.error(error))?);
-        Ok(Self { orders: Some(orders), encoders, done, thread, schema, failures, joins })
+        Ok(Self { orders: Some(orders), encoders, done, thread, schema, failures, joins, is_dropped })
     }
 
     async fn send(&mut self, order: Order) -> Result<()> {
@@ -90,13 +95,20 @@ impl Background {
     }
 }
 
-/// Works until [`Order::Finish`]; returns `None` if the orders end without it.
-fn run(mut writer: Writer, mut orders: mpsc::Receiver<Order>) -> Result<Option<Written>> {
+/// Works until [`Order::Finish`]; returns `None` if the orders end without it, or nobody wants the rest.
+fn run(
+    mut writer: Writer,
+    mut orders: mpsc::Receiver<Order>,
+    is_dropped: &AtomicBool,
+) -> Result<Option<Written>> {
     let mut rows = 0;
     if let Writer::Lines(format, output) = &mut writer {
         put(output, &format.header())?;
     }
     while let Some(order) = orders.blocking_recv() {
+        if is_dropped.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let (taken, result) = match (order, &mut writer) {
             (Order::Finish, _) => {
                 let bytes = writer.finish()?.commit()?;
@@ -166,6 +178,7 @@ impl Destination for Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
+        self.is_dropped.store(true, Ordering::Relaxed);
         self.orders = None;
         if let Some(thread) = self.thread.take().filter(|_| self.joins) {
             // A panic there has been reported as a writer that stopped.

@@ -34,7 +34,7 @@ mod type_mapping;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Fields, SchemaRef};
@@ -118,7 +118,33 @@ pub enum Target {
     File(PathBuf),
     /// Standard output.
     Stdout,
+    /// Memory, for what the program shows itself.
+    Memory(SharedBytes),
 }
+
+/// Bytes that a writer adds to while others hold them.
+#[derive(Debug, Clone, Default)]
+pub struct SharedBytes(Arc<Mutex<Vec<u8>>>);
+
+impl SharedBytes {
+    /// Takes what was written so far.
+    pub fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+    }
+}
+
+/// Whether both are the same memory.
+impl PartialEq for SharedBytes {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SharedBytes {}
 
 /// How pages of a Parquet file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Target;
 use super::atomic_file::AtomicFile;
+use super::{SharedBytes, Target};
 use crate::{Result, SourceError};
 
 /// Bytes that are buffered before a system call.
@@ -32,6 +32,7 @@ enum Sink {
     Unopened(PathBuf),
     /// Written directly.
     Direct(File),
+    Memory(SharedBytes),
 }
 
 impl Output {
@@ -40,6 +41,7 @@ impl Output {
             Target::Stdout => (STDOUT.to_owned(), stdout()),
             Target::File(path) if path == Path::new("/dev/stdout") => (STDOUT.to_owned(), stdout()),
             Target::File(path) => (path.display().to_string(), open_file(&path)),
+            Target::Memory(bytes) => ("memory".to_owned(), Ok(Sink::Memory(bytes))),
         };
         let failures = Failures { path, first: Arc::default() };
         let sink = sink.map_err(|source| SourceError::Io { path: failures.path.clone(), source })?;
@@ -109,6 +111,10 @@ impl Sink {
         match self {
             Self::Whole(file) => file.write_all(bytes),
             Self::Direct(file) => file.write_all(bytes),
+            Self::Memory(memory) => {
+                memory.add(bytes);
+                Ok(())
+            }
             Self::Unopened(path) => {
                 let mut file = OpenOptions::new().write(true).open(path)?;
                 file.write_all(bytes)?;

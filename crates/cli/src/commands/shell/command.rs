@@ -24,7 +24,7 @@ pub(super) enum ShellCommand {
 /// What `\?` prints.
 pub(super) const HELP: &str = r"Statements end with `;` and may have several lines. Ctrl-C clears the line, or cancels
 the query that runs; Ctrl-D quits; Tab completes names; Ctrl-R searches the history;
-Ctrl-O opens $EDITOR. A line that begins with a space is not kept in the history.
+Ctrl-O opens $EDITOR.
 
   \d              list the tables
   \d TABLE        list the columns of a table
@@ -42,8 +42,9 @@ Ctrl-O opens $EDITOR. A line that begins with a space is not kept in the history
 
 impl ShellCommand {
     pub(super) fn parse(line: &str) -> Result<Self, CliError> {
+        let line = line.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
         let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let argument = argument.trim().trim_end_matches(';').trim_end();
+        let argument = argument.trim();
         let required = |what: &str| match argument {
             "" => Err(CliError::usage(format!("\\{name}: {what} is missing"))),
             argument => Ok(argument.to_owned()),
@@ -90,6 +91,8 @@ mod tests {
     fn commands_have_the_arguments_that_they_need() {
         let parse = |line: &str| ShellCommand::parse(line).map_err(|error| error.error.message);
         assert_eq!(parse("d"), Ok(ShellCommand::Tables));
+        assert_eq!(parse("d;"), Ok(ShellCommand::Tables));
+        assert_eq!(parse("q ; "), Ok(ShellCommand::Quit));
         assert_eq!(parse("d  public.orders;"), Ok(ShellCommand::Columns("public.orders".into())));
         assert_eq!(parse("timing"), Ok(ShellCommand::Timing(None)));
         assert_eq!(parse("timing off"), Ok(ShellCommand::Timing(Some(false))));

@@ -1,20 +1,20 @@
 //! The connection of a shell and its settings.
 
-use std::io::Read as _;
-use std::os::fd::AsRawFd as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow_array::cast::AsArray as _;
 use arrow_schema::DataType;
 use lightship::{
-    Connection, ErrorKind, Format, Location, Options, Report, Target, WriteOptions, WriteTarget, connect,
-    explain,
+    Connection, ErrorKind, Format, Location, Options, Report, SharedBytes, Target, WriteOptions, WriteTarget,
+    connect, explain,
 };
+use tokio::task::AbortHandle;
 
 use super::catalog;
 use super::command::{HELP, ShellCommand};
-use super::editor::{Known, SharedKnown};
+use super::editor::{SharedNames, SourceNames};
 use super::pager;
 use super::statement::{self, Dialect, Item};
 use crate::commands::explain::shown;
@@ -27,6 +27,8 @@ use crate::progress::Progress;
 const VALUE_WIDTH: usize = 100;
 /// How deep files may include each other.
 const INCLUDES_MAX: usize = 16;
+/// Columns that are completed.
+const COLUMNS_MAX: usize = 100_000;
 
 /// What to do after a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +40,11 @@ pub(super) enum Next {
 pub(super) struct Session {
     location: Location,
     options: Options,
-    /// `None` if it was lost.
+    /// `None` if it was lost, or given up with a query.
     connection: Option<Connection>,
-    known: SharedKnown,
+    names: SharedNames,
+    /// Reads the names.
+    learning: Option<AbortHandle>,
     format: Format,
     table_rows: usize,
     /// The file of the next result.
@@ -72,13 +76,13 @@ impl Session {
         json: bool,
     ) -> Result<Self, CliError> {
         let connection = connect(&location, &options).await?;
-        let known = Known { dialect: Dialect::of(&location), tables: Default::default() };
-        let known = Arc::new(RwLock::new(known));
-        let this = Self {
+        let names = Arc::new(RwLock::new(SourceNames::none(&location)));
+        let mut this = Self {
             location,
             options,
             connection: Some(connection),
-            known,
+            names,
+            learning: None,
             format,
             table_rows,
             output: None,
@@ -97,8 +101,8 @@ impl Session {
         &self.location
     }
 
-    pub(super) fn known(&self) -> &SharedKnown {
-        &self.known
+    pub(super) fn names(&self) -> &SharedNames {
+        &self.names
     }
 
     /// A short name of the source.
@@ -112,11 +116,12 @@ impl Session {
                 database.map(|(_, name)| name.to_owned())
             }
         };
+        let name = name.map(|name| name.chars().filter(|c| !c.is_control()).collect::<String>());
         name.filter(|name| !name.is_empty()).unwrap_or_else(|| "lightship".to_owned())
     }
 
     fn dialect(&self) -> Dialect {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).dialect
+        self.names.read().unwrap_or_else(PoisonError::into_inner).dialect
     }
 
     /// Runs all statements and commands of a text, until one fails.
@@ -141,22 +146,28 @@ impl Session {
         Ok(Next::Continue)
     }
 
+    /// What ran was interrupted. The connection is given up, too: the source may not have answered the query yet.
+    pub(super) fn cancel(&mut self) {
+        self.connection = None;
+        self.includes = 0;
+        crate::say!("cancelled");
+    }
+
     async fn run_statement(&mut self, sql: &str) -> Result<Next, CliError> {
-        let to_file = self.output.take();
-        let is_shown = to_file.is_none();
-        let (target, format) = match to_file {
-            Some(path) => {
-                let format = Format::from_path(&path).unwrap_or(Format::Csv);
-                (WriteTarget::File(path), format)
-            }
+        let (target, format) = match &self.output {
+            Some(path) => (WriteTarget::File(path.clone()), Format::from_path(path).unwrap_or(Format::Csv)),
             None => (WriteTarget::Stdout, self.format),
         };
-        if is_shown && self.is_interactive && format == Format::Table {
-            let text = self.collect(sql).await?;
+        if self.output.is_none() && self.is_interactive && format == Format::Table {
+            let bytes = SharedBytes::default();
+            self.copy(sql, WriteTarget::Memory(bytes.clone()), format).await?;
+            let text = String::from_utf8_lossy(&bytes.take()).into_owned();
             pager::show(&text, self.is_paged)
-                .map_err(|error| CliError::new(ErrorKind::BrokenPipe, error.to_string()))?;
+                .map_err(|error| CliError::new(ErrorKind::Source, format!("the pager: {error}")))?;
         } else {
             self.copy(sql, target, format).await?;
+            // A statement that failed can be corrected before.
+            self.output = None;
         }
         let Some(report) = &self.report else { return Ok(Next::Continue) };
         if self.json {
@@ -167,7 +178,7 @@ impl Session {
         Ok(Next::Continue)
     }
 
-    /// Runs a query and writes its result. At a prompt, an interrupt cancels it.
+    /// Runs a query and writes its result.
     async fn copy(&mut self, sql: &str, target: WriteTarget, format: Format) -> Result<(), CliError> {
         self.report = None;
         let connection = match &mut self.connection {
@@ -180,46 +191,19 @@ impl Session {
             ..WriteOptions::default()
         };
         let mut progress = Progress::new(!self.is_interactive || self.json);
-        let copying = connection.copy(sql, Target::File { target, format, options }, &mut progress);
-        let copied = if self.is_interactive {
-            tokio::select! {
-                copied = copying => copied.map_err(CliError::from),
-                _ = tokio::signal::ctrl_c() => Err(CliError::new(ErrorKind::Source, "the query was cancelled")),
-            }
-        } else {
-            copying.await.map_err(CliError::from)
-        };
-        match copied {
+        match connection.copy(sql, Target::File { target, format, options }, &mut progress).await {
             Ok(report) => {
                 self.report = Some(report);
                 Ok(())
             }
             Err(error) => {
                 // The next statement connects again.
-                if error.error.kind == ErrorKind::Network {
+                if error.kind == ErrorKind::Network {
                     self.connection = None;
                 }
-                Err(error)
+                Err(error.into())
             }
         }
-    }
-
-    /// Runs a query and returns its result as a table for people to read.
-    async fn collect(&mut self, sql: &str) -> Result<String, CliError> {
-        let internal = |error: std::io::Error| CliError::internal(format!("a pipe: {error}"));
-        let (mut reader, writer) = std::io::pipe().map_err(internal)?;
-        let reading = tokio::task::spawn_blocking(move || {
-            let mut bytes = Vec::new();
-            reader.read_to_end(&mut bytes).map(|_| bytes)
-        });
-        let path = format!("/dev/fd/{}", writer.as_raw_fd());
-        let copied = self.copy(sql, WriteTarget::File(path.into()), Format::Table).await;
-        drop(writer);
-        // If it failed, its writer may still hold the pipe for a moment.
-        copied?;
-        let bytes =
-            reading.await.map_err(|error| CliError::internal(error.to_string()))?.map_err(internal)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     async fn run_command(&mut self, command: ShellCommand) -> Result<Next, CliError> {
@@ -241,9 +225,7 @@ impl Session {
             ShellCommand::Connect(uri) => {
                 let location = Location::parse(&uri)?;
                 self.connection = Some(connect(&location, &self.options).await?);
-                let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-                *known = Known { dialect: Dialect::of(&location), tables: Default::default() };
-                drop(known);
+                *self.names.write().unwrap_or_else(PoisonError::into_inner) = SourceNames::none(&location);
                 self.location = location;
                 self.learn_names();
             }
@@ -255,7 +237,9 @@ impl Session {
                         path.display()
                     )));
                 }
-                let text = sql::read(Some(&path))?;
+                // It may be a pipe that nobody writes to.
+                let read = tokio::task::spawn_blocking(move || sql::read_file(&path, r"\i"));
+                let text = read.await.map_err(|error| CliError::internal(error.to_string()))??;
                 self.includes += 1;
                 let ran = Box::pin(self.run_all(&text)).await;
                 self.includes -= 1;
@@ -289,33 +273,45 @@ impl Session {
     }
 
     /// Reads the names of tables and columns for completion, over another connection, while someone types.
-    fn learn_names(&self) {
+    fn learn_names(&mut self) {
         if !self.is_interactive {
             return;
         }
-        let (location, options, known) = (self.location.clone(), self.options, self.known.clone());
-        tokio::spawn(async move {
-            match names(&location, &options).await {
-                Ok(tables) => known.write().unwrap_or_else(PoisonError::into_inner).tables = tables,
+        if let Some(earlier) = self.learning.take() {
+            earlier.abort();
+        }
+        let (location, options, names) = (self.location.clone(), self.options, self.names.clone());
+        let learning = tokio::spawn(async move {
+            match read_names(&location, &options).await {
+                Ok(tables) => names.write().unwrap_or_else(PoisonError::into_inner).tables = tables,
                 Err(error) => tracing::debug!(%error, "no names of tables for completion"),
             }
         });
+        self.learning = Some(learning.abort_handle());
     }
 }
 
 /// The columns of each table.
-async fn names(
+async fn read_names(
     location: &Location,
     options: &Options,
-) -> lightship::Result<std::collections::BTreeMap<String, std::collections::BTreeSet<String>>> {
+) -> lightship::Result<BTreeMap<String, BTreeSet<String>>> {
     let mut connection = connect(location, options).await?;
     let mut result = connection.query(catalog::names(location)).await?;
-    let mut tables = std::collections::BTreeMap::<_, std::collections::BTreeSet<_>>::new();
+    let mut tables = BTreeMap::<_, BTreeSet<_>>::new();
+    let mut columns_left = COLUMNS_MAX;
+    // Names that would act on the terminal are not suggested.
+    let is_plain = |name: &str| !name.chars().any(char::is_control);
     while let Some(batch) = result.next().await? {
         let text = |index: usize| arrow_cast::cast(batch.column(index), &DataType::Utf8).ok();
         let (Some(of), Some(columns)) = (text(0), text(1)) else { continue };
         for (table, column) in of.as_string::<i32>().iter().zip(columns.as_string::<i32>()) {
-            if let (Some(table), Some(column)) = (table, column) {
+            let (Some(table), Some(column)) = (table, column) else { continue };
+            if columns_left == 0 {
+                return Ok(tables);
+            }
+            columns_left -= 1;
+            if is_plain(table) && is_plain(column) {
                 tables.entry(table.to_owned()).or_default().insert(column.to_owned());
             }
         }

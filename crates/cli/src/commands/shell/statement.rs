@@ -5,28 +5,69 @@ use lightship::Location;
 /// What separates the quotes and comments of one kind of source from those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dialect {
+    /// Around names.
+    quote: char,
+    /// Names without quotes are read in lower case.
+    folds: bool,
     /// `\` in a string protects the next character.
     backslashes: bool,
+    /// `E'...'` is a string with such backslashes.
+    escape_strings: bool,
     /// Names stand in backticks, too.
     backticks: bool,
+    /// Names stand in brackets, too.
+    brackets: bool,
     /// `$tag$ ... $tag$` is a string.
     dollars: bool,
-    /// `#` begins a comment.
-    hashes: bool,
+    /// `#` begins a comment, and `--` only before a space.
+    mysql_comments: bool,
     /// Comments nest.
     nested: bool,
 }
 
 impl Dialect {
     pub(super) fn of(location: &Location) -> Self {
-        let none =
-            Self { backslashes: false, backticks: false, dollars: false, hashes: false, nested: false };
+        let postgres = Self {
+            quote: '"',
+            folds: true,
+            backslashes: false,
+            escape_strings: true,
+            backticks: false,
+            brackets: false,
+            dollars: true,
+            mysql_comments: false,
+            nested: true,
+        };
+        let others = Self { folds: false, escape_strings: false, dollars: false, nested: false, ..postgres };
         match location {
-            Location::MySql(_) => Self { backslashes: true, backticks: true, hashes: true, ..none },
-            Location::Sqlite(_) => Self { backticks: true, ..none },
-            // PostgreSQL, and DataFusion, which follows it.
-            _ => Self { dollars: true, nested: true, ..none },
+            Location::Postgres(_) => postgres,
+            Location::MySql(_) => {
+                Self { quote: '`', backslashes: true, backticks: true, mysql_comments: true, ..others }
+            }
+            Location::Sqlite(_) => Self { backticks: true, brackets: true, ..others },
+            // DataFusion reads what most databases do.
+            Location::Node { .. } | Location::NodeUnix { .. } | Location::Path(_) => {
+                Self { backticks: true, ..postgres }
+            }
         }
+    }
+
+    /// The quote around names.
+    pub(super) fn quote(self) -> char {
+        self.quote
+    }
+
+    /// A name as it stands in a statement: in quotes if it has to.
+    pub(super) fn quoted(self, name: &str) -> String {
+        let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        let is_plain = name.chars().all(is_part) && !name.starts_with(|c: char| c.is_ascii_digit());
+        let is_folded = self.folds && name.chars().any(|c| c.is_ascii_uppercase());
+        if is_plain && !is_folded && !name.is_empty() { name.to_owned() } else { self.in_quotes(name) }
+    }
+
+    pub(super) fn in_quotes(self, name: &str) -> String {
+        let quote = self.quote;
+        format!("{quote}{}{quote}", name.replace(quote, &format!("{quote}{quote}")))
     }
 }
 
@@ -96,8 +137,7 @@ fn end(text: &str, dialect: Dialect) -> End {
             }
             continue;
         }
-        let before = text[..at].chars().next_back();
-        let length = match quoted(rest, before, dialect) {
+        let length = match quoted(rest, &text[..at], dialect) {
             Some(Some(length)) => length,
             Some(None) => return End::Missing { is_empty: false },
             None => rest.chars().next().map_or(1, char::len_utf8),
@@ -110,7 +150,11 @@ fn end(text: &str, dialect: Dialect) -> End {
 
 /// The bytes of a comment at the beginning of a text, or `Some(None)` if it does not end.
 fn comment(text: &str, dialect: Dialect) -> Option<Option<usize>> {
-    if text.starts_with("--") || (dialect.hashes && text.starts_with('#')) {
+    let is_dashes = text.strip_prefix("--").is_some_and(|rest| {
+        let acts = |c: char| c.is_whitespace() || c.is_control();
+        !dialect.mysql_comments || rest.is_empty() || rest.starts_with(acts)
+    });
+    if is_dashes || (dialect.mysql_comments && text.starts_with('#')) {
         return Some(Some(text.find('\n').map_or(text.len(), |end| end + 1)));
     }
     let mut rest = text.strip_prefix("/*")?;
@@ -126,13 +170,15 @@ fn comment(text: &str, dialect: Dialect) -> Option<Option<usize>> {
 }
 
 /// The bytes of a string or a quoted name at the beginning of a text, or `Some(None)` if it does not end. `before` is
-/// the character before it.
-fn quoted(text: &str, before: Option<char>, dialect: Dialect) -> Option<Option<usize>> {
+/// the text before it.
+fn quoted(text: &str, before: &str, dialect: Dialect) -> Option<Option<usize>> {
+    let is_name = |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
     let quote = text.chars().next()?;
     match quote {
+        '[' if dialect.brackets => return Some(text.find(']').map(|end| end + 1)),
         '\'' | '"' => {}
         '`' if dialect.backticks => {}
-        '$' if dialect.dollars && !before.is_some_and(|before| before.is_alphanumeric() || before == '_') => {
+        '$' if dialect.dollars && !is_name(before) => {
             let tag = text[1..].find('$').map(|end| &text[..end + 2])?;
             let is_tag = |c: char| c.is_alphanumeric() || c == '_';
             let name = &tag[1..tag.len() - 1];
@@ -144,9 +190,12 @@ fn quoted(text: &str, before: Option<char>, dialect: Dialect) -> Option<Option<u
         }
         _ => return None,
     }
-    // PostgreSQL's E'...'.
-    let escapes = quote != '`'
-        && (dialect.backslashes || (quote == '\'' && dialect.dollars && matches!(before, Some('e' | 'E'))));
+    let is_escape = |before: &str| before.strip_suffix(['e', 'E']).is_some_and(|before| !is_name(before));
+    let escapes = match quote {
+        '\'' => dialect.backslashes || (dialect.escape_strings && is_escape(before)),
+        '"' => dialect.backslashes,
+        _ => false,
+    };
     let mut characters = text.char_indices().skip(1);
     while let Some((at, c)) = characters.next() {
         if escapes && c == '\\' {
@@ -196,6 +245,12 @@ mod tests {
         check(pg, r"select E'\';';", &[r#"Statement("select E'\\';'")"#]);
         check(my, r"select '\';';", &[r#"Statement("select '\\';'")"#]);
         check(my, "select `;` # a;\n;", &["Statement(\"select `;` # a;\")"]);
+        check(my, "select 5--1; 2;", &["Statement(\"select 5--1\")", "Statement(\"2\")"]);
+        check(my, "select 5 -- 1;\n;", &["Statement(\"select 5 -- 1;\")"]);
+        check(pg, r"select a like'\'; 2;", &[r#"Statement("select a like'\\'")"#, "Statement(\"2\")"]);
+        check("sales.csv", "select `;`;", &["Statement(\"select `;`\")"]);
+        check(pg, "select `; 2;", &["Statement(\"select `\")", "Statement(\"2\")"]);
+        check(lite, "select [a;b];", &["Statement(\"select [a;b]\")"]);
         check(my, "select $$;$$;", &["Statement(\"select $$\")", "Statement(\"$$\")"]);
         check(pg, "select 'é☃;';", &["Statement(\"select 'é☃;'\")"]);
     }
