@@ -203,9 +203,9 @@ impl RangeError {
                 redb::Error::Io(error) => {
                     of_io(error).or(Some("check the node's disk, then restart the node"))
                 }
-                // The database does nothing more after an error of the disk.
+                // The database does nothing more after an error of the disk, other than that it is full.
                 redb::Error::PreviousIo => {
-                    Some("the node's disk has failed before, or is full: see the node's log, then restart it")
+                    Some("the node's disk has failed before: see the node's log, then restart the node")
                 }
                 redb::Error::Corrupted(_) => Some("restore the node's folder from a backup"),
                 _ => None,

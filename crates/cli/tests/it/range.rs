@@ -115,6 +115,26 @@ fn a_range_file_grows_over_three_nodes() {
             assert!((1..=3).contains(&asked), "{sql} asked {asked} buckets");
         }
     }
+    // A limit is one limit, also beside a scan that several nodes divide among them.
+    let limited = "select id from orders limit 100";
+    for (sql, expected) in [
+        (format!("select count(*) as n from (({limited}) union all select id from orders)"), "n\n10100\n"),
+        (
+            format!("select count(*) as n from (({limited} offset 50) union all select id from orders)"),
+            "n\n10100\n",
+        ),
+        (
+            format!("select count(a.id) as n from ({limited}) a right join orders b on a.id = b.id"),
+            "n\n100\n",
+        ),
+        (
+            format!("select count(*) as n from orders b right join ({limited}) a on a.id = b.id + 1"),
+            "n\n100\n",
+        ),
+        (format!("select count(*) as n from orders b cross join ({limited}) a"), "n\n1000000\n"),
+    ] {
+        assert_eq!(csv(&uris[1], &sql), expected, "{sql}");
+    }
     let joined_to_itself = "select count(*) as n from orders a join orders b on a.id = b.id + 2";
     assert_eq!(csv(&uris[0], joined_to_itself), "n\n9999\n");
     let plan = lightship(&["explain", &uris[0], "select name from orders where id = 300"]).succeeds();

@@ -37,7 +37,7 @@ pub(crate) fn desired_tasks(
         let mut nodes: Vec<_> = scan.parts().filter_map(|part| part.node.as_ref()).collect();
         nodes.sort();
         nodes.dedup();
-        let tasks = if scan.is_small() { 1 } else { nodes.len().max(1) };
+        let tasks = if scan.is_whole() { 1 } else { nodes.len().max(1) };
         return Some(Ok(DesiredTaskCountEventResponse::desired(tasks)));
     }
     let scan = event.plan.downcast_ref::<ShardScanExec>()?;

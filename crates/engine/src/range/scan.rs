@@ -112,17 +112,17 @@ impl RangeScanExec {
             let properties = PlanProperties::clone(&self.properties);
             self.properties = Arc::new(properties.with_partitioning(Partitioning::UnknownPartitioning(1)));
         }
-        self.of_each(fetch)
+        self.with_fetch_per_partition(fetch)
     }
 
     /// The same scan, of at most this many rows of each partition. They can't share one limit: where partitions are merged in
     /// the order of the key, all of the first rows may be in any of them.
-    fn of_each(self, fetch: Option<usize>) -> Self {
+    fn with_fetch_per_partition(self, fetch: Option<usize>) -> Self {
         Self { fetch, ..self }
     }
 
-    /// Whether one task is enough.
-    pub(crate) fn is_small(&self) -> bool {
+    /// Whether one task has to do it: the limit of a single partition is that of the scan, and the planner relies on it.
+    pub(crate) fn is_whole(&self) -> bool {
         self.fetch.is_some() && self.partitions.len() == 1
     }
 
@@ -141,11 +141,13 @@ impl RangeScanExec {
         self.bytes
     }
 
-    /// A scan for each of `tasks` tasks; `task` says which one gets a part.
+    /// A scan for each of `tasks` tasks; `task` says which one gets a part. If one task has to do it, because other scans of
+    /// its stage are divided, that is the task of the first part.
     pub(crate) fn divided(&self, tasks: usize, task: impl Fn(usize, &Part) -> usize) -> Vec<Self> {
         let mut divided = vec![Vec::new(); tasks];
+        let first = self.parts().next().filter(|_| self.is_whole()).map(|part| task(0, part));
         for (index, part) in self.parts().enumerate() {
-            divided[task(index, part)].push(part.clone());
+            divided[first.unwrap_or_else(|| task(index, part))].push(part.clone());
         }
         let all = self.parts().count().max(1) as u64;
         let of_task = |parts: Vec<Part>| {
@@ -212,7 +214,8 @@ impl RangeScanExec {
                 .push(Part { interval, node: part.node });
         }
         (decoded.rows, decoded.bytes) = (scan.rows, scan.bytes);
-        Ok(decoded.of_each(scan.fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX))))
+        Ok(decoded
+            .with_fetch_per_partition(scan.fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX))))
     }
 }
 

@@ -64,6 +64,8 @@ impl Bucket {
             inputs.iter().for_each(|run| run.make_obsolete());
             drop((writer, turn));
             if all {
+                // Rows of the old runs, which scans have copied since the merge began, do not count for another one.
+                self.load.reset_copied_rows_if_at_least(0);
                 break;
             }
         }

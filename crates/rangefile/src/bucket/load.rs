@@ -35,8 +35,9 @@ impl Load {
         self.copied_rows.fetch_add(rows, Relaxed);
     }
 
-    /// Takes the number of rows that scans have copied one by one, if it is at least this.
-    pub(crate) fn take_copied_rows(&self, least: u64) -> bool {
+    /// Begins to count the rows that scans have copied one by one again, if they are at least this many. Returns whether they
+    /// are.
+    pub(crate) fn reset_copied_rows_if_at_least(&self, least: u64) -> bool {
         let enough = |rows: u64| (rows >= least).then_some(0);
         self.copied_rows.fetch_update(Relaxed, Relaxed, enough).is_ok()
     }

@@ -77,7 +77,7 @@ impl Node {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(file = file.definition.name, bucket = bucket.id, %error, "a bucket did not split");
+                    tracing::warn!(file = file.definition.name, bucket = bucket.id, %error, "maintenance of a bucket failed");
                     node.maintain_later(&file, &bucket);
                 }
             }

@@ -1,9 +1,9 @@
 //! Merges the runs of buckets that are scanned.
 //!
 //! Rows that were written with keys in random order are in several runs with keys between each other's, and a scan copies
-//! them one by one. To merge the runs costs about as much as a few such scans, and writes all of the bucket. It is done
-//! once scans have copied about as many rows as it copies, so that it at most doubles what they cost: as soon as the bucket
-//! is quiet, or if it never is, after a few times as many.
+//! them one by one. To merge the runs costs about as much as a few such scans, and writes all of the bucket. Merging starts
+//! when scans have copied about as many rows as the merge will copy and the bucket is quiet; if it never is, when they have
+//! copied a few times as many.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -21,7 +21,11 @@ const SCANS_MAX: u64 = 4;
 impl Node {
     /// Watches a bucket that is scanned, if its runs overlap.
     pub(super) fn tidy_later(&self, file: &Arc<File>, bucket: &Arc<Bucket>) {
-        if !bucket.view().has_overlaps() || bucket.is_watched.swap(true, SeqCst) {
+        // The flag first: to look for overlaps costs more.
+        if bucket.is_watched.load(SeqCst)
+            || !bucket.view().has_overlaps()
+            || bucket.is_watched.swap(true, SeqCst)
+        {
             return;
         }
         let mut before = bucket.load.now();
@@ -39,8 +43,9 @@ impl Node {
                 let now = bucket.load.now();
                 let is_quiet = std::mem::replace(&mut before, now) == now;
                 // Rows that were replaced are counted too, but not copied.
-                let once = bucket.view().content().0.div_ceil(2);
-                let is_due = bucket.load.take_copied_rows(if is_quiet { once } else { once * 2 * SCANS_MAX });
+                let merge_rows_min = bucket.view().content().0.div_ceil(2);
+                let due_rows = if is_quiet { merge_rows_min } else { merge_rows_min * 2 * SCANS_MAX };
+                let is_due = bucket.load.reset_copied_rows_if_at_least(due_rows);
                 if is_due {
                     Self { shared }.tidy(&file, &bucket).await;
                 }

@@ -48,7 +48,7 @@ struct Contents {
 
 /// Cheap to clone; clones are the same disk.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     contents: Arc<Mutex<Contents>>,
 }
 
@@ -57,7 +57,7 @@ impl Disk {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn database(&self) -> Result<Database, redb::DatabaseError> {
+    pub(crate) fn database(&self) -> Result<Database, redb::DatabaseError> {
         Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(self.clone())
     }
 
@@ -71,7 +71,7 @@ impl Disk {
     }
 
     /// Refuses writes from now on, or no longer.
-    pub(super) fn set_full(&self, is_full: bool) {
+    pub(crate) fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
 

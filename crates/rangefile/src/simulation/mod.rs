@@ -3,7 +3,7 @@
 
 mod cases;
 mod cluster;
-mod disk;
+pub(crate) mod disk;
 mod disks;
 mod groups;
 mod histories;

@@ -1,14 +1,15 @@
 //! The thread that writes.
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use prost::Message;
 use redb::{Database, Durability};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::opened::{Opened, is_full};
-use super::space::Space;
+use super::space::{Size, Space};
 use super::{BLOCKS, BUCKETS, Change, FILES, REMOVED, RUNS};
 use crate::error::{RangeError, Result};
 
@@ -28,14 +29,23 @@ pub(super) struct Job {
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
-#[cfg(test)]
 impl Job {
+    fn bytes(&self) -> usize {
+        self.changes.iter().map(Change::bytes).sum()
+    }
+
+    /// Whether it stores rows. Others need little room, and may make some.
+    fn has_rows(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, Change::PutBlocks(..) | Change::PutRun(..)))
+    }
+
+    #[cfg(test)]
     pub(super) fn of(changes: Vec<Change>) -> Self {
         Self { changes, done: None, _bytes: None }
     }
 }
 
-/// Small changes that nobody waits for. They are part of the next commit: there may be more than jobs that can wait.
+/// Small changes that nobody waits for. They are part of each commit until one succeeds: there may be more than jobs that can wait.
 type Later = Arc<Mutex<Vec<Change>>>;
 
 #[derive(Clone)]
@@ -80,7 +90,7 @@ impl Committer {
     }
 
     pub(super) fn commit_later(&self, changes: Vec<Change>) {
-        self.later.lock().unwrap_or_else(PoisonError::into_inner).extend(changes);
+        lock(&self.later).extend(changes);
         // If there is no room for it, the thread has jobs to do, and takes the changes with them.
         let _ = self.jobs.try_send(Job { changes: Vec::new(), done: None, _bytes: None });
     }
@@ -88,42 +98,81 @@ impl Committer {
 
 fn run(database: &Opened, space: &Space, waiting: &mut mpsc::Receiver<Job>, later: &Later) {
     while let Some(first) = waiting.blocking_recv() {
-        let bytes = |job: &Job| job.changes.iter().map(Change::bytes).sum::<usize>();
-        let mut total = bytes(&first);
+        let mut total = first.bytes();
         let mut jobs = vec![first];
         while total < TOGETHER_BYTES_MAX
             && let Ok(job) = waiting.try_recv()
         {
-            total += bytes(&job);
+            total += job.bytes();
             jobs.push(job);
         }
-        let changes = mem::take(&mut *later.lock().unwrap_or_else(PoisonError::into_inner));
+        let changes = mem::take(&mut *lock(later));
         jobs.push(Job { changes, done: None, _bytes: None });
-        let is_empty = jobs.iter().all(|job| job.changes.is_empty());
-        let outcome = if is_empty { Ok(()) } else { store(database, &jobs, total as u64, space) };
-        for done in jobs.into_iter().filter_map(|job| job.done) {
-            let _ = done.send(outcome.clone());
+        let mut room = space.check_room(size(&jobs));
+        if let Err(error) = &room
+            && jobs.iter().any(Job::has_rows)
+        {
+            // What makes room does not have to wait for it.
+            let (refused, rest) = jobs.into_iter().partition(Job::has_rows);
+            answer(refused, &Err(error.clone()));
+            jobs = rest;
+            room = space.check_room(size(&jobs));
         }
+        let is_empty = jobs.iter().all(|job| job.changes.is_empty());
+        let outcome = if is_empty { Ok(()) } else { room.and_then(|()| store(database, &jobs, space)) };
+        if outcome.is_err()
+            && let Some(mut unmade) = jobs.pop()
+        {
+            let mut later = lock(later);
+            unmade.changes.append(&mut later);
+            *later = unmade.changes;
+        }
+        answer(jobs, &outcome);
     }
 }
 
-/// Commits jobs with these bytes. After a failure for want of room, the database is opened again, so that it can be read.
-fn store(database: &Opened, jobs: &[Job], bytes: u64, space: &Space) -> Result<()> {
-    space.check_room(bytes)?;
-    let is_open = if database.is_closed() { database.open_again() } else { Ok(()) };
+fn lock(later: &Later) -> MutexGuard<'_, Vec<Change>> {
+    later.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer(jobs: Vec<Job>, outcome: &Result<()>) {
+    for done in jobs.into_iter().filter_map(|job| job.done) {
+        let _ = done.send(outcome.clone());
+    }
+}
+
+fn size(jobs: &[Job]) -> Size {
+    Size {
+        bytes: jobs.iter().map(Job::bytes).sum::<usize>() as u64,
+        has_rows: jobs.iter().any(Job::has_rows),
+    }
+}
+
+/// Commits jobs. After a failure for want of room, the database is opened again, so that it can be read.
+fn store(database: &Opened, jobs: &[Job], space: &Space) -> Result<()> {
+    let mut turn = database.turn();
+    let is_open = if database.is_closed() { database.open_again(&mut turn) } else { Ok(()) };
     let outcome =
         is_open.and_then(|()| database.with(|database| write(database, jobs, space.wants_quick_repair())));
     let Err(error) = &outcome else {
-        space.stored();
+        space.stored(size(jobs));
         return outcome;
     };
     tracing::error!(%error, "range files can't be stored");
-    let can_be_read = is_full(error)
-        && database
-            .open_again()
-            .inspect_err(|error| tracing::error!(%error, "range files can't be read"))
-            .is_ok();
-    space.failed(error, can_be_read);
+    if !is_full(error) {
+        space.failed(error);
+        return outcome;
+    }
+    // Before the database is opened again, which may make the file smaller.
+    let free = space.measure();
+    let began = Instant::now();
+    match database.open_again(&mut turn) {
+        Ok(()) => space.was_full(error, size(jobs), free, began.elapsed()),
+        Err(failure) => {
+            tracing::error!(error = %failure, "range files can't be read");
+            space.failed(error);
+        }
+    }
     outcome
 }
 

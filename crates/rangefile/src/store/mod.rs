@@ -157,7 +157,8 @@ impl Store {
         Handle::current().block_on(self.commit(changes))
     }
 
-    /// Commits changes with the next commit. If that fails, they are made when the node starts again.
+    /// Commits changes with the next commit that succeeds. If there is none until the node stops, they may be lost; blocks of no
+    /// run are removed when it starts again.
     pub(crate) fn commit_later(&self, changes: Vec<Change>) {
         self.committer.commit_later(changes);
     }
@@ -172,7 +173,7 @@ impl Store {
             Ok(database.begin_read()?.open_table(REMOVED)?.get(number)?.is_some())
         };
         let reading = tokio::task::spawn_blocking(move || {
-            database.with(|database| read(database).map_err(RangeError::storage))
+            database.read(|database| read(database).map_err(RangeError::storage))
         });
         reading.await.map_err(|_| RangeError::Closed)?
     }
@@ -188,7 +189,7 @@ impl Store {
         };
         let missing =
             || RangeError::Damaged(format!("block {block} of run {run} of bucket {bucket:x} is missing"));
-        self.database.with(|database| read(database).map_err(RangeError::storage))?.ok_or_else(missing)
+        self.database.read(|database| read(database).map_err(RangeError::storage))?.ok_or_else(missing)
     }
 }
 
@@ -322,5 +323,22 @@ mod tests {
         store.commit(Vec::new()).await.unwrap();
         let left = runs.filter(|run| store.block(1, *run, 0).is_ok()).count();
         assert_eq!(left, 0);
+    }
+
+    #[tokio::test]
+    async fn changes_that_nobody_waits_for_are_made_after_commits_that_fail() {
+        let disk = crate::simulation::disk::Disk::default();
+        let of_opened = disk.clone();
+        let opened = Opened::by(move |_| Ok(of_opened.database()?)).unwrap();
+        let (store, _) = Store::with_space(opened, Space::default()).unwrap();
+        store.commit(vec![Change::PutBlocks(1, 1, 0, vec![vec![7]])]).await.unwrap();
+        disk.set_full(true);
+        store.commit_later(vec![Change::DeleteBlocks(1, 1, 1)]);
+        // Another thread may have tried to commit it before.
+        store.commit(Vec::new()).await.unwrap_err();
+        disk.set_full(false);
+        store.commit(Vec::new()).await.unwrap();
+        let read = store.block(1, 1, 0);
+        assert!(matches!(read, Err(RangeError::Damaged(_))), "{read:?}");
     }
 }

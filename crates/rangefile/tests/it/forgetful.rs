@@ -81,8 +81,8 @@ impl Drop for Device {
 /// The texts that keys may have: the last one that was acknowledged (empty: none was), and that of a write that failed.
 type Texts = BTreeMap<i64, Vec<String>>;
 
-/// Upserts keys of its own until that fails. What is acknowledged once the device `is_off` counts as failed: no machine without
-/// power acknowledges anything, and the kernel may end a sync well whose journal it has just given up.
+/// Upserts keys of its own until that fails. Writes that are acknowledged after `is_off` was set count as failed. A machine
+/// without power acknowledges nothing, but here the kernel may report that a sync succeeded after it shut down the file system.
 async fn write(file: RangeFile, writer: i64, mut random: fastrand::Rng, is_off: Arc<AtomicBool>) -> Texts {
     let mut texts = Texts::new();
     loop {

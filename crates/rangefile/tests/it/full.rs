@@ -6,13 +6,17 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use lightship_rangefile::{Capacity, Definition, Node, RangeError, RangeFile, WriteMode};
+use lightship_rangefile::{
+    Capacity, Definition, Interval, Node, RangeError, RangeFile, ScanOptions, WriteMode,
+};
 
-use crate::support::{InProcess, all, options, rows, schema, upsert};
+use crate::support::{InProcess, all, options, rows, scan, schema, until_settled, upsert};
 
 const NAME: &str = "node:1";
 const ROWS: i64 = 20_000;
+const CAPACITY: u64 = 4000;
 const BLOCK: usize = 1 << 20;
 
 /// A small file system. It is unmounted when it is dropped.
@@ -73,12 +77,26 @@ async fn start(small: &Small, seed: u64) -> Arc<InProcess> {
     network
 }
 
+/// Scans the file until `is_over`, at least once. Returns how often.
+async fn read_until(network: Arc<InProcess>, is_over: Arc<AtomicBool>, expected: Vec<(i64, String)>) -> u32 {
+    let file = RangeFile::open(network, "t", options()).await.unwrap();
+    let mut scans = 0;
+    loop {
+        let found = scan(&file, Interval::ALL, &ScanOptions::default()).await.unwrap();
+        assert!(found.len() >= expected.len() && found[..expected.len()] == expected, "{}", found.len());
+        scans += 1;
+        if is_over.load(Ordering::Relaxed) {
+            return scans;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room() {
     let skipped = |why| eprintln!("skipped: no tmpfs can be mounted here: {why}");
     let Ok(small) = Small::new().map_err(skipped) else { return };
     let network = start(&small, 1).await;
-    let definition = Definition::new("t", &schema(), &["id".into()], Capacity::Records(4000)).unwrap();
+    let definition = Definition::new("t", &schema(), &["id".into()], Capacity::Records(CAPACITY)).unwrap();
     let file = RangeFile::create(network.clone(), &definition, options()).await.unwrap();
     for start in (0..ROWS).step_by(2000) {
         upsert(&file, start..start + 2000, "a").await;
@@ -86,6 +104,8 @@ async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room()
     let expected: Vec<(i64, String)> = (0..ROWS).map(|id| (id, format!("{id}a"))).collect();
     assert!(all(&file).await == expected);
 
+    // A split under way would hold the node until the new bucket answers, which the network then can't reach.
+    until_settled(&file, CAPACITY).await;
     // Nothing is in its memory.
     drop(file);
     network.set(NAME, None);
@@ -93,6 +113,9 @@ async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room()
     small.fill();
     let network = start(&small, 2).await;
     let file = RangeFile::open(network.clone(), "t", options()).await.unwrap();
+    // Reads go on while writes fail.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reading = tokio::spawn(read_until(network.clone(), is_over.clone(), expected.clone()));
     let mut new = 0;
     let failed = loop {
         // There is room in its file at first.
@@ -109,6 +132,9 @@ async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room()
     let again = file.write(WriteMode::Upsert, &rows(0..2000, "b")).await;
     again.expect_err("the disk is still full");
     assert!(all(&file).await == found);
+    is_over.store(true, Ordering::Relaxed);
+    let scans = reading.await.expect("all scans succeed");
+    eprintln!("{scans} scans while writes failed");
 
     small.free();
     upsert(&file, 0..2000, "c").await;
@@ -117,6 +143,7 @@ async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room()
     assert_eq!((found.len(), found[0].1.as_str()), (rows, "0c"));
 
     // And everything is there after a restart.
+    until_settled(&file, CAPACITY).await;
     drop(file);
     network.set(NAME, None);
     drop(network);
