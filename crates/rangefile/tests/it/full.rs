@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use lightship_rangefile::{
     Capacity, Definition, Interval, Node, RangeError, RangeFile, ScanOptions, WriteMode,
 };
+use tokio::runtime::Runtime;
 
 use crate::support::{InProcess, all, options, rows, scan, schema, until_settled, upsert};
 
@@ -18,6 +20,7 @@ const NAME: &str = "node:1";
 const ROWS: i64 = 20_000;
 const CAPACITY: u64 = 4000;
 const BLOCK: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A small file system. It is unmounted when it is dropped.
 struct Small(tempfile::TempDir);
@@ -60,15 +63,27 @@ impl Drop for Small {
     }
 }
 
-/// A node, with a network of its own.
+/// Starts a node with a network of its own, does something with it, and ends it with all that it does in the background,
+/// as the end of its process would.
+fn with_node<T>(small: &Small, seed: u64, work: impl AsyncFnOnce(Arc<InProcess>) -> T) -> T {
+    let runtime = Runtime::new().expect("a runtime");
+    let done = runtime.block_on(async {
+        let network = start(small, seed).await;
+        work(network).await
+    });
+    runtime.shutdown_timeout(PATIENCE);
+    done
+}
+
 async fn start(small: &Small, seed: u64) -> Arc<InProcess> {
     let network = Arc::new(InProcess::default());
     let folder = small.0.path().join("range");
+    let deadline = Instant::now() + PATIENCE;
     let node = loop {
         match Node::open(&folder, NAME, network.clone(), seed) {
             Ok(node) => break node,
-            // What the last one was doing may still hold its folder.
-            Err(RangeError::InUse(_)) => tokio::task::yield_now().await,
+            // The thread that commits for the last one may still have to end.
+            Err(RangeError::InUse(_)) if Instant::now() < deadline => tokio::task::yield_now().await,
             Err(error) => panic!("{error}"),
         }
     };
@@ -91,31 +106,44 @@ async fn read_until(network: Arc<InProcess>, is_over: Arc<AtomicBool>, expected:
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room() {
+#[test]
+fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room() {
     let skipped = |why| eprintln!("skipped: no tmpfs can be mounted here: {why}");
     let Ok(small) = Small::new().map_err(skipped) else { return };
-    let network = start(&small, 1).await;
     let definition = Definition::new("t", &schema(), &["id".into()], Capacity::Records(CAPACITY)).unwrap();
-    let file = RangeFile::create(network.clone(), &definition, options()).await.unwrap();
-    for start in (0..ROWS).step_by(2000) {
-        upsert(&file, start..start + 2000, "a").await;
-    }
     let expected: Vec<(i64, String)> = (0..ROWS).map(|id| (id, format!("{id}a"))).collect();
-    assert!(all(&file).await == expected);
-
-    // A split under way would hold the node until the new bucket answers, which the network then can't reach.
-    until_settled(&file, CAPACITY).await;
-    // Nothing is in its memory.
-    drop(file);
-    network.set(NAME, None);
-    drop(network);
+    with_node(&small, 1, async |network| {
+        let file = RangeFile::create(network, &definition, options()).await.unwrap();
+        for start in (0..ROWS).step_by(2000) {
+            upsert(&file, start..start + 2000, "a").await;
+        }
+        assert!(all(&file).await == expected);
+        until_settled(&file, CAPACITY).await;
+    });
+    // The next node has nothing in its memory.
     small.fill();
-    let network = start(&small, 2).await;
+    let found = with_node(&small, 2, async |network| {
+        let found = write_until_full(network.clone(), &expected).await;
+        small.free();
+        let file = RangeFile::open(network, "t", options()).await.unwrap();
+        upsert(&file, 0..2000, "c").await;
+        let again = all(&file).await;
+        assert_eq!((again.len(), again[0].1.as_str()), (found.len(), "0c"));
+        until_settled(&file, CAPACITY).await;
+        again
+    });
+    // And everything is there after a restart.
+    with_node(&small, 3, async |network| {
+        let file = RangeFile::open(network, "t", options()).await.unwrap();
+        assert!(all(&file).await == found);
+    });
+}
+
+/// Writes until the disk is full, and once more, while others read. Returns what is there then.
+async fn write_until_full(network: Arc<InProcess>, expected: &[(i64, String)]) -> Vec<(i64, String)> {
     let file = RangeFile::open(network.clone(), "t", options()).await.unwrap();
-    // Reads go on while writes fail.
     let is_over = Arc::new(AtomicBool::new(false));
-    let reading = tokio::spawn(read_until(network.clone(), is_over.clone(), expected.clone()));
+    let reading = tokio::spawn(read_until(network, is_over.clone(), expected.to_vec()));
     let mut new = 0;
     let failed = loop {
         // There is room in its file at first.
@@ -128,26 +156,12 @@ async fn a_node_whose_disk_is_full_is_read_and_stores_again_when_there_is_room()
     assert!(failed.to_string().contains("No space left on device"), "{failed}");
     let found = all(&file).await;
     // Some rows of the last write may be there too, if they were of two buckets.
-    assert!(found.len() as i64 >= ROWS + new && found[..ROWS as usize] == expected, "{}", found.len());
+    assert!(found.len() as i64 >= ROWS + new && found[..ROWS as usize] == *expected, "{}", found.len());
     let again = file.write(WriteMode::Upsert, &rows(0..2000, "b")).await;
     again.expect_err("the disk is still full");
     assert!(all(&file).await == found);
     is_over.store(true, Ordering::Relaxed);
     let scans = reading.await.expect("all scans succeed");
     eprintln!("{scans} scans while writes failed");
-
-    small.free();
-    upsert(&file, 0..2000, "c").await;
-    let rows = found.len();
-    let found = all(&file).await;
-    assert_eq!((found.len(), found[0].1.as_str()), (rows, "0c"));
-
-    // And everything is there after a restart.
-    until_settled(&file, CAPACITY).await;
-    drop(file);
-    network.set(NAME, None);
-    drop(network);
-    let network = start(&small, 3).await;
-    let file = RangeFile::open(network.clone(), "t", options()).await.unwrap();
-    assert!(all(&file).await == found);
+    found
 }
