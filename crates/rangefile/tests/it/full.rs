@@ -69,7 +69,10 @@ fn with_node<T>(small: &Small, seed: u64, work: impl AsyncFnOnce(Arc<InProcess>)
     let runtime = Runtime::new().expect("a runtime");
     let done = runtime.block_on(async {
         let network = start(small, seed).await;
-        work(network).await
+        let done = work(network.clone()).await;
+        // Each has the other.
+        network.set(NAME, None);
+        done
     });
     runtime.shutdown_timeout(PATIENCE);
     done
