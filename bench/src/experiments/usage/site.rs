@@ -41,8 +41,8 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Joins a coordinator and nodes by links. The disks of all are as fast as the limit of `calibrated`: a disk that the
-    /// limit makes slow reads so many bytes a second, in any order.
+    /// Joins a coordinator and nodes by links. The disks of all are as fast as the limit of `calibrated`: whatever the
+    /// order, a disk that it slows down reads that many bytes a second.
     pub(super) fn open(lab: &Lab, link: &str, nodes: usize, calibrated: Hardware) -> Result<Self> {
         let mut hosts = lab.hosts(nodes + 1, &link.parse()?)?.into_iter();
         let coordinator = hosts.next().ok_or("no host")?;

@@ -44,8 +44,8 @@ pub(super) fn gather(
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
-/// The same of values that are bytes of one size, if none is NULL. Arrow copies each of them by a call through a pointer,
-/// which takes several times as long.
+/// The same of values that are bytes of one size, if none is NULL. Arrow copies each of them by a call through a pointer;
+/// this copies a stretch at once.
 fn fixed_size(arrays: &[&dyn Array], stretches: &[Stretch]) -> Option<ArrayRef> {
     let of_size = |array: &&dyn Array| {
         array.as_fixed_size_binary_opt().filter(|array| array.null_count() == 0).cloned()

@@ -155,7 +155,7 @@ mod tests {
         [run as u8, key as u8, (key >> 8) as u8]
     }
 
-    /// Runs with these keys, oldest first, in blocks of so many rows.
+    /// Runs with these keys, oldest first, in blocks of `block_rows` rows.
     async fn runs(store: &Store, keys: &[&[i64]], block_rows: usize) -> Vec<Arc<Run>> {
         let (definition, blocks) = (definition(), Blocks::new(store.clone()));
         let mut runs = Vec::new();

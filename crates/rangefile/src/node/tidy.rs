@@ -1,9 +1,9 @@
 //! Merges the runs of buckets that are scanned.
 //!
 //! Rows that were written with keys in random order are in several runs with keys between each other's, and a scan copies
-//! them one by one. To merge the runs costs about as much as a few such scans, and writes all of the bucket. Merging starts
-//! when scans have copied about as many rows as the merge will copy and the bucket is quiet; if it never is, when they have
-//! copied a few times as many.
+//! them one by one. To merge the runs copies them once more, and writes all of the bucket. Merging starts when scans have
+//! copied about as many rows as the merge will copy and the bucket is quiet; if it never is, when they have copied a few
+//! times as many.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

@@ -157,8 +157,8 @@ impl Store {
         Handle::current().block_on(self.commit(changes))
     }
 
-    /// Commits changes with the next commit that succeeds. If there is none until the node stops, they may be lost; blocks of no
-    /// run are removed when it starts again.
+    /// Adds changes to the next commit that succeeds. If the node stops before that, they are lost. When it starts again, it
+    /// removes blocks that belong to no run.
     pub(crate) fn commit_later(&self, changes: Vec<Change>) {
         self.committer.commit_later(changes);
     }

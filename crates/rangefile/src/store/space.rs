@@ -18,7 +18,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 const FULL_FOR: Duration = Duration::from_secs(60);
 /// If the disk shows room that can't be used, commits wait for this many times what it took to open the database again.
 const WAIT_TIMES: u32 = 10;
-/// What a commit writes besides its rows, at most.
+/// The most that a commit writes besides its rows.
 const COMMIT_BYTES: u64 = 4 << 20;
 
 /// From this size on, commits are such that the database is opened without a walk through all of it after a kill.
@@ -107,7 +107,7 @@ impl Space {
 
     /// A commit has succeeded.
     pub(super) fn stored(&self, size: Size) {
-        // That a removal was stored does not mean that there is room for rows.
+        // Rows need more room than a removal: if one was stored, rows may still find none.
         self.lock_was_full().take_if(|full| size.has_rows || !full.size.has_rows);
         self.has_failed.store(false, Ordering::Relaxed);
     }

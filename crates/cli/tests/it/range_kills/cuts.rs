@@ -3,7 +3,8 @@
 //! Each node, and the clients, are on hosts of their own. A node is cut off by taking down its network device: packets to it
 //! and from it are dropped and no error is reported; connections stay open, and go on once it is healed. Clients, operations and
 //! the checks of their results are the same as in the test with killed nodes.
-//! It needs a lab, so root on Linux; where there is none, it says why. `LIGHTSHIP_CUT_RUNS=50` makes that many runs.
+//! It needs hosts of the lab, which need root on Linux; where there are none, it says why. `LIGHTSHIP_CUT_RUNS=50` makes 50
+//! runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
