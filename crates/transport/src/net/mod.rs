@@ -89,6 +89,18 @@ pub struct Caller {
     pub address: Option<IpAddr>,
 }
 
+/// What a statement needs and returns, found out without running it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    /// Columns of its result.
+    pub columns: SchemaRef,
+    /// A field for each parameter, in order: its name (`$1`), and its type, which is `Null` if the statement does not
+    /// determine it.
+    pub parameters: SchemaRef,
+    /// Whether it changes rows. Then its result is one row with one column, the number of rows that it changed.
+    pub is_update: bool,
+}
+
 /// Answers the queries of a server.
 pub trait Service: Send + Sync + 'static {
     /// Plans a query. Called once for each query, many at a time.
@@ -99,6 +111,31 @@ pub trait Service: Send + Sync + 'static {
         &'a self,
         query: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+
+    /// Plans a statement without running it, for clients that ask for its columns and parameters first.
+    ///
+    /// # Errors
+    /// The failure to send to the client. The default implementation always fails.
+    fn prepare<'a>(
+        &'a self,
+        _sql: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Prepared, Failure>> + Send + 'a>> {
+        Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this server does not prepare statements")) })
+    }
+
+    /// Plans and starts a statement, like [`Service::query`], with the values of its parameters: the columns of
+    /// `parameters`, in order, which has one row. Its types are cast to those that the statement requires.
+    ///
+    /// # Errors
+    /// The failure to send to the client: [`ErrorCode::Sql`] if values are missing, [`ErrorCode::Data`] if one can't be
+    /// cast. The default implementation always fails.
+    fn execute<'a>(
+        &'a self,
+        _sql: &'a str,
+        _parameters: &'a RecordBatch,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async { Err(Failure::new(ErrorCode::Forbidden, "this server does not take parameters")) })
+    }
 
     /// Runs a task. Clients send only tasks for range files, and only if there are some.
     ///
