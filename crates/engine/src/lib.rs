@@ -20,6 +20,7 @@ pub mod fuzzing;
 mod load;
 mod meter;
 mod optimizer;
+mod parameters;
 mod pushdown;
 mod query;
 mod range;

@@ -19,7 +19,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SQLOptions;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
-use lightship_transport::net::Rows;
+use lightship_transport::net::{Prepared, Rows};
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::TryAcquireError;
 use uuid::Uuid;
@@ -32,7 +32,7 @@ use crate::meter::{Meter, ObservedQuery, metered, metered_batches};
 use crate::range::table::RangeTable;
 use crate::stop::{StopFlag, StopGuard, stoppable};
 use crate::threads::{QueryPhase, Threads};
-use crate::{Engine, statement};
+use crate::{Engine, parameters, statement};
 
 /// How long a cluster query waits for others to end.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,10 +45,42 @@ impl Engine {
     /// [`EngineError::Forbidden`] for statements that do more than read,
     /// [`EngineError::TooComplex`] for statements that are too large or too deep.
     pub fn query<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Running>> {
-        Box::pin(self.start(sql))
+        self.execute(sql, None)
     }
 
-    async fn start(&self, sql: &str) -> Result<Running> {
+    /// Plans a query and starts it, with the values of its parameters: the columns of `parameters`, in order, which has one
+    /// row. They are cast to the types that the statement requires.
+    ///
+    /// # Errors
+    /// As [`Engine::query`]; [`EngineError::Sql`] if there are fewer or more values than parameters, [`EngineError::Data`]
+    /// if one can't be cast.
+    pub fn execute<'a>(
+        &'a self,
+        sql: &'a str,
+        parameters: Option<&'a RecordBatch>,
+    ) -> BoxFuture<'a, Result<Running>> {
+        Box::pin(self.start(sql, parameters))
+    }
+
+    /// Plans a statement without running it.
+    ///
+    /// # Errors
+    /// As [`Engine::query`].
+    pub fn prepare<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Prepared>> {
+        Box::pin(async move {
+            let state = match &self.cluster {
+                None => self.context.state(),
+                Some(cluster) => {
+                    cluster.members().tried().await;
+                    cluster.state()?
+                }
+            };
+            let text = sql.to_owned();
+            self.threads.block(QueryPhase::Planning, || async move { prepare(&text, &state).await }).await
+        })
+    }
+
+    async fn start(&self, sql: &str, parameters: Option<&RecordBatch>) -> Result<Running> {
         let arrived = Instant::now();
         let meter = self.config.meters.as_ref().map(|_| Arc::<Meter>::default());
         let counted = self.load.count();
@@ -86,10 +118,11 @@ impl Engine {
         let stopped = stop.guard();
         let (text, cluster, mut state, planning) =
             (sql.to_owned(), self.cluster.clone(), state, meter.clone());
+        let parameters = parameters.cloned();
         let room = Room { memory: self.room.clone(), meter: meter.clone(), arrived };
         state.config_mut().set_extension(Arc::new(stop));
         let begun = self.threads.block(QueryPhase::Planning, || async move {
-            metered(planning, begin(&text, &state, cluster, room)).await
+            metered(planning, begin(&text, parameters.as_ref(), &state, cluster, room)).await
         });
         let Begun { query, schema, rows_estimate, batches } = begun.await?;
         let batches = metered_batches(meter.clone(), batches);
@@ -121,13 +154,19 @@ struct Begun {
 }
 
 /// Plans and starts a query. Needs a thread with a large stack.
-async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, room: Room) -> Result<Begun> {
+async fn begin(
+    sql: &str,
+    parameters: Option<&RecordBatch>,
+    state: &SessionState,
+    cluster: Option<Arc<Cluster>>,
+    room: Room,
+) -> Result<Begun> {
     let (plan, aliases) = plan_of(sql, state).await?;
-    let allowed = SQLOptions::new()
-        .with_allow_ddl(false)
-        .with_allow_dml(inserts_into_range_file(&plan))
-        .with_allow_statements(false);
-    allowed.verify_plan(&plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))?;
+    check_allowed(&plan)?;
+    let plan = match parameters {
+        Some(parameters) => parameters::bind(plan, parameters)?,
+        None => parameters::bind_none(plan)?,
+    };
     // If the client has gone, the query ends here.
     tokio::task::yield_now().await;
     if let Some(cluster) = &cluster
@@ -164,6 +203,30 @@ async fn begin(sql: &str, state: &SessionState, cluster: Option<Arc<Cluster>>, r
     };
     let schema = aliases.restore(&schema);
     Ok(Begun { query, schema, rows_estimate, batches: aliases.restore_rows(batches) })
+}
+
+/// Plans a statement for its columns and parameters. Needs a thread with a large stack.
+async fn prepare(sql: &str, state: &SessionState) -> Result<Prepared> {
+    let (plan, aliases) = plan_of(sql, state).await?;
+    check_allowed(&plan)?;
+    let parameters = parameters::fields(&plan)?;
+    let is_update = matches!(plan, LogicalPlan::Dml(_));
+    let columns = if explained(&plan).is_some() {
+        Arc::new(plan.schema().as_arrow().clone())
+    } else {
+        // The logical plan's types can differ.
+        state.create_physical_plan(&parameters::bind_null(plan)?).await?.schema()
+    };
+    Ok(Prepared { columns: aliases.restore(&columns), parameters, is_update })
+}
+
+/// Refuses statements that do more than read, or add rows to a range file.
+fn check_allowed(plan: &LogicalPlan) -> Result<()> {
+    let allowed = SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(inserts_into_range_file(plan))
+        .with_allow_statements(false);
+    allowed.verify_plan(plan).map_err(|e| EngineError::Forbidden(e.message().into_owned()))
 }
 
 /// Plans a statement. If its select list repeats names, which DataFusion refuses, the repeated ones have

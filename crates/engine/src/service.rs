@@ -2,11 +2,13 @@
 
 use std::pin::Pin;
 
-use lightship_transport::net::{Answer, Caller, Intake, Service};
+use arrow_array::RecordBatch;
+use lightship_transport::net::{Answer, Caller, Intake, Prepared, Service};
 use lightship_wire::cluster::{Recipient, Task};
 use lightship_wire::control::{ErrorCode, Failure, Query};
 
 use crate::Engine;
+use crate::query::Running;
 
 impl Service for Engine {
     fn query<'a>(
@@ -14,8 +16,26 @@ impl Service for Engine {
         query: &'a Query,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async move {
-            let running = Engine::query(self, &query.sql).await.map_err(|error| error.to_failure())?;
-            Ok(Answer::new(running.schema().clone(), running.rows_estimate(), running.into_rows()))
+            let running = Engine::query(self, &query.sql).await;
+            running.map(answer).map_err(|error| error.to_failure())
+        })
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        sql: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Prepared, Failure>> + Send + 'a>> {
+        Box::pin(async move { Engine::prepare(self, sql).await.map_err(|error| error.to_failure()) })
+    }
+
+    fn execute<'a>(
+        &'a self,
+        sql: &'a str,
+        parameters: &'a RecordBatch,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            let running = Engine::execute(self, sql, Some(parameters)).await;
+            running.map(answer).map_err(|error| error.to_failure())
         })
     }
 
@@ -52,4 +72,8 @@ impl Service for Engine {
             }
         })
     }
+}
+
+fn answer(running: Running) -> Answer {
+    Answer::new(running.schema().clone(), running.rows_estimate(), running.into_rows())
 }

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::BoundedDialect;
 use crate::error::{EngineError, Result};
+use crate::parameters;
 
 /// Maximum size of a statement, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 1 << 20;
@@ -42,10 +43,11 @@ pub(crate) fn parse(sql: &str, options: &SqlParserOptions) -> Result<Statement> 
         });
     }
     let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
-    let tokens = tokens.map_err(|e| {
+    let mut tokens = tokens.map_err(|e| {
         datafusion::error::DataFusionError::from(datafusion::sql::sqlparser::parser::ParserError::from(e))
     })?;
     check_depth(&tokens)?;
+    parameters::number(&mut tokens)?;
     let dialect = BoundedDialect::new(tokens.len());
     let statements = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)

@@ -7,6 +7,7 @@ mod cluster_limits;
 mod cluster_overlay;
 mod files;
 mod meters;
+mod parameters;
 mod pushdown;
 mod statements;
 mod support;

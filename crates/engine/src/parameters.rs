@@ -1,0 +1,149 @@
+//! Parameters of statements: `$1`, `$2` and so on, or `?`, each of which is the next one.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::error::{EngineError, Result};
+
+/// Most parameters of a statement, as in PostgreSQL's protocol.
+const PARAMETERS_MAX: usize = u16::MAX as usize;
+
+/// Numbers the parameters that are question marks.
+///
+/// # Errors
+/// If some of the statement's parameters are question marks, and others have numbers or names.
+pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
+    let placeholders = tokens.iter_mut().filter_map(|token| match &mut token.token {
+        Token::Placeholder(name) => Some((name, token.span.start)),
+        _ => None,
+    });
+    let (mut marks, mut others) = (0, 0);
+    for (name, place) in placeholders {
+        if name == "?" {
+            marks += 1;
+            *name = format!("${marks}");
+        } else {
+            others += 1;
+        }
+        if marks > 0 && others > 0 {
+            return Err(EngineError::Sql {
+                message: "a statement can't have both kinds of parameters, ? and $1".into(),
+                position: Some((place.line as u32, place.column as u32)),
+                hint: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The types of a plan's parameters, in order; `Null` for those whose type the statement does not determine.
+///
+/// # Errors
+/// If a parameter has a name or too large a number, or several types.
+fn types(plan: &LogicalPlan) -> Result<Vec<DataType>> {
+    let mut types = Vec::new();
+    for (name, data_type) in plan.get_parameter_types()? {
+        let number = name.strip_prefix('$').and_then(|number| number.parse().ok());
+        let Some(number) = number.filter(|number| (1..=PARAMETERS_MAX).contains(number)) else {
+            return Err(EngineError::Sql {
+                message: format!("{name} is not a parameter"),
+                position: None,
+                hint: Some(format!("parameters are $1 to ${PARAMETERS_MAX}, or ?")),
+            });
+        };
+        if types.len() < number {
+            types.resize(number, DataType::Null);
+        }
+        types[number - 1] = data_type.unwrap_or(DataType::Null);
+    }
+    Ok(types)
+}
+
+/// The parameters of a plan as fields, with types that all clients have. `$1` is the first one's name.
+///
+/// # Errors
+/// As [`types`].
+pub(crate) fn fields(plan: &LogicalPlan) -> Result<SchemaRef> {
+    let types = types(plan)?.into_iter().enumerate();
+    let fields = types.map(|(index, found)| Field::new(format!("${}", index + 1), common(found), true));
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+}
+
+/// The type in which clients send values of a type.
+fn common(data_type: DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
+        DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
+        DataType::Dictionary(_, values) => common(*values),
+        other => other,
+    }
+}
+
+/// A plan without parameters.
+///
+/// # Errors
+/// If it has some.
+pub(crate) fn bind_none(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let count = types(&plan)?.len();
+    if count > 0 {
+        return Err(EngineError::Sql {
+            message: format!("no value for parameter $1{}", if count > 1 { " and others" } else { "" }),
+            position: None,
+            hint: Some("put the values into the statement, or use a client that sends them".into()),
+        });
+    }
+    Ok(plan)
+}
+
+/// A plan with the values of its parameters: the columns of `parameters`, which has one row.
+///
+/// # Errors
+/// If there are fewer or more values than parameters, or one can't be cast to the type that the statement requires.
+pub(crate) fn bind(plan: LogicalPlan, parameters: &RecordBatch) -> Result<LogicalPlan> {
+    let types = types(&plan)?;
+    let given = parameters.num_columns();
+    if given != types.len() || (given > 0 && parameters.num_rows() != 1) {
+        let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        return Err(EngineError::Sql {
+            message: format!(
+                "the statement has {}, but {} of {} were given",
+                of(types.len(), "parameter"),
+                of(parameters.num_rows(), "row"),
+                of(given, "value"),
+            ),
+            position: None,
+            hint: None,
+        });
+    }
+    if types.is_empty() {
+        return Ok(plan);
+    }
+    let values = types.iter().zip(parameters.columns()).enumerate().map(|(index, (wanted, column))| {
+        let failed = |why: String| EngineError::Data(format!("parameter ${}: {why}", index + 1));
+        let value = ScalarValue::try_from_array(column, 0).map_err(|error| failed(error.to_string()))?;
+        if *wanted == DataType::Null || wanted == column.data_type() {
+            return Ok(value);
+        }
+        value.cast_to(wanted).map_err(|error| failed(error.to_string()))
+    });
+    let values = values.collect::<Result<Vec<ScalarValue>>>()?;
+    Ok(plan.with_param_values(ParamValues::from(values))?)
+}
+
+/// A plan whose parameters are NULL, for the types of its columns.
+///
+/// # Errors
+/// As [`types`].
+pub(crate) fn bind_null(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let types = types(&plan)?;
+    if types.is_empty() {
+        return Ok(plan);
+    }
+    let nulls = types.iter().map(ScalarValue::try_from).collect::<Result<Vec<_>, _>>()?;
+    Ok(plan.with_param_values(ParamValues::from(nulls))?)
+}
