@@ -125,7 +125,7 @@ pub fn bytes(bytes: &[u8]) {
         let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, message) as u32;
         header[4..].copy_from_slice(&crc.to_le_bytes());
     }
-    let _ = decode_block(&DEFINITION, block);
+    let _ = decode_block(&DEFINITION, &block);
     let _ = Request::decode(bytes);
     let _ = Notice::decode(bytes);
     let _ = Grouped::decode(bytes);

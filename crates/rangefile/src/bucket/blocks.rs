@@ -98,12 +98,12 @@ impl Blocks {
 
     /// Reads a block once.
     pub(crate) fn read(&self, definition: &Definition, key: BlockKey) -> Result<KeyedRows> {
-        decode_block(definition, self.store.block(key.0, key.1, key.2)?)
+        self.store.block(key.0, key.1, key.2, |block| decode_block(definition, block))
     }
 
     /// Reads the rows of a block without their keys, and which of them are deletions.
     pub(crate) fn read_rows(&self, definition: &Definition, key: BlockKey) -> Result<BlockRows> {
-        decode_rows(definition, self.store.block(key.0, key.1, key.2)?)
+        self.store.block(key.0, key.1, key.2, |block| decode_rows(definition, block))
     }
 
     /// The row with a key in a block, and whether it is a deletion. The block is kept.

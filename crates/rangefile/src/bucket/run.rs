@@ -191,13 +191,12 @@ impl<'a> RunWriter<'a> {
         let definition = self.builder.definition;
         let mut filter = empty_filter(self.builder.rows);
         for block in 0..self.stored {
-            add_keys(
-                &mut filter,
-                &decode_block(definition, self.store.block(self.bucket, self.number, block)?)?,
-            );
+            let rows =
+                self.store.block(self.bucket, self.number, block, |block| decode_block(definition, block))?;
+            add_keys(&mut filter, &rows);
         }
         for block in &self.builder.blocks {
-            add_keys(&mut filter, &decode_block(definition, block.clone())?);
+            add_keys(&mut filter, &decode_block(definition, block)?);
         }
         Ok(filter)
     }

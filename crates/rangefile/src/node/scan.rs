@@ -18,8 +18,9 @@ use crate::request::{Columns, Scan};
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
-/// Batches that are read at a time.
-const TOGETHER: usize = 2;
+/// What is read at a time, until it has so many bytes as Arrow data or so many batches: about a message.
+const BYTES_TOGETHER: u64 = 1 << 20;
+const BATCHES_TOGETHER: usize = 8;
 
 /// The columns of an answer.
 #[derive(Debug, Clone)]
@@ -225,10 +226,13 @@ impl Reader {
 
     /// Reads the next batches: more than one, so that the end of a small bucket is found at once.
     fn read(mut self) -> (Option<Self>, Vec<Result<RecordBatch>>) {
-        let mut batches = Vec::with_capacity(TOGETHER);
-        while batches.len() < TOGETHER && self.left > 0 {
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        while bytes < BYTES_TOGETHER && batches.len() < BATCHES_TOGETHER && self.left > 0 {
             match self.next() {
-                Ok(Some(batch)) => batches.push(Ok(batch)),
+                Ok(Some(batch)) => {
+                    bytes += rows_bytes(&batch);
+                    batches.push(Ok(batch));
+                }
                 Ok(None) => return (None, batches),
                 Err(error) => {
                     batches.push(Err(error));

@@ -476,7 +476,7 @@ impl Bucket {
             let mut builder = RunBuilder::new(&bucket.definition, 1, age, rows);
             let mut last = Vec::new();
             for block in blocks {
-                let rows = decode_block(&bucket.definition, block.clone())?;
+                let rows = decode_block(&bucket.definition, &block)?;
                 if rows.len() > 0 && !last.is_empty() && *rows.key(0) <= *last {
                     return Err(RangeError::Definition("blocks are not in the order of their keys".into()));
                 }

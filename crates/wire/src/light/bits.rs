@@ -133,16 +133,18 @@ pub(super) fn unpack<L: Lane>(packed: &[u8], count: usize, width: u32, mut take:
 
 fn unpack_tail<L: Lane>(bytes: &[u8], width: u32, out: &mut [L]) {
     let mask = if width == 0 { 0 } else { u64::MAX >> (u64::BITS - width) };
-    let (mut bits, mut held) = (0u128, 0);
-    let mut bytes = bytes.iter();
-    for slot in out {
-        while held < width {
-            bits |= u128::from(*bytes.next().unwrap_or(&0)) << held;
-            held += 8;
-        }
-        *slot = L::narrow(bits as u64 & mask);
-        bits >>= width;
-        held -= width;
+    for (index, slot) in out.iter_mut().enumerate() {
+        let bit = index * width as usize;
+        let (first, shift) = (bit / 8, bit as u32 % 8);
+        // A value may begin in the middle of a byte: it is in 9 bytes at most.
+        let word = match bytes.get(first..).and_then(|rest| rest.first_chunk()) {
+            Some(word) if width + shift <= u64::BITS => u64::from_le_bytes(*word) >> shift,
+            _ => {
+                let near = bytes.iter().skip(first).take(9).rev();
+                (near.fold(0u128, |word, &byte| (word << 8) | u128::from(byte)) >> shift) as u64
+            }
+        };
+        *slot = L::narrow(word & mask);
     }
 }
 
