@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_flight::flight_service_server::FlightService;
-use arrow_flight::sql::metadata::{
-    GetCatalogsBuilder, GetDbSchemasBuilder, SqlInfoData, SqlInfoDataBuilder, XdbcTypeInfoData,
-};
+use arrow_flight::sql::metadata::{GetCatalogsBuilder, GetDbSchemasBuilder, SqlInfoData, XdbcTypeInfoData};
 use arrow_flight::sql::{CommandGetTableTypes, ProstMessageExt, TicketStatementQuery};
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
@@ -33,7 +31,7 @@ use crate::handle::StatementHandle;
 use crate::plain::{are_sent_as, plain_schema};
 use crate::results::{Messages, ResultLimits};
 use crate::running::Running;
-use crate::sql_info::{selected, sql_info};
+use crate::sql_info;
 use crate::status::{status, unsupported};
 use crate::type_info::type_info;
 
@@ -60,7 +58,7 @@ impl Front {
         gate: Arc<Gate>,
     ) -> TransportResult<Self> {
         // Range files are the only tables that can be written.
-        let sql_info = sql_info(&config, !service.has_range_files())?;
+        let sql_info = sql_info::sql_info(&config, !service.has_range_files())?;
         Ok(Self {
             service,
             admission: Admission::new(&config),
@@ -87,7 +85,9 @@ impl Front {
                 Metadata::Schemas(_) => GetDbSchemasBuilder::new(None::<String>, None::<String>).schema(),
                 Metadata::Tables(command) => catalog::no_tables(command).schema(),
                 Metadata::TableTypes => CommandGetTableTypes {}.into_builder().schema(),
-                Metadata::SqlInfo(_) => Arc::new(SqlInfoDataBuilder::schema().clone()),
+                Metadata::SqlInfo(_) => {
+                    sql_info::columns(&self.sql_info).map_err(|error| Status::internal(error.to_string()))?
+                }
                 Metadata::TypeInfo(_) => self.type_info.schema(),
                 Metadata::PrimaryKeys => primary_keys(),
                 Metadata::ForeignKeys => foreign_keys(),
@@ -107,7 +107,7 @@ impl Front {
                 catalog::TABLE_TYPES.iter().for_each(|kind| builder.append(kind));
                 builder.build()
             }
-            Metadata::SqlInfo(command) => selected(&self.sql_info, &command.info),
+            Metadata::SqlInfo(command) => sql_info::selected(&self.sql_info, &command.info),
             Metadata::TypeInfo(command) => self.type_info.record_batch(command.data_type),
             Metadata::PrimaryKeys => Ok(RecordBatch::new_empty(primary_keys())),
             Metadata::ForeignKeys => Ok(RecordBatch::new_empty(foreign_keys())),

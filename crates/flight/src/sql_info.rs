@@ -1,8 +1,10 @@
 //! What the server says about itself. Clients ask for codes one by one, and some fail if one is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, MapArray, RecordBatch, StructArray, UnionArray};
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
 use arrow_flight::sql::{
@@ -11,6 +13,7 @@ use arrow_flight::sql::{
     SqlSupportedTransaction, SqlSupportedUnions, SqlSupportsConvert, SqlTransactionIsolationLevel,
     SupportedSqlGrammar,
 };
+use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
 use lightship_transport::{Result as TransportResult, TransportError};
 
 use crate::FlightConfig;
@@ -69,10 +72,54 @@ pub(crate) fn sql_info(config: &FlightConfig, is_read_only: bool) -> TransportRe
 /// If the rows can't be selected.
 pub(crate) fn selected(info: &SqlInfoData, codes: &[u32]) -> Result<RecordBatch, FlightError> {
     let known: BTreeSet<u32> = codes.iter().copied().filter(|code| *code <= LAST_CODE).collect();
-    if known.is_empty() && !codes.is_empty() {
-        return Ok(RecordBatch::new_empty(info.schema()));
+    let selected = match known.is_empty() && !codes.is_empty() {
+        true => RecordBatch::new_empty(info.schema()),
+        false => info.record_batch(known)?,
+    };
+    Ok(named(&selected)?)
+}
+
+/// The columns of what [`selected`] returns.
+///
+/// # Errors
+/// If the rows can't be selected.
+pub(crate) fn columns(info: &SqlInfoData) -> Result<SchemaRef, FlightError> {
+    Ok(named(&RecordBatch::new_empty(info.schema()))?.schema())
+}
+
+/// The same, with the names of the parts of a map as the specification has them. The driver for JDBC finds nothing in
+/// maps whose parts are called otherwise.
+fn named(info: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let values = info.column(1).as_union();
+    let DataType::Union(fields, _) = values.data_type() else { return Ok(info.clone()) };
+    let mut children = Vec::new();
+    let mut named = Vec::new();
+    for (id, field) in fields.iter() {
+        let child = match values.child(id).as_map_opt() {
+            Some(map) => Arc::new(named_map(map)?),
+            None => values.child(id).clone(),
+        };
+        named.push((id, Arc::new(field.as_ref().clone().with_data_type(child.data_type().clone()))));
+        children.push(child);
     }
-    info.record_batch(known)
+    let (ids, offsets) = (values.type_ids().clone(), values.offsets().cloned());
+    let values = UnionArray::try_new(named.into_iter().collect(), ids, offsets, children)?;
+    let names = info.schema();
+    let columns = [
+        (names.field(0).name(), info.column(0).clone()),
+        (names.field(1).name(), Arc::new(values) as ArrayRef),
+    ];
+    RecordBatch::try_from_iter(columns)
+}
+
+fn named_map(map: &MapArray) -> Result<MapArray, ArrowError> {
+    let (_, offsets, entries, nulls, sorted) = map.clone().into_parts();
+    let (fields, columns, entry_nulls) = entries.into_parts();
+    let names = fields.iter().zip(["key", "value"]);
+    let fields: Fields = names.map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
+    let entries = StructArray::try_new(fields.clone(), columns, entry_nulls)?;
+    let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
+    MapArray::try_new(field, offsets, entries, nulls, sorted)
 }
 
 fn server(info: &mut SqlInfoDataBuilder, is_read_only: bool) {
@@ -149,8 +196,12 @@ fn support(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlSupportedGrammar, bits(&grammar));
     // The entry and intermediate levels of the standard of 1992.
     info.append(SqlInfo::SqlAnsi92SupportedLevel, bits(&[0, 1]));
-    let joins = SqlOuterJoinsSupportLevel::SqlFullOuterJoins as i32;
-    info.append(SqlInfo::SqlOuterJoinsSupportLevel, joins);
+    // The specification says that it is a number, but clients take it for a mask.
+    let joins = [
+        SqlOuterJoinsSupportLevel::SqlLimitedOuterJoins as i32,
+        SqlOuterJoinsSupportLevel::SqlFullOuterJoins as i32,
+    ];
+    info.append(SqlInfo::SqlOuterJoinsSupportLevel, bits(&joins));
     for code in [
         SqlInfo::SqlSchemasSupportedActions,
         SqlInfo::SqlCatalogsSupportedActions,
@@ -210,7 +261,8 @@ fn limits(info: &mut SqlInfoDataBuilder, config: &FlightConfig) {
 
 fn transactions(info: &mut SqlInfoDataBuilder) {
     let none = SqlTransactionIsolationLevel::SqlTransactionNone as i32;
-    info.append(SqlInfo::SqlDefaultTransactionIsolation, none);
+    // The specification has 32 bits, the driver for JDBC fails unless there are 64.
+    info.append(SqlInfo::SqlDefaultTransactionIsolation, i64::from(none));
     info.append(SqlInfo::SqlTransactionsSupported, false);
     info.append(SqlInfo::SqlSupportedTransactionsIsolationLevels, bits(&[none]));
     info.append(SqlInfo::SqlDataDefinitionCausesTransactionCommit, false);
@@ -254,7 +306,6 @@ fn conversions() -> BTreeMap<i32, Vec<i32>> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::cast::AsArray;
     use arrow_array::types::UInt32Type;
 
     use super::*;
@@ -267,7 +318,12 @@ mod tests {
         let expected: Vec<u32> = (0..=11).chain([100, 101]).chain(500..=576).collect();
         assert_eq!(codes, expected);
         for (codes, rows) in [(&[][..], 91), (&[4, 563, 99_999, 4], 2), (&[99_999], 0), (&[577, 13], 0)] {
-            assert_eq!(selected(&info, codes).unwrap().num_rows(), rows, "{codes:?}");
+            let found = selected(&info, codes).unwrap();
+            assert_eq!((found.num_rows(), found.schema()), (rows, columns(&info).unwrap()), "{codes:?}");
         }
+        let conversions = selected(&info, &[SqlInfo::SqlSupportsConvert as u32]).unwrap();
+        let conversions = conversions.column(1).as_union().value(0);
+        assert_eq!(conversions.as_map().entries().column_names(), ["key", "value"]);
+        assert!(conversions.as_map().keys().len() > 10);
     }
 }
