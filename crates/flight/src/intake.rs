@@ -64,13 +64,7 @@ impl Batches {
         loop {
             // Arrow's decoder panics at some malformed messages.
             let decoded = AssertUnwindSafe(self.decoder.next()).catch_unwind();
-            let decoded = match self.stall_timeout {
-                None => decoded.await,
-                Some(limit) => timeout(limit, decoded).await.map_err(|_| {
-                    let message = format!("the client sent nothing for {} seconds", limit.as_secs_f32());
-                    status(&Failure::new(ErrorCode::Stalled, message))
-                })?,
-            };
+            let decoded = in_time(self.stall_timeout, decoded).await?;
             let decoded = decoded.map_err(|_| invalid("a message is malformed"))?;
             let Some(decoded) = decoded else { return Ok(None) };
             match decoded.map_err(decode_status)?.payload {
@@ -101,6 +95,15 @@ impl Batches {
             }
         })
     }
+}
+
+/// Fails if a client sends nothing for too long.
+pub(crate) async fn in_time<T>(limit: Option<Duration>, sent: impl Future<Output = T>) -> Result<T, Status> {
+    let Some(limit) = limit else { return Ok(sent.await) };
+    timeout(limit, sent).await.map_err(|_| {
+        let message = format!("the client sent nothing for {} seconds", limit.as_secs_f32());
+        status(&Failure::new(ErrorCode::Stalled, message))
+    })
 }
 
 fn decode_status(error: FlightError) -> Status {
@@ -161,6 +164,8 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Int64Array, NullArray, StringArray};
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 
     use super::*;
     use crate::encode::MessageEncoder;
@@ -210,6 +215,29 @@ mod tests {
             let _ =
                 read(vec![schema.clone(), FlightData { data_header: header.into(), ..rows.clone() }]).await;
         }
+    }
+
+    #[tokio::test]
+    async fn compressed_messages_say_how_large_they_are() {
+        let batch = batch();
+        let options =
+            IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+        let mut tracker = DictionaryTracker::new(false);
+        let encoded = IpcDataGenerator::default().encode(
+            &batch,
+            &mut tracker,
+            &options,
+            &mut IpcWriteContext::default(),
+        );
+        let compressed: FlightData = encoded.unwrap().1.into();
+        let schema = messages(&batch).swap_remove(0);
+        assert_eq!(read(vec![schema.clone(), compressed.clone()]).await.unwrap(), [batch]);
+        // The buffers, which are aligned to 64 bytes, begin with their lengths.
+        let mut body = compressed.data_body.to_vec();
+        body.chunks_mut(64).for_each(|buffer| buffer[..8].copy_from_slice(&(1_u64 << 40).to_le_bytes()));
+        let forged = FlightData { data_body: body.into(), ..compressed };
+        let refused = read(vec![schema, forged]).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
     }
 
     #[tokio::test]

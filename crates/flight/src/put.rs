@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 use crate::command::{name, no_transaction, sql_command};
 use crate::front::{Front, query_of};
 use crate::handle::{StatementHandle, check_parameters};
-use crate::intake::Batches;
+use crate::intake::{Batches, in_time};
 use crate::plain::{plain_batch, plain_schema, rows_at_once};
 use crate::status::{invalid, status, unsupported};
 
@@ -27,7 +27,8 @@ impl Front {
     pub(crate) async fn put(&self, mut messages: Streaming<FlightData>) -> Result<Bytes, Status> {
         let _permit = self.admission.upload().await?;
         let stall_timeout = self.config.stall_timeout;
-        let first = messages.message().await?.ok_or_else(|| invalid("nothing was sent"))?;
+        let first = in_time(stall_timeout, messages.message()).await??;
+        let first = first.ok_or_else(|| invalid("nothing was sent"))?;
         let descriptor = first.flight_descriptor.as_ref();
         let descriptor = descriptor.ok_or_else(|| invalid("the first message has no descriptor"))?;
         let command = sql_command(&descriptor.cmd)?;

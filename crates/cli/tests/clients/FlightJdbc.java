@@ -19,16 +19,17 @@ import java.util.Properties;
  *
  * <pre>
  * java --add-opens=java.base/java.nio=org.apache.arrow.memory.core,ALL-UNNAMED \
- *     -cp flight-sql-jdbc-driver-18.3.0.jar FlightJdbc.java HOST PORT TOKEN [TARGET]
+ *     -cp flight-sql-jdbc-driver-18.3.0.jar FlightJdbc.java HOST PORT TOKEN [TARGET|- [CA.pem]]
  * </pre>
  *
- * With TARGET, it also appends to that table, whose first two columns are an integer and a text.
+ * With CA.pem it uses TLS. With TARGET, it also appends to that table, whose first two columns are an integer and a text.
  */
 public class FlightJdbc {
     private static final String NAMES = "information_schema";
 
     public static void main(String[] arguments) throws Exception {
-        String url = "jdbc:arrow-flight-sql://" + arguments[0] + ":" + arguments[1] + "/?useEncryption=false";
+        String tls = arguments.length > 4 ? "true&tlsRootCerts=" + arguments[4] : "false";
+        String url = "jdbc:arrow-flight-sql://" + arguments[0] + ":" + arguments[1] + "/?useEncryption=" + tls;
         String token = arguments[2];
         refused(url, "wrong" + token);
         Properties password = new Properties();
@@ -43,7 +44,7 @@ public class FlightJdbc {
         bearer.put("token", token);
         try (Connection connection = DriverManager.getConnection(url, bearer)) {
             parameters(connection);
-            if (arguments.length > 3) {
+            if (arguments.length > 3 && !arguments[3].equals("-")) {
                 write(connection, arguments[3]);
             }
         }

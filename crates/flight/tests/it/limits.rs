@@ -1,10 +1,13 @@
 //! Limits, and the end of the server.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_flight::sql::{CommandStatementIngest, TableDefinitionOptions, TableExistsOption};
+use futures::{StreamExt, TryStreamExt, stream};
 use lightship_flight::FlightConfig;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
@@ -98,4 +101,73 @@ async fn the_server_ends_with_its_queries() {
     };
     assert!(matches!(ended, Some(Err(_))), "a result that is cut off does not look complete");
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// The start of a request whose message does not follow, as bytes of HTTP/2.
+fn request_without_message() -> Vec<u8> {
+    let literal = |name: &[u8], value: &str| [name, &[value.len() as u8], value.as_bytes()].concat();
+    let headers = [
+        // POST and http, which have numbers, as have the names of the others but the last.
+        vec![0x83, 0x86],
+        literal(&[0x04], "/arrow.flight.protocol.FlightService/GetFlightInfo"),
+        literal(&[0x01], "localhost"),
+        literal(&[0x0f, 0x10], "application/grpc"),
+        literal(&[0x00, 2, b't', b'e'], "trailers"),
+    ]
+    .concat();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let frame = [0, 0, headers.len() as u8, 1, 4, 0, 0, 0, 1];
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &frame, &headers].concat()
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_arrive_gives_its_place_to_others() {
+    let handshake_timeout = Duration::from_millis(500);
+    let running =
+        Running::new(FlightConfig { arriving_max: 1, handshake_timeout, ..FlightConfig::default() }).await;
+    let mut client = running.client().await;
+    assert!(query(&mut client, "select * from numbers").await.is_ok());
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    silent.write_all(&request_without_message()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let began = Instant::now();
+    assert!(query(&mut client, "select * from numbers").await.is_ok());
+    let waited = began.elapsed();
+    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&waited), "{waited:?}");
+    let mut answer = vec![0; 1000];
+    let bytes = silent.read(&mut answer).await.unwrap();
+    assert!(bytes > 0);
+}
+
+fn append() -> CommandStatementIngest {
+    CommandStatementIngest {
+        table: "target".into(),
+        table_definition_options: Some(TableDefinitionOptions {
+            if_exists: TableExistsOption::Append as i32,
+            ..TableDefinitionOptions::default()
+        }),
+        ..CommandStatementIngest::default()
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_nothing_loses_its_place() {
+    let (stall_timeout, queue_timeout) = (Some(Duration::from_millis(500)), Duration::from_millis(50));
+    let config = FlightConfig { stall_timeout, queue_timeout, uploads_max: 1, ..FlightConfig::default() };
+    let running = Running::new(config).await;
+    let rows = || {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        Ok(RecordBatch::try_from_iter([("id", numbers)]).unwrap())
+    };
+    let mut first = running.client().await;
+    let stalled = tokio::spawn(async move {
+        first.execute_ingest(append(), stream::iter([rows()]).chain(stream::pending())).await
+    });
+    let service = running.service.clone();
+    eventually("the first row is inserted", || service.table("target").num_rows() == 1).await;
+    let mut second = running.client().await;
+    let refused = status(second.execute_ingest(append(), stream::iter([rows()])).await.unwrap_err());
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert_eq!(status(stalled.await.unwrap().unwrap_err()).code(), Code::DeadlineExceeded);
+    assert_eq!(second.execute_ingest(append(), stream::iter([rows()])).await.unwrap(), 1);
 }

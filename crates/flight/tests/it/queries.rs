@@ -14,6 +14,7 @@ use arrow_flight::{
 };
 use arrow_schema::{DataType, Schema};
 use futures::{StreamExt, TryStreamExt};
+use lightship_flight::FlightConfig;
 use prost::Message;
 use tonic::Code;
 
@@ -193,6 +194,16 @@ async fn schema_and_poll_answer_like_flight_info() {
         assert!(poll.flight_descriptor.is_none(), "it is complete");
         assert_eq!(poll.info.unwrap().try_decode_schema().unwrap(), schema);
     }
+}
+
+#[tokio::test]
+async fn locations_are_advertised() {
+    let locations = vec!["grpc://one.example:1".to_owned(), "grpc+tcp://two.example:2".to_owned()];
+    let running =
+        Running::new(FlightConfig { locations: locations.clone(), ..FlightConfig::default() }).await;
+    let info = running.client().await.execute("select * from numbers".into(), None).await.unwrap();
+    let told: Vec<_> = info.endpoint[0].location.iter().map(|location| location.uri.clone()).collect();
+    assert_eq!((info.endpoint.len(), told), (1, locations));
 }
 
 #[tokio::test]
