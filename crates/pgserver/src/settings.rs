@@ -64,7 +64,7 @@ const SETTINGS: [(&str, &str, Rule, bool); 46] = [
     ("statement_timeout", "0", Rule::Duration, false),
     ("timezone", "UTC", Rule::Kept, true),
     ("transaction_isolation", "read committed", Rule::Free, false),
-    ("transaction_read_only", "on", Rule::Free, false),
+    ("transaction_read_only", "off", Rule::Free, false),
     ("synchronous_commit", "on", Rule::Free, false),
     ("work_mem", "4MB", Rule::Free, false),
 ];

@@ -312,14 +312,11 @@ pub(super) const ALWAYS_TRUE: &[&str] = &[
     "pg_has_role",
     "pg_opclass_is_visible",
     "pg_operator_is_visible",
-    "pg_try_advisory_lock",
-    "pg_advisory_unlock",
     "pg_type_is_visible",
 ];
 
 /// Functions that are always 0, or false.
 pub(super) const ALWAYS_ZERO: &[&str] = &[
-    "pg_cancel_backend",
     "pg_column_is_updatable",
     "pg_database_size",
     "pg_index_column_has_property",
@@ -333,7 +330,6 @@ pub(super) const ALWAYS_ZERO: &[&str] = &[
     "pg_relation_size",
     "pg_stat_get_numscans",
     "pg_table_size",
-    "pg_terminate_backend",
     "pg_total_relation_size",
     "txid_current",
 ];

@@ -1,5 +1,6 @@
 //! PostgreSQL's catalog: an engine of its own, filled with the tables of the service (decision 0026).
 
+mod expr;
 mod fill;
 mod functions;
 mod recognise;

@@ -8,7 +8,8 @@ use sqlparser::ast::{
     ValueWithSpan, Visit as _, Visitor,
 };
 
-use super::rewrite::{column_name, parse, parts, select_of};
+use super::expr::{column_name, parts, select_of};
+use super::rewrite::parse;
 use super::{names_of_types, tables};
 use crate::error::{PgError, PgResult, code};
 use crate::sql::lexer::{TokenKind, tokens, unquoted};

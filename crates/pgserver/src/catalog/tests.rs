@@ -104,6 +104,21 @@ async fn tables_and_columns_are_found() {
 }
 
 #[tokio::test]
+async fn columns_and_keys_come_in_one_result() {
+    // As DuckDB asks for them.
+    let sql = "SELECT n.oid AS namespace_id, relname, relpages, attname, t.typname type_name, attnum, NULL key_id \
+        FROM pg_class JOIN pg_namespace n ON relnamespace = n.oid JOIN pg_attribute a ON pg_class.oid = a.attrelid \
+        JOIN pg_type t ON atttypid = t.oid WHERE attnum > 0 AND relkind IN ('r', 'v') AND n.nspname = 'public' \
+        UNION ALL SELECT n.oid, relname, NULL, NULL, NULL, NULL, k.oid FROM pg_class \
+        JOIN pg_namespace n ON relnamespace = n.oid JOIN pg_constraint k ON pg_class.oid = k.conrelid \
+        WHERE contype IN ('p', 'u') ORDER BY namespace_id, relname, attnum, key_id";
+    let row = |name: &str, kind: &str, number: u8| format!("2200|lineitem|0|{name}|{kind}|{number}|");
+    let expected =
+        [row("id", "int8", 1), row("price", "numeric", 2), row("name", "text", 3), row("ship", "date", 4)];
+    check(sql, &expected.each_ref().map(String::as_str)).await;
+}
+
+#[tokio::test]
 async fn parameters_are_bound() {
     let sql = "SELECT c.relname FROM pg_class c WHERE c.relname LIKE $1 AND c.relkind = ANY($2) AND NOT c.relisshared";
     let text = |text: &str| Value::Text(text.into());

@@ -188,8 +188,6 @@ impl Session {
                 let values = parameters.iter().map(Parameter::catalog_value).collect::<PgResult<Vec<_>>>()?;
                 return shared.catalog.run(query, values, caller, &*shared.service).await;
             }
-            // DuckDB reads all pages of a table by this condition, if the catalog does not tell their number.
-            let sql = &sql.replace(" WHERE ctid BETWEEN '(0,0)'::tid AND '(4294967295,0)'::tid", "");
             let answered = if parameters.is_empty() {
                 let query = Query { sql: sql.to_owned(), plan: Plan::default() };
                 shared.service.query(&query).await

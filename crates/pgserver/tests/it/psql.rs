@@ -46,7 +46,7 @@ fn psql_shows_tables_and_rows() {
     );
     prints(
         &server,
-        &["-At", "-v", "FETCH_COUNT=7", "-c", "select * from numbers", "-c", "select 1"],
+        &["-At", "-v", "FETCH_COUNT=3333", "-c", "select * from numbers", "-c", "select 1"],
         "999999\n1\n",
     );
 }
