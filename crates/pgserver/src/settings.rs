@@ -242,8 +242,9 @@ fn is_same(name: &str, current: &str, value: &str) -> bool {
 }
 
 fn is_utf8(name: &str) -> bool {
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     // ASCII is a part of it; psql asks for it in a C locale.
-    matches!(name.to_lowercase().replace(['-', '_'], "").as_str(), "utf8" | "unicode" | "sqlascii")
+    matches!(name.to_lowercase().as_str(), "utf8" | "unicode" | "sqlascii")
 }
 
 /// A duration as settings have it: milliseconds, or a number with a unit.
@@ -286,6 +287,8 @@ mod tests {
         assert_eq!(settings.set("TimeZone", Some("GMT")).unwrap().warning, None);
         assert_eq!(settings.set("DateStyle", Some("ISO")).unwrap().warning, None);
         assert!(settings.set("client_encoding", Some("LATIN1")).is_err());
+        // As asyncpg writes it.
+        assert!(settings.set("client_encoding", Some("'utf-8'")).is_ok());
         assert!(settings.set("server_version", Some("9")).is_err());
         assert!(settings.set("nonsense", Some("9")).is_err());
     }

@@ -109,8 +109,11 @@ impl Engine {
     /// Creates the tables, with what is always in them.
     pub(super) fn create(&mut self) -> rusqlite::Result<()> {
         let mut sql = String::from("BEGIN;");
-        for (name, _, definition) in tables::TABLES {
-            sql.push_str(&format!("CREATE TABLE {name} ({definition});"));
+        for relation in tables::RELATIONS.iter() {
+            // Some columns have names that are keywords.
+            let columns: Vec<_> =
+                relation.columns.iter().map(|(name, kind)| format!("\"{name}\" {kind}")).collect();
+            sql.push_str(&format!("CREATE TABLE {} ({});", relation.name, columns.join(", ")));
         }
         sql.push_str("CREATE INDEX pg_class_oid ON pg_class (oid); CREATE INDEX pg_attribute_relid ON pg_attribute (attrelid);");
         sql.push_str("CREATE INDEX pg_type_oid ON pg_type (oid);");
@@ -191,21 +194,16 @@ impl Engine {
                  datetime_precision, udt_catalog, udt_schema, udt_name, is_identity, is_generated, is_updatable) \
                  VALUES ('', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', 'pg_catalog', ?11, 'NO', 'NEVER', 'NO')",
             )?;
-            for (name, known, definition) in tables::TABLES {
-                let (schema, name) = match name.strip_prefix("information_schema_") {
+            for relation in tables::RELATIONS.iter() {
+                let (schema, name) = match relation.name.strip_prefix("information_schema_") {
                     Some(name) => ("information_schema", name),
-                    None => ("pg_catalog", *name),
+                    None => ("pg_catalog", relation.name),
                 };
+                let known = relation.oid;
                 let namespace = if schema == "pg_catalog" { 11 } else { 13_207 };
-                let oid = if *known != 0 { *known } else { self.oids.of(schema, name) };
-                let kind = if *known != 0 { "r" } else { "v" };
-                class.execute(params![
-                    oid,
-                    name,
-                    namespace,
-                    kind,
-                    tables::columns(definition).count() as i64
-                ])?;
+                let oid = if known != 0 { known } else { self.oids.of(schema, name) };
+                let kind = if known != 0 { "r" } else { "v" };
+                class.execute(params![oid, name, namespace, kind, relation.columns.len() as i64])?;
                 names.relations.insert(oid.into(), (schema.to_owned(), name.to_owned()));
             }
             for table in entries {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use arrow_array::builder::{
     BooleanBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
 };
-use arrow_array::builder::{StringBuilder, UInt32Builder};
+use arrow_array::builder::{Date32Builder, StringBuilder, TimestampMicrosecondBuilder, UInt32Builder};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema};
 use lightship_transport::net::Service;
@@ -25,8 +25,9 @@ pub(crate) use self::recognise::CatalogQuery;
 
 use self::fill::TableEntry;
 use self::functions::SharedNames;
-use self::recognise::{recognise, type_of_column};
+use self::recognise::recognise;
 use self::rewrite::Rewriter;
+use self::tables::type_of_column;
 use crate::error::{PgError, PgResult, code};
 use crate::rows::RowStream;
 use crate::settings::Settings;
@@ -49,6 +50,8 @@ pub(crate) struct Caller {
     pub(crate) database: String,
     pub(crate) process: u32,
     pub(crate) settings: Settings,
+    /// The present time, in microseconds from 1970.
+    pub(crate) now_us: i64,
 }
 
 impl Caller {
@@ -160,7 +163,8 @@ impl Catalog {
             let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
             // Names and types of columns depend on nobody.
             let settings = Settings::new("");
-            let caller = Caller { user: String::new(), database: String::new(), process: 0, settings };
+            let caller =
+                Caller { user: String::new(), database: String::new(), process: 0, settings, now_us: 0 };
             engine.prepare(tables, &caller)?;
             let parameters = query.parameters.clone();
             let sql = Rewriter::new(&caller).rewrite(query.query)?;
@@ -291,6 +295,10 @@ enum Column {
     Oid(UInt32Builder),
     Float32(Float32Builder),
     Float64(Float64Builder),
+    /// Microseconds from 1970.
+    Timestamp(TimestampMicrosecondBuilder),
+    /// Days from 1970.
+    Date(Date32Builder),
     Text(StringBuilder),
 }
 
@@ -304,6 +312,8 @@ impl Column {
             oid::OID => Self::Oid(UInt32Builder::new()),
             oid::FLOAT4 => Self::Float32(Float32Builder::new()),
             oid::FLOAT8 => Self::Float64(Float64Builder::new()),
+            oid::TIMESTAMPTZ => Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone("+00:00")),
+            oid::DATE => Self::Date(Date32Builder::new()),
             _ => Self::Text(StringBuilder::new()),
         }
     }
@@ -332,6 +342,8 @@ impl Column {
             Self::Oid(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
             Self::Float32(builder) => builder.append_option(real.map(|number| number as f32)),
             Self::Float64(builder) => builder.append_option(real),
+            Self::Timestamp(builder) => builder.append_option(integer),
+            Self::Date(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
             Self::Text(builder) => {
                 let text = shown(value, names, oid);
                 builder.append_option(text.as_deref());
@@ -350,6 +362,8 @@ impl Column {
             Self::Oid(mut builder) => Arc::new(builder.finish()),
             Self::Float32(mut builder) => Arc::new(builder.finish()),
             Self::Float64(mut builder) => Arc::new(builder.finish()),
+            Self::Timestamp(mut builder) => Arc::new(builder.finish()),
+            Self::Date(mut builder) => Arc::new(builder.finish()),
             Self::Text(mut builder) => Arc::new(builder.finish()),
         }
     }

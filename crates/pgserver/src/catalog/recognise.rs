@@ -10,6 +10,7 @@ use sqlparser::ast::{
 
 use super::expr::{column_name, parts, select_of};
 use super::rewrite::parse;
+use super::tables::type_of_column;
 use super::{names_of_types, tables};
 use crate::error::{PgError, PgResult, code};
 use crate::sql::lexer::{TokenKind, tokens, unquoted};
@@ -52,8 +53,8 @@ const TIMES: &[&str] =
 
 /// The longest query of the catalog.
 const BYTES_MAX: usize = 128 << 10;
-/// The most tokens between two commas that can nest one part in another.
-const DEPTH_MAX: usize = 1000;
+/// The largest depth of its syntax tree.
+const DEPTH_MAX: usize = 2000;
 
 /// A query of the catalog.
 #[derive(Debug)]
@@ -89,22 +90,35 @@ pub(super) fn may_be(sql: &str) -> bool {
         })
 }
 
-/// Fails for queries whose syntax tree could be too deep. What it counts is an upper bound of the depth.
+/// Fails for queries whose syntax tree could be too deep. It counts an upper bound of the depth: parts in parentheses are
+/// below what stands before them, and parts of a list are beside each other.
 fn check_depth(sql: &str) -> PgResult<()> {
-    let mut depth = 0;
     let too_complex =
         || PgError::new(code::PROGRAM_LIMIT, "the query of the catalog is too long or too deep");
     if sql.len() > BYTES_MAX {
         return Err(too_complex());
     }
+    // The tokens at each level of parentheses that are open, and their sum.
+    let mut levels = vec![0];
+    let mut sum = 0;
     for token in tokens(sql) {
+        let is =
+            |words: &[&str]| words.iter().any(|word| sql[token.start..token.end].eq_ignore_ascii_case(word));
+        let top = levels.len() - 1;
         match token.kind {
-            TokenKind::Symbol(',') => depth = 0,
-            TokenKind::Symbol('.') => {}
-            TokenKind::Symbol(_) | TokenKind::Word => depth += 1,
-            _ => {}
+            TokenKind::Symbol('(' | '[') => levels.push(0),
+            TokenKind::Word if is(&["case"]) => levels.push(0),
+            TokenKind::Symbol(')' | ']') if top > 0 => sum -= levels.pop().unwrap_or(0),
+            TokenKind::Word if top > 0 && is(&["end"]) => sum -= levels.pop().unwrap_or(0),
+            TokenKind::Symbol(',') => sum -= std::mem::take(&mut levels[top]),
+            TokenKind::Word if is(&["when", "then", "else"]) => sum -= std::mem::take(&mut levels[top]),
+            TokenKind::Symbol('.') | TokenKind::String | TokenKind::Number | TokenKind::QuotedName => {}
+            _ => {
+                levels[top] += 1;
+                sum += 1;
+            }
         }
-        if depth > DEPTH_MAX {
+        if sum + levels.len() > DEPTH_MAX {
             return Err(too_complex());
         }
     }
@@ -297,16 +311,6 @@ fn cast_type(name: &str) -> u32 {
     }
 }
 
-/// The type of a column of the catalog, by its name: columns of the same name have the same type.
-pub(super) fn type_of_column(name: &str) -> Option<u32> {
-    let name = name.to_lowercase();
-    tables::TABLES.iter().find_map(|(_, _, definition)| {
-        tables::columns(definition)
-            .find(|(column, _)| *column == name)
-            .map(|(_, declared)| tables::declared(declared))
-    })
-}
-
 fn type_of_function(function: &Function) -> Option<u32> {
     let (_, name) = parts(&function.name);
     Some(match name.as_str() {
@@ -473,8 +477,14 @@ mod tests {
     fn deep_queries_are_refused() {
         let deep = format!("select 1 from pg_catalog.pg_class where {}", "not ".repeat(100_000));
         assert_eq!(recognise(&deep).unwrap_err().code, code::PROGRAM_LIMIT);
-        let sum = format!("select 1 from pg_catalog.pg_class where 1 = {}", "1 + ".repeat(2000));
-        assert_eq!(recognise(&sum).unwrap_err().code, code::PROGRAM_LIMIT);
+        for term in ["1 + ", "coalesce(1, 2) + ", "case when 1 then 2 end + "] {
+            let sum = format!("select 1 from pg_catalog.pg_class where 1 = {}1", term.repeat(2500));
+            assert_eq!(recognise(&sum).unwrap_err().code, code::PROGRAM_LIMIT, "{term}");
+        }
+        let parentheses = format!("select {}1 from pg_class", "(".repeat(1500));
+        assert!(recognise(&parentheses).unwrap().is_none());
+        let wide = format!("select case {} end from pg_class", "when relkind = 'r' then 1 ".repeat(2000));
+        assert!(recognise(&wide).unwrap().is_some());
     }
 
     #[test]

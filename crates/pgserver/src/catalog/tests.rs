@@ -5,7 +5,13 @@ use arrow_cast::display::array_value_to_string;
 use super::*;
 
 fn caller() -> Caller {
-    Caller { user: "me".into(), database: "db".into(), process: 7, settings: Settings::new("me") }
+    Caller {
+        user: "me".into(),
+        database: "db".into(),
+        process: 7,
+        settings: Settings::new("me"),
+        now_us: 1_500_000,
+    }
 }
 
 fn engine() -> Engine {
@@ -62,6 +68,7 @@ async fn functions_about_the_session_are_answered() {
         &["lineitem|1259|integer"],
     )
     .await;
+    check("select now()", &["1970-01-01T00:00:01.500Z"]).await;
     check("select to_regclass('nonsense'), (current_schemas(false))[1]", &["|public"]).await;
 }
 

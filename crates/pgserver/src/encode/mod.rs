@@ -354,10 +354,11 @@ impl Values {
             Self::List(lists) => lists.put_text(row, out)?,
             Self::Json(array, field, options) => put_json(array, field, options, row, out)?,
             Self::Shown(array) => put_str(&array_value_to_string(array, row)?, out)?,
-            Self::Indirect(values, keys) => match keys[row] {
-                Some(key) => values.put_text(key, out)?,
-                None => {}
-            },
+            Self::Indirect(values, keys) => {
+                if let Some(key) = keys[row] {
+                    values.put_text(key, out)?;
+                }
+            }
         }
         Ok(())
     }
@@ -387,10 +388,11 @@ impl Values {
                 put_interval(value.months, value.days, microseconds(value)?, out);
             }
             Self::List(lists) => lists.put_binary(row, out)?,
-            Self::Indirect(values, keys) => match keys[row] {
-                Some(key) => values.put_binary(key, out)?,
-                None => {}
-            },
+            Self::Indirect(values, keys) => {
+                if let Some(key) = keys[row] {
+                    values.put_binary(key, out)?;
+                }
+            }
             // The binary format of these types is their text.
             Self::Null | Self::Text(_) | Self::Json(..) | Self::Shown(_) => self.put_text(row, out)?,
         }

@@ -1,6 +1,7 @@
 //! Starts statements, and answers those about the session itself.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
@@ -211,6 +212,9 @@ impl Session {
             database: self.database.clone(),
             process: self.key.process,
             settings: self.settings.clone(),
+            now_us: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
         }
     }
 

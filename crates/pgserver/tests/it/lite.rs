@@ -44,7 +44,7 @@ fn data_type(declared: Option<&str>, first: ValueRef<'_>) -> DataType {
 /// A row of a parameter batch as SQLite's values.
 fn values(batch: &RecordBatch) -> Vec<Value> {
     let value = |array: &ArrayRef| match array.data_type() {
-        _ if array.is_null(0) => Value::Null,
+        _ if array.logical_nulls().is_some_and(|nulls| nulls.is_null(0)) => Value::Null,
         DataType::Int16 | DataType::Int32 | DataType::Int64 => {
             let array = arrow_cast::cast(array, &DataType::Int64).unwrap();
             Value::Integer(arrow_array::cast::as_primitive_array::<types::Int64Type>(&array).value(0))
@@ -60,7 +60,7 @@ fn values(batch: &RecordBatch) -> Vec<Value> {
 impl Lite {
     fn run(&self, sql: &str, parameters: &[Value]) -> Result<RecordBatch, Failure> {
         if sql.contains("information_schema.columns") {
-            let columns = "SELECT 'public', m.name, c.name, 'YES', CASE c.type WHEN 'bigint' THEN 'Int64' \
+            let columns = "SELECT 'public', m.name, c.name, 'YES', CASE lower(c.type) WHEN 'bigint' THEN 'Int64' \
                 WHEN 'double' THEN 'Float64' WHEN 'blob' THEN 'Binary' WHEN 'date' THEN 'Date32' ELSE 'Utf8' END \
                 FROM sqlite_master m, pragma_table_info(m.name) c ORDER BY 2, c.cid";
             return self.run(columns, &[]);
@@ -70,7 +70,7 @@ impl Lite {
         let mut statement = connection.prepare(&sql).map_err(failure)?;
         let names: Vec<_> = statement
             .columns()
-            .map(|column| (column.name().to_owned(), column.decl_type().map(str::to_owned)))
+            .map(|column| (column.name().to_owned(), column.decl_type().map(str::to_lowercase)))
             .collect();
         let mut rows = statement.query(rusqlite::params_from_iter(parameters)).map_err(failure)?;
         let mut columns: Vec<Vec<Value>> = vec![Vec::new(); names.len()];
@@ -134,7 +134,7 @@ impl Service for Lite {
     ) -> Pin<Box<dyn Future<Output = Result<Prepared, Failure>> + Send + 'a>> {
         Box::pin(async move {
             let count = sql.matches('$').count();
-            let columns: SchemaRef = self.run(sql, &vec![Value::Null; count])?.schema();
+            let columns: SchemaRef = self.run(sql, &vec![Value::Integer(1); count])?.schema();
             let parameters = (1..=count).map(|index| Field::new(format!("${index}"), DataType::Int64, true));
             Ok(Prepared {
                 columns,
