@@ -12,6 +12,9 @@ use crate::error::{PgError, SessionEnd, code};
 const OUT_BYTES: usize = 64 << 10;
 /// How much of what a client sends is read ahead while a statement runs.
 const AHEAD_BYTES: usize = 64 << 10;
+/// How much is read of a connection that is being closed, and for how long.
+const DRAIN_READS: usize = 256;
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest message of types that have no long parts.
 const SHORT_BYTES_MAX: usize = 64 << 10;
 
@@ -180,6 +183,17 @@ impl Link {
         let brief = Duration::from_secs(2);
         let _ = timeout(brief, self.flush()).await;
         let _ = timeout(brief, self.writer.shutdown()).await;
+        // The system resets a connection whose bytes were not read, and the client could miss the last message.
+        let drained = async {
+            for _ in 0..DRAIN_READS {
+                self.input.clear();
+                self.input.reserve(4 << 10);
+                if !matches!(self.reader.read_buf(&mut self.input).await, Ok(1..)) {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(DRAIN_TIMEOUT, drained).await;
     }
 }
 

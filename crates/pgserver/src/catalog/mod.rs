@@ -1,5 +1,6 @@
 //! PostgreSQL's catalog: an engine of its own, filled with the tables of the service (decision 0026).
 
+mod column;
 mod expr;
 mod fill;
 mod functions;
@@ -10,19 +11,16 @@ mod tables;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow_array::builder::{
-    BooleanBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
-};
-use arrow_array::builder::{Date32Builder, StringBuilder, TimestampMicrosecondBuilder, UInt32Builder};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema};
 use lightship_transport::net::Service;
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 pub(crate) use self::recognise::CatalogQuery;
 
+use self::column::Column;
 use self::fill::TableEntry;
 use self::functions::SharedNames;
 use self::recognise::recognise;
@@ -42,6 +40,7 @@ const RESULT_BYTES_MAX: usize = 64 << 20;
 const VALUE_BYTES_MAX: i32 = 8 << 20;
 /// For the recursion over syntax trees, whose depth is limited.
 const STACK_BYTES: usize = 64 << 20;
+const THREADS_MAX: usize = 4;
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -67,6 +66,8 @@ pub(crate) struct Catalog {
     engine: Arc<Mutex<Engine>>,
     /// What was last found out about the service's tables.
     known: tokio::sync::Mutex<Option<(Instant, Arc<Vec<TableEntry>>)>>,
+    /// Threads that may work for it at a time.
+    threads: Semaphore,
 }
 
 struct Engine {
@@ -77,20 +78,27 @@ struct Engine {
     oids: fill::Oids,
 }
 
-/// Runs work that recurses over a syntax tree.
-async fn on_large_stack<T: Send + 'static>(
-    work: impl FnOnce() -> PgResult<T> + Send + 'static,
-) -> PgResult<T> {
-    let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("pg-catalog".into()).stack_size(STACK_BYTES);
-    let failed = |_| PgError::new(code::INTERNAL_ERROR, "the catalog has no thread");
-    thread.spawn(move || drop(sender.send(work()))).map_err(failed)?;
-    receiver.await.map_err(|_| PgError::new(code::INTERNAL_ERROR, "a query of the catalog has failed"))?
-}
-
 impl Catalog {
     pub(crate) fn new() -> rusqlite::Result<Self> {
-        Ok(Self { engine: Arc::new(Mutex::new(Engine::new()?)), known: tokio::sync::Mutex::default() })
+        Ok(Self {
+            engine: Arc::new(Mutex::new(Engine::new()?)),
+            known: tokio::sync::Mutex::default(),
+            threads: Semaphore::new(THREADS_MAX),
+        })
+    }
+
+    /// Runs work that recurses over a syntax tree, on a thread of its own.
+    async fn on_large_stack<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> PgResult<T> + Send + 'static,
+    ) -> PgResult<T> {
+        // The semaphore is never closed.
+        let _slot = self.threads.acquire().await.ok();
+        let (sender, receiver) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("pg-catalog".into()).stack_size(STACK_BYTES);
+        let failed = |_| PgError::new(code::INTERNAL_ERROR, "the catalog has no thread");
+        thread.spawn(move || drop(sender.send(work()))).map_err(failed)?;
+        receiver.await.map_err(|_| PgError::new(code::INTERNAL_ERROR, "a query of the catalog has failed"))?
     }
 
     /// The query, if it is one of the catalog or about the session.
@@ -102,7 +110,7 @@ impl Catalog {
             return Ok(None);
         }
         let sql = sql.to_owned();
-        on_large_stack(move || recognise(&sql)).await
+        self.on_large_stack(move || recognise(&sql)).await
     }
 
     /// The tables of the service, if the query needs them.
@@ -143,7 +151,7 @@ impl Catalog {
     ) -> PgResult<RowStream> {
         let tables = self.tables(&query, service).await?;
         let engine = self.engine.clone();
-        on_large_stack(move || {
+        self.on_large_stack(move || {
             let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
             engine.prepare(tables, &caller)?;
             engine.run(query, &parameters, &caller)
@@ -159,7 +167,7 @@ impl Catalog {
     ) -> PgResult<(Vec<u32>, Vec<PgColumn>)> {
         let tables = self.tables(&query, service).await?;
         let engine = self.engine.clone();
-        on_large_stack(move || {
+        self.on_large_stack(move || {
             let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
             // Names and types of columns depend on nobody.
             let settings = Settings::new("");
@@ -284,106 +292,6 @@ fn failed(error: &rusqlite::Error) -> PgError {
         _ => code::DATA_EXCEPTION,
     };
     PgError::new(code, format!("the catalog: {message}"))
-}
-
-/// A column of a result, as it is collected.
-enum Column {
-    Bool(BooleanBuilder),
-    Int16(Int16Builder),
-    Int32(Int32Builder),
-    Int64(Int64Builder),
-    Oid(UInt32Builder),
-    Float32(Float32Builder),
-    Float64(Float64Builder),
-    /// Microseconds from 1970.
-    Timestamp(TimestampMicrosecondBuilder),
-    /// Days from 1970.
-    Date(Date32Builder),
-    Text(StringBuilder),
-}
-
-impl Column {
-    fn new(oid: u32) -> Self {
-        match oid {
-            oid::BOOL => Self::Bool(BooleanBuilder::new()),
-            oid::INT2 => Self::Int16(Int16Builder::new()),
-            oid::INT4 => Self::Int32(Int32Builder::new()),
-            oid::INT8 => Self::Int64(Int64Builder::new()),
-            oid::OID => Self::Oid(UInt32Builder::new()),
-            oid::FLOAT4 => Self::Float32(Float32Builder::new()),
-            oid::FLOAT8 => Self::Float64(Float64Builder::new()),
-            oid::TIMESTAMPTZ => Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone("+00:00")),
-            oid::DATE => Self::Date(Date32Builder::new()),
-            _ => Self::Text(StringBuilder::new()),
-        }
-    }
-
-    /// Adds a value. Returns its size.
-    fn push(&mut self, value: ValueRef<'_>, names: &SharedNames, oid: u32) -> usize {
-        let integer = match value {
-            ValueRef::Integer(number) => Some(number),
-            ValueRef::Real(number) => Some(number as i64),
-            ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| match text {
-                "t" | "true" => Some(1),
-                "f" | "false" => Some(0),
-                text => text.parse().ok(),
-            }),
-            _ => None,
-        };
-        let real = match value {
-            ValueRef::Real(number) => Some(number),
-            _ => integer.map(|number| number as f64),
-        };
-        match self {
-            Self::Bool(builder) => builder.append_option(integer.map(|number| number != 0)),
-            Self::Int16(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Int32(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Int64(builder) => builder.append_option(integer),
-            Self::Oid(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Float32(builder) => builder.append_option(real.map(|number| number as f32)),
-            Self::Float64(builder) => builder.append_option(real),
-            Self::Timestamp(builder) => builder.append_option(integer),
-            Self::Date(builder) => builder.append_option(integer.and_then(|number| number.try_into().ok())),
-            Self::Text(builder) => {
-                let text = shown(value, names, oid);
-                builder.append_option(text.as_deref());
-                return 16 + text.map_or(0, |text| text.len());
-            }
-        }
-        16
-    }
-
-    fn finish(self) -> ArrayRef {
-        match self {
-            Self::Bool(mut builder) => Arc::new(builder.finish()),
-            Self::Int16(mut builder) => Arc::new(builder.finish()),
-            Self::Int32(mut builder) => Arc::new(builder.finish()),
-            Self::Int64(mut builder) => Arc::new(builder.finish()),
-            Self::Oid(mut builder) => Arc::new(builder.finish()),
-            Self::Float32(mut builder) => Arc::new(builder.finish()),
-            Self::Float64(mut builder) => Arc::new(builder.finish()),
-            Self::Timestamp(mut builder) => Arc::new(builder.finish()),
-            Self::Date(mut builder) => Arc::new(builder.finish()),
-            Self::Text(mut builder) => Arc::new(builder.finish()),
-        }
-    }
-}
-
-/// The text of a value. OIDs with a name are shown as the name.
-fn shown(value: ValueRef<'_>, names: &SharedNames, oid: u32) -> Option<String> {
-    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-    Some(match value {
-        ValueRef::Null => return None,
-        ValueRef::Integer(number) => match oid {
-            oid::REGCLASS => names.relation_name(number).unwrap_or_else(|| number.to_string()),
-            oid::REGTYPE => names.format_type(number, None),
-            oid::REGNAMESPACE => names.schemas.get(&number).cloned().unwrap_or_else(|| number.to_string()),
-            oid::REGPROC if number == 0 => "-".into(),
-            _ => number.to_string(),
-        },
-        ValueRef::Real(number) => number.to_string(),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-    })
 }
 
 /// The short name of a type as SQL has it, and whether it is one of arrays.

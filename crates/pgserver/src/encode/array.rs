@@ -18,7 +18,8 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    pub(super) fn new(array: &ArrayRef, item: &FieldRef) -> PgResult<Self> {
+    /// The lists of an array, to be written as arrays of the type `element`.
+    pub(super) fn new(array: &ArrayRef, item: &FieldRef, element: u32) -> PgResult<Self> {
         let values = match array.data_type() {
             DataType::List(_) => array.as_list::<i32>().values(),
             DataType::LargeList(_) => array.as_list::<i64>().values(),
@@ -26,8 +27,8 @@ impl Lists {
             DataType::LargeListView(_) => array.as_list_view::<i64>().values(),
             _ => array.as_fixed_size_list().values(),
         };
-        let column = PgColumn::of(item);
-        Ok(Self { array: array.clone(), items: Values::new(values, item, &column)?, element: column.oid })
+        let column = PgColumn::new(item.name(), element);
+        Ok(Self { array: array.clone(), items: Values::new(values, item, &column)?, element })
     }
 
     pub(super) fn is_null(&self, row: usize) -> bool {

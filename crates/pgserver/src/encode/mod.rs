@@ -245,7 +245,8 @@ impl Values {
             | DataType::LargeListView(item)
                 if element_of(column.oid).is_some() =>
             {
-                Self::List(Box::new(Lists::new(array, item)?))
+                let element = element_of(column.oid).unwrap_or(oid::TEXT);
+                Self::List(Box::new(Lists::new(array, item, element)?))
             }
             other if other.is_nested() && column.oid == oid::JSON => {
                 // What JSON has no encoder for, such as a union in a struct, is refused before the first row.

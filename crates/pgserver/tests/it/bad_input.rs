@@ -92,3 +92,40 @@ fn a_client_that_stops_in_the_middle_of_a_message_is_forgotten() {
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(client.receive(), None);
 }
+
+#[test]
+fn random_messages_end_with_an_error_or_an_answer() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: u64| {
+        // Xorshift: the same numbers in each run.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for _ in 0..1000 {
+        let kind = b"QPBDECSHdcfFp"[random(13) as usize];
+        let length = random(40);
+        // Many zeros, so that strings end.
+        let body: Vec<u8> = (0..length).map(|_| if random(3) == 0 { 0 } else { random(256) as u8 }).collect();
+        client.send_raw(&[message(kind, &body), message(b'S', &[])].concat());
+        let mut last = None;
+        while let Some(reply) = client.receive() {
+            let is_ready = reply.kind == b'Z';
+            last = Some(reply.kind);
+            // A query and a Sync are answered each.
+            if is_ready && kind != b'Q' && kind != b'S' {
+                break;
+            }
+            if is_ready && client.is_quiet() {
+                break;
+            }
+        }
+        assert!(matches!(last, Some(b'Z' | b'E')), "{kind} {body:?}");
+        if last == Some(b'E') {
+            client = server.client();
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! A client that knows messages and nothing else.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -123,6 +123,19 @@ impl Client {
         let mut byte = [0];
         self.reader.read_exact(&mut byte).unwrap();
         byte[0]
+    }
+
+    /// Whether nothing arrives for a moment.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if !self.reader.buffer().is_empty() {
+            return false;
+        }
+        let brief = Some(Duration::from_millis(20));
+        self.stream.set_read_timeout(brief).unwrap();
+        let quiet =
+            matches!(self.reader.fill_buf(), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        self.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        quiet
     }
 
     /// The next message; `None` if the server has closed the connection.
