@@ -17,7 +17,7 @@ use bytes::{BufMut, BytesMut};
 
 use self::array::Lists;
 use self::datetime::{DATES, DAY_US, EPOCH_DAYS, EPOCH_US, FIRST_TIMESTAMP};
-use self::number::{DecimalText, put_f32, put_f64};
+use self::number::{Decimal, put_f32, put_f64};
 use crate::error::{PgError, PgResult, code};
 use crate::types::{PgColumn, element_of, oid};
 
@@ -324,8 +324,12 @@ impl Values {
             Self::Oid(array) => out.put_slice(digits.format(array.value(row)).as_bytes()),
             Self::Float32(array) => put_f32(array.value(row), out),
             Self::Float64(array) => put_f64(array.value(row), out),
-            Self::Decimal128(array, scale) => DecimalText::of_i128(array.value(row), *scale).put_text(out),
-            Self::Decimal256(array, scale) => DecimalText::of_i256(array.value(row), *scale).put_text(out),
+            Self::Decimal128(array, scale) => {
+                Decimal::with_i128(array.value(row), *scale, |decimal| decimal.put_text(out))
+            }
+            Self::Decimal256(array, scale) => {
+                Decimal::with_i256(array.value(row), *scale, |decimal| decimal.put_text(out))
+            }
             Self::Text(texts) => put_str(texts.get(row), out)?,
             Self::Bytes(blobs) => {
                 out.put_slice(b"\\x");
@@ -373,8 +377,12 @@ impl Values {
             Self::Oid(array) => out.put_u32(array.value(row)),
             Self::Float32(array) => out.put_f32(array.value(row)),
             Self::Float64(array) => out.put_f64(array.value(row)),
-            Self::Decimal128(array, scale) => DecimalText::of_i128(array.value(row), *scale).put_binary(out),
-            Self::Decimal256(array, scale) => DecimalText::of_i256(array.value(row), *scale).put_binary(out),
+            Self::Decimal128(array, scale) => {
+                Decimal::with_i128(array.value(row), *scale, |decimal| decimal.put_binary(out))
+            }
+            Self::Decimal256(array, scale) => {
+                Decimal::with_i256(array.value(row), *scale, |decimal| decimal.put_binary(out))
+            }
             Self::Bytes(blobs) => out.put_slice(blobs.get(row)),
             Self::Uuid(array) => out.put_slice(array.value(row)),
             // The range fits 32 bits.

@@ -68,71 +68,84 @@ pub(crate) fn put_f32(value: f32, out: &mut BytesMut) {
 }
 
 /// A decimal number: its digits without a sign, and how many of them are after the point.
-pub(crate) struct DecimalText {
-    is_negative: bool,
-    digits: String,
-    scale: i32,
+pub(crate) struct Decimal<'a> {
+    pub(crate) is_negative: bool,
+    pub(crate) digits: &'a str,
+    pub(crate) scale: i8,
 }
 
-impl DecimalText {
-    pub(crate) fn of_i128(value: i128, scale: i8) -> Self {
-        Self { is_negative: value < 0, digits: value.unsigned_abs().to_string(), scale: scale.into() }
+/// The most groups of four digits: 77 digits, with up to 128 zeros on either side.
+const GROUPS_MAX: usize = 96;
+
+impl Decimal<'_> {
+    /// Passes a number on as its digits.
+    pub(crate) fn with_i128<T>(value: i128, scale: i8, then: impl FnOnce(Decimal<'_>) -> T) -> T {
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(value.unsigned_abs());
+        then(Decimal { is_negative: value < 0, digits, scale })
     }
 
-    pub(crate) fn of_i256(value: i256, scale: i8) -> Self {
+    /// Passes a number on as its digits.
+    pub(crate) fn with_i256<T>(value: i256, scale: i8, then: impl FnOnce(Decimal<'_>) -> T) -> T {
         let text = value.to_string();
-        let digits = text.trim_start_matches('-').to_owned();
-        Self { is_negative: text.starts_with('-'), digits, scale: scale.into() }
-    }
-
-    /// The digits before and after the point.
-    fn parts(&self) -> (String, String) {
-        let scale = self.scale.max(0) as usize;
-        let mut digits = self.digits.clone();
-        if self.scale < 0 && digits != "0" {
-            digits.extend((0..-self.scale).map(|_| '0'));
-        }
-        let padded = format!("{digits:0>width$}", width = scale + 1);
-        let (whole, fraction) = padded.split_at(padded.len() - scale);
-        (whole.to_owned(), fraction.to_owned())
+        let digits = text.trim_start_matches('-');
+        then(Decimal { is_negative: text.starts_with('-'), digits, scale })
     }
 
     /// Appends it as text, with as many places as its scale says.
     pub(crate) fn put_text(&self, out: &mut BytesMut) {
-        let (whole, fraction) = self.parts();
         if self.is_negative {
             out.put_u8(b'-');
         }
-        out.put_slice(whole.as_bytes());
-        if !fraction.is_empty() {
-            out.put_u8(b'.');
-            out.put_slice(fraction.as_bytes());
+        let digits = self.digits.as_bytes();
+        let scale = usize::try_from(self.scale).unwrap_or(0);
+        if scale == 0 {
+            out.put_slice(digits);
+            if self.digits != "0" {
+                out.put_bytes(b'0', usize::from(self.scale.unsigned_abs()));
+            }
+            return;
         }
+        let whole = digits.len().saturating_sub(scale);
+        if whole == 0 {
+            out.put_u8(b'0');
+        }
+        out.put_slice(&digits[..whole]);
+        out.put_u8(b'.');
+        out.put_bytes(b'0', scale.saturating_sub(digits.len()));
+        out.put_slice(&digits[whole..]);
+    }
+
+    /// The digit of a power of ten.
+    fn digit(&self, power: i32) -> i16 {
+        let from_end = usize::try_from(power + i32::from(self.scale)).ok();
+        let index = from_end.and_then(|from_end| self.digits.len().checked_sub(from_end + 1));
+        index.map_or(0, |index| i16::from(self.digits.as_bytes()[index] - b'0'))
     }
 
     /// Appends it in the binary format of `numeric`: groups of four digits.
     pub(crate) fn put_binary(&self, out: &mut BytesMut) {
-        let (whole, fraction) = self.parts();
-        let display_scale = fraction.len() as i16;
-        let before = whole.len().div_ceil(4);
-        let whole = format!("{whole:0>width$}", width = before * 4);
-        let after = fraction.len().div_ceil(4);
-        let fraction = format!("{fraction:0<width$}", width = after * 4);
-        let group =
-            |chunk: &[u8]| chunk.iter().fold(0i16, |value, digit| value * 10 + i16::from(digit - b'0'));
-        let groups: Vec<i16> =
-            whole.as_bytes().chunks(4).chain(fraction.as_bytes().chunks(4)).map(group).collect();
-        let first = groups.iter().position(|&g| g != 0);
-        let last = groups.iter().rposition(|&g| g != 0);
+        let whole = self.digits.len() as i32 - i32::from(self.scale);
+        let first_weight = (whole.max(1) + 3) / 4 - 1;
+        let last_weight = -((i32::from(self.scale).max(0) + 3) / 4);
+        let mut groups = [0i16; GROUPS_MAX];
+        let mut count = 0;
+        for weight in (last_weight..=first_weight).rev() {
+            groups[count] = (0..4).rev().fold(0, |value, power| value * 10 + self.digit(weight * 4 + power));
+            count += 1;
+        }
+        let groups = &groups[..count];
+        let first = groups.iter().position(|&group| group != 0);
+        let last = groups.iter().rposition(|&group| group != 0);
         let (weight, groups) = match (first, last) {
-            (Some(first), Some(last)) => (before as i16 - 1 - first as i16, &groups[first..=last]),
+            (Some(first), Some(last)) => (first_weight as i16 - first as i16, &groups[first..=last]),
             _ => (0, &groups[..0]),
         };
         out.put_i16(groups.len() as i16);
         out.put_i16(weight);
         out.put_i16(if self.is_negative && !groups.is_empty() { 0x4000 } else { 0 });
-        out.put_i16(display_scale);
-        groups.iter().for_each(|&g| out.put_i16(g));
+        out.put_i16(self.scale.max(0).into());
+        groups.iter().for_each(|&group| out.put_i16(group));
     }
 }
 
@@ -206,15 +219,21 @@ mod tests {
     #[test]
     fn decimals_survive_the_binary_format() {
         let check = |value: i128, scale: i8, expected: &str| {
-            let decimal = DecimalText::of_i128(value, scale);
-            assert_eq!(text(|out| decimal.put_text(out)), expected);
-            let mut binary = BytesMut::new();
-            decimal.put_binary(&mut binary);
+            let (mut binary, mut wide) = (BytesMut::new(), BytesMut::new());
+            assert_eq!(
+                text(|out| Decimal::with_i128(value, scale, |decimal| decimal.put_text(out))),
+                expected
+            );
+            Decimal::with_i128(value, scale, |decimal| decimal.put_binary(&mut binary));
+            Decimal::with_i256(i256::from_i128(value), scale, |decimal| decimal.put_binary(&mut wide));
             assert_eq!(numeric_text(&binary).unwrap(), expected);
-            let mut wide = BytesMut::new();
-            DecimalText::of_i256(i256::from_i128(value), scale).put_binary(&mut wide);
             assert_eq!(wide, binary);
         };
+        for scale in [i8::MIN, i8::MAX] {
+            let mut out = BytesMut::new();
+            Decimal::with_i256(i256::MIN, scale, |decimal| decimal.put_binary(&mut out));
+            assert!(out.len() > 40);
+        }
         check(0, 0, "0");
         check(0, 2, "0.00");
         check(-5, 3, "-0.005");
