@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. ARCHITECTURE.md has
 /// the same table.
-const LEVELS: [(&str, u8); 20] = [
+const LEVELS: [(&str, u8); 21] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
     ("lightship-usage", 0),
@@ -24,6 +24,7 @@ const LEVELS: [(&str, u8); 20] = [
     ("lightship-netbench", 3),
     ("lightship-rangefile", 3),
     ("lightship-monitor", 3),
+    ("lightship-pgserver", 3),
     ("lightship-engine", 4),
     ("lightship", 5),
     ("lightship-cli", 6),
@@ -43,7 +44,7 @@ const OWNED: [(&str, &[&str]); 9] = [
     ("arrow-flight", &["lightship-flight"]),
     ("clap_mangen", &["lightship-cli"]),
     ("plotters", &["lightship-plot"]),
-    ("rusqlite", &["lightship-sources"]),
+    ("rusqlite", &["lightship-pgserver", "lightship-sources"]),
     ("mysql_async", &["lightship-sources"]),
 ];
 

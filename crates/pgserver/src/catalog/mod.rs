@@ -1,0 +1,332 @@
+//! PostgreSQL's catalog: an engine of its own, filled with the tables of the service (decision 0026).
+
+mod column;
+mod expr;
+mod fill;
+mod functions;
+mod recognise;
+mod rewrite;
+mod tables;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Field, Schema};
+use lightship_transport::net::Service;
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+use tokio::sync::{Semaphore, oneshot};
+
+pub(crate) use self::recognise::CatalogQuery;
+
+use self::column::Column;
+use self::fill::TableEntry;
+use self::functions::SharedNames;
+use self::recognise::recognise;
+use self::rewrite::Rewriter;
+use self::tables::type_of_column;
+use crate::error::{PgError, PgResult, code};
+use crate::rows::RowStream;
+use crate::settings::Settings;
+use crate::types::{PgColumn, oid};
+
+/// How long what is known of the service's tables is used again. A tool's command is several statements.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long a query of the catalog may take, and what its result may hold.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+const RESULT_BYTES_MAX: usize = 64 << 20;
+/// The longest value, statement and intermediate result.
+const VALUE_BYTES_MAX: i32 = 8 << 20;
+/// For the recursion over syntax trees, whose depth is limited.
+const STACK_BYTES: usize = 64 << 20;
+const THREADS_MAX: usize = 4;
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) user: String,
+    pub(crate) database: String,
+    pub(crate) process: u32,
+    pub(crate) settings: Settings,
+    /// The present time, in microseconds from 1970.
+    pub(crate) now_us: i64,
+}
+
+impl Caller {
+    /// What `version()` returns.
+    fn version(&self) -> String {
+        let version = self.settings.get("server_version").unwrap_or_default();
+        format!("PostgreSQL {version}, a node of Lightship")
+    }
+}
+
+/// The catalog of a server.
+pub(crate) struct Catalog {
+    engine: Arc<Mutex<Engine>>,
+    /// What was last found out about the service's tables.
+    known: tokio::sync::Mutex<Option<(Instant, Arc<Vec<TableEntry>>)>>,
+    /// Threads that may work for it at a time.
+    threads: Semaphore,
+}
+
+struct Engine {
+    connection: Connection,
+    names: SharedNames,
+    /// What the tables were filled from.
+    filled: Option<Arc<Vec<TableEntry>>>,
+    oids: fill::Oids,
+}
+
+impl Catalog {
+    pub(crate) fn new() -> rusqlite::Result<Self> {
+        Ok(Self {
+            engine: Arc::new(Mutex::new(Engine::new()?)),
+            known: tokio::sync::Mutex::default(),
+            threads: Semaphore::new(THREADS_MAX),
+        })
+    }
+
+    /// Runs work that recurses over a syntax tree, on a thread of its own.
+    async fn on_large_stack<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> PgResult<T> + Send + 'static,
+    ) -> PgResult<T> {
+        // The semaphore is never closed.
+        let _slot = self.threads.acquire().await.ok();
+        let (sender, receiver) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("pg-catalog".into()).stack_size(STACK_BYTES);
+        let failed = |_| PgError::new(code::INTERNAL_ERROR, "the catalog has no thread");
+        thread.spawn(move || drop(sender.send(work()))).map_err(failed)?;
+        receiver.await.map_err(|_| PgError::new(code::INTERNAL_ERROR, "a query of the catalog has failed"))?
+    }
+
+    /// The query, if it is one of the catalog or about the session.
+    ///
+    /// # Errors
+    /// If it reads tables of the service, too.
+    pub(crate) async fn recognise(&self, sql: &str) -> PgResult<Option<CatalogQuery>> {
+        if !recognise::may_be(sql) {
+            return Ok(None);
+        }
+        let sql = sql.to_owned();
+        self.on_large_stack(move || recognise(&sql)).await
+    }
+
+    /// The tables of the service, if the query needs them.
+    async fn tables(
+        &self,
+        query: &CatalogQuery,
+        service: &dyn Service,
+    ) -> PgResult<Option<Arc<Vec<TableEntry>>>> {
+        // Names of tables are in texts and numbers, too ('t'::regclass).
+        let mut known = self.known.lock().await;
+        if let Some((at, tables)) = &*known
+            && at.elapsed() < FRESH
+        {
+            return Ok(Some(tables.clone()));
+        }
+        let found = match fill::fetch(service).await {
+            Ok(found) => found,
+            // select version() needs no tables.
+            Err(_) if !query.reads => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let tables = match &*known {
+            // The same, so that nothing is filled again.
+            Some((_, tables)) if **tables == found => tables.clone(),
+            _ => Arc::new(found),
+        };
+        *known = Some((Instant::now(), tables.clone()));
+        Ok(Some(tables))
+    }
+
+    /// Runs a query.
+    pub(crate) async fn run(
+        &self,
+        query: CatalogQuery,
+        parameters: Vec<Value>,
+        caller: Caller,
+        service: &dyn Service,
+    ) -> PgResult<RowStream> {
+        let tables = self.tables(&query, service).await?;
+        let engine = self.engine.clone();
+        self.on_large_stack(move || {
+            let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+            engine.prepare(tables, &caller)?;
+            engine.run(query, &parameters, &caller)
+        })
+        .await
+    }
+
+    /// The types of a query's parameters, and its columns.
+    pub(crate) async fn describe(
+        &self,
+        query: CatalogQuery,
+        service: &dyn Service,
+    ) -> PgResult<(Vec<u32>, Vec<PgColumn>)> {
+        let tables = self.tables(&query, service).await?;
+        let engine = self.engine.clone();
+        self.on_large_stack(move || {
+            let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+            // Names and types of columns depend on nobody.
+            let settings = Settings::new("");
+            let caller =
+                Caller { user: String::new(), database: String::new(), process: 0, settings, now_us: 0 };
+            engine.prepare(tables, &caller)?;
+            let parameters = query.parameters.clone();
+            let sql = Rewriter::new(&caller).rewrite(query.query)?;
+            let statement = engine.connection.prepare(&sql).map_err(|error| failed(&error))?;
+            Ok((parameters, columns(&statement, query.columns.as_deref())))
+        })
+        .await
+    }
+}
+
+impl Engine {
+    fn new() -> rusqlite::Result<Self> {
+        use rusqlite::config::DbConfig;
+        use rusqlite::limits::Limit;
+        let connection = Connection::open_in_memory()?;
+        // A name in double quotes is never a text.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
+        connection.execute_batch("PRAGMA temp_store = memory; PRAGMA cache_size = -8192;")?;
+        let names = SharedNames::default();
+        functions::add(&connection, &names)?;
+        let mut engine = Self { connection, names, filled: None, oids: fill::Oids::default() };
+        engine.create()?;
+        Ok(engine)
+    }
+
+    /// Brings the tables up to date.
+    fn prepare(&mut self, tables: Option<Arc<Vec<TableEntry>>>, caller: &Caller) -> PgResult<()> {
+        if let Some(tables) = tables
+            && self.filled.as_ref().is_none_or(|filled| !Arc::ptr_eq(filled, &tables))
+        {
+            self.fill(&tables).map_err(|error| failed(&error))?;
+            self.filled = Some(tables);
+        }
+        self.introduce(caller).map_err(|error| failed(&error))
+    }
+
+    fn run(&mut self, query: CatalogQuery, parameters: &[Value], caller: &Caller) -> PgResult<RowStream> {
+        let known = query.columns;
+        let sql = Rewriter::new(caller).rewrite(query.query)?;
+        let deadline = Instant::now() + QUERY_TIMEOUT;
+        let set = self.connection.progress_handler(10_000, Some(move || Instant::now() > deadline));
+        set.map_err(|error| failed(&error))?;
+        let result = self.collect(&sql, parameters, known.as_deref());
+        let _ = self.connection.progress_handler(0, None::<fn() -> bool>);
+        result
+    }
+
+    fn collect(
+        &self,
+        sql: &str,
+        parameters: &[Value],
+        known: Option<&[(String, Option<u32>)]>,
+    ) -> PgResult<RowStream> {
+        tracing::trace!(sql, "query of the catalog");
+        let mut statement = self.connection.prepare(sql).map_err(|error| failed(&error))?;
+        let wanted = statement.parameter_count();
+        if parameters.len() < wanted {
+            let message = format!("the statement has {wanted} parameters, and {} values", parameters.len());
+            return Err(PgError::new(code::PROTOCOL_VIOLATION, message));
+        }
+        let columns = columns(&statement, known);
+        let mut builders: Vec<_> = columns.iter().map(|column| Column::new(column.oid)).collect();
+        let mut rows =
+            statement.query(params_from_iter(&parameters[..wanted])).map_err(|error| failed(&error))?;
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(row) = rows.next().map_err(|error| failed(&error))? {
+            for (index, builder) in builders.iter_mut().enumerate() {
+                let value = row.get_ref(index).map_err(|error| failed(&error))?;
+                bytes += builder.push(value, &self.names, columns[index].oid);
+            }
+            count += 1;
+            if bytes > RESULT_BYTES_MAX {
+                let error =
+                    PgError::new(code::OUT_OF_MEMORY, "the result of a query of the catalog is too large");
+                return Err(error.hint("select fewer columns or rows"));
+            }
+        }
+        let arrays: Vec<ArrayRef> = builders.into_iter().map(Column::finish).collect();
+        let field = |(column, array): (&PgColumn, &ArrayRef)| {
+            Field::new(&column.name, array.data_type().clone(), true)
+        };
+        let schema = Schema::new(columns.iter().zip(&arrays).map(field).collect::<Vec<_>>());
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let batch = RecordBatch::try_new_with_options(Arc::new(schema), arrays, &options)?;
+        Ok(RowStream::of_batch(columns, batch))
+    }
+}
+
+/// The columns of a statement's result.
+fn columns(statement: &rusqlite::Statement<'_>, known: Option<&[(String, Option<u32>)]>) -> Vec<PgColumn> {
+    let column = |(index, column): (usize, rusqlite::Column<'_>)| {
+        let known = known.and_then(|known| known.get(index));
+        let name = known.map_or_else(|| column.name().to_owned(), |(name, _)| name.clone());
+        let declared = column.decl_type().map(|declared| tables::declared(&declared.to_lowercase()));
+        let oid =
+            declared.or_else(|| known.and_then(|(_, oid)| *oid)).or_else(|| type_of_column(column.name()));
+        PgColumn::new(name, oid.unwrap_or(oid::TEXT))
+    };
+    statement.columns().enumerate().map(column).collect()
+}
+
+fn failed(error: &rusqlite::Error) -> PgError {
+    let message = match error {
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    };
+    let code = match message.as_str() {
+        text if text.starts_with("no such table") => code::UNDEFINED_TABLE,
+        text if text.starts_with("no such column") => code::UNDEFINED_COLUMN,
+        text if text.starts_with("no such function") => code::UNDEFINED_FUNCTION,
+        text if text.contains("syntax error") => code::FEATURE_NOT_SUPPORTED,
+        text if text.contains("does not exist") => code::UNDEFINED_OBJECT,
+        text if text.contains("interrupted") => code::QUERY_CANCELED,
+        text if text.contains("too big") || text.contains("out of memory") => code::OUT_OF_MEMORY,
+        _ => code::DATA_EXCEPTION,
+    };
+    PgError::new(code, format!("the catalog: {message}"))
+}
+
+/// The short name of a type as SQL has it, and whether it is one of arrays.
+fn names_of_types(name: &str) -> (&'static str, bool) {
+    let lower = name.to_lowercase();
+    let is_list = lower.ends_with("[]") || lower.starts_with("array");
+    let base = lower.trim_end_matches("[]");
+    let base = base.rsplit('.').next().unwrap_or(base).trim().trim_matches('"');
+    let base = base.split('(').next().unwrap_or(base).trim();
+    let short = match base {
+        "boolean" | "bool" => "bool",
+        "smallint" | "int2" => "int2",
+        "integer" | "int" | "int4" => "int4",
+        "bigint" | "int8" => "int8",
+        "real" | "float4" => "float4",
+        "double precision" | "double" | "float" | "float8" => "float8",
+        "numeric" | "decimal" => "numeric",
+        "oid" => "oid",
+        "xid" => "xid",
+        "name" => "name",
+        "char" => "char",
+        "cstring" => "cstring",
+        "character" | "bpchar" => "bpchar",
+        "varchar" | "character varying" => "varchar",
+        "regclass" => "regclass",
+        "regtype" => "regtype",
+        "regproc" => "regproc",
+        "regprocedure" => "regprocedure",
+        "regnamespace" => "regnamespace",
+        "regrole" => "regrole",
+        "text" => "text",
+        _ => "other",
+    };
+    (short, is_list)
+}
+
+#[cfg(test)]
+mod tests;

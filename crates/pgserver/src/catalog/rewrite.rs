@@ -1,0 +1,384 @@
+//! Turns a query of PostgreSQL's catalog into one of SQLite, on its syntax tree.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    BinaryOperator, Expr, Function, Ident, ObjectName, Query, Select, SelectItem, TableFactor, Value,
+    ValueWithSpan, VisitMut as _, VisitorMut,
+};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
+
+use super::expr::{
+    access, argument, arguments, call, cast, column_name, function_name, in_array, like, literal, not,
+    number, operator, parts, plain_operator, string, table_alias, table_function, take,
+};
+use super::functions::{ALWAYS_NULL, ALWAYS_TRUE, ALWAYS_ZERO};
+use super::{Caller, tables};
+use crate::encode::datetime::DAY_US;
+use crate::error::{PgError, PgResult, code};
+
+/// Functions of SQLite, and those that are added to it, by their names in PostgreSQL.
+const FUNCTIONS: &[(&str, &str)] = &[
+    ("abs", "abs"),
+    ("array_agg", "array_agg"),
+    ("array_length", "array_length"),
+    ("array_lower", "array_lower"),
+    ("array_to_string", "array_to_string"),
+    ("array_upper", "array_upper"),
+    ("avg", "avg"),
+    ("bool_and", "min"),
+    ("bool_or", "max"),
+    ("cardinality", "cardinality"),
+    ("char_length", "length"),
+    ("coalesce", "coalesce"),
+    ("concat", "concat"),
+    ("count", "count"),
+    ("current_setting", "current_setting"),
+    ("dense_rank", "dense_rank"),
+    ("every", "min"),
+    ("format_type", "format_type"),
+    ("greatest", "max"),
+    ("json_agg", "json_group_array"),
+    ("json_build_object", "json_object"),
+    ("least", "min"),
+    ("left", "left"),
+    ("length", "length"),
+    ("lower", "lower"),
+    ("ltrim", "ltrim"),
+    ("max", "max"),
+    ("min", "min"),
+    ("nullif", "nullif"),
+    ("octet_length", "octet_length"),
+    ("pg_encoding_to_char", "pg_encoding_to_char"),
+    ("pg_get_userbyid", "pg_get_userbyid"),
+    ("pg_size_pretty", "pg_size_pretty"),
+    ("pg_table_is_visible", "pg_table_is_visible"),
+    ("quote_ident", "quote_ident"),
+    ("quote_literal", "quote_literal"),
+    ("rank", "rank"),
+    ("regexp_replace", "regexp_replace"),
+    ("replace", "replace"),
+    ("round", "round"),
+    ("row_number", "row_number"),
+    ("rtrim", "rtrim"),
+    ("set_config", "set_config"),
+    ("split_part", "split_part"),
+    ("string_agg", "group_concat"),
+    ("string_to_array", "string_to_array"),
+    ("strpos", "instr"),
+    ("substr", "substr"),
+    ("substring", "substr"),
+    ("sum", "sum"),
+    ("upper", "upper"),
+];
+
+/// Functions that the rewriter itself puts into queries.
+const INTERNAL: &[&str] = &[
+    "pg_like",
+    "pg_ilike",
+    "pg_regex",
+    "pg_iregex",
+    "pg_in_array",
+    "pg_array",
+    "pg_subscript",
+    "substr",
+    "trim",
+    "instr",
+    "group_concat",
+    "json_object",
+];
+
+/// A parsed query of one statement, with a limit of its depth.
+pub(super) fn parse(sql: &str) -> Option<Query> {
+    let mut parser = Parser::new(&PostgreSqlDialect {}).with_recursion_limit(64).try_with_sql(sql).ok()?;
+    let query = parser.parse_query().ok()?;
+    matches!(parser.peek_token().token, Token::EOF).then_some(*query)
+}
+
+/// Rewrites a query.
+pub(super) struct Rewriter<'a> {
+    caller: &'a Caller,
+    /// Names of common table expressions, which are no relations of the catalog.
+    ctes: BTreeSet<String>,
+}
+
+impl<'a> Rewriter<'a> {
+    pub(super) fn new(caller: &'a Caller) -> Self {
+        Self { caller, ctes: BTreeSet::new() }
+    }
+
+    /// The query as SQLite understands it.
+    ///
+    /// # Errors
+    /// For syntax and functions that are not supported.
+    pub(super) fn rewrite(mut self, mut query: Query) -> PgResult<String> {
+        match query.visit(&mut self) {
+            ControlFlow::Break(error) => Err(error),
+            ControlFlow::Continue(()) => Ok(query.to_string()),
+        }
+    }
+
+    fn function(&mut self, mut function: Function) -> PgResult<Expr> {
+        let name = function_name(&function);
+        let fixed = match name.as_str() {
+            "getdatabaseencoding" | "pg_client_encoding" => Some(string("UTF8")),
+            "version" => Some(string(self.caller.version())),
+            "current_schema" => Some(string("public")),
+            "current_database" | "current_catalog" => Some(string(&*self.caller.database)),
+            "current_user" | "session_user" | "user" | "current_role" => Some(string(&*self.caller.user)),
+            "pg_backend_pid" => Some(number(self.caller.process)),
+            "pg_export_snapshot" => Some(string("00000003-00000001-1")),
+            "pg_current_xact_id" | "txid_current_if_assigned" => Some(number(1)),
+            "now"
+            | "current_timestamp"
+            | "transaction_timestamp"
+            | "statement_timestamp"
+            | "clock_timestamp"
+            | "pg_postmaster_start_time"
+            | "pg_conf_load_time" => Some(number(self.caller.now_us)),
+            "current_date" => Some(number(self.caller.now_us.div_euclid(DAY_US))),
+            _ => None,
+        };
+        if let Some(fixed) = fixed {
+            return Ok(fixed);
+        }
+        if name == "current_schemas" {
+            // Whether those that are searched without being named are included.
+            return Ok(string(match arguments(&mut function).first() {
+                Some(Expr::Value(ValueWithSpan { value: Value::Boolean(false), .. })) => "{public}",
+                _ => "{pg_catalog,public}",
+            }));
+        }
+        if name == "array" {
+            // ARRAY(SELECT ...) of tables that are empty here: roles of roles, options.
+            return Ok(string("{}"));
+        }
+        for (regtype, wanted) in [
+            ("to_regclass", "pg_regclass"),
+            ("to_regtype", "pg_regtype"),
+            ("to_regnamespace", "pg_regnamespace"),
+        ] {
+            if name == regtype {
+                let mut args = arguments(&mut function);
+                // A second argument asks for NULL rather than an error.
+                args.push(literal(Value::Null));
+                return Ok(call(wanted, args));
+            }
+        }
+        let known = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, sqlite)| *sqlite);
+        let is_constant =
+            || [ALWAYS_NULL, ALWAYS_TRUE, ALWAYS_ZERO].iter().any(|names| names.contains(&name.as_str()));
+        let target = match known {
+            Some(target) => target.to_owned(),
+            None if is_constant() => name,
+            // What this rewriter has put there.
+            None if name.starts_with("pg_reg") || name.starts_with("pg_bool") => name,
+            None if INTERNAL.contains(&name.as_str()) => name,
+            // Nothing has a definition or statistics, and everything is visible, of whatever kind it is.
+            None if name.starts_with("pg_get_") => "pg_get_expr".into(),
+            None if name.starts_with("pg_stat_get_") || name.ends_with("_size") => "pg_table_size".into(),
+            None if name.starts_with("pg_") && name.ends_with("_is_visible") => "pg_type_is_visible".into(),
+            None => {
+                let message = format!("function {name}() does not exist in the catalog");
+                return Err(PgError::new(code::UNDEFINED_FUNCTION, message));
+            }
+        };
+        function.name = ObjectName::from(Ident::new(target));
+        Ok(Expr::Function(function))
+    }
+
+    fn expr(&mut self, expr: &mut Expr) -> PgResult<()> {
+        let rewritten = match expr {
+            Expr::Function(function) => {
+                let function = function.clone();
+                self.function(function)?
+            }
+            Expr::Value(value) => match &value.value {
+                Value::Placeholder(name) if name.starts_with('$') => {
+                    literal(Value::Placeholder(format!("?{}", &name[1..])))
+                }
+                Value::EscapedStringLiteral(text) | Value::NationalStringLiteral(text) => string(text),
+                Value::DollarQuotedString(quoted) => string(&quoted.value),
+                _ => return Ok(()),
+            },
+            Expr::CompoundIdentifier(idents) => {
+                // pg_catalog.pg_class.relname
+                let schema = idents[0].value.to_lowercase();
+                if idents.len() > 2 && matches!(schema.as_str(), "pg_catalog" | "information_schema") {
+                    idents.remove(0);
+                }
+                return Ok(());
+            }
+            Expr::Identifier(ident) if ident.quote_style.is_none() => {
+                match ident.value.to_lowercase().as_str() {
+                    "current_user" | "session_user" | "user" | "current_role" => string(&*self.caller.user),
+                    "current_catalog" => string(&*self.caller.database),
+                    "current_schema" => string("public"),
+                    _ => return Ok(()),
+                }
+            }
+            Expr::Cast { expr, data_type, array, .. } => cast(take(expr), data_type, *array),
+            Expr::TypedString(typed) => {
+                let value = typed.value.value.clone();
+                cast(literal(value), &typed.data_type, false)
+            }
+            Expr::Collate { expr, .. } => take(expr),
+            Expr::BinaryOp { left, op, right } => {
+                let Some((function, negated)) = operator(op) else {
+                    return match op {
+                        BinaryOperator::PGCustomBinaryOperator(name) => {
+                            // OPERATOR(pg_catalog.=)
+                            *op = plain_operator(name.last().map_or("", String::as_str))?;
+                            Ok(())
+                        }
+                        _ => Ok(()),
+                    };
+                };
+                not(negated, call(function, vec![take(left), take(right)]))
+            }
+            Expr::Like { negated, expr, pattern, escape_char, .. } => {
+                like("pg_like", *negated, take(expr), take(pattern), escape_char.take())
+            }
+            Expr::ILike { negated, expr, pattern, escape_char, .. } => {
+                like("pg_ilike", *negated, take(expr), take(pattern), escape_char.take())
+            }
+            Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
+                in_array(false, take(left), take(right))
+            }
+            Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+                in_array(true, take(left), take(right))
+            }
+            Expr::AnyOp { .. } | Expr::AllOp { .. } => {
+                return Err(PgError::unsupported(
+                    "this use of ANY or ALL is not supported in queries of the catalog",
+                ));
+            }
+            Expr::Array(array) => call("pg_array", std::mem::take(&mut array.elem)),
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                access(take(root), std::mem::take(access_chain))?
+            }
+            Expr::Substring { expr, substring_from, substring_for, .. } => {
+                let mut args = vec![take(expr)];
+                args.push(substring_from.take().map_or_else(|| number(1), |from| *from));
+                args.extend(substring_for.take().map(|count| *count));
+                call("substr", args)
+            }
+            Expr::Trim { expr, trim_what, trim_where, .. } => {
+                use sqlparser::ast::TrimWhereField::{Leading, Trailing};
+                let function = match trim_where {
+                    Some(Leading) => "ltrim",
+                    Some(Trailing) => "rtrim",
+                    _ => "trim",
+                };
+                let mut args = vec![take(expr)];
+                args.extend(trim_what.take().map(|what| *what));
+                call(function, args)
+            }
+            Expr::Position { expr, r#in } => call("instr", vec![take(r#in), take(expr)]),
+            _ => return Ok(()),
+        };
+        *expr = rewritten;
+        Ok(())
+    }
+
+    fn factor(&mut self, factor: &mut TableFactor) -> PgResult<()> {
+        let (name, args, alias) = match factor {
+            TableFactor::Table { name, args: None, alias, .. } => {
+                let (schema, relation) = parts(name);
+                if schema.is_none() && self.ctes.contains(&relation) {
+                    return Ok(());
+                }
+                let Some(target) = tables::relation(schema.as_deref(), &relation) else {
+                    let message = format!("{relation} is not a relation of the catalog");
+                    let hint = "read the catalog and tables in separate statements";
+                    return Err(PgError::unsupported(message).hint(hint));
+                };
+                if target != relation && alias.is_none() {
+                    *alias = Some(table_alias(&relation));
+                }
+                *name = ObjectName::from(Ident::new(target));
+                return Ok(());
+            }
+            TableFactor::Table { name, args: Some(args), alias, .. } => {
+                let args = args.args.drain(..).filter_map(argument).collect();
+                (parts(name).1, args, alias.take())
+            }
+            TableFactor::Function { name, args, alias, .. } => {
+                (parts(name).1, args.drain(..).filter_map(argument).collect(), alias.take())
+            }
+            TableFactor::UNNEST { alias, .. } => ("unnest".to_owned(), Vec::new(), alias.take()),
+            _ => return Ok(()),
+        };
+        *factor = table_function(&name, args, alias)?;
+        Ok(())
+    }
+}
+
+impl VisitorMut for Rewriter<'_> {
+    type Break = PgError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<PgError> {
+        if let Some(with) = &query.with {
+            self.ctes.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.to_lowercase()));
+        }
+        query.locks.clear();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<PgError> {
+        for item in &mut select.projection {
+            match item {
+                // A column must not be named after what its expression is rewritten to.
+                SelectItem::UnnamedExpr(expr) => {
+                    let alias = Ident::with_quote('"', column_name(expr));
+                    let expr = take(expr);
+                    *item = SelectItem::ExprWithAlias { expr, alias };
+                }
+                SelectItem::ExprWithAlias { alias, .. } if alias.quote_style.is_none() => {
+                    *alias = Ident::with_quote('"', alias.value.to_lowercase());
+                }
+                _ => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<PgError> {
+        match self.expr(expr) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<PgError> {
+        let function = matches!(
+            factor,
+            TableFactor::Table { args: Some(_), .. }
+                | TableFactor::Function { .. }
+                | TableFactor::UNNEST { .. }
+        );
+        if function { ControlFlow::Continue(()) } else { self.visit_factor(factor) }
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<PgError> {
+        let function = matches!(
+            factor,
+            TableFactor::Table { args: Some(_), .. }
+                | TableFactor::Function { .. }
+                | TableFactor::UNNEST { .. }
+        );
+        if function { self.visit_factor(factor) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Rewriter<'_> {
+    fn visit_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<PgError> {
+        match self.factor(factor) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
