@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. ARCHITECTURE.md has
 /// the same table.
-const LEVELS: [(&str, u8); 19] = [
+const LEVELS: [(&str, u8); 20] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
     ("lightship-usage", 0),
@@ -26,6 +26,7 @@ const LEVELS: [(&str, u8); 19] = [
     ("lightship-engine", 4),
     ("lightship", 5),
     ("lightship-cli", 6),
+    ("lightship-python", 7),
     ("lightship-testkit", DEV),
     ("lab", DEV),
     ("bench", DEV),
@@ -34,7 +35,7 @@ const LEVELS: [(&str, u8); 19] = [
 const DEV: u8 = u8::MAX;
 
 /// Libraries that only one crate may depend on.
-const OWNED: [(&str, &str); 8] = [
+const OWNED: [(&str, &str); 9] = [
     ("datafusion", "lightship-engine"),
     ("datafusion-distributed", "lightship-engine"),
     ("datafusion-proto", "lightship-engine"),
@@ -43,6 +44,7 @@ const OWNED: [(&str, &str); 8] = [
     ("plotters", "lightship-plot"),
     ("rusqlite", "lightship-sources"),
     ("mysql_async", "lightship-sources"),
+    ("pyo3", "lightship-python"),
 ];
 
 /// Crates without I/O, clock and threads.
