@@ -1,5 +1,5 @@
-//! The extension module `lightship._lightship`: connections, results as Arrow streams, copies, and the `lightship`
-//! command. The package around it is in `python/lightship`.
+//! The extension module `lightship._lightship`: connections, results as Arrow streams, copies, the `lightship` command,
+//! and the entry points of the ADBC driver. The package around it is in `python/lightship`.
 //!
 //! Python can run other threads while one of ours waits, and Ctrl-C ends every wait. The threads that do the work never
 //! call Python.
@@ -8,6 +8,9 @@ mod arrow;
 mod errors;
 mod reader;
 mod waiting;
+
+// Its entry points are exported.
+use adbc_driver_lightship as _;
 
 use std::ffi::OsString;
 
