@@ -94,6 +94,25 @@ _BY_SQLSTATE = {
 }
 
 
+#: The library names the options of its command; here they are arguments.
+_ARGUMENTS = {
+    "--memory": "memory_bytes",
+    "--duplicate-columns rename": 'duplicate_columns="rename"',
+    "--numeric": "numeric",
+    "--infinite": "infinite",
+    "--table [SCHEMA.]NAME": "table",
+    "--table NAME": "table",
+    "--table": "table",
+    "--mode": "mode",
+}
+
+
+def _as_arguments(text: str) -> str:
+    for option, argument in _ARGUMENTS.items():
+        text = text.replace(option, argument)
+    return text
+
+
 def from_native(fields: str, sqlstate: str | None) -> Error:
     """The exception for an error of the library, given as JSON."""
     known = json.loads(fields)
@@ -102,7 +121,11 @@ def from_native(fields: str, sqlstate: str | None) -> Error:
     if kind == "source":
         # A statement that a source without SQLSTATE has refused is the author's mistake, too.
         made = _BY_SQLSTATE.get((sqlstate or "")[:2], ProgrammingError if known.get("position") else made)
-    error = made(known.pop("message"))
+    message = known.pop("message")
+    # Other messages may quote a statement.
+    error = made(_as_arguments(message) if kind == "usage" else message)
+    if "hint" in known:
+        known["hint"] = _as_arguments(known["hint"])
     error.sqlstate = sqlstate
     for name, value in known.items():
         setattr(error, name, value)

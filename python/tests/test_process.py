@@ -67,6 +67,29 @@ except (KeyboardInterrupt, Exception) as error:
     assert sleeping(postgres) == 0
 
 
+def test_an_interrupt_ends_a_write(postgres: str, python: Run) -> None:
+    program = """
+import sys, lightship, pyarrow
+def batches():
+    while True:
+        yield pyarrow.record_batch({"a": list(range(1000))})
+schema = pyarrow.schema([("a", pyarrow.int64())])
+print("ready", flush=True)
+try:
+    lightship.write(pyarrow.RecordBatchReader.from_batches(schema, batches()), sys.argv[1], table="endless")
+except (KeyboardInterrupt, lightship.DataError):
+    print("interrupted")
+"""
+    process = python(program, postgres)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[:2] == (0, "interrupted\n")
+    import lightship
+
+    assert lightship.read_sql(postgres, "select to_regclass('endless')::text as t")["t"].to_pylist() == [None]
+
+
 def test_other_threads_run_while_one_waits(postgres: str, python: Run) -> None:
     program = """
 import sys, threading, time, lightship

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from pathlib import Path
 
 import duckdb
 import pandas
@@ -57,7 +58,7 @@ def test_options(postgres: str) -> None:
         lightship.read_sql(postgres, sql, memory="64MiB")
     with pytest.raises(lightship.ProgrammingError, match="best"):
         lightship.read_sql(postgres, sql, codec="best")
-    with pytest.raises(lightship.ProgrammingError, match="4MiB"):
+    with pytest.raises(lightship.ProgrammingError, match="memory_bytes must be at least 4MiB"):
         lightship.read_sql(postgres, sql, memory_bytes=1000)
 
 
@@ -119,3 +120,15 @@ def test_errors_say_where_and_what_to_do(sales: str, postgres: str, sqlite_uri: 
         lightship.read_sql(sqlite_uri, "select * from nowhere")
     with pytest.raises(lightship.Error):
         lightship.read_sql("/no/such/file.csv", "select 1")
+
+
+def test_hints_name_arguments(sales: str, postgres: str, tmp_path: Path) -> None:
+    sql = "select amount as x, region as x from sales"
+    with pytest.raises(lightship.ProgrammingError) as caught:
+        lightship.copy(sales, sql, tmp_path / "x.csv")
+    assert caught.value.hint.endswith('use duplicate_columns="rename"')
+    lightship.copy(sales, sql, tmp_path / "x.csv", duplicate_columns="rename")
+    assert (tmp_path / "x.csv").read_text().startswith("x,x_2\n")
+    assert lightship.read_sql(sales, sql, duplicate_columns="rename").column_names == ["x", "x_2"]
+    with pytest.raises(lightship.ProgrammingError, match=r"requires table$"):
+        lightship.copy(sales, "select * from sales", postgres)

@@ -21,8 +21,8 @@ use crate::connection::LightshipConnection;
 use crate::errors::{error, from_library};
 use crate::settings::{Settings, text_of};
 
-mod entry {
-    //! The entry points, which the macro makes without documentation.
+pub mod entry {
+    //! The entry points of the library, which the macro makes without documentation.
     #![allow(missing_docs)]
 
     adbc_ffi::export_driver!(AdbcDriverLightshipInit, super::LightshipDriver);
