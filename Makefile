@@ -1,6 +1,6 @@
 # `make demo` shows the main job, `make cluster` one query on many nodes, `make usage-demo`
 # where the time of queries goes, `make test` runs every test. All work on a fresh machine with Rust.
-.PHONY: demo cluster usage-demo test lint bench
+.PHONY: demo cluster usage-demo test test-python lint bench
 
 SCALE ?= 0.1
 
@@ -20,6 +20,11 @@ usage-demo:
 test: lint
 	./scripts/test-servers.sh
 	cargo test --workspace --locked
+
+# The clients in Python; needs pip and a package index the first time.
+test-python:
+	./scripts/test-servers.sh
+	./scripts/test-python.sh
 
 lint:
 	cargo fmt --all --check

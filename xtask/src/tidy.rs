@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Crates by level; a crate may use those of lower levels. ARCHITECTURE.md has
 /// the same table.
-const LEVELS: [(&str, u8); 21] = [
+const LEVELS: [(&str, u8); 23] = [
     ("lightship-wire", 0),
     ("lightship-tuner", 0),
     ("lightship-usage", 0),
@@ -28,6 +28,8 @@ const LEVELS: [(&str, u8); 21] = [
     ("lightship-engine", 4),
     ("lightship", 5),
     ("lightship-cli", 6),
+    ("lightship-adbc", 6),
+    ("lightship-python", 7),
     ("lightship-testkit", DEV),
     ("lab", DEV),
     ("bench", DEV),
@@ -36,7 +38,7 @@ const LEVELS: [(&str, u8); 21] = [
 const DEV: u8 = u8::MAX;
 
 /// Libraries that only these crates may depend on.
-const OWNED: [(&str, &[&str]); 9] = [
+const OWNED: [(&str, &[&str]); 11] = [
     ("datafusion", &["lightship-engine"]),
     ("datafusion-distributed", &["lightship-engine"]),
     ("datafusion-proto", &["lightship-engine"]),
@@ -46,6 +48,8 @@ const OWNED: [(&str, &[&str]); 9] = [
     ("plotters", &["lightship-plot"]),
     ("rusqlite", &["lightship-pgserver", "lightship-sources"]),
     ("mysql_async", &["lightship-sources"]),
+    ("pyo3", &["lightship-python"]),
+    ("adbc_core", &["lightship-adbc"]),
 ];
 
 /// Crates without I/O, clock and threads.

@@ -1,7 +1,6 @@
 //! Errors as people and scripts get them: the message, a hint, the exit code.
 
 use std::io::{ErrorKind as IoErrorKind, Write};
-use std::process::ExitCode;
 
 use lightship::{Error, ErrorKind};
 use lightship_engine::EngineError;
@@ -83,6 +82,7 @@ impl CliError {
             (None, ErrorKind::Network) => 4,
             (None, ErrorKind::Data) => 5,
             (None, ErrorKind::Limits) => 6,
+            (None, ErrorKind::Cancelled) => Ending::Interrupt.exit_code(),
             (None, _) => 1,
         }
     }
@@ -98,8 +98,8 @@ impl CliError {
     }
 
     /// Prints the error and returns the exit code.
-    pub(crate) fn report(self, json: bool) -> ExitCode {
-        let code = ExitCode::from(self.exit_code());
+    pub(crate) fn report(self, json: bool) -> u8 {
+        let code = self.exit_code();
         // The reader has closed the output: not a failure.
         if self.error.kind == ErrorKind::BrokenPipe || self.of_command.is_some() {
             return code;
@@ -115,7 +115,7 @@ impl CliError {
             };
             let hint = hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
             // Messages about files already begin with the path.
-            let place = place.filter(|place| !message.starts_with(place.as_str()));
+            let place = place.filter(|place| !message.starts_with(&**place));
             let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
             printable(&format!("error: {place}{message}{far}{hint}"))
         };

@@ -4,13 +4,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 use lightship_sources::postgres::PostgresDestination;
 use lightship_sources::writers::{self, Format, WriteOptions};
-use lightship_sources::{Destination, Location, NumericRule, TableName, Tuples, WriteMode};
+use lightship_sources::{Destination, Location, NumericRule, TableName, Tuples, WriteMode, Written};
 
 use crate::options::Options;
 use crate::range::{self, RangeTarget};
 use crate::report::Report;
 use crate::result::Connection;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Where rows are written.
 #[derive(Debug, Clone)]
@@ -52,6 +52,53 @@ impl Target {
         Self::File { target, format, options: WriteOptions::default() }
     }
 
+    /// A file, a table of a database or a range file, with the options that apply to it.
+    ///
+    /// # Errors
+    /// If the location can't be written, a name is missing, or an option does not apply.
+    pub fn at(location: &Location, table: Option<&str>, mode: Option<WriteMode>) -> Result<Self> {
+        match (location, table) {
+            (Location::Postgres(_), None) => {
+                Err(Error::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"))
+            }
+            (Location::Node { .. } | Location::NodeUnix { .. }, Some(name)) => {
+                let mode = match mode {
+                    None | Some(WriteMode::Append | WriteMode::Existing) => range::WriteMode::Insert,
+                    Some(_) => {
+                        return Err(Error::usage("rows are only added to a range file").hint(
+                            "leave out --mode; `lightship range create` creates a range file, `drop` removes it",
+                        ));
+                    }
+                };
+                Self::range_file(location, name, mode)
+            }
+            (Location::Node { .. } | Location::NodeUnix { .. }, None) => {
+                Err(Error::usage("a copy into a node requires --table NAME, the name of a range file"))
+            }
+            (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
+                let only = |option: &str| {
+                    Error::usage(format!(
+                        "{option} applies to a table of PostgreSQL, but {location} is a file"
+                    ))
+                };
+                if table.is_some() {
+                    return Err(
+                        only("--table").hint("leave out --table: a file holds the rows of one result")
+                    );
+                }
+                if mode.is_some() {
+                    return Err(only("--mode")
+                        .hint("leave out --mode: a file is replaced once the new one is complete"));
+                }
+                Ok(Self::file(writers::Target::File(path.clone()), format))
+            }
+            (location, name) => {
+                let name = TableName::parse(name.unwrap_or_default());
+                Self::table(location, name, mode.unwrap_or_default())
+            }
+        }
+    }
+
     /// A table of a database.
     ///
     /// # Errors
@@ -75,6 +122,17 @@ impl Target {
                 Ok(Self::RangeFile { location: location.clone(), name: name.to_owned(), mode })
             }
             other => Err(Error::usage(format!("{other} is not a node"))),
+        }
+    }
+
+    /// The same target, whose writer keeps to its part of the memory.
+    fn within(self, memory_bytes: u64) -> Self {
+        match self {
+            Self::File { target, format, options } => {
+                let memory_bytes = usize::try_from(memory_bytes / 3).unwrap_or(usize::MAX);
+                Self::File { target, format, options: WriteOptions { memory_bytes, ..options } }
+            }
+            other => other,
         }
     }
 
@@ -172,13 +230,7 @@ impl Connection {
         to: Target,
         observer: &mut (dyn Observer + Send),
     ) -> Result<Report> {
-        let to = match to {
-            Target::File { target, format, options: write } => {
-                let memory_bytes = usize::try_from(self.memory_bytes() / 3).unwrap_or(usize::MAX);
-                Target::File { target, format, options: WriteOptions { memory_bytes, ..write } }
-            }
-            other => other,
-        };
+        let to = to.within(self.memory_bytes());
         let mut result = self.query(sql).await?;
         let schema = result.schema().clone();
         let mut destination = to.open(schema.clone()).await?;
@@ -191,6 +243,46 @@ impl Connection {
         }
         let written = destination.finish().await?;
         Ok(result.report_written(written))
+    }
+}
+
+/// Writes batches of the caller. As with [`copy`], a file or a table of a database gets all rows or none: dropping the
+/// writer before [`Self::finish`] leaves it as it was.
+pub struct Writer {
+    destination: Opened,
+    schema: SchemaRef,
+    rows: u64,
+}
+
+impl Writer {
+    /// Creates the file or table, or finds it.
+    ///
+    /// # Errors
+    /// If the target can't be written, or can't hold these columns.
+    pub async fn open(to: Target, schema: SchemaRef, options: &Options) -> Result<Self> {
+        let destination = to.within(options.memory_bytes()).open(schema.clone()).await?;
+        Ok(Self { destination, schema, rows: 0 })
+    }
+
+    /// Writes a batch.
+    ///
+    /// # Errors
+    /// If it has other columns than the target was opened with, or a value can't be written. The writer can only be
+    /// dropped then.
+    pub async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        if batch.schema_ref() != &self.schema && batch.schema_ref().fields() != self.schema.fields() {
+            return Err(Error::new(ErrorKind::Data, "a batch has other columns than the first"));
+        }
+        self.rows += batch.num_rows() as u64;
+        self.destination.write(batch).await
+    }
+
+    /// Makes the rows visible. Returns their number and the bytes that were written.
+    ///
+    /// # Errors
+    /// If the target refuses them; then none are there, except in a range file.
+    pub async fn finish(self) -> Result<Written> {
+        Ok(Written { rows: self.rows, bytes: self.destination.finish().await? })
     }
 }
 

@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Limits,
     /// The reader of the output closed it.
     BrokenPipe,
+    /// The caller cancelled it.
+    Cancelled,
 }
 
 /// A failure. `Display` shows only the message; the fields hold the rest.
@@ -39,10 +41,13 @@ pub struct Error {
     pub message: String,
     /// The source that failed, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    pub place: Option<Box<str>>,
     /// What can be done about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
+    pub hint: Option<Box<str>>,
+    /// The code that the database gave the failure: SQLSTATE of PostgreSQL, the error number of MySQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Box<str>>,
     /// Where in the statement the error is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
@@ -90,7 +95,37 @@ impl Error {
     /// Creates an error without details.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { kind, message, place: None, hint: None, position: None, needed_bytes: None, rows: None }
+        Self {
+            kind,
+            message,
+            place: None,
+            hint: None,
+            code: None,
+            position: None,
+            needed_bytes: None,
+            rows: None,
+        }
+    }
+
+    /// The message with the hint below it.
+    pub fn with_hint(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}\nhint: {hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// The SQLSTATE: the one that the database gave, or the class that fits the kind of the failure.
+    pub fn sqlstate(&self) -> Option<&str> {
+        let is_sqlstate = |code: &&str| code.len() == 5 && code.bytes().all(|b| b.is_ascii_alphanumeric());
+        self.code.as_deref().filter(is_sqlstate).or(match self.kind {
+            ErrorKind::Internal => Some("XX000"),
+            ErrorKind::Network => Some("08000"),
+            ErrorKind::Data => Some("22000"),
+            ErrorKind::Limits => Some("53000"),
+            ErrorKind::Cancelled => Some("57014"),
+            _ => None,
+        })
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -100,12 +135,12 @@ impl Error {
     /// Adds a hint.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
+        Self { hint: Some(hint.into().into()), ..self }
     }
 
     /// Adds the source that failed, if there are several.
     pub(crate) fn at(self, place: &str) -> Self {
-        Self { place: Some(place.to_owned()), ..self }
+        Self { place: Some(place.into()), ..self }
     }
 
     /// Adds the number of rows that had arrived.
@@ -161,18 +196,21 @@ impl From<SourceError> for Error {
             SourceError::Lost { .. } => {
                 Self::new(ErrorKind::Network, message).hint("nothing was left half written; try again")
             }
-            SourceError::Sql { position, hint, .. } => {
+            SourceError::Sql { position, hint, code, .. } => {
                 let mut this = Self::new(ErrorKind::Source, message);
                 // Databases count characters from the start of the statement; `in_statement` finds the
                 // line.
                 this.position = position.map(|column| Position { line: 1, column });
-                this.hint = hint;
+                this.hint = hint.map(Into::into);
+                this.code = code.map(Into::into);
                 this
             }
             SourceError::Value { .. } | SourceError::Malformed { .. } | SourceError::Arrow(_) => {
                 Self::new(ErrorKind::Data, message)
             }
-            SourceError::Unfit { hint, .. } => Self { hint, ..Self::new(ErrorKind::Data, message) },
+            SourceError::Unfit { hint, .. } => {
+                Self { hint: hint.map(Into::into), ..Self::new(ErrorKind::Data, message) }
+            }
             SourceError::RowTooLarge { bytes, bytes_max, .. } => {
                 let times = bytes.div_ceil(bytes_max.max(1));
                 let hint = format!("raise --memory to {times} times its value, or select fewer columns");
@@ -181,6 +219,10 @@ impl From<SourceError> for Error {
             SourceError::DuplicateColumn { name, .. } => Self::new(ErrorKind::Usage, message).hint(format!(
                 "rename one in the SQL, as in `… as {name}_2`, or use --duplicate-columns rename"
             )),
+            // SQLSTATE for an undefined table.
+            SourceError::NoTable { .. } => {
+                Self { code: Some("42P01".into()), ..Self::new(ErrorKind::Source, message) }
+            }
             SourceError::Busy { .. } => Self::new(ErrorKind::Network, message)
                 .hint("try again, or let the node open more connections (--source-connections)"),
             SourceError::Unsupported(_) => Self::new(ErrorKind::Usage, message),
@@ -202,8 +244,16 @@ impl From<Failure> for Error {
             ErrorCode::Data => ErrorKind::Data,
             _ => ErrorKind::Source,
         };
+        let code = match failure.code {
+            ErrorCode::Sql => Some("42000"),
+            ErrorCode::Unauthenticated => Some("28000"),
+            ErrorCode::Forbidden => Some("42501"),
+            ErrorCode::Cancelled => Some("57014"),
+            _ => None,
+        };
         Self {
-            hint: failure.hint,
+            hint: failure.hint.map(Into::into),
+            code: code.map(Into::into),
             position: failure.position.map(|(line, column)| Position { line, column }),
             needed_bytes: failure.needed_bytes,
             ..Self::new(kind, failure.message)
@@ -299,5 +349,23 @@ impl From<EngineError> for Error {
             EngineError::Config(message) => Self::usage(message),
             error => error.to_failure().into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstate_is_that_of_the_database_or_of_the_kind() {
+        let of = |kind, code: Option<&str>| {
+            let error = Error { code: code.map(Into::into), ..Error::new(kind, "") };
+            error.sqlstate().map(str::to_owned)
+        };
+        assert_eq!(of(ErrorKind::Source, Some("42P01")).as_deref(), Some("42P01"));
+        // The number of MySQL is none.
+        assert_eq!(of(ErrorKind::Source, Some("1064")), None);
+        assert_eq!(of(ErrorKind::Cancelled, None).as_deref(), Some("57014"));
+        assert_eq!(of(ErrorKind::Usage, None), None);
     }
 }

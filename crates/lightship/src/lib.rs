@@ -42,6 +42,8 @@
 //! # }).unwrap();
 //! ```
 //!
+//! [`Writer`] writes batches of the caller. [`blocking`] has the same for callers without async.
+//!
 //! [`Options`] and [`Report`] serialise with serde. Dropping a result or a future before its end
 //! cancels the query at its source.
 //!
@@ -49,6 +51,8 @@
 //! is recorded in `LIGHTSHIP_PROFILES` or `~/.local/state/lightship/profiles`, and later transfers are
 //! planned from these records.
 
+pub mod blocking;
+pub mod catalog;
 mod columns;
 mod copy;
 mod error;
@@ -62,14 +66,14 @@ mod report;
 mod result;
 pub mod usage;
 
-pub use copy::{Observer, Target, copy};
+pub use copy::{Observer, Target, Writer, copy};
 pub use error::{Error, ErrorKind, Position, Result};
 pub use explain::{Explanation, explain};
 pub use lightship_engine::{Edge, Explained, StageExplained, TaskExplained};
 pub use lightship_session::{Codec, CodecReport, NodeStages, PlanReport, Retune, Stages};
 pub use lightship_sources::columns::DuplicateColumns;
 pub use lightship_sources::writers::{Compression, Format, SharedBytes, Target as WriteTarget, WriteOptions};
-pub use lightship_sources::{InfiniteRule, Location, NumericRule, TableName, WriteMode};
+pub use lightship_sources::{InfiniteRule, Location, NumericRule, TableName, WriteMode, Written};
 pub use options::Options;
 pub use origin::{open_database, table_name};
 pub use report::{Report, SourceReport, peak_memory_bytes};

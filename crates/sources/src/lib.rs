@@ -196,12 +196,14 @@ pub trait Source: Send + Sync + fmt::Debug {
     async fn tables(&self) -> Result<Vec<TableName>>;
 }
 
-/// What to do if the table exists already. A missing table is created.
+/// What to do if the table exists already. A missing table is created, except by [`Self::Existing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteMode {
     /// Add the rows to the table. Columns are matched by name.
     #[default]
     Append,
+    /// Add the rows to the table, and fail if it is missing.
+    Existing,
     /// Fail.
     Create,
     /// Replace the table by a new one at the end. The old table's indexes, constraints and privileges are lost.
@@ -214,9 +216,10 @@ impl FromStr for WriteMode {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
             "append" => Ok(Self::Append),
+            "existing" => Ok(Self::Existing),
             "create" => Ok(Self::Create),
             "replace" => Ok(Self::Replace),
-            other => Err(format!("unknown mode `{other}`; expected append, create or replace")),
+            other => Err(format!("unknown mode `{other}`; expected append, existing, create or replace")),
         }
     }
 }

@@ -18,7 +18,7 @@ use lightship_sources::{Cursor, Cursors, Location, SourceError};
 use lightship_tuner::{Fit, Plane, Sample, Term, Why};
 use serde::Serialize;
 
-use super::manual::print;
+use super::manual::Answer;
 use crate::error::CliError;
 use crate::size::Size;
 
@@ -119,13 +119,35 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
         let folder = args.folder.unwrap_or_else(|| PathBuf::from("."));
         return host::measure(&folder, args.seconds, args.dry_run, args.quiet, json).await;
     }
+    let quiet = args.quiet;
+    let (answer, kept) = measure(args, quiet || json).await?;
+    if json || !quiet {
+        answer.print(json)?;
+    }
+    if let Some(path) = kept.filter(|_| !json && !quiet) {
+        crate::say!("saved in {}", path.display());
+    }
+    Ok(())
+}
+
+/// The measurement of a link.
+pub(super) async fn answer(args: CalibrateArgs) -> Result<Answer, CliError> {
+    if args.uri == HOST {
+        return Err(CliError::usage("`host` is not a link"));
+    }
+    let quiet = args.quiet;
+    Ok(measure(args, quiet).await?.0)
+}
+
+/// Measures a link. Returns the path of the profile, too, if it was saved.
+async fn measure(args: CalibrateArgs, quiet: bool) -> Result<(Answer, Option<PathBuf>), CliError> {
     if args.folder.is_some() {
         return Err(CliError::usage("--folder is for `lightship calibrate host`"));
     }
     let location = Location::parse(&args.uri)?;
     let began = Instant::now();
     let budget = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
-    let bar = bar(args.quiet || json);
+    let bar = bar(quiet);
     let told = |done: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -165,19 +187,10 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
     bar.finish_and_clear();
     let seconds = began.elapsed().as_secs_f64();
     let kept = if args.dry_run { None } else { Some(Profiles::of_user()?.keep(&profile)?) };
-    if json {
-        let kept = kept.as_ref().map(|path| path.display().to_string());
-        let found = Found { seconds, kept, profile: &profile };
-        let text = serde_json::to_string_pretty(&found).map_err(|e| CliError::internal(e.to_string()))?;
-        return print((text + "\n").as_bytes());
-    }
-    if !args.quiet {
-        print((report(&profile, seconds) + "\n").as_bytes())?;
-        if let Some(path) = kept {
-            crate::say!("saved in {}", path.display());
-        }
-    }
-    Ok(())
+    let found =
+        Found { seconds, kept: kept.as_ref().map(|path| path.display().to_string()), profile: &profile };
+    let json = serde_json::to_string_pretty(&found).map_err(|e| CliError::internal(e.to_string()))?;
+    Ok((Answer { text: report(&profile, seconds) + "\n", json }, kept))
 }
 
 /// Measures the link to a database with its cursors.

@@ -1,7 +1,7 @@
 //! `lightship copy`: copies a result into a database or a file.
 
 use clap::Args;
-use lightship::{Format, Location, TableName, Target, WriteMode, WriteTarget, copy, range};
+use lightship::{Location, Target, WriteMode, copy};
 
 use super::fetch::{AlsoArgs, ColumnArgs, TransferArgs};
 use super::output::ReportArgs;
@@ -39,14 +39,14 @@ pub(crate) struct CopyArgs {
     /// has no tables.
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// What to do if the table exists: append adds rows, create fails, replace swaps in a new table.
-    /// A file is always replaced, so it takes no mode. [default: append]
+    /// What to do if the table exists: append adds rows, existing too, but does not create a missing table,
+    /// create fails, replace swaps in a new table. A file is always replaced, so it takes no mode. [default: append]
     ///
     /// append matches columns by name. replace loads a new table and swaps it for the old one once all
     /// rows have arrived. Until then the old table can be read, even by the query of this copy; its
     /// indexes, constraints and privileges are lost. The swap waits up to 10 seconds for others that use
     /// the old table, unless lock_timeout is set for the connection.
-    #[arg(long, value_name = "append|create|replace")]
+    #[arg(long, value_name = "append|existing|create|replace")]
     mode: Option<WriteMode>,
     #[command(flatten)]
     report: ReportArgs,
@@ -58,50 +58,9 @@ pub(crate) struct CopyArgs {
 
 pub(crate) async fn cmd_copy(args: CopyArgs, json: bool) -> Result<(), CliError> {
     let (from, to) = (args.also.locations(&args.from)?, Location::parse(&args.to)?);
-    let to = target(&to, args.table.as_deref(), args.mode)?;
+    let to = Target::at(&to, args.table.as_deref(), args.mode)?;
     let sql = args.sql.read().await?;
     let options = args.transfer.options(&args.columns);
     let report = copy(&from, &sql, to, &options, &mut args.report.progress(json)).await?;
     args.report.finish(&report, json)
-}
-
-/// The destination, with the options that apply to it.
-fn target(to: &Location, table: Option<&str>, mode: Option<WriteMode>) -> Result<Target, CliError> {
-    match (to, table) {
-        (Location::Postgres(_), None) => {
-            Err(CliError::usage("a copy into PostgreSQL requires --table [SCHEMA.]NAME"))
-        }
-        (Location::Node { .. } | Location::NodeUnix { .. }, Some(name)) => {
-            let mode = match mode {
-                None | Some(WriteMode::Append) => range::WriteMode::Insert,
-                Some(_) => {
-                    return Err(CliError::usage("rows are only added to a range file").hint(
-                        "leave out --mode; `lightship range create` creates a range file, `drop` removes it",
-                    ));
-                }
-            };
-            Ok(Target::range_file(to, name, mode)?)
-        }
-        (Location::Node { .. } | Location::NodeUnix { .. }, None) => {
-            Err(CliError::usage("a copy into a node requires --table NAME, the name of a range file"))
-        }
-        (Location::Path(path), _) if let Some(format) = Format::from_path(path) => {
-            let only = |option: &str| {
-                CliError::usage(format!("{option} applies to a table of PostgreSQL, but {to} is a file"))
-            };
-            if table.is_some() {
-                return Err(only("--table").hint("leave out --table: a file holds the rows of one result"));
-            }
-            if mode.is_some() {
-                return Err(
-                    only("--mode").hint("leave out --mode: a file is replaced once the new one is complete")
-                );
-            }
-            Ok(Target::file(WriteTarget::File(path.clone()), format))
-        }
-        (location, name) => {
-            let name = TableName::parse(name.unwrap_or_default());
-            Ok(Target::table(location, name, mode.unwrap_or_default())?)
-        }
-    }
 }

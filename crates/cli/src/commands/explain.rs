@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use lightship::{Edge, Explained, Explanation, Location, explain};
 
-use super::manual::print;
+use super::manual::Answer;
 use super::sql::SqlArgs;
 use crate::columns::aligned;
 use crate::error::CliError;
@@ -38,26 +38,25 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn cmd_explain(args: ExplainArgs, json: bool) -> Result<(), CliError> {
-    let sql = args.sql.read().await?;
-    print(shown(explain(&Location::parse(&args.uri)?, &sql, args.analyze).await?, json)?.as_bytes())
+    answer(args).await?.print(json)
 }
 
-/// An explanation as text, or as JSON.
-pub(super) fn shown(explanation: Explanation, json: bool) -> Result<String, CliError> {
-    Ok(match (explanation, json) {
-        (Explanation::Distributed(explained), true) => {
-            serde_json::to_string(&explained).map_err(|e| CliError::internal(e.to_string()))? + "\n"
-        }
-        (Explanation::Distributed(explained), false) => show(&explained),
-        (Explanation::Plans(plans), true) => {
+pub(super) async fn answer(args: ExplainArgs) -> Result<Answer, CliError> {
+    let sql = args.sql.read().await?;
+    shown(explain(&Location::parse(&args.uri)?, &sql, args.analyze).await?)
+}
+
+/// An explanation as text and as JSON.
+pub(super) fn shown(explanation: Explanation) -> Result<Answer, CliError> {
+    match explanation {
+        Explanation::Distributed(explained) => Answer::new(show(&explained), &explained),
+        Explanation::Plans(plans) => {
+            let text = plans.iter().map(|(name, plan)| format!("{name}\n{plan}\n")).collect();
             let plans: serde_json::Map<_, _> =
                 plans.into_iter().map(|(name, plan)| (name, plan.into())).collect();
-            format!("{}\n", serde_json::Value::from(plans))
+            Answer::new(text, &plans)
         }
-        (Explanation::Plans(plans), false) => {
-            plans.iter().map(|(name, plan)| format!("{name}\n{plan}\n")).collect()
-        }
-    })
+    }
 }
 
 fn show(explained: &Explained) -> String {

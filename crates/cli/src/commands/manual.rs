@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use lightship::ErrorKind;
+use serde::Serialize;
 
 use crate::error::CliError;
 
@@ -41,6 +42,29 @@ pub(crate) fn cmd_man(args: &ManArgs) -> Result<(), CliError> {
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text).map_err(|e| CliError::internal(e.to_string()))?;
     print(&text)
+}
+
+/// What a command answers, as text and as JSON.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Answer {
+    /// As a person reads it.
+    pub text: String,
+    /// The object of `--json`.
+    pub json: String,
+}
+
+impl Answer {
+    /// `object` is the object of `--json`.
+    pub(super) fn new(text: String, object: &impl Serialize) -> Result<Self, CliError> {
+        let json = serde_json::to_string(object).map_err(|e| CliError::internal(e.to_string()))?;
+        Ok(Self { text, json })
+    }
+
+    /// Writes it to stdout.
+    pub(super) fn print(self, json: bool) -> Result<(), CliError> {
+        print(if json { self.json + "\n" } else { self.text }.as_bytes())
+    }
 }
 
 /// Writes to stdout.

@@ -21,6 +21,8 @@ mod values;
 use clap::Subcommand;
 use tokio::sync::watch;
 
+pub use self::manual::Answer;
+
 use crate::error::CliError;
 use crate::interrupt;
 
@@ -108,6 +110,16 @@ impl Command {
             Self::Agent(args) => Box::pin(agent::cmd_agent(args, json, stop)).await,
             Self::Completions(args) => manual::cmd_completions(&args),
             Self::Man(args) => manual::cmd_man(&args),
+        }
+    }
+
+    /// What the command answers instead of what it prints. `None` if it does more than answer.
+    pub(crate) async fn answer(self) -> Option<Result<Answer, CliError>> {
+        match self {
+            Self::Explain(args) => Some(explain::answer(args).await),
+            Self::Calibrate(args) => Some(calibrate::answer(args).await),
+            Self::Tune(args) => Some(tune::answer(&args).await),
+            _ => None,
         }
     }
 

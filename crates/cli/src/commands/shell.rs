@@ -1,6 +1,5 @@
 //! `lightship shell`: runs statements one after another over one connection.
 
-mod catalog;
 mod command;
 mod editor;
 mod pager;

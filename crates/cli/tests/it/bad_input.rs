@@ -72,7 +72,7 @@ fn wrong_arguments_are_refused_with_a_reason() {
         (&["copy", file, sql, "rows.tsv"], &["can't copy into rows.tsv", ".parquet"]),
         (
             &["copy", file, sql, "postgresql://h/db", "--table", "t", "--mode", "merge"],
-            &["unknown mode `merge`; expected append, create or replace"],
+            &["unknown mode `merge`; expected append, existing, create or replace"],
         ),
         (
             &["copy", file, sql, "nowhere/rows.csv", "--mode", "append"],

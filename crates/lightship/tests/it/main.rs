@@ -1,5 +1,7 @@
 //! Tests the library against real sources and destinations.
 
+mod blocking;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -85,7 +85,8 @@ impl Target {
                 ));
                 (format!("{schema}.{}", quote_identifier(&beside)), beside, true)
             }
-            (Some(found), WriteMode::Append) => {
+            (None, WriteMode::Existing) => return Err(SourceError::NoTable { name: shown }),
+            (Some(found), WriteMode::Append | WriteMode::Existing) => {
                 let name = format!("{}.{}", quote_identifier(&found.schema), quote_identifier(&found.name));
                 (name, found.name, false)
             }

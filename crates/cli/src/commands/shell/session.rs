@@ -8,11 +8,10 @@ use arrow_array::cast::AsArray as _;
 use arrow_schema::DataType;
 use lightship::{
     Connection, ErrorKind, Format, Location, Options, Report, SharedBytes, Target, WriteOptions, WriteTarget,
-    connect, explain,
+    catalog, connect, explain,
 };
 use tokio::task::AbortHandle;
 
-use super::catalog;
 use super::command::{HELP, ShellCommand};
 use super::editor::{SharedNames, SourceNames};
 use super::pager;
@@ -258,7 +257,7 @@ impl Session {
             }
             ShellCommand::Explain { sql, analyze } => {
                 let explained = explain(&self.location, &sql, analyze).await?;
-                manual::print(shown(explained, self.json)?.as_bytes())?;
+                shown(explained)?.print(self.json)?;
             }
         }
         Ok(Next::Continue)
@@ -297,14 +296,14 @@ async fn read_names(
     options: &Options,
 ) -> lightship::Result<BTreeMap<String, BTreeSet<String>>> {
     let mut connection = connect(location, options).await?;
-    let mut result = connection.query(catalog::names(location)).await?;
+    let mut result = connection.query(catalog::all_columns(location)).await?;
     let mut tables = BTreeMap::<_, BTreeSet<_>>::new();
     let mut columns_left = COLUMNS_MAX;
     // Names that would act on the terminal are not suggested.
     let is_plain = |name: &str| !name.chars().any(char::is_control);
     while let Some(batch) = result.next().await? {
         let text = |index: usize| arrow_cast::cast(batch.column(index), &DataType::Utf8).ok();
-        let (Some(of), Some(columns)) = (text(0), text(1)) else { continue };
+        let (Some(of), Some(columns)) = (text(1), text(2)) else { continue };
         for (table, column) in of.as_string::<i32>().iter().zip(columns.as_string::<i32>()) {
             let (Some(table), Some(column)) = (table, column) else { continue };
             if columns_left == 0 {

@@ -14,12 +14,18 @@ use lightship_sources::Location;
 pub(crate) use args::TuneArgs;
 
 use self::measured::Estimate;
+use super::manual::Answer;
 use crate::error::CliError;
 
 pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError> {
     if args.wants_history() {
         return history::print(args.place().map(|(uri, _)| uri), json);
     }
+    answer(args).await?.print(json)
+}
+
+/// A plan. The history of transfers is none.
+pub(super) async fn answer(args: &TuneArgs) -> Result<Answer, CliError> {
     let (query, link, tried) = match args.place() {
         None => (args.query(&Estimate::default())?, args.link()?, None),
         Some((uri, sql)) => {
@@ -43,10 +49,6 @@ pub(crate) async fn cmd_tune(args: &TuneArgs, json: bool) -> Result<(), CliError
     };
     let (limits, ask) = args.ask(tried)?;
     let answer = answer::answer(&link, &query, &limits, &ask)?;
-    let text = if json {
-        answer.json().map_err(|e| CliError::internal(e.to_string()))? + "\n"
-    } else {
-        print::text(&answer)
-    };
-    super::manual::print(text.as_bytes())
+    let json = answer.json().map_err(|e| CliError::internal(e.to_string()))?;
+    Ok(Answer { text: print::text(&answer), json })
 }

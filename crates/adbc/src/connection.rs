@@ -1,0 +1,278 @@
+//! Connections: statements, and what is in the source.
+
+use std::collections::{HashMap, HashSet};
+
+use adbc_core::error::{Result, Status};
+use adbc_core::options::{InfoCode, IsolationLevel, ObjectDepth, OptionConnection, OptionValue};
+use adbc_core::{CancelHandle, Connection, Optionable, constants, schemas};
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, RecordBatch, RecordBatchIterator, RecordBatchReader, StringArray};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
+use lightship::blocking;
+use lightship::{Location, catalog};
+
+use crate::errors::{error, from_library, not_implemented};
+use crate::info::info;
+use crate::objects::{Key, Objects, Table, Wanted};
+use crate::settings::{Settings, double_of, int_of, unknown};
+use crate::statement::{LightshipStatement, Running};
+
+/// Columns that are listed at most.
+const COLUMNS_MAX: usize = 1_000_000;
+
+/// A connection to one or several sources.
+pub struct LightshipConnection {
+    connection: blocking::Connection,
+    settings: Settings,
+    read_only: bool,
+    running: Running,
+}
+
+impl LightshipConnection {
+    pub(crate) fn new(connection: blocking::Connection, settings: Settings) -> Self {
+        Self { connection, settings, read_only: false, running: Running::default() }
+    }
+
+    fn location(&self) -> &Location {
+        &self.connection.locations()[0]
+    }
+
+    /// The rows of a query as text.
+    fn rows<const COLUMNS: usize>(&self, sql: &str) -> Result<Vec<[Option<String>; COLUMNS]>> {
+        let mut reader = self.running.query(&self.connection, sql)?;
+        let mut rows = Vec::new();
+        while let Some(batch) = reader.next_batch().map_err(|failure| from_library(&failure))? {
+            if rows.len() + batch.num_rows() > COLUMNS_MAX {
+                return Err(error(Status::Unknown, format!("more than {COLUMNS_MAX} columns: name a table")));
+            }
+            let columns: Vec<_> = batch
+                .columns()
+                .iter()
+                .map(|column| arrow_cast::cast(column, &DataType::Utf8))
+                .collect::<std::result::Result<_, ArrowError>>()?;
+            for row in 0..batch.num_rows() {
+                rows.push(std::array::from_fn(|at| {
+                    let column = columns.get(at)?.as_string::<i32>();
+                    column.is_valid(row).then(|| column.value(row).to_owned())
+                }));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn catalog(&self) -> Result<Option<String>> {
+        let rows = self.rows::<1>(catalog::catalog(self.location()))?;
+        Ok(rows.into_iter().next().and_then(|[name]| name))
+    }
+
+    /// The tables, with their schema, which is empty if the source has none.
+    fn tables(&self, depth: ObjectDepth, wanted: &Wanted<'_>) -> Result<Vec<Table>> {
+        let location = self.location();
+        let has_schemas = catalog::schemas(location).is_some();
+        let listed = if has_schemas {
+            self.rows::<3>(catalog::tables(location))?
+        } else {
+            let rows = self.rows::<2>(catalog::tables(location))?;
+            rows.into_iter().map(|[name, kind]| [Some(String::new()), name, kind]).collect()
+        };
+        let mut tables: Vec<Table> = listed
+            .into_iter()
+            .filter_map(|[schema, name, kind]| Some(Table::new(schema?, name?, kind?)))
+            .filter(|table| wanted.has_table(table))
+            .collect();
+        if !matches!(depth, ObjectDepth::All | ObjectDepth::Columns) {
+            return Ok(tables);
+        }
+        let places: HashMap<_, _> =
+            tables.iter().enumerate().map(|(at, table)| (table.full_name(), at)).collect();
+        for [schema, table, name, type_name, nullable] in self.rows(catalog::all_columns(location))? {
+            let (Some(schema), Some(table), Some(name)) = (schema, table, name) else { continue };
+            if let Some(&at) = places.get(&(schema, table)) {
+                tables[at].add_column(name, type_name, nullable, wanted);
+            }
+        }
+        if let Some(sql) = catalog::keys(location) {
+            for [schema, table, name, kind, column, of_schema, of_table, of_column] in self.rows(sql)? {
+                let (Some(schema), Some(table), Some(kind), Some(column)) = (schema, table, kind, column)
+                else {
+                    continue;
+                };
+                if let Some(&at) = places.get(&(schema, table)) {
+                    let of = of_table
+                        .zip(of_column)
+                        .map(|(table, column)| [of_schema.unwrap_or_default(), table, column]);
+                    Key::add(&mut tables[at].keys, name, kind, column, of);
+                }
+            }
+        }
+        Ok(tables)
+    }
+}
+
+fn of_batch(batch: RecordBatch) -> Box<dyn RecordBatchReader + Send> {
+    let schema = batch.schema();
+    Box::new(RecordBatchIterator::new([Ok(batch)], schema))
+}
+
+impl Optionable for LightshipConnection {
+    type Option = OptionConnection;
+
+    fn set_option(&mut self, key: OptionConnection, value: OptionValue) -> Result<()> {
+        let is_default = |value: &OptionValue| matches!(value, OptionValue::String(text) if *text == String::from(IsolationLevel::Default));
+        match &key {
+            OptionConnection::AutoCommit => match bool::try_from(&value)? {
+                true => Ok(()),
+                false => Err(not_implemented("transactions: every statement is one of its own")),
+            },
+            OptionConnection::ReadOnly => {
+                self.read_only = bool::try_from(&value)?;
+                Ok(())
+            }
+            OptionConnection::IsolationLevel if is_default(&value) => Ok(()),
+            OptionConnection::IsolationLevel => Err(not_implemented("isolation levels")),
+            OptionConnection::CurrentCatalog | OptionConnection::CurrentSchema => {
+                Err(not_implemented("changing the catalog or schema: name it in the URI or in SQL"))
+            }
+            _ => {
+                self.settings.set(key.as_ref(), value)?;
+                self.connection = self.connection.with_options(self.settings.options()?);
+                Ok(())
+            }
+        }
+    }
+
+    fn get_option_string(&self, key: OptionConnection) -> Result<String> {
+        let on = |on: bool| {
+            if on { constants::ADBC_OPTION_VALUE_ENABLED } else { constants::ADBC_OPTION_VALUE_DISABLED }
+                .to_owned()
+        };
+        match &key {
+            OptionConnection::AutoCommit => Ok(on(true)),
+            OptionConnection::ReadOnly => Ok(on(self.read_only)),
+            OptionConnection::IsolationLevel => Ok(IsolationLevel::Default.into()),
+            OptionConnection::CurrentCatalog => self.catalog()?.ok_or_else(|| unknown(key.as_ref())),
+            OptionConnection::CurrentSchema => match self.location() {
+                Location::Postgres(_) => {
+                    let rows = self.rows::<1>("select current_schema()::text as schema")?;
+                    rows.into_iter().next().and_then(|[name]| name).ok_or_else(|| unknown(key.as_ref()))
+                }
+                location if catalog::schemas(location).is_some() => Ok("public".to_owned()),
+                _ => Ok(String::new()),
+            },
+            _ => self.settings.get(key.as_ref()),
+        }
+    }
+
+    fn get_option_bytes(&self, key: OptionConnection) -> Result<Vec<u8>> {
+        self.get_option_string(key).map(String::into_bytes)
+    }
+
+    fn get_option_int(&self, key: OptionConnection) -> Result<i64> {
+        int_of(&self.get_option_string(key)?)
+    }
+
+    fn get_option_double(&self, key: OptionConnection) -> Result<f64> {
+        double_of(&self.get_option_string(key)?)
+    }
+}
+
+impl Connection for LightshipConnection {
+    type StatementType = LightshipStatement;
+
+    fn new_statement(&mut self) -> Result<LightshipStatement> {
+        Ok(LightshipStatement::new(self.connection.clone(), self.settings.clone(), self.read_only))
+    }
+
+    fn get_cancel_handle(&self) -> Box<dyn CancelHandle> {
+        Box::new(self.running.clone())
+    }
+
+    fn get_info(
+        &self,
+        codes: Option<HashSet<InfoCode>>,
+    ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        Ok(of_batch(info(self.location(), codes.as_ref())?))
+    }
+
+    fn get_objects(
+        &self,
+        depth: ObjectDepth,
+        catalog: Option<&str>,
+        db_schema: Option<&str>,
+        table_name: Option<&str>,
+        table_type: Option<Vec<&str>>,
+        column_name: Option<&str>,
+    ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        let wanted =
+            Wanted { catalog, schema: db_schema, table: table_name, types: table_type, column: column_name };
+        let name = self.catalog()?.unwrap_or_default();
+        let mut objects =
+            Objects { catalog: wanted.has_catalog(&name).then_some(name), ..Objects::default() };
+        if objects.catalog.is_some() && depth != ObjectDepth::Catalogs {
+            objects.schemas = match catalog::schemas(self.location()) {
+                Some(sql) => self.rows::<1>(sql)?.into_iter().filter_map(|[name]| name).collect(),
+                None => vec![String::new()],
+            };
+            objects.schemas.retain(|schema| wanted.has_schema(schema));
+            if depth != ObjectDepth::Schemas {
+                objects.tables = self.tables(depth, &wanted)?;
+            }
+        }
+        Ok(of_batch(objects.batch(depth)?))
+    }
+
+    fn get_table_schema(
+        &self,
+        catalog: Option<&str>,
+        db_schema: Option<&str>,
+        table_name: &str,
+    ) -> Result<Schema> {
+        if let Some(named) = catalog.filter(|named| !named.is_empty())
+            && self.catalog()?.as_deref() != Some(named)
+        {
+            return Err(error(Status::NotFound, format!("there is no catalog {named}")));
+        }
+        let sql = catalog::no_rows(self.location(), db_schema, table_name);
+        let reader = self.running.query(&self.connection, &sql)?;
+        reader.columns().map(|schema| schema.as_ref().clone()).map_err(|failure| from_library(&failure))
+    }
+
+    fn get_table_types(&self) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        let types: &[&str] = match self.location() {
+            Location::Postgres(_) => &["table", "view", "materialized view", "foreign table"],
+            _ => &["table", "view"],
+        };
+        let schema: SchemaRef = schemas::GET_TABLE_TYPES_SCHEMA.clone();
+        let types = StringArray::from(types.to_vec());
+        Ok(of_batch(RecordBatch::try_new(schema, vec![std::sync::Arc::new(types)])?))
+    }
+
+    fn get_statistic_names(&self) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        Ok(of_batch(RecordBatch::new_empty(schemas::GET_STATISTIC_NAMES_SCHEMA.clone())))
+    }
+
+    fn get_statistics(
+        &self,
+        _catalog: Option<&str>,
+        _db_schema: Option<&str>,
+        _table_name: Option<&str>,
+        _approximate: bool,
+    ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        Err(not_implemented("statistics"))
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        Err(error(Status::InvalidState, "autocommit is on: every statement is a transaction of its own"))
+    }
+
+    fn rollback(&mut self) -> Result<()> {
+        self.commit()
+    }
+
+    fn read_partition(
+        &self,
+        _partition: impl AsRef<[u8]>,
+    ) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        Err(not_implemented("partitioned results"))
+    }
+}

@@ -1,0 +1,254 @@
+//! Statements: a query whose rows are a stream, or a table that is written.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use adbc_core::error::{Result, Status};
+use adbc_core::options::{OptionStatement, OptionValue};
+use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement, constants};
+use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow_schema::Schema;
+use lightship::blocking::{self, Canceller, Connection, Reader};
+use lightship::{Location, Target, WriteMode};
+
+use crate::errors::{error, from_library, not_implemented};
+use crate::settings::{Settings, double_of, int_of, text_of, unknown};
+
+/// The query or the write that runs, for those who cancel it.
+#[derive(Clone, Default)]
+pub(crate) struct Running(Arc<Mutex<Option<Cancel>>>);
+
+enum Cancel {
+    Query(Canceller),
+    Write(Arc<AtomicBool>),
+}
+
+impl Running {
+    fn set(&self, cancel: Option<Cancel>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cancel;
+    }
+
+    /// Runs a query and waits until its columns are known.
+    pub(crate) fn query(&self, connection: &Connection, sql: &str) -> Result<Reader> {
+        let mut reader = connection.start(sql).map_err(|failure| from_library(&failure))?;
+        self.set(Some(Cancel::Query(reader.canceller())));
+        reader.begin().map_err(|failure| from_library(&failure))?;
+        Ok(reader)
+    }
+
+    /// Writes rows. Returns their number.
+    fn write(
+        &self,
+        batches: Box<dyn RecordBatchReader + Send>,
+        to: Target,
+        settings: &Settings,
+    ) -> Result<u64> {
+        let asked = Arc::new(AtomicBool::new(false));
+        self.set(Some(Cancel::Write(asked.clone())));
+        let written = blocking::write(batches, to, settings.options()?, &mut || {
+            if asked.load(Ordering::Relaxed) {
+                return Err(lightship::Error::new(lightship::ErrorKind::Cancelled, "cancelled"));
+            }
+            Ok(())
+        });
+        self.set(None);
+        Ok(written.map_err(|failure| from_library(&failure))?.rows)
+    }
+}
+
+impl CancelHandle for Running {
+    fn try_cancel(&self) -> Result<()> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Cancel::Query(canceller)) => canceller.cancel(),
+            Some(Cancel::Write(asked)) => asked.store(true, Ordering::Relaxed),
+            None => return Err(error(Status::InvalidState, "nothing runs that could be cancelled")),
+        }
+        Ok(())
+    }
+}
+
+/// A query, or rows to be written.
+pub struct LightshipStatement {
+    connection: Connection,
+    settings: Settings,
+    read_only: bool,
+    sql: Option<String>,
+    bound: Option<Box<dyn RecordBatchReader + Send>>,
+    ingest: Ingest,
+    running: Running,
+}
+
+/// Where rows are to be written.
+#[derive(Debug, Clone, Default)]
+struct Ingest {
+    table: Option<String>,
+    schema: Option<String>,
+    mode: Option<String>,
+}
+
+impl Ingest {
+    fn target(&self, location: &Location, table: &str) -> Result<Target> {
+        let mode = match self.mode.as_deref().unwrap_or(constants::ADBC_INGEST_OPTION_MODE_CREATE) {
+            constants::ADBC_INGEST_OPTION_MODE_CREATE => WriteMode::Create,
+            constants::ADBC_INGEST_OPTION_MODE_APPEND => WriteMode::Existing,
+            constants::ADBC_INGEST_OPTION_MODE_REPLACE => WriteMode::Replace,
+            constants::ADBC_INGEST_OPTION_MODE_CREATE_APPEND => WriteMode::Append,
+            other => return Err(error(Status::InvalidArguments, format!("unknown ingest mode `{other}`"))),
+        };
+        let target = match location {
+            Location::Postgres(_) => {
+                let table = lightship::TableName { schema: self.schema.clone(), name: table.to_owned() };
+                Target::table(location, table, mode)
+            }
+            other => Target::at(other, Some(table), Some(mode)),
+        };
+        target.map_err(|failure| error(Status::NotImplemented, failure.with_hint()))
+    }
+}
+
+impl LightshipStatement {
+    pub(crate) fn new(connection: Connection, settings: Settings, read_only: bool) -> Self {
+        let running = Running::default();
+        Self { connection, settings, read_only, sql: None, bound: None, ingest: Ingest::default(), running }
+    }
+
+    fn query(&mut self) -> Result<Reader> {
+        // They belong to this execution only.
+        if self.bound.take().is_some() {
+            return Err(not_implemented("parameters"));
+        }
+        let Some(sql) = &self.sql else { return Err(error(Status::InvalidState, "no query was set")) };
+        self.running.query(&self.connection, sql)
+    }
+
+    fn write(&mut self, table: &str) -> Result<u64> {
+        if self.read_only {
+            return Err(error(Status::InvalidState, "the connection is read-only"));
+        }
+        let [location] = self.connection.locations() else {
+            return Err(not_implemented("writing to several places"));
+        };
+        let target = self.ingest.target(location, table)?;
+        let Some(batches) = self.bound.take() else {
+            return Err(error(Status::InvalidState, "no rows were bound"));
+        };
+        self.running.write(batches, target, &self.settings)
+    }
+}
+
+impl Optionable for LightshipStatement {
+    type Option = OptionStatement;
+
+    fn set_option(&mut self, key: OptionStatement, value: OptionValue) -> Result<()> {
+        let is_off = |value: &OptionValue| bool::try_from(value).is_ok_and(|on| !on);
+        match &key {
+            OptionStatement::TargetTable => {
+                (self.ingest.table, self.sql) = (Some(text_of(value)?), None);
+            }
+            OptionStatement::TargetDbSchema => {
+                self.ingest.schema = Some(text_of(value)?).filter(|schema| !schema.is_empty());
+            }
+            OptionStatement::IngestMode => self.ingest.mode = Some(text_of(value)?),
+            OptionStatement::TargetCatalog => return Err(not_implemented("writing to another catalog")),
+            OptionStatement::Temporary if is_off(&value) => {}
+            OptionStatement::Temporary => return Err(not_implemented("temporary tables")),
+            OptionStatement::Incremental if is_off(&value) => {}
+            OptionStatement::Incremental => return Err(not_implemented("incremental execution")),
+            _ => {
+                self.settings.set(key.as_ref(), value)?;
+                self.connection = self.connection.with_options(self.settings.options()?);
+            }
+        }
+        Ok(())
+    }
+
+    fn get_option_string(&self, key: OptionStatement) -> Result<String> {
+        let of_ingest = match &key {
+            OptionStatement::TargetTable => &self.ingest.table,
+            OptionStatement::TargetDbSchema => &self.ingest.schema,
+            OptionStatement::IngestMode => &self.ingest.mode,
+            OptionStatement::Temporary | OptionStatement::Incremental => {
+                return Ok(constants::ADBC_OPTION_VALUE_DISABLED.to_owned());
+            }
+            _ => return self.settings.get(key.as_ref()),
+        };
+        of_ingest.clone().ok_or_else(|| unknown(key.as_ref()))
+    }
+
+    fn get_option_bytes(&self, key: OptionStatement) -> Result<Vec<u8>> {
+        self.get_option_string(key).map(String::into_bytes)
+    }
+
+    fn get_option_int(&self, key: OptionStatement) -> Result<i64> {
+        int_of(&self.get_option_string(key)?)
+    }
+
+    fn get_option_double(&self, key: OptionStatement) -> Result<f64> {
+        double_of(&self.get_option_string(key)?)
+    }
+}
+
+impl Statement for LightshipStatement {
+    fn bind(&mut self, batch: RecordBatch) -> Result<()> {
+        let schema = batch.schema();
+        self.bound = Some(Box::new(RecordBatchIterator::new([Ok(batch)], schema)));
+        Ok(())
+    }
+
+    fn bind_stream(&mut self, reader: Box<dyn RecordBatchReader + Send>) -> Result<()> {
+        self.bound = Some(reader);
+        Ok(())
+    }
+
+    fn execute(&mut self) -> Result<Box<dyn RecordBatchReader + Send + 'static>> {
+        if let Some(table) = self.ingest.table.clone() {
+            self.write(&table)?;
+            return Ok(Box::new(RecordBatchIterator::new([], Arc::new(Schema::empty()))));
+        }
+        Ok(Box::new(self.query()?))
+    }
+
+    fn execute_update(&mut self) -> Result<Option<i64>> {
+        if let Some(table) = self.ingest.table.clone() {
+            return Ok(i64::try_from(self.write(&table)?).ok());
+        }
+        let mut rows = self.query()?;
+        while rows.next_batch().map_err(|failure| from_library(&failure))?.is_some() {}
+        // A query affects no rows.
+        Ok(None)
+    }
+
+    fn execute_schema(&mut self) -> Result<Schema> {
+        // Dropping it cancels the query.
+        let rows = self.query()?;
+        rows.columns().map(|schema| schema.as_ref().clone()).map_err(|failure| from_library(&failure))
+    }
+
+    fn execute_partitions(&mut self) -> Result<PartitionedResult> {
+        Err(not_implemented("partitioned results"))
+    }
+
+    fn get_parameter_schema(&self) -> Result<Schema> {
+        Err(not_implemented("parameters"))
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        match self.sql {
+            Some(_) => Ok(()),
+            None => Err(error(Status::InvalidState, "no query was set")),
+        }
+    }
+
+    fn set_sql_query(&mut self, query: impl AsRef<str>) -> Result<()> {
+        (self.sql, self.ingest.table) = (Some(query.as_ref().to_owned()), None);
+        Ok(())
+    }
+
+    fn set_substrait_plan(&mut self, _plan: impl AsRef<[u8]>) -> Result<()> {
+        Err(not_implemented("Substrait"))
+    }
+
+    fn get_cancel_handle(&self) -> Box<dyn CancelHandle> {
+        Box::new(self.running.clone())
+    }
+}

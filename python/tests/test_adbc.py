@@ -1,0 +1,226 @@
+"""The ADBC driver, through the driver manager of Python."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import adbc_driver_manager
+import adbc_driver_manager.dbapi as dbapi
+import polars
+import pyarrow
+import pytest
+
+import adbc_driver_lightship.dbapi
+
+DRIVER = os.environ.get("LIGHTSHIP_ADBC_DRIVER", "")
+pytestmark = pytest.mark.skipif(not DRIVER, reason="LIGHTSHIP_ADBC_DRIVER names the driver")
+ROWS = pyarrow.table({"id": [1, 2, 3], "name": ["a", None, "c"]})
+
+
+def connect(uri: str, **options: str) -> dbapi.Connection:
+    return dbapi.connect(driver=DRIVER, db_kwargs={"uri": uri, **options}, autocommit=True)
+
+
+@pytest.fixture
+def shop(postgres: str) -> Iterator[dbapi.Connection]:
+    with connect(postgres) as connection:
+        yield connection
+
+
+def test_rows_of_each_source(sales: str, sqlite_uri: str, node: str, postgres: str) -> None:
+    for uri, sql in (
+        (sales, "select sum(amount) from sales"),
+        (sqlite_uri, "select 12"),
+        (node, "select 12"),
+        (postgres, "select 12"),
+    ):
+        with connect(uri) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            assert cursor.fetchall() == [(12,)]
+
+
+def test_a_stream_holds_back_the_sender(node: str) -> None:
+    with connect(node, **{"lightship.memory_bytes": "8000000"}) as connection, connection.cursor() as cursor:
+        cursor.execute("select value from generate_series(1, 10000000000) as t(value)")
+        reader = cursor.fetch_record_batch()
+        assert sum(reader.read_next_batch().num_rows for _ in range(20)) > 1000
+        # Closing it cancels the query.
+        cursor.execute("select value from generate_series(1, 200000) as t(value)")
+        assert cursor.fetch_arrow_table().num_rows == 200_000
+
+
+def test_ingest_in_four_modes(shop: dbapi.Connection) -> None:
+    with shop.cursor() as cursor:
+        count = lambda: cursor.execute("select count(*) from adbc_rows").fetchone()[0]  # noqa: E731
+        assert cursor.adbc_ingest("adbc_rows", ROWS, mode="replace") == 3
+        assert cursor.adbc_ingest("adbc_rows", ROWS.to_reader(), mode="append") == 3
+        assert cursor.adbc_ingest("adbc_rows", ROWS.to_batches()[0], mode="create_append") == 3
+        assert count() == 9
+        with pytest.raises(dbapi.ProgrammingError) as caught:
+            cursor.adbc_ingest("adbc_rows", ROWS, mode="create")
+        assert (caught.value.sqlstate, caught.value.status_code) == (
+            "42P07",
+            adbc_driver_manager.AdbcStatusCode.ALREADY_EXISTS,
+        )
+        with pytest.raises(dbapi.Error) as caught:
+            cursor.adbc_ingest("adbc_missing", ROWS, mode="append")
+        assert caught.value.status_code == adbc_driver_manager.AdbcStatusCode.NOT_FOUND
+        assert cursor.adbc_ingest("adbc_rows", polars.DataFrame(ROWS), mode="replace", db_schema_name="public") == 3
+        assert count() == 3
+
+
+def test_ingest_where_it_can_not_be(sqlite_uri: str, postgres: str) -> None:
+    refused = pytest.raises(dbapi.NotSupportedError, match="PostgreSQL")
+    with connect(sqlite_uri) as connection, connection.cursor() as cursor, refused:
+        cursor.adbc_ingest("t", ROWS)
+    with connect(postgres) as connection:
+        connection.adbc_connection.set_options(**{"adbc.connection.readonly": "true"})
+        with connection.cursor() as cursor, pytest.raises(dbapi.Error, match="read-only"):
+            cursor.adbc_ingest("t", ROWS)
+        with connection.cursor() as cursor, pytest.raises(dbapi.NotSupportedError, match="temporary"):
+            cursor.adbc_ingest("t", ROWS, temporary=True)
+
+
+def test_objects_at_each_depth(shop: dbapi.Connection, postgres: str) -> None:
+    with shop.cursor() as cursor:
+        cursor.adbc_ingest("adbc_objects", ROWS, mode="replace")
+    get = lambda **arguments: shop.adbc_get_objects(**arguments).read_all().to_pylist()  # noqa: E731
+    assert get(depth="catalogs") == [{"catalog_name": "postgres", "catalog_db_schemas": None}]
+    schemas = get(depth="db_schemas")[0]["catalog_db_schemas"]
+    assert {"db_schema_name": "public", "db_schema_tables": None} in schemas
+    found = get(depth="tables", table_name_filter="adbc_obj%")[0]["catalog_db_schemas"][0]["db_schema_tables"]
+    assert found == [
+        {"table_name": "adbc_objects", "table_type": "table", "table_columns": None, "table_constraints": None}
+    ]
+    table = get(table_name_filter="adbc_objects", column_name_filter="n_me")[0]["catalog_db_schemas"][0]
+    (column,) = table["db_schema_tables"][0]["table_columns"]
+    assert (column["column_name"], column["ordinal_position"], column["xdbc_type_name"]) == ("name", 2, "text")
+    assert (column["xdbc_nullable"], column["xdbc_is_nullable"]) == (1, "YES")
+    assert get(catalog_filter="other") == []
+    assert (
+        get(depth="tables", table_types_filter=["view"], table_name_filter="adbc_objects")[0]["catalog_db_schemas"]
+        != []
+    )
+
+
+def test_keys(shop: dbapi.Connection, psql: object) -> None:
+    psql(
+        "create table if not exists adbc_parent (a int, b int, primary key (a, b));"
+        "create table if not exists adbc_child (x int unique, y int, foreign key (x, y) references adbc_parent (a, b))"
+    )
+    objects = shop.adbc_get_objects(table_name_filter="adbc_child").read_all().to_pylist()
+    (child,) = objects[0]["catalog_db_schemas"][0]["db_schema_tables"]
+    foreign, unique = sorted(child["table_constraints"], key=lambda key: key["constraint_type"])
+    assert foreign["constraint_column_names"] == ["x", "y"]
+    assert [usage["fk_column_name"] for usage in foreign["constraint_column_usage"]] == ["a", "b"]
+    assert foreign["constraint_column_usage"][0] == {
+        "fk_catalog": "postgres",
+        "fk_db_schema": "public",
+        "fk_table": "adbc_parent",
+        "fk_column_name": "a",
+    }
+    assert (unique["constraint_type"], unique["constraint_column_usage"]) == ("UNIQUE", None)
+
+
+def test_objects_of_other_sources(sales: str, sqlite_uri: str, node: str) -> None:
+    for uri, table, columns in ((sales, "sales", ["region", "amount"]), (sqlite_uri, "item", ["id", "name", "price"])):
+        with connect(uri) as connection:
+            (catalog,) = connection.adbc_get_objects().read_all().to_pylist()
+            tables = [table for schema in catalog["catalog_db_schemas"] for table in schema["db_schema_tables"]]
+            assert [one["table_name"] for one in tables] == [table]
+            assert [column["column_name"] for column in tables[0]["table_columns"]] == columns
+            assert connection.adbc_get_table_schema(table).names == columns
+    with connect(node) as connection:
+        connection.adbc_get_objects().read_all()
+
+
+def test_information(shop: dbapi.Connection) -> None:
+    info = shop.adbc_get_info()
+    assert info["vendor_name"] == "PostgreSQL"
+    assert info["driver_name"] == "Lightship ADBC driver"
+    assert info["driver_adbc_version"] == 1_001_000
+    assert "view" in shop.adbc_get_table_types()
+    assert shop.adbc_current_catalog == "postgres"
+    assert shop.adbc_current_db_schema == "public"
+    with pytest.raises(dbapi.Error) as caught:
+        shop.adbc_get_table_schema("nowhere")
+    assert caught.value.status_code == adbc_driver_manager.AdbcStatusCode.NOT_FOUND
+
+
+def test_errors(shop: dbapi.Connection) -> None:
+    with shop.cursor() as cursor:
+        with pytest.raises(dbapi.ProgrammingError, match="nothing") as caught:
+            cursor.execute("select nothing")
+        assert caught.value.sqlstate == "42703"
+        assert (b"lightship.kind", b"source") in caught.value.details
+        with pytest.raises(dbapi.NotSupportedError):
+            cursor.execute("select $1", (1,))
+        # In a stream of Arrow, an error is only a text.
+        with pytest.raises((dbapi.Error, pyarrow.ArrowInvalid), match="division by zero"):
+            cursor.execute("select 1 / (5 - i) from generate_series(1, 9) i")
+            cursor.fetchall()
+    with pytest.raises(dbapi.OperationalError, match="lightship node"):
+        connect("lightship://127.0.0.1:1")
+    with pytest.raises(dbapi.Error, match="uri"):
+        dbapi.connect(driver=DRIVER)
+
+
+def test_options(shop: dbapi.Connection) -> None:
+    with shop.cursor() as cursor:
+        statement = cursor.adbc_statement
+        assert statement.get_option("lightship.batch_rows") == "auto"
+        statement.set_options(**{"lightship.batch_rows": 100, "lightship.numeric": "string"})
+        assert statement.get_option_int("lightship.batch_rows") == 100
+        assert statement.get_option_bytes("lightship.numeric") == b"string"
+        cursor.execute("select i::numeric as i from generate_series(1, 1000) i")
+        reader = cursor.fetch_record_batch()
+        assert reader.schema.field("i").type == pyarrow.string()
+        assert reader.read_next_batch().num_rows == 100
+        with pytest.raises(dbapi.Error, match="codec"):
+            statement.set_options(**{"lightship.codec": "best"})
+        with pytest.raises(dbapi.Error, match="unknown option"):
+            statement.get_option("lightship.speed")
+    assert shop.adbc_connection.get_option("adbc.connection.autocommit") == "true"
+    with pytest.raises(dbapi.NotSupportedError):
+        shop.adbc_connection.set_autocommit(False)
+
+
+def test_cancel(shop: dbapi.Connection) -> None:
+    with shop.cursor() as cursor:
+        threading.Timer(0.5, cursor.adbc_cancel).start()
+        began = time.monotonic()
+        with pytest.raises((dbapi.Error, pyarrow.ArrowInvalid), match="cancel"):
+            cursor.execute("select pg_sleep(60)")
+            cursor.fetchall()
+        assert time.monotonic() - began < 5
+        cursor.execute("select 1")
+        assert cursor.fetchall() == [(1,)]
+
+
+def test_the_schema_of_a_query(shop: dbapi.Connection) -> None:
+    with shop.cursor() as cursor:
+        schema = cursor.adbc_execute_schema("select 1::int4 as a, 'x'::text as b")
+        assert schema == pyarrow.schema([("a", pyarrow.int32()), ("b", pyarrow.string())])
+
+
+def test_the_module(postgres: str, node: str) -> None:
+    with adbc_driver_lightship.dbapi.connect(postgres) as connection, connection.cursor() as cursor:
+        cursor.execute("select 1 as x")
+        assert cursor.fetch_arrow_table().to_pydict() == {"x": [1]}
+        assert cursor.adbc_ingest("adbc_module", ROWS, mode="replace") == 3
+    # Polars finds the module by the scheme.
+    frame = polars.read_database_uri("select 12 as x", node, engine="adbc")
+    assert frame["x"].to_list() == [12]
+
+
+def test_the_manifest(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = Path(__file__).parents[2] / "crates" / "adbc" / "lightship.toml"
+    text = manifest.read_text().replace("libadbc_driver_lightship.so", DRIVER)
+    (tmp_path / "lightship.toml").write_text(text)
+    monkeypatch.setenv("ADBC_DRIVER_PATH", str(tmp_path))
+    with dbapi.connect(driver="lightship", db_kwargs={"uri": postgres}, autocommit=True) as connection:
+        assert connection.adbc_get_info()["driver_name"] == "Lightship ADBC driver"

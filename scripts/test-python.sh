@@ -1,0 +1,24 @@
+#!/bin/sh
+# Tests the Python package with the extension of the cargo build: `scripts/test-python.sh [PYTEST-ARGUMENTS]`.
+# The packages that the tests need come into a virtual environment, target/python-venv, unless LIGHTSHIP_VENV names
+# another one.
+set -eu
+cd "$(dirname "$0")/.."
+target="${CARGO_TARGET_DIR:-target}"
+venv="${LIGHTSHIP_VENV:-$target/python-venv}"
+# CARGO may be a script that runs cargo.
+${CARGO:-cargo} build --locked -p lightship-python -p lightship-adbc
+if [ ! -x "$venv/bin/python" ]; then
+    "${PYTHON:-python3}" -m venv "$venv"
+    "$venv/bin/pip" install -q -r python/tests/requirements.txt
+fi
+package="$target/python"
+mkdir -p "$package/lightship" "$package/adbc_driver_lightship"
+cp python/lightship/*.py python/lightship/*.pyi python/lightship/py.typed "$package/lightship/"
+cp python/adbc_driver_lightship/*.py "$package/adbc_driver_lightship/"
+# Each is hundreds of megabytes, with the debug information of the engine.
+ln -f "$target/debug/lib_lightship.so" "$package/lightship/_lightship.abi3.so"
+LIGHTSHIP_ADBC_DRIVER="$(realpath "$target/debug/libadbc_driver_lightship.so")"
+PYTHONPATH="$(realpath "$package")"
+export LIGHTSHIP_ADBC_DRIVER PYTHONPATH
+exec "$venv/bin/python" -m pytest -c python/pyproject.toml python/tests "$@"
