@@ -1,6 +1,6 @@
 //! PostgreSQL's protocol in front of a service.
 //!
-//! Clients of PostgreSQL (psql, JDBC, psycopg, ADBC, ConnectorX, DBeaver) connect to a [`PgServer`], and read what the
+//! Clients of PostgreSQL (psql, JDBC, psycopg, ADBC, ConnectorX) connect to a [`PgServer`], and read what the
 //! [`Service`](lightship_transport::net::Service) behind it returns.
 //!
 //! - [`PgServer`] listens and serves clients; [`PgConfig`] has its limits, tokens and certificate.

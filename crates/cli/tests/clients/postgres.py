@@ -162,6 +162,10 @@ def _():
                 count += 1
         equal(count, rows)
         await connection.close()
+        # A connection is reset when it is returned.
+        async with asyncpg.create_pool(URI, min_size=1, max_size=2) as pool:
+            for _ in range(3):
+                equal(await pool.fetchval("select 1"), 1)
 
     asyncio.run(run())
 

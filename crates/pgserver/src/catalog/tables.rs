@@ -42,7 +42,8 @@ pub(super) fn type_of_column(name: &str) -> Option<u32> {
     COLUMNS.get(name.to_lowercase().as_str()).copied()
 }
 
-/// Rows that are always the same.
+/// Rows that are always the same. Functions are kept by name where PostgreSQL has their OIDs; the one in `pg_proc` is
+/// what Npgsql tells arrays by.
 pub(super) const ROWS: &str = "
 INSERT INTO pg_namespace VALUES (11, 'pg_catalog', 10, NULL), (2200, 'public', 10, NULL),
     (13207, 'information_schema', 10, NULL);
@@ -58,6 +59,7 @@ INSERT INTO pg_database VALUES
 INSERT INTO pg_roles VALUES ('', 0, 1, 0, 0, 1, 0, -1, NULL, NULL, 0, NULL, 10);
 INSERT INTO pg_authid VALUES (10, '', 0, 1, 0, 0, 1, 0, 0, -1, NULL, NULL);
 INSERT INTO pg_user VALUES ('', 10, 0, 0, 0, 0, NULL, NULL, NULL);
+INSERT INTO pg_proc (oid, proname, pronamespace, prokind) VALUES ('array_recv', 'array_recv', 11, '');
 INSERT INTO pg_get_keywords VALUES ('ilike', 'T', 1, 'reserved', 'can be bare label'),
     ('limit', 'R', 0, 'reserved', 'requires AS'), ('offset', 'R', 0, 'reserved', 'requires AS'),
     ('returning', 'R', 0, 'reserved', 'requires AS');

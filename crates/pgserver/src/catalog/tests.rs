@@ -126,6 +126,14 @@ async fn columns_and_keys_come_in_one_result() {
 }
 
 #[tokio::test]
+async fn arrays_are_told_by_their_functions() {
+    let sql = "SELECT typ.typname, CASE WHEN proc.proname = 'array_recv' THEN typ.typelem END FROM pg_type AS typ \
+        LEFT JOIN pg_proc AS proc ON proc.oid = typ.typreceive WHERE typ.typname IN ('int4', '_int4') ORDER BY 1";
+    check(sql, &["_int4|23", "int4|"]).await;
+    check("select pg_advisory_unlock_all()", &[""]).await;
+}
+
+#[tokio::test]
 async fn parameters_are_bound() {
     let sql = "SELECT c.relname FROM pg_class c WHERE c.relname LIKE $1 AND c.relkind = ANY($2) AND NOT c.relisshared";
     let text = |text: &str| Value::Text(text.into());

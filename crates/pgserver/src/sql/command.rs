@@ -167,13 +167,11 @@ pub(crate) fn parse(sql: &str) -> PgResult<Command> {
             words.end().map(|()| Command::Close(name))
         }
         "copy" => Ok(Command::Copy(Box::new(copy::parse(sql)?))),
-        "listen" => Ok(Command::NoOp("LISTEN")),
         "unlisten" => Ok(Command::NoOp("UNLISTEN")),
         "checkpoint" => Ok(Command::NoOp("CHECKPOINT")),
         "lock" => Ok(Command::NoOp("LOCK TABLE")),
-        "prepare" | "execute" | "notify" | "vacuum" | "analyze" | "grant" | "revoke" | "call" | "do" => {
-            Err(PgError::unsupported(format!("{} is not supported", words.text(first).to_uppercase())))
-        }
+        "prepare" | "execute" | "listen" | "notify" | "vacuum" | "analyze" | "grant" | "revoke" | "call"
+        | "do" => Err(PgError::unsupported(format!("{} is not supported", words.text(first).to_uppercase()))),
         _ => Ok(Command::Query),
     }
 }
