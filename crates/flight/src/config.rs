@@ -40,8 +40,8 @@ pub struct FlightConfig {
     /// The maximum number of clients that send rows or parameters at once; more wait as statements do. Each holds a
     /// message of up to `request_bytes_max`, and its rows, which can have 64 MiB if the message is compressed.
     pub uploads_max: usize,
-    /// The maximum number of statements that run at once; as many again may be planned at once. Each holds two messages
-    /// of at most `message_bytes_max`, a batch of the engine, and the engine's own state.
+    /// The maximum number of statements that run at once; as many again may be planned at once. Each holds four messages,
+    /// of about 1 MiB unless a row is larger, a batch of the engine, and the engine's own state.
     pub queries_max: usize,
     /// How long a statement waits for others to end before it is refused.
     pub queue_timeout: Duration,

@@ -22,7 +22,7 @@ import java.util.Properties;
  *     -cp flight-sql-jdbc-driver-18.3.0.jar FlightJdbc.java HOST PORT TOKEN [TARGET|- [CA.pem]]
  * </pre>
  *
- * With CA.pem it uses TLS. With TARGET, it also appends to that table, whose first two columns are an integer and a text.
+ * TOKEN may be empty. With CA.pem it uses TLS. With TARGET, it also appends to that table, whose first two columns are an integer and a text.
  */
 public class FlightJdbc {
     private static final String NAMES = "information_schema";
@@ -31,7 +31,9 @@ public class FlightJdbc {
         String tls = arguments.length > 4 ? "true&tlsRootCerts=" + arguments[4] : "false";
         String url = "jdbc:arrow-flight-sql://" + arguments[0] + ":" + arguments[1] + "/?useEncryption=" + tls;
         String token = arguments[2];
-        refused(url, "wrong" + token);
+        if (!token.isEmpty()) {
+            refused(url, "wrong" + token);
+        }
         Properties password = new Properties();
         password.put("user", "anybody");
         password.put("password", token);
@@ -41,7 +43,9 @@ public class FlightJdbc {
             errors(connection);
         }
         Properties bearer = new Properties();
-        bearer.put("token", token);
+        if (!token.isEmpty()) {
+            bearer.put("token", token);
+        }
         try (Connection connection = DriverManager.getConnection(url, bearer)) {
             parameters(connection);
             if (arguments.length > 3 && !arguments[3].equals("-")) {

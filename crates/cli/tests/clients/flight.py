@@ -1,10 +1,12 @@
 """Uses a server of Flight SQL with ADBC and pyarrow, as their users do.
 
-    python flight.py HOST PORT TOKEN [--tls CA.pem] [--target TABLE]
+    python flight.py HOST PORT TOKEN [TARGET|- [CA.pem]]
 
-It reads all tables that the server lists, so that it runs against any node. With --target, it also appends to that
-table, whose first two columns are an integer and a text, and removes nothing. It prints what it found, and fails at the
-first difference.
+It reads all tables that the server lists, so that it runs against any node. TOKEN may be empty. With TARGET, it also
+appends to that table, whose first two columns are an integer and a text, and removes nothing. With CA.pem it uses TLS. It
+prints what it found, and fails at the first difference.
+
+    pip install adbc-driver-flightsql pyarrow
 """
 
 import argparse
@@ -24,8 +26,8 @@ def arguments():
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("token")
-    parser.add_argument("--tls", metavar="CA.pem")
-    parser.add_argument("--target", metavar="TABLE")
+    parser.add_argument("target", nargs="?", default="-")
+    parser.add_argument("tls", nargs="?")
     return parser.parse_args()
 
 
@@ -127,13 +129,8 @@ def parameters(server):
 
 
 def errors(server):
-    header = {DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer wrong{server.token}"}
-    try:
-        with server.adbc(**header) as connection, connection.cursor() as cursor:
-            cursor.execute("select 1")
-        raise AssertionError("a wrong token was accepted")
-    except adbc_driver_manager.Error as error:
-        assert "token" in str(error), error
+    if server.token:
+        wrong_token(server)
     with server.adbc(username="anybody", password=server.token) as connection, connection.cursor() as cursor:
         try:
             cursor.execute("select * from there_is_no_such_table")
@@ -145,13 +142,23 @@ def errors(server):
             raise AssertionError("a syntax error was accepted")
         except adbc_driver_manager.ProgrammingError:
             pass
+    print("errors: refused as expected")
+
+
+def wrong_token(server):
+    header = {DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer wrong{server.token}"}
+    try:
+        with server.adbc(**header) as connection, connection.cursor() as cursor:
+            cursor.execute("select 1")
+        raise AssertionError("a wrong token was accepted")
+    except adbc_driver_manager.Error as error:
+        assert "token" in str(error), error
     client = flight.FlightClient(server.uri, tls_root_certs=server.roots)
     try:
         client.authenticate_basic_token("anybody", "wrong")
         raise AssertionError("a wrong password was accepted")
     except flight.FlightUnauthenticatedError:
         pass
-    print("errors: refused as expected")
 
 
 def largest(server, found):
@@ -218,7 +225,7 @@ def main():
     parameters(server)
     errors(server)
     largest(server, found)
-    if options.target:
+    if options.target != "-":
         write(server, options.target)
     print("flight.py: all is well")
 
