@@ -5,6 +5,7 @@ mod cluster;
 mod databases;
 mod memory;
 mod overlay;
+mod protocols;
 mod tables;
 mod usage;
 
@@ -65,6 +66,17 @@ pub(crate) struct NodeArgs {
     /// [default: 127.0.0.1:4270]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
+    /// Also answer Arrow Flight SQL on this address: HOST:PORT, for ADBC, JDBC and pyarrow.
+    ///
+    /// Tokens, TLS and limits are those of the node. Each protocol has --connections-max connections of its own.
+    #[arg(long, value_name = "HOST:PORT")]
+    flight: Option<String>,
+    /// Also answer clients of PostgreSQL on this address: HOST:PORT, such as psql, psycopg and JDBC.
+    ///
+    /// Their password is a token of the node, and any name of a user and of a database will do. They run
+    /// the SQL of the node, not that of PostgreSQL; queries of its catalog are answered too.
+    #[arg(long, value_name = "HOST:PORT")]
+    postgres: Option<String>,
     /// Serve this table: NAME=PATH of a file or folder, or NAME=URI?table=[SCHEMA.]TABLE of a database.
     /// Can be repeated.
     #[arg(long, value_name = "NAME=PLACE")]
@@ -282,6 +294,8 @@ impl NodeArgs {
         let either = |typed: Vec<String>, file: Vec<String>| if typed.is_empty() { file } else { typed };
         Ok(Self {
             listen: either(self.listen, file.listen),
+            flight: self.flight.or(file.flight),
+            postgres: self.postgres.or(file.postgres),
             table: [file.table, self.table].concat(),
             data: self.data.or(file.data),
             range_data: self.range_data.or(file.range_data),
@@ -440,13 +454,14 @@ pub(crate) async fn cmd_node(
     let args = args.with_file()?;
     args.check()?;
     let (addresses, config) = (args.addresses()?, args.server()?);
-    check_descriptors(config.descriptors_max());
+    check_descriptors(config.descriptors_max() + args.protocol_descriptors_max(&config));
     let grace = config.shutdown_grace;
     let meters = args.records_usage().then(TaskMeters::new);
     let mut engine = Engine::new(EngineConfig { meters: meters.clone(), ..args.engine()? })?;
     let for_usage = config.clone();
     // Reserve the address before loading tables, which would be wasted work if it is taken. Clients that connect
     // before the tables are ready are refused at once, rather than left waiting for a welcome.
+    let protocols = args.reserve_protocols(&config).await?;
     let reserved = Server::reserve(&addresses, config).await?;
     let values = ValueArgs { numeric: args.numeric, infinite: args.infinite };
     let mut databases = Databases::new(args.source_connections.unwrap_or(SOURCE_CONNECTIONS), values);
@@ -481,13 +496,15 @@ pub(crate) async fn cmd_node(
     if let Some(cluster) = cluster {
         engine.join(cluster).await?;
     }
+    let protocols = protocols.listen()?;
+    let places = protocols.places.clone();
     let listening: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if json {
         let tables: Vec<_> = engine
             .tables()
             .map(|t| serde_json::json!({"name": t.name, "columns": t.schema.fields().len(), "rows": t.rows, "memory_bytes": t.memory_bytes}))
             .collect();
-        let ready = serde_json::json!({ "listening": listening, "page": page, "tables": tables });
+        let ready = serde_json::json!({ "listening": listening, "flight": places.flight, "postgres": places.postgres, "page": page, "tables": tables });
         super::manual::print(format!("{ready}\n").as_bytes())?;
     } else {
         for table in engine.tables() {
@@ -509,6 +526,12 @@ pub(crate) async fn cmd_node(
             crate::say!("hosts and queries are shown at {page}");
         }
         listening.iter().for_each(|address| crate::say!("listening on {address}"));
+        if let Some(place) = &places.flight {
+            crate::say!("Flight SQL: {place}");
+        }
+        if let Some(place) = &places.postgres {
+            crate::say!("for clients of PostgreSQL: {place}");
+        }
     }
     let engine = Arc::new(engine);
     let follow = tokio::spawn(follow(engine.clone(), stop.clone()));
@@ -518,6 +541,7 @@ pub(crate) async fn cmd_node(
             tracing::error!(%error, "range files were not recovered; restart the node once the cause is removed");
         }
     });
+    let others = tokio::spawn(protocols.run(engine.clone(), stop.clone()));
     let recording = usage.map(|usage| tokio::spawn(usage.run(engine.clone(), stop.clone())));
     let mut asked = stop.clone();
     let announce = tokio::spawn(async move {
@@ -526,6 +550,8 @@ pub(crate) async fn cmd_node(
         }
     });
     let ended = server.run(engine, stop).await;
+    // They end within the same time as the node's own server.
+    let _ = others.await;
     follow.abort();
     announce.abort();
     if let Some(recording) = recording {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::sync::watch as channel;
 
 use self::node::NodeArgs;
-pub(super) use self::options::{TokenArgs, address, host_name, http_address, interval_ns};
+pub(super) use self::options::{TokenArgs, address, host_name, interval_ns};
 use self::report::{explained, predicted, seconds};
 use super::manual::print;
 use crate::columns::aligned;

@@ -79,17 +79,7 @@ impl NodeArgs {
         host: &str,
         server: &ServerConfig,
     ) -> Result<(SocketAddr, HttpOptions), CliError> {
-        let address = crate::commands::usage::http_address(text)?;
-        let is_safe = address.ip().is_loopback() || self.insecure;
-        if !is_safe && (server.tls.is_none() || server.tokens.is_empty()) {
-            return Err(CliError::usage(format!(
-                "--http {text} can be reached from other hosts, which requires TLS and a token"
-            ))
-            .hint(
-                "give --tls-cert, --tls-key and --token-file; or use 127.0.0.1; or --insecure if the network is \
-                 trusted",
-            ));
-        }
+        let address = self.safe_address("--http", text, server)?;
         let options = HttpOptions {
             tokens: server.tokens.clone(),
             tls: server.tls.clone(),
