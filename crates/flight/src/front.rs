@@ -79,7 +79,7 @@ impl Front {
     /// The columns of what a client asks for, as they are sent.
     async fn columns(&self, command: &Command) -> Result<SchemaRef, Status> {
         Ok(match command {
-            Command::Statement(statement) => plain_schema(&self.prepare(&statement.sql).await?.columns),
+            Command::Statement(statement) => self.statement_columns(statement).await?,
             Command::Metadata(metadata) => match metadata {
                 Metadata::Catalogs => GetCatalogsBuilder::new().schema(),
                 Metadata::Schemas(_) => GetDbSchemasBuilder::new(None::<String>, None::<String>).schema(),
@@ -93,6 +93,21 @@ impl Front {
                 Metadata::ForeignKeys => foreign_keys(),
             },
         })
+    }
+
+    /// The columns of a statement, which can depend on the types of the values that are bound to it.
+    async fn statement_columns(&self, statement: &StatementHandle) -> Result<SchemaRef, Status> {
+        let prepared = self.prepare(&statement.sql).await?;
+        let mut parameters = prepared.parameters.fields().iter();
+        let depends = !prepared.is_update && parameters.any(|field| field.data_type() == &DataType::Null);
+        let bound = if depends { statement.parameters().await? } else { None };
+        let Some(bound) = bound.filter(|bound| bound.num_rows() > 0) else {
+            return Ok(plain_schema(&prepared.columns));
+        };
+        let _permit = self.admission.run().await?;
+        // Its rows are dropped at once: only with these values it is known what they are.
+        let answer = self.service.execute(&statement.sql, &bound.slice(0, 1)).await;
+        Ok(plain_schema(&answer.map_err(|failure| status(&failure))?.schema))
     }
 
     /// The rows about the tables or the server.

@@ -1,5 +1,7 @@
 //! What clients keep for the server: statements, in tickets and in handles of prepared statements.
 
+use std::panic::catch_unwind;
+
 use arrow_array::RecordBatch;
 use arrow_flight::{FlightData, IpcMessage};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
@@ -138,8 +140,13 @@ impl StatementHandle {
         if self.columns.is_empty() {
             return Ok(None);
         }
-        let schema = Schema::try_from(IpcMessage(self.columns.clone()));
-        schema.map(|schema| Some(schema.into())).map_err(|_| invalid("the ticket is malformed"))
+        let message = IpcMessage(self.columns.clone());
+        // Arrow's decoder panics at some malformed types.
+        let schema = catch_unwind(|| Schema::try_from(message));
+        match schema {
+            Ok(Ok(schema)) => Ok(Some(schema.into())),
+            _ => Err(invalid("the ticket is malformed")),
+        }
     }
 
     /// The identifier of the result, if this is a ticket.

@@ -1,5 +1,7 @@
 //! Tests the server with arrow-flight's own client.
 
+mod clients;
+mod hostile;
 mod limits;
 mod metadata;
 mod prepared;

@@ -131,3 +131,21 @@ async fn handles_of_others_are_refused() {
     let close = Action::new("ClosePreparedStatement", close.as_any().encode_to_vec());
     assert_eq!(status(client.do_action(close).await.unwrap_err()).code(), Code::InvalidArgument);
 }
+
+#[tokio::test]
+async fn columns_can_depend_on_the_values() {
+    let (_running, mut client) = Running::open().await;
+    let mut statement = client.prepare("echo unknown".into(), None).await.unwrap();
+    let values: [(ArrayRef, DataType); 3] = [
+        (Arc::new(StringArray::from(vec!["a"])), DataType::Utf8),
+        (Arc::new(Int64Array::from(vec![1])), DataType::Int64),
+        (Arc::new(NullArray::new(1)), DataType::Null),
+    ];
+    for (value, data_type) in values {
+        statement.set_parameters(row(vec![value])).unwrap();
+        let info = statement.execute().await.unwrap();
+        // It compares the columns with the announced ones.
+        let (schema, batches) = fetch(&mut client, info).await.unwrap();
+        assert_eq!((schema.field(0).data_type(), batches[0].num_rows()), (&data_type, 1));
+    }
+}
