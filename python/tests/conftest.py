@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,10 +49,17 @@ def command() -> list[str]:
     return [sys.executable, "-m", "lightship._command"]
 
 
+def guarded() -> list[str]:
+    """Ends a server if the tests die."""
+    return ["setpriv", "--pdeathsig", "INT"] if shutil.which("setpriv") else []
+
+
 @pytest.fixture(scope="session")
 def node() -> Iterator[str]:
     process = subprocess.Popen(
-        [*command(), "--json", "node", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*guarded(), *command(), "--json", "node", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     assert process.stdout is not None
     yield json.loads(process.stdout.readline())["listening"][0]
@@ -64,7 +72,7 @@ def postgres() -> Iterator[str]:
     if not POSTGRES:
         pytest.skip("PostgreSQL is not installed")
     # Not in pytest's folder, which the server's user can't enter.
-    folder = Path(subprocess.check_output(["mktemp", "-d", "/tmp/lightship-py.XXXXXX"], text=True).strip())
+    folder = Path(tempfile.mkdtemp(prefix="lightship-py.", dir="/tmp"))
     as_user: list[str] = []
     if os.getuid() == 0:
         as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
@@ -97,7 +105,9 @@ def postgres() -> Iterator[str]:
     words = [str(programs / "postgres"), "-D", str(folder / "data")]
     for setting in settings:
         words += ["-c", setting]
-    server = subprocess.Popen([*as_user, *words], stderr=subprocess.DEVNULL, cwd=folder)
+    server = subprocess.Popen(
+        [*(guarded() + as_user[1:] if as_user else guarded()), *words], stderr=subprocess.DEVNULL, cwd=folder
+    )
     for _ in range(200):
         ready = subprocess.run([programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False)
         if ready.returncode == 0:
