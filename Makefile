@@ -20,8 +20,9 @@ usage-demo:
 test: lint
 	./scripts/test-servers.sh
 	cargo test --workspace --locked
+	./scripts/test-python.sh
 
-# The clients in Python; needs pip and a package index the first time.
+# The clients in Python alone.
 test-python:
 	./scripts/test-servers.sh
 	./scripts/test-python.sh

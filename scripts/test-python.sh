@@ -6,8 +6,9 @@ set -eu
 cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-target}"
 venv="${LIGHTSHIP_VENV:-$target/python-venv}"
+# The selection of `cargo test --workspace`: with another one, DataFusion would be built once more with other features.
 # CARGO may be a script that runs cargo.
-${CARGO:-cargo} build --locked -p lightship-python -p lightship-adbc
+${CARGO:-cargo} build --locked --workspace --lib --bins --tests
 if [ ! -x "$venv/bin/python" ]; then
     "${PYTHON:-python3}" -m venv "$venv"
     "$venv/bin/pip" install -q -r python/tests/requirements.txt

@@ -19,6 +19,7 @@ mod netbench;
 mod node;
 mod output;
 mod overlay;
+mod protocols;
 mod range;
 mod range_kills;
 mod security;
