@@ -1,11 +1,14 @@
 //! Parameters of statements: `$1`, `$2` and so on, or `?`, each of which is the next one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{EngineError, Result};
@@ -46,8 +49,11 @@ pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
 /// # Errors
 /// If a parameter has a name or too large a number, or several types.
 fn types(plan: &LogicalPlan) -> Result<Vec<DataType>> {
+    let found = plan.get_parameter_types()?;
+    let is_open = found.values().any(Option::is_none);
+    let casts = if is_open { casts(plan)? } else { HashMap::new() };
     let mut types = Vec::new();
-    for (name, data_type) in plan.get_parameter_types()? {
+    for (name, data_type) in found {
         let number = name.strip_prefix('$').and_then(|number| number.parse().ok());
         let Some(number) = number.filter(|number| (1..=PARAMETERS_MAX).contains(number)) else {
             return Err(EngineError::Sql {
@@ -59,8 +65,30 @@ fn types(plan: &LogicalPlan) -> Result<Vec<DataType>> {
         if types.len() < number {
             types.resize(number, DataType::Null);
         }
+        let data_type = data_type.or_else(|| casts.get(&name).cloned());
         types[number - 1] = data_type.unwrap_or(DataType::Null);
     }
+    Ok(types)
+}
+
+/// The types that parameters are cast to, by the names of those to which DataFusion gives none.
+fn casts(plan: &LogicalPlan) -> Result<HashMap<String, DataType>> {
+    let mut types = HashMap::new();
+    plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                let (inner, field) = match expression {
+                    Expr::Cast(cast) => (&cast.expr, &cast.field),
+                    Expr::TryCast(cast) => (&cast.expr, &cast.field),
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                if let Expr::Placeholder(Placeholder { id, field: None }) = inner.as_ref() {
+                    types.entry(id.clone()).or_insert_with(|| field.data_type().clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
     Ok(types)
 }
 

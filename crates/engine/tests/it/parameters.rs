@@ -66,6 +66,7 @@ async fn values_take_the_places_of_parameters() {
         ("select a + $1 as b from t where a <= 2", vec![int(10)], vec![11, 12]),
         ("select max(a) from t where a < (select avg(a) + $1 from t)", vec![int(1)], vec![3]),
         ("select a from t limit $1", vec![int(0)], vec![]),
+        ("select cast($1 as bigint) + 1", vec![text("41")], vec![42]),
     ] {
         assert_eq!(numbers(&engine, sql, &row(parameters)).await.unwrap(), expected, "{sql}");
     }
@@ -81,6 +82,10 @@ async fn the_types_of_parameters_are_known_before_they_have_values() {
     assert!(!prepared.is_update);
     let columns: Vec<&str> = prepared.columns.fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!(columns, ["a", "name"]);
+    // Casts determine types, too.
+    let prepared = engine.prepare("select cast($1 as bigint) + 1, $2::date").await.unwrap();
+    let types: Vec<&DataType> = prepared.parameters.fields().iter().map(|field| field.data_type()).collect();
+    assert_eq!(types, [&DataType::Int64, &DataType::Date32]);
     // A parameter that is not used has no type.
     let prepared = engine.prepare("select a from t where a = $2").await.unwrap();
     assert_eq!(prepared.parameters.field(0).data_type(), &DataType::Null);
