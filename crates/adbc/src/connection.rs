@@ -65,7 +65,7 @@ impl LightshipConnection {
         Ok(rows.into_iter().next().and_then(|[name]| name))
     }
 
-    /// The tables, with their schema, which is empty if the source has none.
+    /// The tables and their schemas. The schema is empty if the source has no schemas.
     fn tables(&self, depth: ObjectDepth, wanted: &Wanted<'_>) -> Result<Vec<Table>> {
         let location = self.location();
         let has_schemas = catalog::schemas(location).is_some();

@@ -42,7 +42,7 @@ impl Settings {
         Err(unknown(key))
     }
 
-    /// The sources besides the first.
+    /// All sources except the first.
     pub(crate) fn also(&self) -> impl Iterator<Item = &str> {
         self.0.get(ALSO).into_iter().flat_map(|uris| uris.lines()).filter(|uri| !uri.is_empty())
     }

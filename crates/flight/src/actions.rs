@@ -110,12 +110,12 @@ impl Front {
                 is_cancelled |= run.is_some_and(|run| self.running.cancel(&run));
             }
         }
-        // What is not being sent does not run, so that there is nothing to cancel.
+        // A query runs only while its rows are being sent; otherwise there is nothing to cancel.
         Ok(if is_cancelled { CancelStatus::Cancelled } else { CancelStatus::NotCancellable })
     }
 }
 
-/// The parameters as clients are told to send them.
+/// The parameters, with the types in which clients should send them.
 fn parameter_schema(parameters: &Schema) -> Schema {
     let field = |field: &std::sync::Arc<Field>| {
         let data_type = match plain_type(field.data_type()) {

@@ -7,7 +7,7 @@ use lightship_transport::{Result, TransportError};
 
 /// The longest token. A client sends it with each request.
 const TOKEN_BYTES_MAX: usize = 4 << 10;
-/// What a message may have besides its rows.
+/// The most bytes of a message that are not rows.
 const MESSAGE_OVERHEAD_BYTES: u32 = 64 << 10;
 /// The largest message that clients written in Go accept, which includes ADBC's driver.
 const CLIENT_MESSAGE_BYTES_MAX: u32 = 16 << 20;

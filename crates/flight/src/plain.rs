@@ -129,7 +129,7 @@ fn check_row(bytes: u64, bytes_max: u64) -> Result<(), Failure> {
 /// Rows with the types of `schema`, as which they can be sent.
 ///
 /// # Errors
-/// [`ErrorCode::Data`] if there is a null in a column that has none.
+/// [`ErrorCode::Data`] if there is a NULL in a column that is not nullable.
 pub(crate) fn plain_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| plain_array(column, field.data_type()));

@@ -23,7 +23,7 @@ use crate::plain::{plain_batch, plain_schema, rows_at_once};
 use crate::status::{invalid, status, unsupported};
 
 impl Front {
-    /// Handles what a client sends, and returns what it is told.
+    /// Handles the client's messages, and returns the answer to it.
     pub(crate) async fn put(&self, mut messages: Streaming<FlightData>) -> Result<Bytes, Status> {
         let _permit = self.admission.upload().await?;
         let stall_timeout = self.config.stall_timeout;

@@ -23,7 +23,7 @@ use crate::handle::STATEMENT_BYTES_MAX;
 const ARROW_VERSION: &str = "59";
 /// The largest code that the specification lists.
 const LAST_CODE: u32 = SqlInfo::SqlStoredFunctionsUsingCallSyntaxSupported as u32;
-/// A limit that is not known, or that there is none.
+/// A limit that is unknown, or does not exist.
 const UNLIMITED: i64 = 0;
 
 const NUMERIC_FUNCTIONS: [&str; 21] = [

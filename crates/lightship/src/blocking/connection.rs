@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Connection {
-    /// Opens sources. Whoever waits for them, here and later, calls `check`.
+    /// Opens sources. `check` is called while the caller waits, here and later.
     ///
     /// # Errors
     /// As [`connect_all`].
@@ -196,7 +196,7 @@ async fn deliver(
         Ok(connection) => connection,
         Err(error) => return drop(begun.send(Err(error))),
     };
-    // The connection is given back before the reader is told, so that its next query finds it.
+    // Return the connection before the reader is told, so that the reader's next query can use it.
     match read(&mut connection, sql, begun, messages).await {
         Finished::Refused(begun, error) => {
             if is_usable_after(&error) {
@@ -213,7 +213,7 @@ async fn deliver(
     }
 }
 
-/// How a query has ended, and where the reader is told.
+/// How a query ended, and the channel that tells the reader.
 enum Finished<'a> {
     /// It was refused before its columns were known.
     Refused(oneshot::Sender<Result<Begun>>, Error),
