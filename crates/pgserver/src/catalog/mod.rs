@@ -8,7 +8,7 @@ mod recognise;
 mod rewrite;
 mod tables;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -151,12 +151,17 @@ impl Catalog {
     ) -> PgResult<RowStream> {
         let tables = self.tables(&query, service).await?;
         let engine = self.engine.clone();
-        self.on_large_stack(move || {
+        // Dropped with this future, when the statement is cancelled or the client has gone: others wait for the engine.
+        let waiting = Arc::new(());
+        let waits = Arc::downgrade(&waiting);
+        let rows = self.on_large_stack(move || {
             let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
             engine.prepare(tables, &caller)?;
-            engine.run(query, &parameters, &caller)
-        })
-        .await
+            engine.run(query, &parameters, &caller, waits)
+        });
+        let rows = rows.await;
+        drop(waiting);
+        rows
     }
 
     /// The types of a query's parameters, and its columns.
@@ -210,11 +215,19 @@ impl Engine {
         self.introduce(caller).map_err(|error| failed(&error))
     }
 
-    fn run(&mut self, query: CatalogQuery, parameters: &[Value], caller: &Caller) -> PgResult<RowStream> {
+    /// Runs a query, as long as somebody holds what `waits` refers to.
+    fn run(
+        &mut self,
+        query: CatalogQuery,
+        parameters: &[Value],
+        caller: &Caller,
+        waits: Weak<()>,
+    ) -> PgResult<RowStream> {
         let known = query.columns;
         let sql = Rewriter::new(caller).rewrite(query.query)?;
         let deadline = Instant::now() + QUERY_TIMEOUT;
-        let set = self.connection.progress_handler(10_000, Some(move || Instant::now() > deadline));
+        let is_over = move || waits.strong_count() == 0 || Instant::now() > deadline;
+        let set = self.connection.progress_handler(10_000, Some(is_over));
         set.map_err(|error| failed(&error))?;
         let result = self.collect(&sql, parameters, known.as_deref());
         let _ = self.connection.progress_handler(0, None::<fn() -> bool>);

@@ -38,7 +38,8 @@ fn engine() -> Engine {
 async fn ask(engine: &mut Engine, sql: &str, parameters: &[Value]) -> PgResult<(Vec<PgColumn>, Vec<String>)> {
     assert!(recognise::may_be(sql), "{sql}");
     let query = recognise(sql)?.unwrap_or_else(|| panic!("not of the catalog: {sql}"));
-    let mut stream = engine.run(query, parameters, &caller())?;
+    let waiting = Arc::new(());
+    let mut stream = engine.run(query, parameters, &caller(), Arc::downgrade(&waiting))?;
     let columns = stream.columns.to_vec();
     let batch = stream.next_batch().await?.unwrap();
     let row = |row: usize| {
@@ -171,4 +172,16 @@ async fn queries_of_clients_are_answered() {
         }
     }
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
+}
+
+#[test]
+fn a_query_that_nobody_waits_for_ends_at_once() {
+    let endless =
+        "with recursive x(a) as (select 1 union all select a + 1 from x, pg_class) select count(*) from x";
+    let mut engine = engine();
+    let began = Instant::now();
+    let query = recognise(endless).unwrap().expect("of the catalog");
+    let Err(error) = engine.run(query, &[], &caller(), Weak::new()) else { panic!("it ended") };
+    assert_eq!(error.code, code::QUERY_CANCELED);
+    assert!(began.elapsed() < QUERY_TIMEOUT / 2, "{:?}", began.elapsed());
 }
