@@ -19,7 +19,7 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SQLOptions;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
-use lightship_transport::net::{Prepared, Rows};
+use lightship_transport::net::{Delivery, Prepared, Rows};
 use lightship_wire::control::{ErrorCode, Failure};
 use tokio::sync::TryAcquireError;
 use uuid::Uuid;
@@ -322,6 +322,11 @@ impl Running {
         self.rows_estimate
     }
 
+    /// Where the service that sends the rows counts what it sends.
+    pub(crate) fn delivery(&self) -> Arc<Delivery> {
+        self.observed.as_ref().map(ObservedQuery::delivery).unwrap_or_default()
+    }
+
     /// The batches, with errors in the form that is sent to clients.
     pub fn into_rows(self) -> Rows {
         let Self { mut rows, stopped, mut observed, _threads, .. } = self;
@@ -331,13 +336,14 @@ impl Running {
             query.asked();
             let next = ready!(rows.poll_next_unpin(context));
             match &next {
-                Some(Ok(_)) => query.gave(),
+                Some(Ok(_)) => {}
                 ended => {
                     let failure = ended.as_ref().and_then(|failed| failed.as_ref().err());
                     query.end(failure.map(|failure| failure.message.clone()));
-                    observed = None;
                 }
             }
+            // Also after the last rows: the query ends when these are dropped, because they have been sent.
+            query.gave();
             Poll::Ready(next)
         }))
     }

@@ -75,5 +75,7 @@ impl Service for Engine {
 }
 
 fn answer(running: Running) -> Answer {
-    Answer::new(running.schema().clone(), running.rows_estimate(), running.into_rows())
+    let (schema, rows_estimate, delivery) =
+        (running.schema().clone(), running.rows_estimate(), running.delivery());
+    Answer { delivery, ..Answer::new(schema, rows_estimate, running.into_rows()) }
 }

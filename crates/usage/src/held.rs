@@ -50,14 +50,19 @@ pub(crate) fn held_back(
 ) -> Option<Held> {
     let disk_wait = waits.disk_wait.filter(|wait| *wait > 0.0)?;
     let length_ns = to.saturating_sub(from).max(1) as f64;
-    // No thread waits for a disk while the host says that none does.
     let pressure = readings.around(Figure::PressureIoSomeNs, from, to).map(|wait| wait / length_ns);
-    let disk_in_use = disk_wait.min(1.0).min(pressure.unwrap_or(1.0));
     // Bytes are counted when they are asked for: only in the whole run do they belong to the waits.
     let disk = disk_work(readings, span.began_ns, span.ended_ns);
     let seconds = disk.and_then(|disk| Some(disk.sequential_seconds? + disk.random_seconds?));
     let needed = seconds.map(|seconds| seconds * 1e9 / readings.disk_in_use_ns.max(1.0));
-    divide(&waits, disk_wait, disk_in_use, needed.map(|needed| needed.min(1.0) * disk_in_use))
+    let needed = needed.map(|needed| needed.min(1.0) * disk_wait.min(1.0));
+    divide(&waits, disk_wait, in_use(disk_wait, pressure, needed), needed)
+}
+
+/// For how much of a step a disk has requests. While the host says that no thread waits, none does; but it weighs the
+/// waits on each processor by the work of that processor, and with a quota that can be far less than the disk needs.
+fn in_use(disk_wait: f64, pressure: Option<f64>, needed: Option<f64>) -> f64 {
+    disk_wait.min(1.0).min(pressure.unwrap_or(1.0)).max(needed.unwrap_or(0.0))
 }
 
 /// The same for a disk that has requests for `disk_in_use` of the step, and by calibration needs `needed` of it.
@@ -107,6 +112,14 @@ mod tests {
         assert_eq!(divided(0.9, 0.0, 5.0, None), None);
         // Nearly in turns.
         assert!((divided(0.1, 0.5, 0.45, None).unwrap() - 0.45 / 1.05).abs() < 0.03);
+    }
+
+    #[test]
+    fn a_disk_is_in_use_for_as_long_as_its_bytes_take() {
+        // Measured: 42 MB at 22 MB/s in 2.4 s, in which four threads waited, and a pressure of a fifth.
+        assert_eq!(in_use(4.2, Some(0.21), Some(0.8)), 0.8);
+        assert_eq!(in_use(4.2, Some(0.21), None), 0.21);
+        assert_eq!((in_use(4.2, None, Some(0.8)), in_use(0.5, Some(0.9), None)), (1.0, 0.5));
     }
 
     #[test]

@@ -22,6 +22,11 @@ impl Cutter {
         Self { message_bytes: message_bytes.into(), message_bytes_max: message_bytes_max.into() }
     }
 
+    /// The maximum size of a message of several rows.
+    pub fn message_bytes(&self) -> u64 {
+        self.message_bytes
+    }
+
     /// The number of rows from `start` for the next message. Zero only at the end.
     ///
     /// # Errors

@@ -10,13 +10,14 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::{DataType, UnionMode};
+use arrow_select::concat::concat_batches;
 use arrow_select::take::take;
 
 use crate::codec::{Codec, Compression, Packer};
 use crate::error::{Result, WireError, malformed};
 use crate::layout::padding;
 use crate::light::{COMPRESSED_FLAG, Columns, LightWriter};
-use crate::message::{EncodedMessage, LightParts, Node, Parts, ZEROS, padded_bytes};
+use crate::message::{EncodedMessage, LightParts, Node, Parts, Piece, ZEROS, padded_bytes};
 
 /// Bytes of scratch memory kept between messages: as much as a message of the usual size needs.
 const SCRATCH_BYTES: usize = 1 << 20;
@@ -75,7 +76,26 @@ impl Encoder {
         {
             return Ok(message);
         }
-        plain(batch)
+        plain(std::slice::from_ref(batch))
+    }
+
+    /// Encodes all rows of batches with the same columns, in order, as [`Encoder::encode`] does if they are one batch.
+    /// In the plain layout, large values are not copied for it.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`]; or if there is no batch, or their columns differ in type.
+    pub fn encode_all(&mut self, batches: &[RecordBatch]) -> Result<EncodedMessage> {
+        match batches {
+            [] => Err(malformed("message", "no rows, and no columns")),
+            [batch] => self.encode(batch),
+            [first, rest @ ..] if !rest.iter().all(|batch| have_same_types(first, batch)) => {
+                Err(malformed("message", "batches with different columns"))
+            }
+            [first, ..] if self.codec.is_light() => {
+                self.encode(&concat_batches(first.schema_ref(), batches)?)
+            }
+            batches => plain(batches),
+        }
     }
 
     /// `None` if the plain layout is not larger.
@@ -106,7 +126,7 @@ impl Encoder {
             nodes,
             lengths,
             body_bytes: plain_bytes,
-            stored: stored.collect(),
+            stored: stored.map(Piece::from).collect(),
             light: Some(LightParts {
                 schemes,
                 compression,
@@ -140,16 +160,27 @@ impl Encoder {
     }
 }
 
-fn plain(batch: &RecordBatch) -> Result<EncodedMessage> {
+fn have_same_types(a: &RecordBatch, b: &RecordBatch) -> bool {
+    a.num_columns() == b.num_columns()
+        && a.columns().iter().zip(b.columns()).all(|(a, b)| a.data_type() == b.data_type())
+}
+
+/// Batches with the same columns in the plain layout.
+fn plain(batches: &[RecordBatch]) -> Result<EncodedMessage> {
     let mut walk = Walk { nodes: Vec::new(), sink: PlainSink::default() };
-    batch.columns().iter().try_for_each(|column| walk.array(column))?;
-    let Walk { nodes, sink: PlainSink { buffers } } = walk;
+    for column in 0..batches[0].num_columns() {
+        match batches {
+            [batch] => walk.array(batch.column(column))?,
+            _ => walk.column(&batches.iter().map(|batch| &**batch.column(column)).collect::<Vec<_>>())?,
+        }
+    }
+    let Walk { nodes, sink: PlainSink { lengths, pieces } } = walk;
     let parts = Parts {
-        rows: batch.num_rows(),
+        rows: batches.iter().map(RecordBatch::num_rows).sum(),
         nodes,
-        lengths: buffers.iter().map(|buffer| buffer.len() as u64).collect(),
-        body_bytes: padded_bytes(&buffers),
-        stored: buffers,
+        body_bytes: lengths.iter().map(|&bytes| bytes as usize + padding(bytes as usize)).sum(),
+        lengths,
+        stored: pieces,
         light: None,
     };
     parts.message()
@@ -177,27 +208,47 @@ pub(crate) trait Sink {
 
 /// The plain layout: every buffer as it is.
 #[derive(Default)]
-struct PlainSink {
-    buffers: Vec<Buffer>,
+pub(crate) struct PlainSink {
+    /// Of the buffers.
+    lengths: Vec<u64>,
+    pieces: Vec<Piece>,
+}
+
+impl PlainSink {
+    fn buffer(&mut self, buffer: Buffer) {
+        self.lengths.push(buffer.len() as u64);
+        self.pieces.push(buffer.into());
+    }
+
+    /// A buffer whose parts are in several places.
+    pub(crate) fn gathered(&mut self, parts: impl Iterator<Item = Buffer>) {
+        let first = self.pieces.len();
+        self.pieces.extend(parts.map(|bytes| Piece { bytes, padding: 0 }));
+        let bytes: usize = self.pieces[first..].iter().map(|piece| piece.bytes.len()).sum();
+        if let Some(last) = self.pieces[first..].last_mut() {
+            last.padding = padding(bytes);
+        }
+        self.lengths.push(bytes as u64);
+    }
 }
 
 impl Sink for PlainSink {
     fn nulls(&mut self, nulls: &NullBuffer) {
-        self.buffers.push(nulls.inner().sliced());
+        self.buffer(nulls.inner().sliced());
     }
 
     fn booleans(&mut self, values: &BooleanBuffer) {
-        self.buffers.push(values.sliced());
+        self.buffer(values.sliced());
     }
 
     fn fixed(&mut self, _: &DataType, values: Buffer, _: Option<&NullBuffer>) {
-        self.buffers.push(values);
+        self.buffer(values);
     }
 
     /// Offsets that begin at zero; no offsets if there are no rows.
     fn offsets<O: OffsetSizeTrait>(&mut self, offsets: &OffsetBuffer<O>) {
         let first = offsets[0];
-        self.buffers.push(if offsets.len() == 1 {
+        self.buffer(if offsets.len() == 1 {
             Buffer::default()
         } else if first.as_usize() == 0 {
             offsets.inner().inner().clone()
@@ -214,7 +265,7 @@ impl Sink for PlainSink {
     ) {
         self.offsets(offsets);
         let (start, len) = used(offsets);
-        self.buffers.push(values.slice_with_length(start, len));
+        self.buffer(values.slice_with_length(start, len));
     }
 
     /// Views as they are, if they contain all values. Otherwise the values in use are copied into one buffer, in
@@ -223,8 +274,8 @@ impl Sink for PlainSink {
         let views = array.views();
         let is_long = |view: u128| view as u32 > MAX_INLINE_VIEW_LEN;
         if !views.iter().any(|&view| is_long(view)) {
-            self.buffers.push(views.inner().clone());
-            self.buffers.push(Buffer::default());
+            self.buffer(views.inner().clone());
+            self.buffer(Buffer::default());
             return Ok(());
         }
         let mut moved = Vec::with_capacity(views.len());
@@ -248,26 +299,26 @@ impl Sink for PlainSink {
                 false => raw,
             });
         }
-        self.buffers.push(Buffer::from_vec(moved));
-        self.buffers.push(Buffer::from_vec(data));
+        self.buffer(Buffer::from_vec(moved));
+        self.buffer(Buffer::from_vec(data));
         Ok(())
     }
 }
 
 /// The first value that offsets refer to, and the number of values.
-fn used<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> (usize, usize) {
+pub(crate) fn used<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> (usize, usize) {
     let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
     (first.as_usize(), (last - first).as_usize())
 }
 
 /// Walks the arrays of a batch in depth-first order.
-struct Walk<S> {
-    nodes: Vec<Node>,
-    sink: S,
+pub(crate) struct Walk<S> {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) sink: S,
 }
 
 impl<S: Sink> Walk<S> {
-    fn array(&mut self, array: &dyn Array) -> Result<()> {
+    pub(crate) fn array(&mut self, array: &dyn Array) -> Result<()> {
         use DataType::*;
         match array.data_type() {
             Null => {

@@ -35,6 +35,7 @@ mod decode;
 mod encode;
 mod error;
 pub mod frame;
+mod gather;
 mod head;
 pub mod join;
 mod layout;

@@ -15,8 +15,7 @@ pub(crate) static ZEROS: [u8; ALIGNMENT] = [0; ALIGNMENT];
 #[derive(Debug, Clone)]
 pub struct EncodedMessage {
     head: Vec<u8>,
-    /// Each is padded with zeros.
-    body: Vec<Buffer>,
+    body: Vec<Piece>,
     /// The compressed part comes last, without padding.
     compressed: Buffer,
     codec: Codec,
@@ -49,7 +48,7 @@ impl EncodedMessage {
 
     /// The payload in pieces, including padding.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let body = self.body.iter().flat_map(|buffer| [buffer.as_slice(), &ZEROS[..padding(buffer.len())]]);
+        let body = self.body.iter().flat_map(|piece| [piece.bytes.as_slice(), &ZEROS[..piece.padding]]);
         let ends = [self.head.as_slice(), self.compressed.as_slice()];
         std::iter::once(ends[0]).chain(body).chain(std::iter::once(ends[1])).filter(|piece| !piece.is_empty())
     }
@@ -67,6 +66,26 @@ impl EncodedMessage {
     }
 }
 
+/// Memory that is sent as it is, and the zeros after it.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) bytes: Buffer,
+    pub(crate) padding: usize,
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.padding
+    }
+}
+
+impl From<Buffer> for Piece {
+    /// All of a buffer.
+    fn from(bytes: Buffer) -> Self {
+        Self { padding: padding(bytes.len()), bytes }
+    }
+}
+
 pub(crate) fn padded_bytes<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) -> usize {
     buffers.into_iter().map(|buffer| buffer.len() + padding(buffer.len())).sum()
 }
@@ -78,7 +97,7 @@ pub(crate) struct Parts {
     /// The table of buffers.
     pub(crate) lengths: Vec<u64>,
     pub(crate) body_bytes: usize,
-    pub(crate) stored: Vec<Buffer>,
+    pub(crate) stored: Vec<Piece>,
     /// `None` in the plain layout.
     pub(crate) light: Option<LightParts>,
 }
@@ -96,7 +115,11 @@ impl Parts {
     /// Bytes after the head.
     pub(crate) fn body_len(&self) -> usize {
         let light = self.light.as_ref().map_or(0, |light| light.schemes.len() + light.compressed.len());
-        light + padded_bytes(&self.stored)
+        light + self.stored_len()
+    }
+
+    fn stored_len(&self) -> usize {
+        self.stored.iter().map(Piece::len).sum()
     }
 
     pub(crate) fn message(self) -> Result<EncodedMessage> {
@@ -135,8 +158,9 @@ impl Parts {
             bytes.extend_from_slice(&light.schemes);
         }
         bytes.resize(head.bytes() as usize, 0);
+        let stored_len = self.stored_len();
         let compressed = self.light.map(|light| light.compressed).unwrap_or_default();
-        let sent = bytes.len() + padded_bytes(&self.stored) + compressed.len();
+        let sent = bytes.len() + stored_len + compressed.len();
         let mut message = EncodedMessage {
             payload_bytes: fits(sent as u64, "message")?,
             body_bytes: head.body_bytes,

@@ -30,6 +30,7 @@ const SLOW_CPUS: [(&str, f64); 2] = [(POSTGRES, 0.04), (LIGHTSHIP, 0.1)];
 const SLOW_DISK: Hardware = Hardware { disk_bytes_per_s: 10_000_000, ..HEALTHY };
 const HEALTHY_LINK: &str = "1gbit";
 const SLOW_LINK: &str = "100mbit";
+const DELAYED_LINK: &str = "1gbit,1ms";
 const SCALES: [(&str, f64); 2] = [(POSTGRES, 0.05), (LIGHTSHIP, 0.5)];
 const NODES: usize = 3;
 /// Programs that compute without end.
@@ -79,8 +80,15 @@ pub(super) fn measure(settings: &Settings, lab: &Lab, rows: &mut Rows) -> Result
                 measured.sessions(&running)?;
             }
         }
-        let mut running = Running::start(lab, SLOW_LINK, NODES, HEALTHY, system, scale)?;
-        measured.links(&mut running)
+        {
+            let mut running = Running::start(lab, SLOW_LINK, NODES, HEALTHY, system, scale)?;
+            measured.links(&mut running)?;
+        }
+        if system.name() == LIGHTSHIP {
+            let mut running = Running::start(lab, DELAYED_LINK, NODES, HEALTHY, system, scale)?;
+            measured.round_trips(&mut running)?;
+        }
+        Ok(())
     })
 }
 
@@ -198,17 +206,20 @@ impl Faults<'_> {
             };
             self.ask(running, &case, &question)?;
         }
-        if let System::Lightship { cluster: Some(cluster), .. } = &*running.system {
-            let port = delayed(&running.site.coordinator, cluster.address(), DELAY)?;
-            for (query, sql) in [
-                ("lineitem", "select * from lineitem limit 700"),
-                ("orders", "select o_orderkey, o_totalprice from orders where o_orderkey < 4000"),
-            ] {
-                let case = fetch_size_one(query);
-                self.add(running, &case, || {
-                    running.ask_at(port, sql, &["--batch-rows", "1", "--window", "1"])
-                })?;
-            }
+        Ok(())
+    }
+
+    /// Rows that are fetched one at a time, over links with a delay.
+    fn round_trips(&mut self, running: &mut Running<'_>) -> Result<()> {
+        running.configure(Configuration { nodes: NODES, division: Division::One })?;
+        warm(running)?;
+        for (query, sql) in [
+            ("lineitem", "select * from lineitem limit 700"),
+            ("orders", "select o_orderkey, o_totalprice from orders where o_orderkey < 4000"),
+        ] {
+            let arguments = ["--batch-rows", "1", "--window", "1"].map(str::to_owned).to_vec();
+            let question = Question { sql: sql.to_owned(), arguments, read_bytes_per_s: None };
+            self.ask(running, &fetch_size_one(query), &question)?;
         }
         Ok(())
     }

@@ -310,7 +310,7 @@ pub(super) fn faults_section(settings: &Settings, load: &str, rows: &Rows) -> Re
              in the counting of waits, which were repaired, and then all runs were made again. Locks and \
              single sessions are watched by `lightship usage run --postgres`. A hog is {} programs that compute on the \
              processor to which the node is pinned. The slow client reads 10 MB/s (Lightship: 5 MB/s) of CSV. The slow processor is 0.04 of one (Lightship: 0.1). Fetch size 1 is psql's \
-             `FETCH_COUNT=1`, or `--batch-rows 1 --window 1`, over a relay that delays each direction by 1 ms. Each row \
+             `FETCH_COUNT=1` over a relay that delays each direction by 1 ms, or `--batch-rows 1 --window 1` over links that do. Each row \
              shows the run with the median time: its class, and the shares of the time in percent.\n\nMeasured links: {}.",
             faults::HOGS,
             links.join("; ")

@@ -276,18 +276,6 @@ impl<'a> Running<'a> {
         Ok((explained, self.watcher.traffic(span)))
     }
 
-    /// Runs a query on the first node of Lightship's cluster, by another port on the coordinator's own host.
-    pub(super) fn ask_at(&self, port: u16, sql: &str, arguments: &[&str]) -> Result<Explained> {
-        let System::Lightship { cluster: Some(cluster), .. } = &*self.system else {
-            return Err("no cluster".into());
-        };
-        let uri = format!("lightship://127.0.0.1:{port}?shm=false");
-        let words = [&["fetch", "--quiet", &uri, sql, "--format", "csv"], arguments].concat();
-        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        self.client.run(&self.site.coordinator, &words)?;
-        self.told(cluster, sql)
-    }
-
     /// What Lightship's first node tells of a query. Meanwhile it has all processors, so that the next query does not
     /// wait for its answers.
     fn told(&self, cluster: &Cluster, sql: &str) -> Result<Explained> {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use datafusion_distributed::TaskKey;
+use lightship_transport::net::Delivery;
 use lightship_usage::{Entry, Figure, Figures, Subject};
 use uuid::Uuid;
 
@@ -42,6 +43,10 @@ pub struct QueryTimes {
     pub planned: Duration,
     /// From and to: it waited until there was room for it among other queries.
     pub queued: Vec<(Duration, Duration)>,
+    /// How often rows waited until the client had taken earlier ones.
+    pub client_waits: u64,
+    /// Bytes of rows that were sent to the client; 0 if that was not counted.
+    pub sent_bytes: u64,
 }
 
 /// How a query ended.
@@ -87,6 +92,8 @@ pub(crate) struct Meter {
     cpu_ns: AtomicU64,
     /// For the last task: the time during which its client took no rows.
     client_wait: Mutex<ClientWait>,
+    /// For the last task: what was sent to the client.
+    delivery: Arc<Delivery>,
     /// For the last task: when the query waited for room, after its arrival.
     queued: Mutex<Vec<(Duration, Duration)>>,
 }
@@ -116,8 +123,13 @@ impl Meter {
 
     /// Also counts a wait that has not ended: it may be longer than many samples are apart.
     fn client_wait_ns(&self) -> u64 {
-        let wait = self.client_wait();
-        let all = wait.ended + wait.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let all = if self.delivery.payload_bytes() > 0 {
+            // Who sends the rows knows it better: it also encodes them before it asks for the next.
+            self.delivery.waits().1
+        } else {
+            let wait = self.client_wait();
+            wait.ended + wait.since.map_or(Duration::ZERO, |since| since.elapsed())
+        };
         u64::try_from(all.as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -242,6 +254,11 @@ pub(crate) struct ObservedQuery {
 }
 
 impl ObservedQuery {
+    /// Where what is sent to the client is counted.
+    pub(crate) fn delivery(&self) -> Arc<Delivery> {
+        self.meter.delivery.clone()
+    }
+
     /// The client asks for rows.
     pub(crate) fn asked(&mut self) {
         let mut wait = self.meter.client_wait();
@@ -269,7 +286,12 @@ impl Drop for ObservedQuery {
         self.asked();
         if let Some(observer) = self.meters.observer.get() {
             let outcome = std::mem::replace(&mut self.outcome, QueryOutcome::Cancelled);
-            let times = QueryTimes { planned: self.planned, queued: self.meter.waits().clone() };
+            let times = QueryTimes {
+                planned: self.planned,
+                queued: self.meter.waits().clone(),
+                client_waits: self.meter.delivery.waits().0,
+                sent_bytes: self.meter.delivery.payload_bytes(),
+            };
             observer.ended(&self.query, outcome, &times);
         }
     }

@@ -213,9 +213,16 @@ impl QueryObserver for Observer {
             QueryOutcome::Failed(message) => Some(message),
             QueryOutcome::Cancelled => Some("cancelled by the client".to_owned()),
         };
-        let QueryTimes { planned, queued } = times;
+        let QueryTimes { planned, queued, client_waits, sent_bytes } = times;
         let queued_ns = queued.iter().map(|(from, to)| (nanoseconds(*from), nanoseconds(*to))).collect();
-        let known = Known { queued_ns, planned_ns: Some(nanoseconds(*planned)), ..Known::default() };
+        let known = Known {
+            queued_ns,
+            planned_ns: Some(nanoseconds(*planned)),
+            // Each wait is for an answer of the client to what was sent before.
+            round_trips: Some(*client_waits).filter(|&waits| waits > 0),
+            result_bytes: Some(*sent_bytes).filter(|&bytes| bytes > 0),
+            ..Known::default()
+        };
         self.0.query_ended(query, monotonic_ns(), QueryEnd { error, known });
     }
 }

@@ -1,22 +1,22 @@
 //! Answers one query: turns rows into messages, and sends them as credit allows.
 
 use std::io;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
-use arrow_schema::SchemaRef;
 use futures::StreamExt;
 use lightship_wire::control::{ErrorCode, Failure, Plan, Stats};
 use lightship_wire::{Codec, Encoder, WireError, decode, rows_bytes};
 
 use super::encoding::{Encoded, Encoders, Encoding, Step};
 use super::jobs::{Job, PROCESSORS};
-use super::produce::{Packed, Packer, nanoseconds, wire_failure};
+use super::produce::{MessageRows, Packed, Packer, nanoseconds, wire_failure};
 use super::stream::{Stop, Stream};
 use super::striping::{ReservedConnection, StripeTarget, Striping};
-use super::{Rows, lock};
+use super::{Delivery, Rows, lock};
 use crate::Result;
 use crate::adapt::{Choice, SAMPLE_BYTES_MIN, TRIAL_BYTES, Trial};
 use crate::proto::Server as Proto;
@@ -42,6 +42,7 @@ pub(super) struct Answering<'a> {
     message_bytes_max: u32,
     began: Instant,
     stats: Stats,
+    delivery: Arc<Delivery>,
 }
 
 impl<'a> Answering<'a> {
@@ -49,7 +50,6 @@ impl<'a> Answering<'a> {
         stream: &'a Stream,
         plan: Plan,
         message_bytes_max: u32,
-        schema: SchemaRef,
         striping: Option<Striping>,
     ) -> Self {
         let choice = plan.codec.is_none().then(|| Choice::new(*PROCESSORS));
@@ -59,7 +59,7 @@ impl<'a> Answering<'a> {
         }
         Self {
             stream,
-            packer: Packer::new(plan, schema),
+            packer: Packer::new(plan),
             encoding: Encoding::new(Encoders::default()),
             codec: plan.codec.unwrap_or_default(),
             choice,
@@ -68,12 +68,19 @@ impl<'a> Answering<'a> {
             message_bytes_max,
             began: Instant::now(),
             stats: Stats::default(),
+            delivery: Arc::default(),
         }
     }
 
     /// Uses encoders that are shared with other results.
     pub(super) fn encoded_by(mut self, encoders: Encoders) -> Self {
         self.encoding = Encoding::new(encoders);
+        self
+    }
+
+    /// Counts what is sent for the service.
+    pub(super) fn counted_by(mut self, delivery: Arc<Delivery>) -> Self {
+        self.delivery = delivery;
         self
     }
 
@@ -88,7 +95,7 @@ impl<'a> Answering<'a> {
                 Poll::Ready(item) => item,
                 Poll::Pending => {
                     // No rows are ready: send what there is instead of waiting for more.
-                    self.send_packed().await?;
+                    self.send_all().await?;
                     self.flush().await?;
                     self.wait_for(&mut rows, &mut waited).await?
                 }
@@ -100,7 +107,8 @@ impl<'a> Answering<'a> {
                     if let Some(choice) = &mut self.choice {
                         choice.produced(rows_bytes(&batch), waited);
                     }
-                    if self.packer.push(batch) {
+                    self.packer.push(batch);
+                    while self.packer.has_message() {
                         self.send_packed().await?;
                     }
                 }
@@ -110,7 +118,7 @@ impl<'a> Answering<'a> {
             self.check()?;
         }
         self.stats.produce_ns += nanoseconds(waited);
-        self.send_packed().await?;
+        self.send_all().await?;
         self.drain().await?;
         Ok(self.stats)
     }
@@ -144,36 +152,40 @@ impl<'a> Answering<'a> {
     }
 
     /// Packs everything that was pushed, and sends it, except messages that are still being encoded.
-    async fn send_packed(&mut self) -> Result<(), Stop> {
+    async fn send_all(&mut self) -> Result<(), Stop> {
         while !self.packer.is_empty() {
-            if self.packer.is_between_batches() {
-                self.resize();
-                self.choose().await?;
+            self.send_packed().await?;
+        }
+        Ok(())
+    }
+
+    /// Packs the next message, and sends it, or begins to encode it; or ends a batch.
+    async fn send_packed(&mut self) -> Result<(), Stop> {
+        if self.packer.is_between_batches() {
+            self.resize();
+            self.choose().await?;
+        }
+        match self.packer.next()? {
+            Packed::Empty => {}
+            Packed::BatchFull if self.encoding.is_empty() => self.stream.proto().end_batch(self.stream.id),
+            Packed::BatchFull => self.encoding.end_batch(),
+            Packed::Rows(rows)
+                if self.codec == Codec::None
+                    || (self.encoding.is_empty() && rows.bytes < BESIDE_BYTES_MIN) =>
+            {
+                self.drain().await?;
+                self.credit(|proto, id| proto.has_credit(id)).await?;
+                let encoded = self.encoding.here(self.codec, &rows);
+                self.send(encoded).await?;
             }
-            match self.packer.next()? {
-                Packed::Empty => break,
-                Packed::BatchFull if self.encoding.is_empty() => {
-                    self.stream.proto().end_batch(self.stream.id)
-                }
-                Packed::BatchFull => self.encoding.end_batch(),
-                Packed::Rows { rows, bytes }
-                    if self.codec == Codec::None
-                        || (self.encoding.is_empty() && bytes < BESIDE_BYTES_MIN) =>
-                {
-                    self.drain().await?;
-                    self.credit(|proto, id| proto.has_credit(id)).await?;
-                    let encoded = self.encoding.here(self.codec, &rows, bytes);
-                    self.send(encoded).await?;
-                }
-                Packed::Rows { rows, bytes } => {
-                    let room = loop {
-                        match self.encoding.room(bytes) {
-                            Some(room) => break room,
-                            None => self.send_next().await?,
-                        }
-                    };
-                    self.encoding.start(self.codec, rows, bytes, room);
-                }
+            Packed::Rows(rows) => {
+                let room = loop {
+                    match self.encoding.room(rows.bytes) {
+                        Some(room) => break room,
+                        None => self.send_next().await?,
+                    }
+                };
+                self.encoding.start(self.codec, rows, room);
             }
         }
         Ok(())
@@ -220,6 +232,7 @@ impl<'a> Answering<'a> {
             choice.encoded(encoded.codec, encoded.bytes, message.payload_bytes().into(), encoded.took);
         }
         self.credit(|proto, id| proto.has_credit_for(id, &message)).await?;
+        self.delivery.sent(message.payload_bytes());
         let reserved = self.reserve().await?;
         let due = {
             let id = self.stream.id;
@@ -289,7 +302,10 @@ impl<'a> Answering<'a> {
             }
             self.flush().await?;
             let waiting = Instant::now();
-            self.stream.wait_for_consumer(waiting).await?;
+            {
+                let _wait = self.delivery.wait();
+                self.stream.wait_for_consumer(waiting).await?;
+            }
             self.stats.wait_ns += nanoseconds(waiting.elapsed());
         }
     }
@@ -315,7 +331,8 @@ impl<'a> Answering<'a> {
     /// Between batches: checks whether another codec would be faster now.
     async fn choose(&mut self) -> Result<(), Stop> {
         let Some(mut choice) = self.choice.take() else { return Ok(()) };
-        if let Some((rows, bytes)) = self.packer.message()? {
+        if let Some(rows) = self.packer.message()? {
+            let bytes = rows.bytes;
             if let Some(progress) = self.stream.state.messages().progress.take() {
                 choice.progress(&progress);
             }
@@ -327,7 +344,7 @@ impl<'a> Answering<'a> {
             };
             choice.passed(now - self.began, bandwidth, is_saturated);
             if choice.trial_due(now - self.began, bandwidth, bytes) {
-                self.try_codecs(&mut choice, &rows, bytes, bandwidth).await?;
+                self.try_codecs(&mut choice, &rows, bandwidth).await?;
             }
             if let Some(retune) = choice.decide(self.began.elapsed(), bandwidth, bytes) {
                 tracing::debug!(codec = %retune.codec, slowest = ?retune.slowest, ?bandwidth, "codec chosen");
@@ -344,11 +361,10 @@ impl<'a> Answering<'a> {
     async fn try_codecs(
         &mut self,
         choice: &mut Choice,
-        rows: &RecordBatch,
-        bytes: u64,
+        rows: &MessageRows,
         bandwidth: Option<f64>,
     ) -> Result<(), Stop> {
-        let part = rows.slice(0, trial_rows(rows.num_rows(), bytes));
+        let part = rows.first_rows(trial_rows(rows.num_rows(), rows.bytes));
         let mut trials = Vec::new();
         while let Some(codec) = choice.next_trial(&trials, bandwidth) {
             let rows = part.clone();
@@ -385,25 +401,29 @@ fn trial_rows(rows: usize, bytes: u64) -> usize {
 
 /// Measures encoding and decoding of rows. A new encoder first encodes them once without being measured,
 /// because it chooses the columns' encodings in its first message.
-fn trial(encoder: Option<Encoder>, codec: Codec, rows: &RecordBatch) -> Result<(Encoder, Trial), WireError> {
+fn trial(
+    encoder: Option<Encoder>,
+    codec: Codec,
+    rows: &[RecordBatch],
+) -> Result<(Encoder, Trial), WireError> {
     let began = Instant::now();
     let mut encoder = match encoder {
         Some(encoder) => encoder,
         None => {
             let mut encoder = Encoder::new(codec);
-            encoder.encode(rows)?;
+            encoder.encode_all(rows)?;
             encoder
         }
     };
     let encoding = Instant::now();
-    let message = encoder.encode(rows)?;
+    let message = encoder.encode_all(rows)?;
     let encode = encoding.elapsed();
     let payload = Buffer::from_vec(message.to_vec());
     let decoding = Instant::now();
-    decode(rows.schema_ref(), payload, u32::MAX)?;
+    decode(rows[0].schema_ref(), payload, u32::MAX)?;
     let trial = Trial {
         codec,
-        bytes: rows_bytes(rows).max(1),
+        bytes: rows.iter().map(rows_bytes).sum::<u64>().max(1),
         sent_bytes: message.payload_bytes().into(),
         encode,
         decode: decoding.elapsed(),

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
-use arrow_array::RecordBatch;
 use lightship_wire::tuning::{Retune, Sizes};
 use lightship_wire::{Codec, EncodedMessage, Encoder, WireError};
 
 use super::jobs::{EncodingPermit, Job, PROCESSORS, hold};
 use super::lock;
+use super::produce::MessageRows;
 
 /// An encoded message, and the time that it took.
 pub(super) struct Encoded {
@@ -108,18 +108,18 @@ impl Encoding {
     }
 
     /// Encodes immediately, on this thread.
-    pub(super) fn here(&mut self, codec: Codec, rows: &RecordBatch, bytes: u64) -> Encoded {
+    pub(super) fn here(&mut self, codec: Codec, rows: &MessageRows) -> Encoded {
         let mut encoder = self.encoders.take();
-        let encoded = encode(&mut encoder, codec, rows, bytes);
+        let encoded = encode(&mut encoder, codec, rows);
         self.encoders.put(encoder);
         encoded
     }
 
     /// Starts to encode on another thread.
-    pub(super) fn start(&mut self, codec: Codec, rows: RecordBatch, bytes: u64, room: EncodingSlot) {
+    pub(super) fn start(&mut self, codec: Codec, rows: MessageRows, room: EncodingSlot) {
         let mut encoder = self.encoders.take();
         let job = Job::start(move || {
-            let encoded = encode(&mut encoder, codec, &rows, bytes);
+            let encoded = encode(&mut encoder, codec, &rows);
             (encoder, encoded)
         });
         self.steps.push_back(Pending::Encoding { job, _room: room });
@@ -165,18 +165,18 @@ impl Encoding {
     }
 }
 
-fn encode(encoder: &mut Encoder, codec: Codec, rows: &RecordBatch, bytes: u64) -> Encoded {
+fn encode(encoder: &mut Encoder, codec: Codec, rows: &MessageRows) -> Encoded {
     let began = Instant::now();
     encoder.set_codec(codec);
-    let message = encoder.encode(rows);
-    Encoded { message, codec, bytes, took: began.elapsed() }
+    let message = encoder.encode_all(&rows.batches);
+    Encoded { message, codec, bytes: rows.bytes, took: began.elapsed() }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{Decimal128Array, StringArray};
+    use arrow_array::{Decimal128Array, RecordBatch, StringArray};
 
     use super::*;
     use crate::net::jobs::HELD_BYTES_MAX;
@@ -199,7 +199,7 @@ mod tests {
         // Larger than the limit of the process: it is encoded, but no other beside it.
         let huge = HELD_BYTES_MAX + 1;
         let room = encoding.room(huge).unwrap();
-        encoding.start(Codec::None, rows(1), huge, room);
+        encoding.start(Codec::None, MessageRows { batches: vec![rows(1)], bytes: huge }, room);
         assert!(encoding.room(huge).is_none());
         assert!(matches!(encoding.next().await.unwrap(), Step::Message(_)));
         assert!(encoding.room(huge).is_some());

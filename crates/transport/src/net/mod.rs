@@ -6,6 +6,7 @@ mod blobs;
 mod client;
 mod client_task;
 mod conversation;
+mod delivery;
 mod descriptors;
 mod encoding;
 mod endpoint;
@@ -31,6 +32,7 @@ pub mod tls;
 
 pub use blobs::{blob, blobs};
 pub use client::{ClientConfig, Connection, Incoming};
+pub use delivery::Delivery;
 pub use descriptors::raise_descriptors;
 pub use encoding::Encoders;
 pub use endpoint::{Carrier, Endpoint};
@@ -44,7 +46,7 @@ pub use tcp_info::SegmentsSeen;
 
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -69,14 +71,16 @@ pub struct Answer {
     pub rows_estimate: Option<u64>,
     /// Encoders, shared by answers with similar rows.
     pub encoders: Encoders,
-    /// The rows. Dropped when the client cancels or disconnects.
+    /// Counts what is sent of them.
+    pub delivery: Arc<Delivery>,
+    /// The rows. Dropped when the client cancels or disconnects, or has been sent all of them.
     pub rows: Rows,
 }
 
 impl Answer {
     /// An answer that shares no encoders.
     pub fn new(schema: SchemaRef, rows_estimate: Option<u64>, rows: Rows) -> Self {
-        Self { schema, rows_estimate, encoders: Encoders::default(), rows }
+        Self { schema, rows_estimate, encoders: Encoders::default(), delivery: Arc::default(), rows }
     }
 }
 

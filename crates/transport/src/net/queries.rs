@@ -228,7 +228,7 @@ impl Handler {
             }
             StreamRequest::Join(_) | StreamRequest::TooLarge => return Ok(None),
         };
-        let Answer { schema, rows_estimate, encoders, rows } = planning?;
+        let Answer { schema, rows_estimate, encoders, delivery, rows } = planning?;
         let accepted = Accepted { schema: schema.as_ref().clone(), rows_estimate };
         stream
             .proto()
@@ -236,8 +236,8 @@ impl Handler {
             .map_err(|e| Failure::new(ErrorCode::Internal, e.to_string()))?;
         stream.link.begin(&plan).await;
         let message_bytes_max = self.config.message_bytes_max;
-        let answering = Answering::new(stream, plan, message_bytes_max, schema, striping);
-        answering.encoded_by(encoders).run(rows).await.map(Some)
+        let answering = Answering::new(stream, plan, message_bytes_max, striping);
+        answering.encoded_by(encoders).counted_by(delivery).run(rows).await.map(Some)
     }
 
     /// Offers that other connections join a result, if its plan asks for that.

@@ -93,13 +93,13 @@ async fn a_consumer_that_waits_holds_the_encoders_back() {
     for window in [1, 3] {
         let (before, mut connection) = (server.made(), server.connect().await);
         ask(&mut connection, "1000000000", large(Some(Codec::LightLz4), window)).await.expect("an answer");
-        take(&mut connection, 0, BATCHES * BATCH_ROWS).await.expect("rows");
+        let taken = take(&mut connection, 0, BATCHES * BATCH_ROWS).await.expect("rows");
         // Others get their rows meanwhile: the producer has had its chance.
         whole(&mut server.connect().await, 10 * BATCHES, large(Some(Codec::LightLz4), 2)).await;
         let made = server.service.made.load(Ordering::Relaxed) - before - 10 * BATCHES;
         let most = (u64::from(window) + processors + 2) * (BATCHES + 1);
         assert!(made <= most, "{made} of {most} with a window of {window}");
-        take(&mut connection, BATCHES * BATCH_ROWS, 20 * BATCHES * BATCH_ROWS).await.expect("rows");
+        take(&mut connection, taken, 20 * BATCHES * BATCH_ROWS).await.expect("rows");
     }
 }
 

@@ -32,6 +32,24 @@ async fn one_after_the_other_under_all_plans() {
     }
 }
 
+/// The service is told how often rows waited for the client, which a small window makes them do.
+#[tokio::test]
+async fn waits_for_the_client_are_counted() {
+    let server = Running::start(ServerConfig::default()).await;
+    let mut connection = server.connect().await;
+    let rows = 20 * BATCH_ROWS;
+    whole(&mut connection, 20, Plan { batch_rows: 10, ..plan(1) }).await;
+    server.dropped(1).await;
+    let delivery = server.service.delivery.lock().unwrap().clone();
+    let (waits, waited) = delivery.waits();
+    // All but the first batches of ten rows; the end of a batch may come before it is waited for.
+    assert!((rows / 20..=rows / 10).contains(&waits), "{waits}");
+    assert!(!waited.is_zero() && delivery.payload_bytes() > 8 * rows, "{waited:?}");
+    whole(&mut connection, 1, Plan::default()).await;
+    server.dropped(2).await;
+    assert_eq!(server.service.delivery.lock().unwrap().waits().0, 0);
+}
+
 #[tokio::test]
 async fn over_a_unix_socket() {
     let folder = tempfile::tempdir().expect("a folder");

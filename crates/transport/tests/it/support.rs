@@ -1,8 +1,8 @@
 //! A service that counts what is asked of it, and servers and clients for it.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::cast::AsArray;
@@ -11,7 +11,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
 use lightship_transport::net::{
-    Answer, ClientConfig, Connection, Endpoint, Incoming, Listen, Server, ServerConfig, Service,
+    Answer, ClientConfig, Connection, Delivery, Endpoint, Incoming, Listen, Server, ServerConfig, Service,
 };
 use lightship_transport::{Result, TransportError};
 use lightship_wire::control::{ErrorCode, Failure, Plan, Query};
@@ -34,6 +34,8 @@ pub(crate) struct Numbers {
     pub(crate) made: AtomicU64,
     /// Results that were dropped, whole or not.
     pub(crate) dropped: watch::Sender<u64>,
+    /// Of the last answer.
+    pub(crate) delivery: Mutex<Arc<Delivery>>,
 }
 
 /// Tells when a result is dropped.
@@ -71,7 +73,9 @@ impl Service for Shared {
                 "hang" => rows.chain(stream::pending()).boxed(),
                 _ => rows.boxed(),
             };
-            Ok(Answer::new(schema(), Some(count * BATCH_ROWS), rows))
+            let answer = Answer::new(schema(), Some(count * BATCH_ROWS), rows);
+            *self.0.delivery.lock().unwrap() = answer.delivery.clone();
+            Ok(answer)
         })
     }
 }

@@ -5,16 +5,41 @@ use std::sync::Arc;
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, ListArray, ListViewArray, RecordBatch,
-    RecordBatchOptions, RunArray, StringArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
+    Int32Array, Int64Array, LargeStringArray, ListArray, ListViewArray, RecordBatch, RecordBatchOptions,
+    RunArray, StringArray,
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_schema::{Field, Schema};
+use arrow_select::concat::concat_batches;
 use lightship_testkit::arrays;
 use lightship_wire::{Codec, Cutter, Encoder, WireError, decode, message_bytes, schema};
 use proptest::prelude::*;
 
 use crate::{CODECS, travel};
+
+/// A batch, cut at these places.
+fn parts(batch: &RecordBatch, cuts: &[f64]) -> Vec<RecordBatch> {
+    let rows = batch.num_rows();
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| (rows as f64 * cut) as usize).collect();
+    ends.push(rows);
+    ends.sort_unstable();
+    let starts = std::iter::once(0).chain(ends.clone());
+    starts.zip(ends).map(|(start, end)| batch.slice(start, end - start)).collect()
+}
+
+#[test]
+fn parts_with_different_columns_are_refused() {
+    let column = |array: ArrayRef| RecordBatch::try_from_iter([("c", array)]).unwrap();
+    let parts = [
+        column(Arc::new(StringArray::from(vec!["x".repeat(1 << 20)]))),
+        column(Arc::new(BinaryArray::from_vec(vec![&[7; 1 << 20]]))),
+    ];
+    for codec in CODECS {
+        assert!(Encoder::new(codec).encode_all(&parts).is_err());
+        assert!(Encoder::new(codec).encode_all(&[]).is_err());
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
@@ -35,6 +60,46 @@ proptest! {
         let start = (batch.num_rows() as f64 * from) as usize;
         let slice = batch.slice(start, ((batch.num_rows() - start) as f64 * part) as usize);
         prop_assert_eq!(travel(&slice, Codec::None), slice);
+    }
+
+    #[test]
+    fn any_parts_come_back_as_one(batch in arrays::any_batch(), cuts in prop::collection::vec(0.0..1.0, 0..5)) {
+        for codec in CODECS {
+            let parts = parts(&batch, &cuts);
+            let message = Encoder::new(codec).encode_all(&parts).unwrap();
+            prop_assert_eq!(message.rows() as usize, batch.num_rows());
+            let back = decode(batch.schema_ref(), Buffer::from_vec(message.to_vec()), u32::MAX).unwrap();
+            prop_assert_eq!(&back, &concat_batches(batch.schema_ref(), &parts).unwrap());
+        }
+    }
+
+    #[test]
+    fn large_parts_are_sent_from_where_they_are(
+        cuts in prop::collection::vec(0.0..1.0, 0..5), nulls in any::<bool>(), offset in 0usize..100,
+    ) {
+        let valid = |row: i64| !nulls || row % 3 != 0;
+        let texts = || (0..20_000).map(|row| valid(row).then(|| format!("{row} {}", "x".repeat(row as usize % 20))));
+        let numbers = || (0..20_000).map(|row| valid(row).then_some(row));
+        let bytes = (0..20_000).map(|row: i64| valid(row).then(|| row.to_le_bytes()));
+        let batch = RecordBatch::try_from_iter([
+            ("utf8", Arc::new(StringArray::from_iter(texts())) as ArrayRef),
+            ("large utf8", Arc::new(LargeStringArray::from_iter(texts()))),
+            ("binary", Arc::new(BinaryArray::from_iter(texts()))),
+            ("int64", Arc::new(Int64Array::from_iter(numbers()))),
+            ("decimal", Arc::new(Decimal128Array::from_iter(numbers().map(|n| n.map(i128::from))))),
+            ("fixed", Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 8).unwrap())),
+            ("bool", Arc::new(BooleanArray::from_iter(numbers().map(|n| n.map(|n| n % 2 == 0))))),
+        ]).unwrap();
+        let batch = batch.slice(offset, batch.num_rows() - offset);
+        let message = Encoder::new(Codec::None).encode_all(&parts(&batch, &cuts)).unwrap();
+        let back = decode(batch.schema_ref(), Buffer::from_vec(message.to_vec()), u32::MAX).unwrap();
+        back.columns().iter().for_each(|column| column.to_data().validate_full().unwrap());
+        prop_assert_eq!(&back, &batch);
+        if !nulls {
+            prop_assert_eq!(message.to_vec(), Encoder::new(Codec::None).encode(&batch).unwrap().to_vec());
+        }
+        let there = batch.column(4).to_data().buffers()[0].as_slice().as_ptr_range();
+        prop_assert!(message.pieces().any(|piece| there.contains(&piece.as_ptr())));
     }
 
     #[test]
