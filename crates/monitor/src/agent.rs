@@ -224,9 +224,32 @@ mod tests {
                 "{figure:?}"
             );
         }
+        let reason = |row: &FigureSource| match row {
+            FigureSource::Available { .. } => None,
+            FigureSource::Unavailable { reason } => Some(reason.clone().into_owned()),
+        };
         assert!(
-            agent.sources().iter().all(|(_, _, row)| *row != FigureSource::Unavailable { reason: "".into() })
+            agent.sources().iter().all(|(_, _, row)| reason(row).is_none_or(|reason| !reason.is_empty()))
         );
+        // Of the host, all was read.
+        let host = agent.sources().iter().filter(|(kind, ..)| *kind == SubjectKind::Host);
+        assert!(host.filter_map(|(_, _, row)| reason(row)).all(|reason| reason != "not read yet"));
+        let instructions = agent.sources().get(SubjectKind::Host, Figure::Instructions).and_then(reason);
+        assert_eq!(instructions.unwrap(), "instructions and cycles are counted by process only");
+    }
+
+    #[test]
+    fn without_a_process_its_figures_have_that_as_the_reason() {
+        let mut agent = agent(Watch::Names(vec!["no such process".into()]));
+        agent.sample(0);
+        for figure in SubjectKind::Process.figures() {
+            let source = agent.sources().get(SubjectKind::Process, figure).unwrap();
+            assert_eq!(
+                *source,
+                FigureSource::Unavailable { reason: "none was counted yet".into() },
+                "{figure:?}"
+            );
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ mod time;
 
 pub use agent::{Agent, AgentCounter, AgentCounts, ProgramEntries};
 pub use calibrate::{
-    CalibrateOptions, CalibrateProgress, HostCalibrateError, HostSpeedsMeasured, HostSpeedsStore,
+    CalibrateOptions, CalibrateProgress, HostCalibrateError, HostSpeedsMeasured, HostSpeedsStore, LinkValues,
     MeasuredSpread, SpeedKind, SpeedResult, calibrate_host,
 };
 pub use collector::{

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
@@ -84,6 +85,19 @@ impl ClientConnection {
     /// Turns it into a connection for a flood of messages.
     pub(crate) fn flooding(self, message_bytes: u32) -> FloodConnection {
         FloodConnection { stream: self.stream, buffer: buffer(message_bytes), message_bytes, sent: 0 }
+    }
+
+    /// Receives what the server sends, and counts the bytes in `counted`, until it fails or is dropped.
+    pub(crate) async fn receive(mut self, counted: &AtomicU64) -> ConnectionError {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            match patient(self.stream.read(&mut buffer)).await {
+                Ok(0) => return ConnectionError::HungUp,
+                Ok(count) => counted.fetch_add(count as u64, Ordering::Relaxed),
+                Err(error) => return error,
+            };
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Closes it, and waits until the server has closed it too, so that the next connection can take

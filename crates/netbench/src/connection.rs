@@ -93,11 +93,15 @@ async fn dispatch(
     stream.set_nodelay(!header.nagle)?;
     let counted = match header.mode {
         Mode::Swallow => Some(shared.bytes_of(header.run).ok_or(ConnectionEnd::Refused(Refusal::Run))?),
-        Mode::Control | Mode::Echo => None,
+        Mode::Control | Mode::Echo | Mode::Supply => None,
     };
     shared.counters.connections.fetch_add(1, Ordering::Relaxed);
     match (header.mode, counted) {
         (Mode::Control, _) => control(stream, shared).await,
+        (Mode::Supply, _) => {
+            answer(stream, shared, Ok(0)).await?;
+            supply(stream, shared, header.message_bytes).await
+        }
         (_, Some(counted)) => {
             answer(stream, shared, Ok(0)).await?;
             swallow(stream, shared, header.message_bytes, &counted).await
@@ -162,6 +166,23 @@ async fn swallow(
     let tally = ReceivedCount { bytes, messages: bytes / u64::from(message_bytes) };
     timeout(shared.config.idle, stream.write_all(&tally.to_bytes())).await??;
     Ok(())
+}
+
+/// Sends until the client closes the connection.
+async fn supply(
+    stream: &mut TcpStream,
+    shared: &ServerState,
+    message_bytes: u32,
+) -> Result<(), ConnectionEnd> {
+    let buffer = buffer(message_bytes);
+    loop {
+        if let Err(error) = timeout(shared.config.idle, stream.write_all(&buffer)).await? {
+            let is_closed =
+                matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+            return if is_closed { Ok(()) } else { Err(error.into()) };
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Answers requests for the progress of a run, and samples processor use between them.

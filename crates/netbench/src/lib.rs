@@ -4,6 +4,7 @@
 //! - [`measure`]: measures one cell of the grid connections x message size, as a [`Row`]. First latency,
 //!   with one message at a time on each connection; then throughput with all connections saturated,
 //!   counted at the receiver, together with loaded latency and the processor use of both ends.
+//! - [`measure_link`]: what the link to a server can do at most, in both directions.
 //! - [`Sweep`]: measures a whole grid into a [`ResultTable`], a CSV file that a later sweep can continue.
 //! - [`figures`]: plots of a sweep. [`Plateau`], [`SavedPlateau`]: its result, saved for each host. [`Limits`]:
 //!   the limits that a node of a cluster derives from it.
@@ -38,6 +39,7 @@ pub mod fuzzing;
 mod grid;
 mod host;
 mod limits;
+mod link;
 mod outcome;
 mod row;
 mod run;
@@ -54,6 +56,7 @@ pub use figures::{Figure, figures};
 pub use grid::{CONNECTIONS, CONNECTIONS_MAX, MESSAGE_BYTES, parse_values};
 pub use host::{Host, PORT, Target};
 pub use limits::{Bounds, Limits};
+pub use link::{LinkRates, measure_link};
 pub use outcome::{NEARLY, Plateau, SavedPlateau};
 pub use row::{Cell, DELAY_MS_MAX, Row, SECONDS_MAX, Settings, hosts_text};
 pub use run::measure;

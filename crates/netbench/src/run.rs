@@ -17,13 +17,13 @@ use crate::stats::{Latency, Recorder};
 use crate::wire::{BEGIN, END, Mode, Reading, ReceivedCount};
 
 /// The warm-up before the measurement, as a share of the phase: TCP windows open and buffers fill.
-const WARM_UP: f64 = 0.2;
+pub(crate) const WARM_UP: f64 = 0.2;
 
 /// Connections that failed, and why the first one did.
 #[derive(Debug, Default)]
-struct Failures {
+pub(crate) struct Failures {
     count: u32,
-    first: Option<String>,
+    pub(crate) first: Option<String>,
 }
 
 impl Failures {
@@ -128,7 +128,11 @@ impl<T: 'static> TaskResults<T> {
     }
 }
 
-async fn pings(targets: &[Target], settings: &Settings, cell: Cell) -> (Option<Latency>, Failures) {
+pub(crate) async fn pings(
+    targets: &[Target],
+    settings: &Settings,
+    cell: Cell,
+) -> (Option<Latency>, Failures) {
     let mut ended = TaskResults::none();
     let dealt = targets.iter().cycle().take(cell.connections as usize);
     let wanted = dealt.map(|target| (target.address, 0)).collect();
@@ -150,13 +154,13 @@ async fn pings(targets: &[Target], settings: &Settings, cell: Cell) -> (Option<L
 }
 
 #[derive(Debug, Default)]
-struct Flood {
+pub(crate) struct Flood {
     latency: Option<Latency>,
-    bytes_per_second: Option<f64>,
+    pub(crate) bytes_per_second: Option<f64>,
     bytes: u64,
     client_cpu: Cpu,
     server_cpu: Cpu,
-    failures: Failures,
+    pub(crate) failures: Failures,
 }
 
 /// Sends until stopped, then returns what the server received.
@@ -174,7 +178,7 @@ async fn pour(
     connection.settle().await
 }
 
-async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Meter) -> Flood {
+pub(crate) async fn flood(targets: &[Target], settings: &Settings, cell: Cell, meter: &Meter) -> Flood {
     let mut flood = Flood::default();
     let each: Vec<_> = targets.iter().map(|target| (target.address, 0)).collect();
     let mut controls = ClientConnection::all(each.clone(), Mode::Control, 0, true).await;

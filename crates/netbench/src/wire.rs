@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | 0 | `LSNB` | 0 | `LSNB` |
 //! | 4 | version | 4 | version |
-//! | 5 | mode: 0 control, 1 swallow, 2 echo | 5 | 0 accepted, else the reason of the refusal |
+//! | 5 | mode: 0 control, 1 swallow, 2 echo, 3 supply | 5 | 0 accepted, else the reason of the refusal |
 //! | 6 | 1: Nagle's algorithm stays on | 6 | zeros |
 //! | 7 | 0 | 8 | the run (u64) of a control connection |
 //! | 8 | the run for which bytes are counted (u64) | | |
@@ -19,6 +19,7 @@
 //! - *echo*: messages of that size. Once a whole message has arrived, the server answers with one of the
 //!   same size and the same beginning.
 //! - *swallow*: messages until the client shuts down its side, then a [`ReceivedCount`] from the server.
+//! - *supply*: bytes from the server, until the client closes the connection.
 //! - *control*: a byte from the client, 1 when a measurement begins and 2 when it ends. The server answers
 //!   each with a [`Reading`].
 
@@ -43,6 +44,7 @@ pub(crate) enum Mode {
     Control,
     Swallow,
     Echo,
+    Supply,
 }
 
 /// The header of a connection.
@@ -97,6 +99,7 @@ impl RequestHeader {
             Mode::Control => 0,
             Mode::Swallow => 1,
             Mode::Echo => 2,
+            Mode::Supply => 3,
         };
         bytes[6] = if self.nagle { NAGLE } else { 0 };
         bytes[8..16].copy_from_slice(&self.run.to_le_bytes());
@@ -116,6 +119,7 @@ impl RequestHeader {
             0 => Mode::Control,
             1 => Mode::Swallow,
             2 => Mode::Echo,
+            3 => Mode::Supply,
             _ => return refused(Refusal::Malformed),
         };
         if bytes[6] & !NAGLE != 0 || bytes[7] != 0 || bytes[20..] != [0; 12] {
@@ -248,7 +252,7 @@ mod tests {
         };
         check(0, b'G', HeaderError::Foreign);
         check(4, 2, HeaderError::Refused(Refusal::Version));
-        check(5, 3, HeaderError::Refused(Refusal::Malformed));
+        check(5, 4, HeaderError::Refused(Refusal::Malformed));
         check(6, 2, HeaderError::Refused(Refusal::Malformed));
         check(7, 1, HeaderError::Refused(Refusal::Malformed));
         check(31, 1, HeaderError::Refused(Refusal::Malformed));
@@ -284,8 +288,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_survive_a_round_trip(mode in 0..3, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
-            let mode = [Mode::Control, Mode::Swallow, Mode::Echo][mode as usize];
+        fn headers_survive_a_round_trip(mode in 0..4, nagle: bool, run: u64, size in 1..=MESSAGE_BYTES_MAX) {
+            let mode = [Mode::Control, Mode::Swallow, Mode::Echo, Mode::Supply][mode as usize];
             let header = RequestHeader { mode, nagle, run, message_bytes: size };
             prop_assert_eq!(RequestHeader::parse(&header.to_bytes()), Ok(header));
         }

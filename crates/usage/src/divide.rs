@@ -20,6 +20,7 @@
 //! The bounds of a part are those of its measurements over the whole run (the steps between do not add to them), less
 //! what may have been hidden behind other parts, and more what was.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::figure::Figure;
@@ -56,8 +57,8 @@ struct Sums {
     given: PerPart,
     certain: PerPart,
     demand: PerPart,
-    largest: PerPart,
-    basis: [Option<Basis>; PARTS],
+    /// Of what is given to a part, the seconds of each basis.
+    bases: [BTreeMap<Basis, f64>; PARTS],
     is_shared: [bool; PARTS],
     /// Seconds that no host together with the others could explain.
     unexplained_low: f64,
@@ -193,9 +194,8 @@ impl Sums {
             self.certain[part] += load.certain[part] * seconds;
             self.demand[part] += load.demand[part] * seconds;
             self.is_shared[part] |= load.is_shared[part];
-            if given > self.largest[part] {
-                self.largest[part] = given;
-                self.basis[part] = Some(load.basis[part]);
+            if given > 0.0 {
+                *self.bases[part].entry(load.basis[part]).or_default() += given;
             }
         }
         for other in loads {
@@ -218,7 +218,8 @@ impl Sums {
             let high_ns = nanoseconds(self.demand[index] * up + more_ns / 1e9).clamp(ns, run_ns.max(ns));
             low_sum = low_sum.saturating_add(low_ns);
             high_sum = high_sum.saturating_add(high_ns);
-            let basis = self.basis[index].unwrap_or(Basis::Rest);
+            let most = self.bases[index].iter().max_by(|a, b| a.1.total_cmp(b.1));
+            let basis = most.map_or(Basis::Rest, |(basis, _)| *basis);
             parts.push(PartTime { part, ns, low_ns, high_ns, is_shared: self.is_shared[index], basis });
         }
         parts.push(PartTime {
@@ -236,4 +237,34 @@ impl Sums {
 fn nanoseconds(seconds: f64) -> u64 {
     // Casts saturate, and make 0 of NaN.
     (seconds * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_based_on_what_most_of_it_is_and_not_on_its_largest_step() {
+        let (mut sums, index) = (Sums::default(), Part::RoundTrips.index());
+        let step = |given: f64, basis| {
+            let mut load = Load::default();
+            load.fill(Part::RoundTrips, given, basis, false);
+            load
+        };
+        let loads = [step(0.9, Basis::Exchanges), step(0.4, Basis::Inferred), step(0.6, Basis::Inferred)];
+        for load in &loads {
+            let mut phase = Phase {
+                began_ns: 0,
+                ended_ns: 1_000_000_000,
+                host: String::new(),
+                seconds: [0.0; PARTS],
+                fixed_seconds: [0.0; PARTS],
+                divided_demand_seconds: [0.0; PARTS],
+                fixed_demand_seconds: [0.0; PARTS],
+            };
+            sums.add(load, std::slice::from_ref(load), 1.0, &mut phase);
+        }
+        let parts = sums.parts(3_000_000_000, &Spreads::new(&[], &QuerySpan::default(), &[]));
+        assert_eq!((parts[index].ns, parts[index].basis), (1_900_000_000, Basis::Inferred));
+    }
 }

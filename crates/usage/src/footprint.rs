@@ -15,7 +15,7 @@ use crate::part::Division;
 use crate::query::{Known, QuerySpan};
 use crate::sample::Subject;
 use crate::source::{FigureSource, SubjectKind};
-use crate::speeds::HostSpeeds;
+use crate::speeds::{HostSpeeds, LinkSpeeds};
 use crate::timeline::Timeline;
 
 /// A figure of a query on a host.
@@ -88,6 +88,9 @@ pub struct HostFootprint {
     pub host_figures: BTreeMap<Figure, Amount>,
     /// Why figures are unavailable, where the agent gave a reason.
     pub unavailable: BTreeMap<Figure, String>,
+    /// The measured speeds of its link; nothing if it was not measured.
+    #[serde(default)]
+    pub link: LinkSpeeds,
     /// Times by the formulas of the source.
     pub model: ModelTimes,
     /// How sequential and random disk accesses were distinguished; `None` if the query's bytes are not known.
@@ -224,6 +227,7 @@ fn host_footprint(
         processors: readings.processors.map(|processors| processors as u32),
         host_figures: host_figures.collect(),
         unavailable,
+        link: readings.speeds.link,
         model: model(readings, parallelism, span.span()),
         access_order: disk_work(readings, from, to).map(|disk| disk.order),
         disk_busy_ns: readings.disk_busy_ns(from, to),

@@ -54,6 +54,23 @@ pub(crate) struct Load {
     pub(crate) parallelism: Option<f64>,
 }
 
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            demand: [0.0; PARTS],
+            given: [0.0; PARTS],
+            certain: [0.0; PARTS],
+            fixed: [0.0; PARTS],
+            fixed_demand: [0.0; PARTS],
+            basis: [Basis::Rest; PARTS],
+            is_shared: [false; PARTS],
+            client_wait: 0.0,
+            exchanges: None,
+            parallelism: None,
+        }
+    }
+}
+
 impl Load {
     pub(crate) fn explained(&self) -> f64 {
         self.given.iter().sum::<f64>().min(1.0)
@@ -216,18 +233,7 @@ fn split_wait(cpu: f64, waited: f64, all_cpu: Option<f64>) -> (f64, f64) {
 fn overlay(mut items: Vec<Item>) -> Load {
     items.retain(|item| item.demand.is_finite() && item.demand > 0.0);
     items.sort_by(|a, b| b.demand.total_cmp(&a.demand).then(a.part.cmp(&b.part)));
-    let mut load = Load {
-        demand: [0.0; PARTS],
-        given: [0.0; PARTS],
-        certain: [0.0; PARTS],
-        fixed: [0.0; PARTS],
-        fixed_demand: [0.0; PARTS],
-        basis: [Basis::Rest; PARTS],
-        is_shared: [false; PARTS],
-        client_wait: 0.0,
-        exchanges: None,
-        parallelism: None,
-    };
+    let mut load = Load::default();
     let all: f64 = items.iter().map(|item| item.demand).sum();
     let devices: f64 = items.iter().filter(|item| item.of_threads.is_none()).map(|item| item.demand).sum();
     for (order, item) in items.into_iter().enumerate() {

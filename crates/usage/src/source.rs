@@ -123,7 +123,8 @@ impl HostSources {
     pub fn unread() -> Self {
         let mut sources = Self::default();
         for kind in SubjectKind::ALL {
-            sources.set_unavailable(kind, kind.figures(), "not read yet");
+            let reason = if kind == SubjectKind::Host { "not read yet" } else { "none was counted yet" };
+            sources.set_unavailable(kind, kind.figures(), reason);
         }
         sources
     }

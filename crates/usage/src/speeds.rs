@@ -34,7 +34,7 @@ pub struct HostSpeeds {
     pub link: LinkSpeeds,
 }
 
-/// What the link of a host can do, after its link profile.
+/// What the link of a host can do, as measured against another host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkSpeeds {

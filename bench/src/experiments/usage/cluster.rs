@@ -1,14 +1,13 @@
 //! A cluster of Lightship's nodes on hosts of the lab.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lab::Host;
-use lightship_monitor::{HostSpeedsMeasured, HostSpeedsStore};
 use lightship_testkit::tpch;
-use lightship_usage::{Footprint, HostSpeeds, Verdict};
+use lightship_usage::{Footprint, Verdict};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -49,18 +48,6 @@ struct Told {
     verdict: Verdict,
 }
 
-/// Stores speeds as `lightship calibrate host` does.
-fn calibrated(folder: &Path, speeds: &HostSpeeds) -> Result<()> {
-    let host = lightship_session::host_name();
-    let measured = serde_json::json!({
-        "version": 1, "host": host, "measured_at": 0, "kernel": "", "folder": folder, "disk": null,
-        "file_bytes": 0, "speeds": speeds, "results": {},
-    });
-    let measured: HostSpeedsMeasured = serde_json::from_value(measured)?;
-    HostSpeedsStore::at(folder).keep(&measured)?;
-    Ok(())
-}
-
 impl Cluster {
     /// Starts nodes, and waits until they answer together.
     pub(super) fn start(site: &Site, scale: f64, configuration: Configuration) -> Result<Self> {
@@ -72,7 +59,6 @@ impl Cluster {
         let hosts = &site.nodes[..count];
         let first = SocketAddr::new(hosts[0].address(), PORT);
         let state = tempfile::tempdir()?;
-        calibrated(&state.path().join("hosts"), &site.speeds)?;
         let mut nodes = Vec::new();
         for (host, part) in hosts.iter().zip(&parts) {
             let own = SocketAddr::new(host.address(), PORT).to_string();
@@ -97,7 +83,7 @@ impl Cluster {
                 words.extend([option.to_owned(), format!("{table}={}/{table}.parquet", from.display())]);
             }
             // The nodes tell what their hosts can do.
-            let hosts = format!("LIGHTSHIP_HOSTS={}", state.path().join("hosts").display());
+            let hosts = format!("LIGHTSHIP_HOSTS={}", site.calibrated().display());
             let program = places::lightship()?.display().to_string();
             let words = [vec![hosts, program], words].concat();
             let mut node = Process::spawn(Some(host), "env", words)?;

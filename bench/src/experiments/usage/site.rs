@@ -4,10 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use lab::{Host, Lab, LabError, Limits, Measured};
+use lab::{Host, Lab, LabError, Limits};
 use lightship_monitor::monotonic_ns;
-use lightship_usage::{HostSpeeds, LinkSpeeds};
+use lightship_usage::HostSpeeds;
 use rustix::fs::{Advice, fadvise};
+use tempfile::TempDir;
 
 use crate::links::summary;
 use crate::process::Process;
@@ -18,8 +19,10 @@ const CLIENT: &str = "fetch-client";
 /// The host of the client.
 pub(super) const COORDINATOR: &str = "coordinator";
 
-/// What PostgreSQL reads at a random place.
-const PAGE_BYTES: f64 = 8192.0;
+/// A limit that no disk reaches: those of a host can't be taken off.
+const UNLIMITED_BYTES_PER_S: u64 = 1 << 40;
+/// The port of the server that a link is measured against.
+const NETBENCH_PORT: u16 = 4271;
 
 /// What a node may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,46 +37,62 @@ pub(super) struct Hardware {
 pub(super) struct Site {
     pub(super) coordinator: Host,
     pub(super) nodes: Vec<Host>,
-    /// The link of each host, as measured, and its disk.
+    /// What a node can do, as `lightship calibrate host` has measured it.
     pub(super) speeds: HostSpeeds,
-    /// The measurement, as text.
+    /// Where the command has stored these speeds.
+    calibrated: TempDir,
+    /// The link as the lab measures it, as text.
     pub(super) measured: String,
 }
 
 impl Site {
-    /// Joins a coordinator and nodes by links. The disks of all are as fast as the limit of `calibrated`: whatever the
-    /// order, a disk that it slows down reads that many bytes a second.
+    /// Joins a coordinator and nodes by links, and calibrates a node as a user would, while nothing else runs there. Its
+    /// disk is as fast as that of `calibrated`; its processors are not limited, so that it can fill the link.
     pub(super) fn open(lab: &Lab, link: &str, nodes: usize, calibrated: Hardware) -> Result<Self> {
         let mut hosts = lab.hosts(nodes + 1, &link.parse()?)?.into_iter();
         let coordinator = hosts.next().ok_or("no host")?;
         let nodes: Vec<Host> = hosts.collect();
-        let measured: Measured = match lab::verify(&coordinator, nodes.first().ok_or("no node")?) {
+        let node = nodes.first().ok_or("no node")?;
+        let measured = match lab::verify(&coordinator, node) {
             Ok(measured) => measured,
             // The machine is busy: the measurement is shown beside the figures.
             Err(LabError::FarOff { measured, .. }) => *measured,
             Err(error) => return Err(error.into()),
         };
-        let rate = |mbit: f64| Some(mbit * 1e6 / 8.0);
-        let link = LinkSpeeds {
-            received_bytes_per_second: rate(measured.mbit_per_s.b_to_a),
-            sent_bytes_per_second: rate(measured.mbit_per_s.a_to_b),
-            round_trip_seconds: Some(measured.rtt_ms.median / 1e3),
-        };
-        let disk = calibrated.disk_bytes_per_s as f64;
-        let speeds = HostSpeeds {
-            link,
-            disk_read_bytes_per_second: Some(disk),
-            disk_write_bytes_per_second: Some(disk),
-            disk_access_seconds: Some(PAGE_BYTES / disk),
-            ..HostSpeeds::default()
-        };
-        Ok(Self { coordinator, nodes, speeds, measured: summary(&measured) })
+        let folder = tempfile::tempdir()?;
+        let cpus = std::thread::available_parallelism()?.get() as f64;
+        limit(node, Hardware { cpus, ..calibrated })?;
+        let speeds = calibrate(&coordinator, node, folder.path());
+        limit(node, Hardware { cpus, disk_bytes_per_s: UNLIMITED_BYTES_PER_S })?;
+        let (speeds, measured) = (speeds?, summary(&measured));
+        Ok(Self { coordinator, nodes, speeds, calibrated: folder, measured })
+    }
+
+    /// The folder with the speeds, for `LIGHTSHIP_HOSTS`.
+    pub(super) fn calibrated(&self) -> &Path {
+        self.calibrated.path()
     }
 
     /// Limits all nodes.
     pub(super) fn limit(&self, hardware: Hardware) -> Result<()> {
         self.nodes.iter().try_for_each(|node| limit(node, hardware))
     }
+}
+
+/// Runs `lightship calibrate host` on a node, against the coordinator. The speeds are stored in `folder`.
+fn calibrate(coordinator: &Host, node: &Host, folder: &Path) -> Result<HostSpeeds> {
+    let program = places::lightship()?.display().to_string();
+    let peer = format!("{}:{NETBENCH_PORT}", coordinator.address());
+    let mut server =
+        Process::spawn(Some(coordinator), &program, ["--json", "netbench", "serve", "--listen", &peer])?;
+    server.line()?;
+    let hosts = format!("LIGHTSHIP_HOSTS={}", folder.display());
+    std::fs::create_dir_all(places::data())?;
+    let data = places::data().display().to_string();
+    let words =
+        [&hosts, &program, "--json", "calibrate", "host", "--quiet", "--folder", &data, "--link", &peer];
+    let mut measured = Process::spawn(Some(node), "env", words)?.output()?;
+    Ok(serde_json::from_value(measured["speeds"].take())?)
 }
 
 /// Limits one node.

@@ -9,6 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lightship::ErrorKind;
 use lightship::node::endpoint;
+use lightship_netbench as netbench;
 use lightship_session::{
     CalibrateError, CalibrationPlan, Client, NodeProbe, Pair, Probe, Profile, Profiles, calibrate,
 };
@@ -44,9 +45,9 @@ const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all s
 /// `lightship fetch` plan with the profile. There is one for each endpoint, in LIGHTSHIP_PROFILES or
 /// ~/.local/state/lightship/profiles.
 ///
-/// `lightship calibrate host` measures this host instead: its processors, memory and disk, for `lightship
-/// usage`. Do it while nothing else runs. The result is saved in LIGHTSHIP_HOSTS or
-/// ~/.local/state/lightship/hosts.
+/// `lightship calibrate host` measures this host instead: its processors, memory and disk, and with --link its
+/// link to another host, for `lightship usage`. Do it while nothing else runs. The result replaces earlier
+/// ones, in LIGHTSHIP_HOSTS or ~/.local/state/lightship/hosts.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship calibrate lightship://db.example
@@ -55,6 +56,7 @@ const MYSQL_SQL: &str = "with d as (select 0 as n union all select 1 union all s
   lightship calibrate postgresql://me@db/shop
   lightship calibrate mysql://me@db/shop
   lightship calibrate host --folder /var/lib/postgresql
+  lightship calibrate host --link db.example
 
 For a database it measures a cursor, from which rows are fetched in batches, as
 drivers with a fetch size do. Lightship itself does not use one: it reads a
@@ -73,13 +75,17 @@ pub(crate) struct CalibrateArgs {
     #[arg(long)]
     sql: Option<String>,
     /// How many seconds to measure. Over a slow link a few pairs of sizes may take longer. [default: 2; 10
-    /// for `host`]
+    /// for `host`, and as many for its link]
     #[arg(long, value_parser = positive_seconds, conflicts_with = "thorough")]
     seconds: Option<f64>,
     /// For `host`: folder on the disk to measure, for a temporary file of up to 1 GiB. [default: the
     /// current folder]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// For `host`: also measure the link to this host, on which `lightship netbench serve` must run. Choose one
+    /// that has as fast a link as those that queries use: a slower one would be measured instead of this one's.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    link: Option<netbench::Host>,
     /// Measure all 629 pairs of sizes of Belghoul's thesis, however long it takes. Only for nodes.
     #[arg(long)]
     thorough: bool,
@@ -116,8 +122,7 @@ pub(crate) async fn cmd_calibrate(args: CalibrateArgs, json: bool) -> Result<(),
         if args.sql.is_some() || args.thorough {
             return Err(CliError::usage("--sql and --thorough are for links, not for `host`"));
         }
-        let folder = args.folder.unwrap_or_else(|| PathBuf::from("."));
-        return host::measure(&folder, args.seconds, args.dry_run, args.quiet, json).await;
+        return host::measure(args, json).await;
     }
     let quiet = args.quiet;
     let (answer, kept) = measure(args, quiet || json).await?;
@@ -141,13 +146,13 @@ pub(super) async fn answer(args: CalibrateArgs) -> Result<Answer, CliError> {
 
 /// Measures a link. Returns the path of the profile, too, if it was saved.
 async fn measure(args: CalibrateArgs, quiet: bool) -> Result<(Answer, Option<PathBuf>), CliError> {
-    if args.folder.is_some() {
-        return Err(CliError::usage("--folder is for `lightship calibrate host`"));
+    if args.folder.is_some() || args.link.is_some() {
+        return Err(CliError::usage("--folder and --link are for `lightship calibrate host`"));
     }
     let location = Location::parse(&args.uri)?;
     let began = Instant::now();
     let budget = Duration::from_secs_f64(args.seconds.unwrap_or(SECONDS));
-    let bar = bar(quiet);
+    let bar = bar(quiet, "pairs of sizes");
     let told = |done: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -220,11 +225,12 @@ where
     }
 }
 
-fn bar(quiet: bool) -> ProgressBar {
+/// A bar that counts `what`.
+fn bar(quiet: bool, what: &str) -> ProgressBar {
     if quiet {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} pairs of sizes");
+    let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}} of {{len}} {what}"));
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 

@@ -55,7 +55,7 @@ enum Action {
 /// report goes to stderr.
 ///
 /// Only processes that descend from the command are sampled. A server that works for it is not: its time
-/// is unexplained, or a wait. --postgres adds the sessions of a PostgreSQL server.
+/// is unexplained, or a wait. --postgres adds the sessions of PostgreSQL servers.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship usage run --label q1 --postgres postgresql://me@localhost/shop -- \\
@@ -78,9 +78,9 @@ struct RunArgs {
     /// the client, and, if the server is on this host, its processes.
     ///
     /// The sessions are found by the name of the application, which is set with PGAPPNAME. Programs that use
-    /// libpq obey it.
+    /// libpq obey it. May be given several times: the sessions at all these servers belong to the command.
     #[arg(long, value_name = "URI")]
-    postgres: Option<String>,
+    postgres: Vec<String>,
     /// Print no report. It is kept all the same.
     #[arg(short, long)]
     quiet: bool,

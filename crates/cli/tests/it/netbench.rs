@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::support::*;
 
 /// A netbench server, killed on drop.
-struct Server {
+pub(crate) struct Server {
     process: Process,
-    address: String,
+    pub(crate) address: String,
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
-    fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let words = ["--json", "netbench", "serve", "--listen", "127.0.0.1:0"];
         let mut process = Process::start(&[&words, args].concat());
         let mut stdout = BufReader::new(process.stdout());

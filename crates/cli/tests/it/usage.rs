@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
+use lightship_testkit::postgres::Postgres;
 use tempfile::TempDir;
 
+use crate::netbench::Server;
 use crate::support::{Folder, Node, Process, lightship, lineitem, postgres, until};
 
 /// A folder of records.
@@ -129,6 +131,59 @@ fn a_host_is_measured_and_the_result_is_stored() {
 }
 
 #[test]
+fn the_link_of_a_host_is_measured_and_its_runs_are_assessed_with_it() {
+    let server = Server::start(&[]);
+    let folder = Folder::new();
+    let host = |args: &[&str], hosts: &str| {
+        Command::new(env!("CARGO_BIN_EXE_lightship"))
+            .args(["--json", "calibrate", "host", "--seconds", "0.5", "--folder", &folder.arg("")])
+            .args(args)
+            .env("LIGHTSHIP_HOSTS", folder.arg(hosts))
+            .output()
+            .unwrap()
+    };
+    let json = |output: &Output| -> serde_json::Value { serde_json::from_slice(&output.stdout).unwrap() };
+    let without = json(&host(&[], "without"));
+    assert_eq!(without["speeds"]["link"]["sent_bytes_per_second"], serde_json::Value::Null);
+    let reason = without["results"]["link_send"]["missing"]["reason"].as_str().unwrap();
+    assert!(reason.contains("--link") && reason.contains("netbench serve"), "{reason}");
+
+    let with = host(&["--link", &server.address], "with");
+    assert!(with.status.success(), "{}", text(&with.stderr));
+    let with = json(&with);
+    assert_eq!(with["link_peer"], server.address.as_str());
+    for speed in ["sent_bytes_per_second", "received_bytes_per_second", "round_trip_seconds"] {
+        assert!(with["speeds"]["link"][speed].as_f64().unwrap() > 0.0, "{with}");
+    }
+    for kind in ["link_send", "link_receive", "link_round_trip"] {
+        assert_eq!(with["results"][kind]["measured"]["repetitions"], 5, "{with}");
+    }
+
+    for (hosts, is_known) in [("with", true), ("without", false)] {
+        let usage = Usage::new();
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_lightship"));
+            command.args(arguments).env("LIGHTSHIP_USAGE", usage.0.path());
+            command.env("LIGHTSHIP_HOSTS", folder.arg(hosts)).output().unwrap()
+        };
+        assert!(run(&["usage", "run", "-q", "--", "sleep", "0.3"]).status.success());
+        let record = json(&run(&["--json", "usage", "explain"]));
+        let link = &record["footprint"]["hosts"][0]["link"];
+        let measured = if is_known { &with["speeds"]["link"] } else { &without["speeds"]["link"] };
+        assert_eq!(link, measured, "{record}");
+        let explained = run(&["usage", "explain"]);
+        assert_eq!(text(&explained.stdout).contains("calibrate host --link"), !is_known, "{explained:?}");
+    }
+
+    let address = server.address.clone();
+    drop(server);
+    let gone = host(&["--link", &address], "gone");
+    assert!(!gone.status.success() && text(&gone.stderr).contains("netbench serve"), "{gone:?}");
+    assert!(!folder.names().contains(&"gone".to_owned()));
+    lightship(&["calibrate", "lightship://127.0.0.1:1", "--link", "db"]).fails(2, &["calibrate host"]);
+}
+
+#[test]
 fn a_lock_that_is_held_at_postgresql_is_named() {
     let server = postgres();
     server.psql("drop table if exists locked; create table locked as select 1 as a");
@@ -162,6 +217,48 @@ fn a_lock_that_is_held_at_postgresql_is_named() {
     assert_eq!(record["verdict"]["limit"], "lock", "{}", text(&ran.stderr));
     let file = usage.run(&["usage", "run", "--postgres", "orders.csv", "--", "true"]);
     assert!(text(&file.stderr).contains("not a PostgreSQL database"), "{}", text(&file.stderr));
+}
+
+#[test]
+fn the_sessions_at_several_postgresql_servers_belong_to_the_command() {
+    let (first, second) = (postgres(), Postgres::start());
+    let usage = Usage::new();
+    let uris = [first.uri(), second.uri()];
+    let script = format!(
+        "for uri in {} {}; do psql -Atc 'select count(*) from generate_series(1, 8000000)' $uri & done; wait",
+        uris[0], uris[1]
+    );
+    let ran = usage.run(&[
+        "usage",
+        "run",
+        "--label",
+        "union",
+        "--postgres",
+        &uris[0],
+        "--postgres",
+        &uris[1],
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    assert_eq!(text(&ran.stdout), "8000000\n8000000\n", "{}", text(&ran.stderr));
+    let json = usage.run(&["--json", "usage", "explain", "union"]);
+    let record: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let hosts = record["footprint"]["hosts"].as_array().unwrap();
+    assert_eq!(hosts.len(), 3, "{}", text(&ran.stderr));
+    assert_eq!((&hosts[1]["host"], &hosts[2]["host"]), (&"postgresql-1".into(), &"postgresql-2".into()));
+    for server in &hosts[1..] {
+        // The servers work, and not the command. Each has only its own sessions.
+        let cpu = |host: &serde_json::Value| {
+            let of = |figure: &str| host["figures"][figure]["amount"]["value"].as_f64().unwrap_or(0.0);
+            of("cpu_user_ns") + of("cpu_system_ns") + of("cpu_ns")
+        };
+        assert!(cpu(server) > 0.0 && cpu(server) < 0.8 * (cpu(&hosts[1]) + cpu(&hosts[2])), "{record}");
+    }
+    let twice = usage.run(&["usage", "run", "--postgres", &uris[1], "--postgres", &uris[1], "--", "true"]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(text(&twice.stderr).contains("are the same server"), "{}", text(&twice.stderr));
 }
 
 /// The answer of an HTTP server, without its head.

@@ -310,3 +310,91 @@ fn thousands_of_short_queries_are_counted_within_the_limits_while_the_page_answe
     let grown = shown.node.process.memory_bytes("VmRSS").saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more after {} queries", CONNECTIONS * QUERIES);
 }
+
+/// What takes all of root's capabilities from a command: it may no longer look into processes that are protected.
+const WITHOUT_CAPABILITIES: &str = "setpriv --bounding-set=-all --inh-caps=-all";
+
+/// Whether this machine can run a line of shell; otherwise says which test is skipped.
+fn can(line: &str, test: &str) -> bool {
+    let tried = Command::new("sh").args(["-c", line]).output().unwrap();
+    if !tried.status.success() {
+        eprintln!("{test} is skipped: `{line}`: {}", String::from_utf8_lossy(&tried.stderr).trim());
+    }
+    tried.status.success()
+}
+
+#[test]
+fn counters_that_a_process_refuses_are_unavailable_and_the_others_are_counted() {
+    let folder = Folder::new();
+    let shell = folder.arg("shell");
+    // A program that can't be read may not be traced, and refuses /proc/PID/io.
+    std::fs::copy(std::fs::canonicalize("/bin/sh").unwrap(), &shell).unwrap();
+    assert!(Command::new("chmod").args(["111", &shell]).status().unwrap().success());
+    let refused =
+        format!("{WITHOUT_CAPABILITIES} sh -c \"{shell} -c 'cat /proc/\\$\\$/io'\" 2>&1 | grep -qi denied");
+    if !can(&refused, "counters_that_a_process_refuses") {
+        return;
+    }
+    let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let line =
+        format!("export LIGHTSHIP_USAGE={}; exec {WITHOUT_CAPABILITIES} \"$0\" \"$@\"", folder.arg("runs"));
+    Process::start_under(&line, &["usage", "run", "-q", "--", &shell, "-c", count]).end().succeeds();
+    let explain = |args: &[&str]| {
+        Process::start_with(args, |command| command.env("LIGHTSHIP_USAGE", folder.arg("runs")))
+            .end()
+            .succeeds()
+    };
+    let explained = explain(&["usage", "explain"]);
+    let reason = "unavailable: no permission to read /proc/PID/io";
+    assert!(explained.text().contains(reason), "{explained}");
+    let record: Value = serde_json::from_str(explain(&["--json", "usage", "explain"]).text()).unwrap();
+    let host = &record["footprint"]["hosts"][0];
+    // Missing, and not 0.
+    assert_eq!(host["figures"]["disk_read_bytes"], Value::Null, "{host}");
+    assert!(host["figures"]["cpu_user_ns"]["amount"]["value"].as_f64().unwrap() > 0.0, "{host}");
+    let limit = record["verdict"]["limit"].as_str().unwrap();
+    assert!(limit.starts_with("cpu"), "{explained}");
+}
+
+#[test]
+fn an_agent_that_sees_no_processes_of_others_says_so_and_goes_on() {
+    let mount = "mount -t proc -o hidepid=2 proc /proc";
+    // The group of root sees all.
+    let hidden = format!(
+        "exec unshare -m sh -c '{mount} && exec {WITHOUT_CAPABILITIES} --regid 65534 --clear-groups \"$0\" \"$@\"'"
+    );
+    if !can(&format!("{hidden} sh -c '! test -e /proc/1/stat'"), "an_agent_that_sees_no_processes_of_others")
+    {
+        return;
+    }
+    let shown = Shown::start(&[]);
+    let address = shown.node.address().to_owned();
+    let args = |host| {
+        [
+            "agent".to_owned(),
+            address.clone(),
+            "--host".to_owned(),
+            host,
+            "--process".to_owned(),
+            "lightship".to_owned(),
+            "--interval".to_owned(),
+            "50ms".to_owned(),
+        ]
+    };
+    let (near, far) = (args("open".to_owned()), args("closed".to_owned()));
+    let _open = Process::start(&near.each_ref().map(String::as_str));
+    let _closed =
+        Process::start_under(&format!("{hidden} \"$0\" \"$@\""), &far.each_ref().map(String::as_str));
+    let mut hosts = Value::Null;
+    until("both agents are heard", || {
+        let [open, closed] = ["open", "closed"].map(|name| shown.host(name).unwrap_or_default());
+        let is_whole = |host: &Value| host["cpu_used"].is_number() && host["facts"]["processors"].is_u64();
+        let is_heard = is_whole(&open) && is_whole(&closed);
+        hosts = serde_json::json!([open, closed]);
+        is_heard
+    });
+    let processes = |host: usize| hosts[host]["facts"]["processes"].as_u64().unwrap();
+    assert_eq!(processes(1), 1, "only itself: {hosts}");
+    assert!(processes(0) > 1, "{hosts}");
+    assert_ne!(hosts[1]["facts"]["hidden"], "", "{hosts}");
+}

@@ -15,12 +15,13 @@ mod run;
 pub use collect::{CollectOptions, UsageCollector};
 pub use lightship_monitor::http::HttpOptions;
 pub use lightship_monitor::{
-    CalibrateOptions, CalibrateProgress, HostSpeedsMeasured, HostSpeedsStore, MeasuredSpread, SpeedKind,
-    SpeedResult, calibrate_host,
+    CalibrateOptions, CalibrateProgress, HostSpeedsMeasured, HostSpeedsStore, LinkValues, MeasuredSpread,
+    SpeedKind, SpeedResult, calibrate_host,
 };
 pub use lightship_session::{MeasuredRun, PredictionComparison, Predictions, SavedPrediction};
 pub use lightship_usage::{
-    Change, Division, Footprint, History, NodesChange, Part, PartTime, Prediction, Verdict, what_if,
+    Change, Division, Figure, Footprint, History, LinkSpeeds, NodesChange, Part, PartTime, Prediction,
+    Verdict, what_if,
 };
 pub use records::{Record, Records};
 pub use remote::{NodePage, NodeQuery, NodeQueryReport};

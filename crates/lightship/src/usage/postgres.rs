@@ -1,11 +1,10 @@
-//! The sessions that a command has at a PostgreSQL server, and what they wait for.
+//! The sessions that a command has at PostgreSQL servers, and what they wait for.
 //!
 //! `pg_stat_activity` shows what a session waits for at the moment. The time since the look before counts for what is
 //! seen, so that times are as exact as looks are frequent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -22,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::result::{Connection, connect};
 
-/// The name of the server in reports.
+/// The name of the server in reports; of several, with its number.
 const HOST: &str = "postgresql";
 /// The name of the server's processes.
 const PROCESS: &str = "postgres";
@@ -31,11 +30,43 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most sessions that are watched.
 const SESSIONS_MAX: usize = 1000;
 
+/// The name of the application of one run, by which the sessions of its command are told from others.
+pub(super) fn application_name() -> String {
+    format!("lightship usage {} {:x}", std::process::id(), unix_ns())
+}
+
+/// Connects to the servers of a command, whose sessions have this name of the application.
+///
+/// # Errors
+/// If a URI is not one of PostgreSQL, a server can't be reached, or is named twice.
+pub(super) fn open_all(
+    uris: &[String],
+    application: &str,
+    interval_ns: u64,
+) -> Result<Vec<PostgresSessions>> {
+    let mut all: Vec<PostgresSessions> = Vec::with_capacity(uris.len());
+    for (uri, number) in uris.iter().zip(1..) {
+        let host = if uris.len() == 1 { HOST.to_owned() } else { format!("{HOST}-{number}") };
+        let sessions = PostgresSessions::open(uri, host, application, interval_ns)?;
+        // Its sessions would count twice.
+        if let Some(other) = all.iter().find(|other| other.started == sessions.started) {
+            let message = format!("{} and {} are the same server", other.host, sessions.host);
+            return Err(Error::new(ErrorKind::Usage, message).hint("name each server once"));
+        }
+        all.push(sessions);
+    }
+    Ok(all)
+}
+
 /// Sessions of one command at one server.
 pub(super) struct PostgresSessions {
+    /// The name of the server in reports.
+    host: String,
+    /// When the server began, to the microsecond.
+    started: String,
     runtime: tokio::runtime::Runtime,
     connection: Connection,
-    /// By this name of the application, sessions of the command are told from others.
+    /// See [`application_name`].
     application: String,
     /// Samples the server's processes; `None` if they are on another host.
     agent: Option<Agent>,
@@ -58,7 +89,7 @@ impl PostgresSessions {
     ///
     /// # Errors
     /// If the URI is not one of PostgreSQL, or the server can't be reached.
-    pub(super) fn open(uri: &str, interval_ns: u64) -> Result<Self> {
+    fn open(uri: &str, host: String, application: &str, interval_ns: u64) -> Result<Self> {
         let location = Location::parse(uri).map_err(Error::from)?;
         if !matches!(location, Location::Postgres(_)) {
             return Err(Error::new(ErrorKind::Usage, format!("{location} is not a PostgreSQL database")));
@@ -69,11 +100,12 @@ impl PostgresSessions {
         let mut connection =
             runtime.block_on(in_time(ANSWER_TIMEOUT, connect(&location, &Options::default())))?;
         let own = "select pg_backend_pid(), coalesce(inet_server_addr() <<= '127.0.0.0/8' \
-                   or inet_server_addr() = '::1', true)";
+                   or inet_server_addr() = '::1', true), pg_postmaster_start_time()::text";
         let batches = runtime.block_on(in_time(ANSWER_TIMEOUT, rows(&mut connection, own)))?;
         let row = batches.iter().find(|batch| batch.num_rows() > 0).ok_or_else(unexpected)?;
         let pid = row.column(0).as_primitive_opt::<Int32Type>().ok_or_else(unexpected)?.value(0);
         let is_near = row.column(1).as_boolean_opt().ok_or_else(unexpected)?.value(0);
+        let started = row.column(2).as_string_opt::<i32>().ok_or_else(unexpected)?.value(0).to_owned();
         // A server in a container has processes with other numbers here.
         let name = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
         let is_here = is_near && name.is_ok_and(|name| name.trim() == PROCESS);
@@ -81,27 +113,23 @@ impl PostgresSessions {
             let options = AgentOptions {
                 watch: Watch::Names(vec![PROCESS.to_owned()]),
                 sockets_interval_ns: interval_ns,
-                ..AgentOptions::new(HOST)
+                ..AgentOptions::new(host.clone())
             };
             Agent::new(options, unix_ns())
         });
-        let run = unix_ns();
         Ok(Self {
+            host,
+            started,
             runtime,
             connection,
-            application: format!("lightship usage {} {run:x}", std::process::id()),
+            application: application.to_owned(),
             agent,
             sessions: BTreeMap::new(),
             seen_ns: None,
             number: 0,
-            run,
+            run: unix_ns(),
             failed: None,
         })
-    }
-
-    /// Makes a command take the name by which its sessions are found.
-    pub(super) fn name_sessions_of(&self, command: &mut Command) {
-        command.env("PGAPPNAME", &self.application);
     }
 
     /// Looks at the sessions, and samples the server's processes, at `now_ns` of the monotonic clock.
@@ -112,7 +140,11 @@ impl PostgresSessions {
         if self.failed.is_none()
             && let Err(error) = self.look(now_ns)
         {
-            tracing::warn!(error = error.message, "the sessions at PostgreSQL are not watched any longer");
+            tracing::warn!(
+                server = self.host,
+                error = error.message,
+                "the sessions at PostgreSQL are not watched any longer"
+            );
             self.failed = Some(error);
         }
         let mut sample = match &mut self.agent {
@@ -120,7 +152,7 @@ impl PostgresSessions {
             None => {
                 let number = self.number;
                 self.number += 1;
-                Sample { host: HOST.to_owned(), run: self.run, number, at_ns: now_ns, entries: Vec::new() }
+                Sample { host: self.host.clone(), run: self.run, number, at_ns: now_ns, entries: Vec::new() }
             }
         };
         sample.entries.extend(self.sessions.iter().map(|(pid, waits)| {
@@ -129,7 +161,7 @@ impl PostgresSessions {
             figures.set(Figure::ClientWaitNs, waits.client_ns);
             Entry { subject: self.task(*pid), figures }
         }));
-        timeline.set_clock(HOST, ClockMap::identity()).map_err(of_model)?;
+        timeline.set_clock(&self.host, ClockMap::identity()).map_err(of_model)?;
         timeline.insert(sample).map_err(of_model)?;
         Ok(())
     }
@@ -176,20 +208,30 @@ impl PostgresSessions {
         }
         let figures = [Figure::LockWaitNs, Figure::ClientWaitNs];
         sources.set_available(SubjectKind::Task, figures, "pg_stat_activity", interval_ns);
-        timeline.set_sources(HOST, sources).map_err(of_model)?;
+        timeline.set_sources(&self.host, sources).map_err(of_model)?;
         let pids: BTreeSet<u32> = self.sessions.keys().map(|pid| pid.unsigned_abs()).collect();
         let is_own = |subject: &&Subject| match subject {
             Subject::Process { pid, .. } | Subject::Peer { pid, .. } => pids.contains(pid),
             Subject::Task { query, .. } => *query == self.application,
             _ => false,
         };
-        let workers = timeline.subjects(HOST).filter(is_own).cloned().map(Worker::own).collect();
-        Ok(HostWork { host: HOST.to_owned(), workers, divides: true })
+        let workers = timeline.subjects(&self.host).filter(is_own).cloned().map(Worker::own).collect();
+        Ok(HostWork { host: self.host.clone(), workers, divides: true })
     }
 
     /// Whether no session of the command was seen.
     pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
+    }
+
+    /// Whether the server is on this host.
+    pub(super) fn is_here(&self) -> bool {
+        self.agent.is_some()
+    }
+
+    /// The name of the server in reports.
+    pub(super) fn host(&self) -> &str {
+        &self.host
     }
 }
 

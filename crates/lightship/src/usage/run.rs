@@ -12,7 +12,7 @@ use lightship_usage::{
     ClockMap, Footprint, HostSpeeds, HostWork, QuerySpan, Subject, Timeline, TimelineLimits, Verdict, Worker,
 };
 
-use super::postgres::PostgresSessions;
+use super::postgres::{PostgresSessions, application_name, open_all};
 use super::{Record, Records};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -32,8 +32,8 @@ pub struct RunOptions {
     pub label: String,
     /// The name of this host in the report.
     pub host: String,
-    /// The PostgreSQL server whose sessions work for the command, as a URI; `None` if there is none.
-    pub postgres: Option<String>,
+    /// The PostgreSQL servers whose sessions work for the command, as URIs.
+    pub postgres: Vec<String>,
 }
 
 /// Runs a command to its end. Its input and output are those of this process.
@@ -47,13 +47,12 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
     let [program, arguments @ ..] = command else {
         return Err(Error::new(ErrorKind::Usage, "there is no command to run"));
     };
-    let sessions = options.postgres.as_deref();
-    let mut sessions =
-        sessions.map(|uri| PostgresSessions::open(uri, nanoseconds(SOCKETS_INTERVAL))).transpose()?;
+    let application = application_name();
+    let mut servers = open_all(&options.postgres, &application, nanoseconds(SOCKETS_INTERVAL))?;
     let mut starting = Command::new(program);
     starting.args(arguments);
-    if let Some(sessions) = &sessions {
-        sessions.name_sessions_of(&mut starting);
+    if !servers.is_empty() {
+        starting.env("PGAPPNAME", &application);
     }
     let began_unix_ms = unix_ns() / 1_000_000;
     let began_ns = monotonic_ns();
@@ -64,7 +63,7 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
             _ => failed,
         }
     })?;
-    let sampled = sample(&child, began_ns, options, sessions.as_mut());
+    let sampled = sample(&child, began_ns, options, &mut servers);
     // Wait for the command even if it could not be sampled.
     let waited = child.wait();
     let (mut timeline, ended_ns) = sampled?;
@@ -73,16 +72,18 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
     let workers =
         timeline.subjects(&options.host).filter(|subject| matches!(subject, Subject::Process { .. }));
     let workers = workers.cloned().map(Worker::own).collect();
-    let mut hosts = vec![HostWork { host: options.host.clone(), workers, divides: sessions.is_none() }];
-    match &sessions {
-        Some(sessions) if sessions.is_empty() => {
-            tracing::warn!("no session of the command was seen at PostgreSQL");
+    let mut hosts = vec![HostWork { host: options.host.clone(), workers, divides: servers.is_empty() }];
+    for sessions in &servers {
+        if sessions.is_empty() {
+            tracing::warn!(server = sessions.host(), "no session of the command was seen at PostgreSQL");
+        } else {
+            hosts.push(sessions.work(&mut timeline, nanoseconds(INTERVAL_MIN))?);
         }
-        Some(sessions) => hosts.push(sessions.work(&mut timeline, nanoseconds(INTERVAL_MIN))?),
-        None => {}
     }
     let span = QuerySpan { label: options.label.clone(), began_ns, ended_ns, hosts, ..QuerySpan::default() };
-    let footprint = Footprint::new(&timeline, &speeds(&options.host), &span).map_err(of_model)?;
+    let here = servers.iter().filter(|sessions| sessions.is_here()).map(PostgresSessions::host);
+    let speeds = speeds(here.chain([options.host.as_str()]));
+    let footprint = Footprint::new(&timeline, &speeds, &span).map_err(of_model)?;
     let verdict = Verdict::new(&footprint);
     Ok(Record {
         label: options.label.clone(),
@@ -94,9 +95,10 @@ pub fn run(command: &[String], options: &RunOptions) -> Result<Record> {
     })
 }
 
-/// The measured speeds of this host, which is called `host` in the report; empty if it was not measured.
-fn speeds(host: &str) -> BTreeMap<String, HostSpeeds> {
-    HostSpeedsStore::own_speeds().into_iter().map(|speeds| (host.to_owned(), speeds)).collect()
+/// The measured speeds of this host, which has these names in the report; empty if it was not measured.
+fn speeds<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, HostSpeeds> {
+    let speeds = HostSpeedsStore::own_speeds();
+    names.filter_map(|name| Some((name.to_owned(), speeds?))).collect()
 }
 
 /// Samples the processes of a command until its first one ends. Returns when that was.
@@ -104,7 +106,7 @@ fn sample(
     child: &Child,
     began_ns: u64,
     options: &RunOptions,
-    mut sessions: Option<&mut PostgresSessions>,
+    servers: &mut [PostgresSessions],
 ) -> Result<(Timeline, u64)> {
     let pid = child.id();
     let settings = AgentOptions {
@@ -123,7 +125,7 @@ fn sample(
     });
     let ended_ns = loop {
         timeline.insert(agent.sample(monotonic_ns())).map_err(of_model)?;
-        if let Some(sessions) = &mut sessions {
+        for sessions in &mut *servers {
             sessions.sample(&mut timeline, monotonic_ns())?;
         }
         let ran = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
@@ -135,7 +137,7 @@ fn sample(
     };
     // It has ended, but was not waited for, so its counters can still be read.
     timeline.insert(agent.sample(monotonic_ns())).map_err(of_model)?;
-    if let Some(sessions) = sessions {
+    for sessions in servers {
         sessions.sample(&mut timeline, monotonic_ns())?;
     }
     timeline.set_sources(&options.host, agent.sources().clone()).map_err(of_model)?;
@@ -173,7 +175,7 @@ mod tests {
 
     fn shell(script: &str) -> Record {
         let command = ["sh", "-c", script].map(str::to_owned);
-        run(&command, &RunOptions { label: "t".into(), host: "here".into(), postgres: None }).unwrap()
+        run(&command, &RunOptions { label: "t".into(), host: "here".into(), postgres: Vec::new() }).unwrap()
     }
 
     #[test]
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_not_there_is_an_error() {
-        let options = RunOptions { label: "t".into(), host: "here".into(), postgres: None };
+        let options = RunOptions { label: "t".into(), host: "here".into(), postgres: Vec::new() };
         let error = run(&["/no/such/program".to_owned()], &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
         assert!(run(&[], &options).is_err());

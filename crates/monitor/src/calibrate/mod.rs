@@ -1,8 +1,8 @@
 //! What this host can do at most: its processors, memory and disk, measured once while nothing else runs.
 //!
 //! The formulas of `lightship-usage` need these speeds ([`HostSpeeds`]). Each one is measured at least five times, and
-//! the median counts. Speeds that can't be measured are missing, with the reason. The link to other hosts is measured
-//! by `lightship calibrate`.
+//! the median counts. Speeds that can't be measured are missing, with the reason. The link is measured elsewhere, against
+//! another host, and added ([`HostSpeedsMeasured::set_link`]).
 //!
 //! - Processor: a fixed kernel of integer operations and accesses to a table of 256 KiB, which fits into the second
 //!   cache of most processors. Only ratios of hosts mean something. With hardware counters, also cycles per instruction
@@ -27,7 +27,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lightship_usage::HostSpeeds;
+use lightship_usage::{HostSpeeds, LinkSpeeds};
 use serde::{Deserialize, Serialize};
 
 pub use store::HostSpeedsStore;
@@ -78,6 +78,10 @@ impl CalibrateOptions {
     }
 }
 
+/// Why the link of a host is not among its speeds.
+const LINK_MISSING: &str =
+    "needs another host that runs `lightship netbench serve`, and `--link` with its name";
+
 /// A speed that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,11 +105,17 @@ pub enum SpeedKind {
     DiskRandomRead,
     /// Seconds to write a page at a random place.
     DiskRandomWrite,
+    /// Bytes per second that the host sends over its link.
+    LinkSend,
+    /// Bytes per second that it receives.
+    LinkReceive,
+    /// Seconds from a small message to its answer.
+    LinkRoundTrip,
 }
 
 impl SpeedKind {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::ProcessorOne,
         Self::ProcessorAll,
         Self::CyclesPerInstruction,
@@ -115,7 +125,12 @@ impl SpeedKind {
         Self::DiskRead,
         Self::DiskRandomRead,
         Self::DiskRandomWrite,
+        Self::LinkSend,
+        Self::LinkReceive,
+        Self::LinkRoundTrip,
     ];
+    /// Those of the link.
+    const LINK: [Self; 3] = [Self::LinkSend, Self::LinkReceive, Self::LinkRoundTrip];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -129,6 +144,9 @@ impl SpeedKind {
             Self::DiskRead => "disk, sequential read",
             Self::DiskRandomRead => "disk, random read",
             Self::DiskRandomWrite => "disk, random write",
+            Self::LinkSend => "link, send",
+            Self::LinkReceive => "link, receive",
+            Self::LinkRoundTrip => "link, round trip",
         }
     }
 
@@ -138,8 +156,10 @@ impl SpeedKind {
             Self::ProcessorOne | Self::ProcessorAll => "units/s",
             Self::CyclesPerInstruction => "cycles",
             Self::CyclesPerSecond => "cycles/s",
-            Self::MemoryRead | Self::DiskWrite | Self::DiskRead => "bytes/s",
-            Self::DiskRandomRead | Self::DiskRandomWrite => "s",
+            Self::MemoryRead | Self::DiskWrite | Self::DiskRead | Self::LinkSend | Self::LinkReceive => {
+                "bytes/s"
+            }
+            Self::DiskRandomRead | Self::DiskRandomWrite | Self::LinkRoundTrip => "s",
         }
     }
 }
@@ -155,6 +175,21 @@ pub struct MeasuredSpread {
     pub max: f64,
     /// How many there are.
     pub repetitions: u32,
+}
+
+impl MeasuredSpread {
+    /// The spread of `values`; NaN if there are none.
+    fn of(values: &mut [f64]) -> Self {
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        let (half, last) = (values.len() / 2, values.len().saturating_sub(1));
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(at(half.saturating_sub(1)), at(half))
+        } else {
+            at(half)
+        };
+        Self { median, min: at(0), max: at(last), repetitions: values.len() as u32 }
+    }
 }
 
 /// The result of measuring a speed.
@@ -186,10 +221,51 @@ pub struct HostSpeedsMeasured {
     pub disk: Option<String>,
     /// Bytes of the temporary file.
     pub file_bytes: u64,
-    /// The speeds as the model takes them: medians. The link is not measured here.
+    /// The host at the other end of the link that was measured, as it was given.
+    #[serde(default)]
+    pub link_peer: Option<String>,
+    /// The speeds as the model takes them: medians.
     pub speeds: HostSpeeds,
     /// All results.
     pub results: BTreeMap<SpeedKind, SpeedResult>,
+}
+
+/// Repeated measurements of a link, as the host sees it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LinkValues {
+    /// Bytes per second that it sends.
+    pub sent_bytes_per_second: Vec<f64>,
+    /// Bytes per second that it receives.
+    pub received_bytes_per_second: Vec<f64>,
+    /// Seconds from a small message to its answer.
+    pub round_trip_seconds: Vec<f64>,
+}
+
+impl HostSpeedsMeasured {
+    /// Adds the speeds of the link to `peer`.
+    ///
+    /// # Errors
+    /// [`HostCalibrateError::Implausible`] if there is no value, or a median is out of range.
+    pub fn set_link(&mut self, peer: &str, mut values: LinkValues) -> Result<(), HostCalibrateError> {
+        let spreads = [
+            &mut values.sent_bytes_per_second,
+            &mut values.received_bytes_per_second,
+            &mut values.round_trip_seconds,
+        ]
+        .map(|values| MeasuredSpread::of(values));
+        let [sent, received, round_trip] = spreads.map(|spread| Some(spread.median));
+        let link = LinkSpeeds {
+            sent_bytes_per_second: sent,
+            received_bytes_per_second: received,
+            round_trip_seconds: round_trip,
+        };
+        let speeds = HostSpeeds { link, ..self.speeds };
+        speeds.check()?;
+        self.speeds = speeds;
+        self.link_peer = Some(peer.to_owned());
+        self.results.extend(SpeedKind::LINK.into_iter().zip(spreads.map(SpeedResult::Measured)));
+        Ok(())
+    }
 }
 
 /// The measurement that begins now.
@@ -245,6 +321,7 @@ pub fn calibrate_host(
 ) -> Result<HostSpeedsMeasured, HostCalibrateError> {
     let options = options.bounded();
     let mut pace = pace::Pace::new(&options, &mut on_progress);
+    pace.miss(SpeedKind::LINK, LINK_MISSING);
     // The file first: if there is no room for it, the error comes at once.
     let file = disk::TemporaryFile::create(&options)?;
     let processors = cpu::measure(&mut pace, options.memory_bytes_max);
@@ -276,6 +353,7 @@ pub fn calibrate_host(
         folder: options.folder,
         disk: disk.name,
         file_bytes: disk.file_bytes,
+        link_peer: None,
         speeds,
         results,
     })

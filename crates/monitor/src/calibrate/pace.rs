@@ -37,14 +37,14 @@ impl<'a> Pace<'a> {
             (self.on_progress)(CalibrateProgress { kind, repetition, repetitions: self.repetitions });
             values.push(measure(Instant::now() + slice)?);
         }
-        let spread = spread(&mut values);
+        let spread = MeasuredSpread::of(&mut values);
         self.results.insert(kind, SpeedResult::Measured(spread));
         Ok(spread)
     }
 
     /// Sets a result that needs no time of its own.
     pub(super) fn set(&mut self, kind: SpeedKind, values: &mut [f64]) {
-        self.results.insert(kind, SpeedResult::Measured(spread(values)));
+        self.results.insert(kind, SpeedResult::Measured(MeasuredSpread::of(values)));
     }
 
     /// Says why speeds can't be measured.
@@ -59,27 +59,15 @@ impl<'a> Pace<'a> {
     }
 }
 
-fn spread(values: &mut [f64]) -> MeasuredSpread {
-    values.sort_unstable_by(f64::total_cmp);
-    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-    let (half, last) = (values.len() / 2, values.len().saturating_sub(1));
-    let median = if values.len().is_multiple_of(2) {
-        f64::midpoint(at(half.saturating_sub(1)), at(half))
-    } else {
-        at(half)
-    };
-    MeasuredSpread { median, min: at(0), max: at(last), repetitions: values.len() as u32 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_median_is_that_of_sorted_values() {
-        let odd = spread(&mut [5.0, 1.0, 9.0]);
+        let odd = MeasuredSpread::of(&mut [5.0, 1.0, 9.0]);
         assert_eq!(odd, MeasuredSpread { median: 5.0, min: 1.0, max: 9.0, repetitions: 3 });
-        assert_eq!(spread(&mut [4.0, 1.0, 2.0, 9.0]).median, 3.0);
+        assert_eq!(MeasuredSpread::of(&mut [4.0, 1.0, 2.0, 9.0]).median, 3.0);
     }
 
     #[test]
@@ -88,6 +76,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut on_progress = |progress: CalibrateProgress| seen.push((progress.kind, progress.repetition));
         let mut pace = Pace::new(&options, &mut on_progress);
+        pace.miss(SpeedKind::LINK, "no other host");
         let mut slices = Vec::new();
         for kind in [SpeedKind::ProcessorOne, SpeedKind::DiskRead] {
             let began = Instant::now();
@@ -100,7 +89,7 @@ mod tests {
         // 900 s for nine kinds and five repetitions; then for eight.
         assert!(slices[0] <= 20 && slices[5] > slices[0], "{slices:?}");
         assert_eq!(pace.repeat(SpeedKind::DiskWrite, |_| Err("full")), Err("full"));
-        assert_eq!(pace.into_results().len(), 2);
+        assert_eq!(pace.into_results().len(), 2 + SpeedKind::LINK.len());
         assert_eq!(seen.len(), 11);
         assert_eq!(seen[4], (SpeedKind::ProcessorOne, 5));
     }

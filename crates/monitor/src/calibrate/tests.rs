@@ -45,6 +45,27 @@ fn every_speed_of_this_host_is_measured_or_has_a_reason_and_no_file_is_left() {
     assert!(measured.file_bytes <= 8 << 20);
     assert_eq!(measured.disk.is_some(), speeds.disk_bytes.is_some());
 
+    // The link is added, or nothing changes.
+    let mut linked = measured.clone();
+    let values = |sent| LinkValues {
+        sent_bytes_per_second: vec![sent, 3e8, 1e8],
+        received_bytes_per_second: vec![5e7],
+        round_trip_seconds: vec![2e-4, 4e-4],
+    };
+    for bad in [values(f64::NAN), values(-2e8), LinkValues::default()] {
+        let error = linked.set_link("db", bad.clone()).err();
+        let is_bad = bad.sent_bytes_per_second.is_empty();
+        assert_eq!(matches!(error, Some(HostCalibrateError::Implausible(_))), is_bad, "{bad:?}");
+    }
+    linked.set_link("db", values(2e8)).unwrap();
+    let link = linked.speeds.link;
+    assert_eq!((link.sent_bytes_per_second, link.received_bytes_per_second), (Some(2e8), Some(5e7)));
+    assert_eq!(link.round_trip_seconds, Some(3.0000000000000003e-4));
+    assert_eq!(linked.speeds.cpu_units_per_second, speeds.cpu_units_per_second);
+    assert!(
+        matches!(&linked.results[&SpeedKind::LinkSend], SpeedResult::Measured(spread) if spread.min == 1e8)
+    );
+
     let store = HostSpeedsStore::at(folder.path().join("state"));
     assert_eq!(store.find_this_host().unwrap(), None);
     let path = store.keep(&measured).unwrap();

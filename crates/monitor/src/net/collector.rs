@@ -34,8 +34,11 @@ pub async fn bind_collector(address: SocketAddr) -> io::Result<UdpSocket> {
 /// Receives datagrams for a collector and answers them, until it is dropped. `on_event` must not block: what it does
 /// adds to the round trips, and so to the bounds of the clocks.
 ///
+/// An error of the socket, such as an unreachable sender that the network reports or missing memory, ends nothing: it is
+/// logged, and after a pause more is received. What arrives meanwhile waits in the socket.
+///
 /// # Errors
-/// If the socket fails.
+/// If the runtime can't wait for the socket.
 pub async fn run_collector(
     socket: &UdpSocket,
     collector: &Mutex<Collector>,
@@ -46,10 +49,14 @@ pub async fn run_collector(
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut events = Vec::new();
+    let mut is_paused = false;
     loop {
         tokio::select! {
-            _ = ticks.tick() => lock(collector).tick(monotonic_ns(), &mut events),
-            ready = socket.readable() => {
+            _ = ticks.tick() => {
+                is_paused = false;
+                lock(collector).tick(monotonic_ns(), &mut events);
+            }
+            ready = socket.readable(), if !is_paused => {
                 ready?;
                 for _ in 0..BURST_MAX {
                     let (bytes, from) = match socket.try_recv_from(&mut buffer) {
@@ -57,7 +64,12 @@ pub async fn run_collector(
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                         // An answer did not arrive, as the system says now.
                         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
-                        Err(error) => return Err(error),
+                        Err(error) => {
+                            // It may come again at once: it must not keep others from their turns.
+                            is_paused = true;
+                            tracing::warn!(%error, "cannot receive samples; trying again");
+                            break;
+                        }
                     };
                     let now_ns = monotonic_ns();
                     let datagram = buffer.get(..bytes).unwrap_or_default();

@@ -107,6 +107,73 @@ async fn a_narrow_screen_needs_no_scrolling_to_the_side() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_that_is_shown_is_chosen_by_keyboard() {
+    let test = |browser: &mut Browser| {
+        let shown = |browser: &mut Browser| {
+            let ends = "['from_ns', 'to_ns'].map((end) => Number(new URL(document.querySelector('#trace').href).searchParams.get(end)))";
+            let ends = browser.evaluate(ends);
+            (ends[0].as_f64().unwrap(), ends[1].as_f64().unwrap())
+        };
+        let press = |browser: &mut Browser, name: &str| {
+            let before = shown(browser);
+            browser.evaluate(&format!("document.querySelector('#moves [aria-label=\"{name}\"]').focus()"));
+            browser.press_enter();
+            browser.wait_for(&format!(
+                "!document.querySelector('#trace').href.endsWith('from_ns={}&to_ns={}')",
+                before.0, before.1
+            ));
+            (before, shown(browser))
+        };
+        // First, so that the page does not move with the time.
+        press(browser, "Zoom in");
+        let (before, after) = press(browser, "Zoom in");
+        let part = (after.1 - after.0) / (before.1 - before.0);
+        assert!((0.49..0.51).contains(&part), "{before:?} {after:?}");
+        assert!(after.0 >= before.0 && after.1 <= before.1, "{before:?} {after:?}");
+        let (before, after) = press(browser, "Earlier");
+        assert!(after.0 < before.0 && after.1 < before.1, "{before:?} {after:?}");
+        let (before, after) = press(browser, "Later");
+        assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
+        let (before, after) = press(browser, "Zoom out");
+        assert!(after.1 - after.0 > before.1 - before.0, "{before:?} {after:?}");
+        assert_eq!(browser.evaluate("document.activeElement.title"), "Zoom out");
+    };
+    on_page(1280, test).await;
+}
+
+/// Pictures for `docs/guide`, which are written there if `LIGHTSHIP_PICTURES` is set.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_of_the_page_can_be_taken_in_both_colours() {
+    for (name, width, height, colours, place) in [
+        ("hosts", 1360, 760, "light", "hosts"),
+        ("query", 1280, 960, "light", "timelines"),
+        ("scaling", 1280, 640, "dark", "scaling"),
+        ("narrow", 390, 844, "dark", "timelines"),
+    ] {
+        let test = move |browser: &mut Browser| {
+            browser.resize(width, height);
+            browser.prefer_colours(colours);
+            browser.leave("location.reload()");
+            browser.wait_for(READY);
+            if name != "hosts" {
+                browser.evaluate("document.querySelector('[data-query=\"0001-00\"] button').click()");
+                browser.wait_for("document.querySelector('#detail .sentence') !== null");
+            }
+            browser.evaluate(&format!(
+                "document.getElementById('{place}').scrollIntoView({{ behavior: 'instant' }})"
+            ));
+            let picture = browser.picture();
+            assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{} bytes", picture.len());
+            if std::env::var_os("LIGHTSHIP_PICTURES").is_some() {
+                let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide");
+                std::fs::write(format!("{folder}/usage-{name}.png"), picture).unwrap();
+            }
+        };
+        on_page(width, test).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn people_enter_a_token_in_the_form() {
     let options = HttpOptions { tokens: vec!["secret".into()], ..HttpOptions::new("test") };
     let server = Server::start(options).await;

@@ -75,9 +75,14 @@ impl Browser {
             this.call(domain, json!({}));
         }
         this.call("Page.setLifecycleEventsEnabled", json!({ "enabled": true }));
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
-        this.call("Emulation.setDeviceMetricsOverride", size);
+        this.resize(width, height);
         this
+    }
+
+    /// Gives the page another size.
+    pub(crate) fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
     /// Opens a page, and waits until it is loaded.
@@ -103,6 +108,28 @@ impl Browser {
         let result = self.call("Runtime.evaluate", parameters);
         assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
         result["result"]["value"].clone()
+    }
+
+    /// Presses and releases the Enter key.
+    pub(crate) fn press_enter(&mut self) {
+        for (kind, text) in [("keyDown", "\r"), ("keyUp", "")] {
+            let key = json!({ "type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": text });
+            self.call("Input.dispatchKeyEvent", key);
+        }
+    }
+
+    /// Makes dark colours the preference of the system, or light ones, for pages that are opened later.
+    pub(crate) fn prefer_colours(&mut self, scheme: &str) {
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", features);
+    }
+
+    /// A picture of what is seen, as PNG.
+    pub(crate) fn picture(&mut self) -> Vec<u8> {
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+        let taken =
+            self.call("Page.captureScreenshot", json!({ "format": "png", "optimizeForSpeed": false }));
+        decoded(taken["data"].as_str().unwrap())
     }
 
     /// Waits until a condition on the document is true.
@@ -146,6 +173,18 @@ impl Browser {
         }
         message
     }
+}
+
+/// The bytes of a text in base64 (RFC 4648).
+fn decoded(text: &str) -> Vec<u8> {
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let value = |digit: u8| digits.iter().position(|known| *known == digit).unwrap() as u32;
+    let mut bytes = Vec::new();
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits = four.iter().fold(0, |bits, digit| bits << 6 | value(*digit)) << (6 * (4 - four.len()));
+        bytes.extend(&bits.to_be_bytes()[1..four.len()]);
+    }
+    bytes
 }
 
 impl Drop for Browser {

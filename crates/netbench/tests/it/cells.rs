@@ -1,7 +1,9 @@
 //! Tests of single cells.
 
+use std::time::Duration;
+
 use lightship_netbench::{
-    Cell, ConnectionError, Host, NetbenchError, Row, ServerConfig, Settings, Target, measure,
+    Cell, ConnectionError, Host, NetbenchError, Row, ServerConfig, Settings, Target, measure, measure_link,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -137,4 +139,20 @@ async fn each_reason_for_an_unusable_host_has_its_fault() {
     let closed = fault(address).await.1;
     assert!(matches!(closed, ConnectionError::HungUp | ConnectionError::Broke(_)), "{closed}");
     other.await.expect("no panic");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_is_measured_in_both_directions() {
+    let server = Running::start(ServerConfig::default()).await;
+    let target = server.target().await;
+    let rates = measure_link(&target, Duration::from_millis(450)).await.expect("measured");
+    // Loopback is faster than this even on a machine that is busy with other work.
+    for rate in [rates.sent_bytes_per_second, rates.received_bytes_per_second] {
+        assert!(rate.is_finite() && rate > 1e6, "{rates:?}");
+    }
+    assert!(rates.round_trip_seconds > 0.0 && rates.round_trip_seconds < 1.0, "{rates:?}");
+    // The server's tasks have ended: nothing is sent to a client that is gone.
+    server.stop().await;
+    let error = measure_link(&target, Duration::from_millis(100)).await.expect_err("no server");
+    assert!(matches!(error, NetbenchError::Host { .. }), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lightship::usage::{Division, Footprint, Part, Prediction, Verdict};
+use lightship::usage::{Division, Figure, Footprint, LinkSpeeds, Part, Prediction, Verdict};
 
 use crate::columns::aligned;
 use crate::size::Seconds;
@@ -28,6 +28,10 @@ pub(super) fn explained(name: &str, footprint: &Footprint, verdict: &Verdict, de
         let _ = writeln!(text, "{}: {} samples", host.host, host.samples);
         for (figure, reason) in &host.unavailable {
             let _ = writeln!(text, "  {} unavailable: {reason}", figure.name());
+        }
+        let uses_network = host.value(Figure::NetworkSentBytes).is_some();
+        if uses_network && host.link == LinkSpeeds::default() {
+            text.push_str("  speed of the link unavailable: it was not measured; see `lightship calibrate host --link`\n");
         }
     }
     text

@@ -13,6 +13,10 @@ const GROUPS = [
   ["pressure", "Pressure"],
 ];
 const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3600, "1 h"], [null, "all"]];
+/** Sign, name, factor of the length, and the part of the length by which it moves. */
+const MOVES = [["+", "Zoom in", 0.5, 0], ["−", "Zoom out", 2, 0], ["‹", "Earlier", 1, -0.5], ["›", "Later", 1, 0.5]];
+/** The shortest span that is shown. */
+const SPAN_MIN_NS = 1e8;
 const FORMATS = {
   processors: (v) => v.toFixed(v < 10 ? 2 : 1),
   bytes_per_second: rate,
@@ -40,6 +44,16 @@ function span(view) {
   if (view.rangeSeconds) return [Math.max(0, now_ns - view.rangeSeconds * 1e9), now_ns];
   const first = hosts.map((host) => host.span_ns?.[0]).filter((ns) => ns !== undefined && ns !== null);
   return [Math.min(now_ns, ...first), now_ns];
+}
+
+/** Zooms around the middle, and moves, as dragging does for the mouse. What is after now can't be shown. */
+function move(view, factor, part) {
+  if (!view.overview) return;
+  const [from, to] = span(view);
+  const length = Math.max(SPAN_MIN_NS, (to - from) * factor);
+  const end = Math.min(view.overview.now_ns, (from + to + length) / 2 + part * length);
+  view.zoom = [Math.max(0, end - length), end];
+  showTimelines(view);
 }
 
 /** Marks the chosen query: on hosts that worked for it, the whole span, and on others only its top. */
@@ -193,7 +207,7 @@ export async function showTimelines(view) {
   else clearTraffic();
   series.forEach((one) => draw(view, one.host, one, [from, to]));
   const left = all.length - hosts.length;
-  const zoomed = view.zoom ? "Double-click a plot, or choose a range, to go back to now." : "Drag over a plot to zoom in.";
+  const zoomed = view.zoom ? "Double-click a plot, or choose a range, to go back to now." : "Drag over a plot, or press +, to zoom in.";
   const marked = view.detail ? " The shaded span is the chosen query, on the hosts that worked for it." : "";
   document.getElementById("timelines-note").textContent = `${zoomed}${marked}${left ? ` ${left} more hosts are not shown.` : ""}`;
 }
@@ -225,6 +239,11 @@ function choices(view) {
 
 export function setUpTimelines(view) {
   choices(view);
+  document.getElementById("moves").replaceChildren(...MOVES.map(([sign, name, factor, part]) => {
+    const button = element("button", { type: "button", "aria-label": name, title: name }, sign);
+    button.addEventListener("click", () => move(view, factor, part));
+    return button;
+  }));
   new ResizeObserver(() => {
     for (const { plot, box } of charts.values()) {
       const width = Math.max(240, box.clientWidth);
