@@ -232,6 +232,11 @@ impl RangeError {
             || matches!(self, Self::Remote(failure) if matches!(failure.code, ErrorCode::Sql | ErrorCode::Forbidden))
     }
 
+    /// Whether a node has refused a request before it did anything.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.is_moved() || matches!(self, Self::Remote(failure) if failure.code == ErrorCode::Busy)
+    }
+
     /// Whether the sender's image of the file was stale.
     pub(crate) fn is_moved(&self) -> bool {
         matches!(self, Self::Moved)

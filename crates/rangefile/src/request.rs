@@ -9,11 +9,11 @@ use crate::key::Interval;
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Request {
     /// Which one.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18")]
     pub(crate) kind: Option<RequestKind>,
 }
 
-/// The kinds of request. Of clients: 1 to 7, and from 14. Only other nodes of the cluster may send the others.
+/// The kinds of request. Of clients: 1 to 7, and 14 to 17. Only other nodes of the cluster may send the others.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum RequestKind {
     /// Creates a file with one bucket. The answer is its [`Directory`].
@@ -69,6 +69,9 @@ pub(crate) enum RequestKind {
     /// The row of a bucket with the greatest key in an interval. The answer is this row, if there is one.
     #[prost(message, tag = "17")]
     Last(Scan),
+    /// Asks which of some files the node has dropped. The answer is these, as [`FileNumbers`].
+    #[prost(message, tag = "18")]
+    Dropped(FileNumbers),
 }
 
 impl RequestKind {
@@ -107,6 +110,14 @@ pub(crate) struct FileName {
     /// The name.
     #[prost(string, tag = "1")]
     pub(crate) name: String,
+}
+
+/// Files, by [`FileRecord::id`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct FileNumbers {
+    /// Their numbers.
+    #[prost(fixed64, repeated, tag = "1")]
+    pub(crate) numbers: Vec<u64>,
 }
 
 /// All files.

@@ -536,11 +536,7 @@ pub(crate) async fn cmd_node(
     let engine = Arc::new(engine);
     let follow = tokio::spawn(follow(engine.clone(), stop.clone()));
     let recovering = engine.clone();
-    tokio::spawn(async move {
-        if let Err(error) = recovering.recover_range_files().await {
-            tracing::error!(%error, "range files were not recovered; restart the node once the cause is removed");
-        }
-    });
+    tokio::spawn(async move { recovering.recover_range_files().await });
     let others = tokio::spawn(protocols.run(engine.clone(), stop.clone()));
     let recording = usage.map(|usage| tokio::spawn(usage.run(engine.clone(), stop.clone())));
     let mut asked = stop.clone();

@@ -257,3 +257,22 @@ fn nodes_without_range_files_take_part_in_queries() {
     }
     lightship(&["fetch", &nodes[2].uri, joined]).fails(SOURCE, &["names"]);
 }
+
+#[test]
+fn a_node_that_joins_later_answers_for_all_range_files() {
+    let cluster = Restartable::new(2);
+    let first = start(&cluster, 0);
+    let columns = ["--key", "a", "--columns", "a bigint, name text"];
+    range(&[&["create", &first.uri, "names"][..], &columns].concat()).succeeds();
+    assert_eq!(csv(&first.uri, "insert into names values (1, 'one'), (2, 'two')"), "count\n2\n");
+    let nodes = [first, start(&cluster, 1)];
+    joined(&nodes);
+    let second = &nodes[1].uri;
+    assert_eq!(range(&["scan", second, "names", "--quiet"]).succeeds().text(), "a,name\n1,one\n2,two\n");
+    until("the new node knows the file", || range(&["list", second]).succeeds().text().contains("names"));
+    // The table t has a part on each node.
+    let joined = "select t.a, name from t join names on t.a = names.a order by 1";
+    for node in &nodes {
+        assert_eq!(csv(&node.uri, joined), "a,name\n1,one\n2,two\n");
+    }
+}

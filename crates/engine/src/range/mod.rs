@@ -83,11 +83,8 @@ impl RangeFiles {
     }
 
     /// Ends splits that were interrupted when the node last ran.
-    ///
-    /// # Errors
-    /// If something can't be stored.
-    pub(crate) async fn recover(&self) -> Result<()> {
-        self.node.recover().await
+    pub(crate) async fn recover(&self) {
+        self.node.recover().await;
     }
 
     /// Answers a request of a client or of another node.
@@ -105,22 +102,32 @@ impl RangeFiles {
         self.node.files()
     }
 
-    /// A file.
+    /// A file that this node knows.
     ///
     /// # Errors
     /// [`RangeError::NoFile`], or that no node can be reached.
     pub(crate) async fn file(&self, name: &str) -> Result<RangeFile> {
+        match self.node.files().iter().any(|known| known == name) {
+            true => self.open_file(name).await,
+            false => Err(RangeError::NoFile(name.to_owned())),
+        }
+    }
+
+    /// A file that is in a plan: this node may not know it yet.
+    ///
+    /// # Errors
+    /// As [`RangeFiles::file`].
+    pub(crate) async fn open_file(&self, name: &str) -> Result<RangeFile> {
         let used = || self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let found = used().get(name).filter(|file| self.node.has(file)).cloned();
         if let Some(file) = found {
             return Ok(file);
         }
-        used().remove(name);
-        if !self.node.files().iter().any(|known| known == name) {
-            return Err(RangeError::NoFile(name.to_owned()));
-        }
         let file = RangeFile::open(self.network.clone(), name, ClientOptions::default()).await?;
-        used().insert(name.to_owned(), file.clone());
+        let mut used = used();
+        // Others may have been dropped.
+        used.retain(|_, file| self.node.has(file));
+        used.insert(name.to_owned(), file.clone());
         Ok(file)
     }
 }

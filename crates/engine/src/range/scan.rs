@@ -307,7 +307,7 @@ impl ExecutionPlan for RangeScanExec {
         let wanted = schema.clone();
         let rows = async move {
             let failed = |error: RangeError| DataFusionError::from(EngineError::from(error));
-            let scanned = files.file(&name).await.and_then(|file| file.scan_all(&intervals, &options));
+            let scanned = files.open_file(&name).await.and_then(|file| file.scan_all(&intervals, &options));
             let rows = scanned.map_err(failed)?.rows;
             Ok::<_, DataFusionError>(rows.map(move |rows| with_schema(&rows.map_err(failed)?, &wanted)))
         };

@@ -58,6 +58,8 @@ pub(crate) struct View {
     pub(crate) epoch: u64,
     /// Whether the keys are the bucket's own; otherwise it is still receiving them.
     pub(crate) is_active: bool,
+    /// Whether a split has begun, and is not decided.
+    pub(crate) is_splitting: bool,
     /// Oldest first.
     pub(crate) runs: Vec<Arc<Run>>,
     /// The number of its rows, once they were counted.
@@ -243,6 +245,7 @@ impl Bucket {
             range: none,
             epoch: before.epoch,
             is_active: false,
+            is_splitting: false,
             runs: Vec::new(),
             rows: OnceLock::new(),
             conflict: None,
@@ -354,6 +357,6 @@ impl Bucket {
 
 fn view_of(record: &BucketRecord, runs: Vec<Arc<Run>>, conflict: Option<Arc<RangeError>>) -> View {
     let range = record.range.clone().into();
-    let is_active = record.incoming.is_none();
-    View { range, epoch: record.epoch, is_active, runs, rows: OnceLock::new(), conflict }
+    let (is_active, is_splitting) = (record.incoming.is_none(), record.splitting.is_some());
+    View { range, epoch: record.epoch, is_active, is_splitting, runs, rows: OnceLock::new(), conflict }
 }

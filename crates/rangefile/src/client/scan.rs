@@ -110,7 +110,8 @@ pub struct Scanned {
 
 impl RangeFile {
     /// The rows with keys in an interval. Each bucket is read as it was at one moment during the scan, which need
-    /// not be the same for all.
+    /// not be the same for all. If the connection to a bucket is lost after some of its rows, the others are read as they are
+    /// later; a bucket that was two when the client last heard of it is read as if it were two.
     ///
     /// The stream fails with [`RangeError::Missing`] if a part of the interval does not answer in time.
     ///

@@ -144,7 +144,7 @@ impl RangeFile {
                 }
                 _ => (Interval::of_key(keys[start]), None, RangeError::Moved),
             };
-            if !failed.is_moved() && mode == WriteMode::Insert {
+            if mode == WriteMode::Insert && !failed.is_refusal() {
                 // The rows may have been written before the connection was lost.
                 mode = WriteMode::InsertAgain;
             }

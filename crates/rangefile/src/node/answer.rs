@@ -1,6 +1,5 @@
 //! Answers to requests.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,7 +21,6 @@ use crate::request::{
     SplitOutcome, Write, WriteMode, Written,
 };
 use crate::split;
-use crate::store::Change;
 
 /// The largest request without rows: decoded, it can take eight times as much.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -65,7 +63,7 @@ impl Node {
         }
         match kind {
             RequestKind::Create(record) => self.create(record).await.map(message),
-            RequestKind::Locate(locate) => self.locate(&locate).await.map(message),
+            RequestKind::Locate(locate) => self.locate(&locate, caller.is_peer).await.map(message),
             RequestKind::Write(write) => self.write(write).await.map(message),
             RequestKind::Scan(request) => {
                 let (file, bucket) = self.bucket(&request.file, request.bucket)?;
@@ -83,11 +81,7 @@ impl Node {
             RequestKind::Last(request) => {
                 scan::last(&self.bucket(&request.file, request.bucket)?.1, request).await
             }
-            RequestKind::List(_) => {
-                let records: Vec<FileRecord> =
-                    self.files_read().values().map(|file| file.record.clone()).collect();
-                Ok(messages(records))
-            }
+            RequestKind::List(_) => Ok(messages(self.records())),
             RequestKind::Drop(name) => self.drop_file(name, caller.is_peer).await.map(|()| nothing()),
             RequestKind::Deliver(deliver) => self.deliver(deliver, caller),
             RequestKind::Advertise(advertise) => self.advertise(advertise, caller),
@@ -127,6 +121,7 @@ impl Node {
                 self.maintain(&file, &bucket);
                 Ok(nothing())
             }
+            RequestKind::Dropped(files) => Ok(message(self.dropped(files).await?)),
             RequestKind::Outcome(name) => Ok(message(self.outcome(&name.file, name.bucket).await?)),
         }
     }
@@ -147,7 +142,7 @@ impl Node {
             ..BucketRecord::default()
         };
         let file = self.add_file(&record, Some((self.new_id(), bucket))).await?;
-        // The others know where the file begins; one that is down learns it when it is asked.
+        // One that can't be reached learns of the file later: see `files.rs`.
         let announced = Directory {
             file: record.clone(),
             buckets: Vec::new(),
@@ -163,23 +158,28 @@ impl Node {
                 // It has no range files.
                 Err(error) if error.has_no_file() => {}
                 Err(error) => {
-                    tracing::warn!(node, %error, file = record.name, "a node does not know of the new range file");
+                    tracing::warn!(node, %error, file = record.name, "a node does not know of the new range file yet");
                 }
             }
         }
         if is_refused {
             let name = FileName { name: record.name.clone() };
-            // A node that misses this refuses the name until it is dropped.
+            // A node that misses this refuses the name until it compares its files with those of this node.
             self.tell_all(told, &RequestKind::Drop(name)).await;
-            self.forget(&record.name).await?;
+            self.forget(&record.name, Some(record.id)).await?;
             return Err(RangeError::FileExists(record.name));
         }
         file.is_new.store(false, Ordering::Release);
         Ok(self.directory(&file, &Locate { own: true, ..Locate::default() }).await)
     }
 
-    async fn locate(&self, locate: &Locate) -> Result<Directory> {
-        Ok(self.directory(self.file(&locate.file)?.as_ref(), locate).await)
+    async fn locate(&self, locate: &Locate, is_peer: bool) -> Result<Directory> {
+        let file = match self.file(&locate.file) {
+            // Nodes that asked each other would never end.
+            Err(RangeError::NoFile(name)) if !is_peer => self.find_file(&name).await?,
+            known => known?,
+        };
+        Ok(self.directory(&file, locate).await)
     }
 
     async fn directory(&self, file: &File, locate: &Locate) -> Directory {
@@ -218,17 +218,14 @@ impl Node {
             // The end of a split, told late: the file may be dropped. It would come back.
             return Ok(());
         }
-        if self.file(&directory.file.name).is_err() {
-            self.check_name(&directory.file.name)?;
-        }
-        let file = self.know(&directory.file).await?;
+        let file = self.learn_file(&directory.file).await?;
         directory.buckets.iter().for_each(|entry| self.learn(&file, entry));
         Ok(())
     }
 
     async fn write(&self, write: Write) -> Result<Written> {
         let (file, bucket) = self.bucket(&write.file, write.bucket)?;
-        if file.is_new.load(Ordering::Acquire) {
+        if file.is_new() {
             let message = format!("range file {} is being created", write.file);
             return Err(Failure::new(ErrorCode::Busy, message).into());
         }
@@ -266,18 +263,23 @@ impl Node {
 
     async fn drop_file(&self, name: FileName, is_peer: bool) -> Result<()> {
         let file = &name.name;
+        let mut is_elsewhere = false;
         if !is_peer {
-            // The buckets of a node that is down would come back with it.
+            // A node that is down would keep its buckets until it comes back.
             let asked = self.others().into_iter().map(|node| async move {
                 let locate = Locate { file: file.clone(), own: true, ..Locate::default() };
                 let network = &self.shared.network;
                 let asked = ask_one::<Directory>(network, &node, RequestKind::Locate(locate));
                 let asked = patiently(network, &node, PEER_PATIENCE, asked).await;
-                asked.map(drop).or_else(|error| if error.has_no_file() { Ok(()) } else { Err(error) })
+                asked.map(|_| true).or_else(|error| if error.has_no_file() { Ok(false) } else { Err(error) })
             });
-            join_all(asked).await.into_iter().collect::<Result<()>>()?;
+            let asked: Vec<bool> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+            is_elsewhere = asked.contains(&true);
         }
-        let known = self.forget(&name.name).await;
+        let known = match self.forget(&name.name, None).await {
+            Err(RangeError::NoFile(_)) if is_elsewhere => Ok(()),
+            known => known,
+        };
         if !is_peer {
             for (_, told) in self.tell_others(&RequestKind::Drop(name)).await {
                 match told {
@@ -287,19 +289,6 @@ impl Node {
             }
         }
         known
-    }
-
-    /// Removes a file from this node.
-    pub(super) async fn forget(&self, name: &str) -> Result<()> {
-        let _adding = self.shared.adding.lock().await;
-        let file = self.file(name)?;
-        for bucket in file.all() {
-            self.remove_bucket(&file, &bucket, &mut *bucket.writer.lock().await).await?;
-        }
-        let deleted = Change::DeleteFile(name.to_owned(), file.record.id);
-        self.shared.blocks.store().commit(vec![deleted]).await?;
-        self.shared.files.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        Ok(())
     }
 }
 

@@ -46,8 +46,12 @@ impl Node {
         }
     }
 
-    /// Compares own buckets with those of a node. Returns whether it has answered.
+    /// Compares files and own buckets with those of a node. Returns whether it has answered.
     async fn compare_with(&self, node: &str) -> bool {
+        if let Err(error) = self.compare_files(node).await {
+            tracing::debug!(node, %error, "a node does not say which range files it has");
+            return false;
+        }
         let files: Vec<Arc<File>> = self.files_read().values().cloned().collect();
         for file in files.iter().filter(|file| !file.all().is_empty()) {
             let room = Room::default();
@@ -64,7 +68,7 @@ impl Node {
         true
     }
 
-    /// Compares own buckets with those of all nodes that answer soon. Those that do not are asked later.
+    /// Compares files and own buckets with those of all nodes that answer soon. Those that do not are asked later.
     pub(super) async fn compare_with_others(&self) {
         let asked = self.others().into_iter().map(|node| async move {
             let has_answered = timeout(FIRST_MAX, self.compare_with(&node)).await == Ok(true);
@@ -88,6 +92,11 @@ impl Node {
                     if timeout(ASK_MAX, node.compare_with(&other)).await == Ok(true) {
                         answered.insert(other);
                     }
+                }
+                // A file may have been created or dropped while this node could not be reached.
+                let others = node.others();
+                if let Some(other) = others.get((node.random() * others.len() as f64) as usize) {
+                    let _ = timeout(ASK_MAX, node.compare_files(other)).await;
                 }
             }
         });

@@ -5,6 +5,7 @@ mod advertise;
 mod answer;
 mod conflict;
 mod deliver;
+mod files;
 mod group;
 mod merge;
 mod scan;
@@ -94,7 +95,18 @@ impl Node {
         Self::with_store(Store::open(folder)?, name, network, seed)
     }
 
-    /// The same over a database, for tests: it may be on a disk that fails.
+    /// The same on a simulated disk, which may fail.
+    #[cfg(test)]
+    pub(crate) fn on(
+        disk: crate::simulation::disk::Disk,
+        name: &str,
+        network: Arc<dyn Network>,
+        seed: u64,
+    ) -> Result<Self> {
+        Self::with_store(Store::by(move || disk.database())?, name, network, seed)
+    }
+
+    /// The same over a database that can't be opened again.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn over(
         database: redb::Database,
@@ -301,6 +313,11 @@ impl File {
         let definition = Arc::new(Definition::from_record(&record)?);
         let (is_new, buckets, image) = (AtomicBool::new(false), RwLock::default(), Mutex::default());
         Ok(Self { definition, record, is_new, buckets, image })
+    }
+
+    /// Whether it is being created.
+    fn is_new(&self) -> bool {
+        self.is_new.load(Ordering::Acquire)
     }
 
     fn image(&self) -> MutexGuard<'_, Image> {

@@ -50,6 +50,7 @@ impl Node {
         bucket.note_growth();
         let is_untidy = bucket.is_untidy.load(SeqCst);
         let is_due = bucket.wants_compaction() || bucket.is_full() || bucket.may_join() || is_untidy;
+        let is_due = is_due || bucket.view().is_splitting;
         // A bucket of an old copy of the disk stays as it is.
         if !is_due || bucket.view().check_current().is_err() || !bucket.begin_maintenance() {
             return;
@@ -85,6 +86,7 @@ impl Node {
     }
 
     async fn maintained(&self, file: &Arc<File>, bucket: &Arc<Bucket>) -> Result<Maintained> {
+        abandon_split(bucket).await?;
         bucket.compact(false).await?;
         if bucket.is_untidy.swap(false, SeqCst) {
             bucket.compact(true).await?;
@@ -159,10 +161,11 @@ impl Node {
             if child.node != self.shared.name && matches!(error, RangeError::Remote(_)) {
                 self.shared.failures.note(&child.node);
             }
-            let mut writer = bucket.writer.lock().await;
-            if split::outcome(&writer.record, child.bucket) != Some(true) {
-                let record = split::abort(&writer.record);
-                bucket.put_record(&mut writer, record).await?;
+            if split::outcome(&bucket.writer.lock().await.record, child.bucket) != Some(true) {
+                if let Err(error) = abandon_split(bucket).await {
+                    // It is not decided before that: the disk may have stored that the keys are the new bucket's.
+                    tracing::warn!(%error, "a split is abandoned once that can be stored");
+                }
                 return Err(error);
             }
         }
@@ -235,18 +238,14 @@ impl Node {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
         }
-        {
-            let mut writer = bucket.writer.lock().await;
-            let has_moved = Interval::from(writer.record.range.clone()).is_empty();
-            let ended = if has_moved {
-                self.remove_bucket(file, bucket, &mut writer).await
-            } else {
-                let record = split::confirm(&writer.record);
-                bucket.put_record(&mut writer, record).await
-            };
-            if let Err(error) = ended {
-                tracing::warn!(%error, "the end of a split is not stored; it is repeated after a restart");
+        let mut pause = PAUSES[0];
+        while let Err(error) = self.store_confirmed(file, bucket, child).await {
+            if error.is_moved() {
+                return;
             }
+            tracing::warn!(%error, "the end of a split is stored later");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES[1]);
         }
         let upper = BucketEntry {
             bucket: child.bucket,
@@ -260,6 +259,23 @@ impl Node {
             file.image().learn(&upper);
         }
         self.announce(file, vec![bucket.entry(&self.shared.name), upper], Some(&child.node)).await;
+    }
+
+    /// Stores that the new bucket is active. A bucket that has given it all its keys is removed.
+    ///
+    /// # Errors
+    /// [`RangeError::Moved`] if the bucket was removed; or that it can't be stored.
+    async fn store_confirmed(&self, file: &File, bucket: &Arc<Bucket>, child: &Child) -> Result<()> {
+        let mut writer = bucket.writer.lock().await;
+        if writer.record.given.as_ref().is_none_or(|given| given.bucket != child.bucket) {
+            // Stored before. Since then, the bucket may have split again.
+            return writer.check();
+        }
+        if Interval::from(writer.record.range.clone()).is_empty() {
+            return self.remove_bucket(file, bucket, &mut writer).await;
+        }
+        let record = split::confirm(&writer.record);
+        bucket.put_record(&mut writer, record).await
     }
 
     /// Tells the other nodes of buckets; `except` knows them.
@@ -304,12 +320,10 @@ impl Node {
     }
 
     /// Looks for buckets of an old copy of the node's folder, and ends what was interrupted when the node last ran: splits of
-    /// its buckets, and buckets that were being received. Returns when all that can be decided is. Until other nodes have
-    /// answered, for two seconds at most, requests about rows wait. Call it when the node can be reached.
-    ///
-    /// # Errors
-    /// If something can't be stored.
-    pub async fn recover(&self) -> Result<()> {
+    /// its buckets, and buckets that were being received. That goes on in the background, and is tried again if it can't be stored.
+    /// Returns when other nodes have answered, after two seconds at most; requests about rows wait so long. Call it when the
+    /// node can be reached.
+    pub async fn recover(&self) {
         self.compare_with_others().await;
         let files: Vec<Arc<File>> = self.files_read().values().cloned().collect();
         for file in files {
@@ -321,10 +335,6 @@ impl Node {
                         node.confirm(&file, &bucket, &child).await;
                         node.maintain(&file, &bucket);
                     });
-                } else if record.splitting.is_some() {
-                    let mut writer = bucket.writer.lock().await;
-                    let record = split::abort(&writer.record);
-                    bucket.put_record(&mut writer, record).await?;
                 }
                 if let Some(origin) = record.incoming {
                     let (node, file, bucket) = (self.clone(), file.clone(), bucket.clone());
@@ -334,7 +344,6 @@ impl Node {
                 }
             }
         }
-        Ok(())
     }
 
     /// Asks the bucket that splits what became of this one, until that is decided: the split may be abandoned, or
@@ -384,6 +393,19 @@ impl Node {
             self.remove_bucket(file, bucket, &mut writer).await
         }
     }
+}
+
+/// Abandons a split that is not decided, for the task that maintains the bucket.
+///
+/// # Errors
+/// If that can't be stored. The bucket can't split before it is.
+async fn abandon_split(bucket: &Bucket) -> Result<()> {
+    let mut writer = bucket.writer.lock().await;
+    if writer.record.splitting.is_none() {
+        return Ok(());
+    }
+    let record = split::abort(&writer.record);
+    bucket.put_record(&mut writer, record).await
 }
 
 /// Sends the rows of a bucket to the one that takes over its upper keys.

@@ -189,7 +189,7 @@ async fn a_bucket_whose_origin_was_dropped_is_removed() {
     nodes.create().await;
     let node = nodes.node(1);
     let (file, bucket) = incoming(&node).await;
-    nodes.node(0).forget("t").await.unwrap();
+    nodes.node(0).forget("t", None).await.unwrap();
     timeout(Duration::from_secs(30), node.settle(&file, &bucket, "n0")).await.unwrap();
     assert!(file.bucket(42).is_none());
     // Late requests don't bring it back.
@@ -203,11 +203,11 @@ async fn a_late_request_does_not_bring_a_dropped_file_back() {
     nodes.create().await;
     let node = nodes.node(1);
     let record = node.file("t").unwrap().record.clone();
-    node.forget("t").await.unwrap();
+    node.forget("t", None).await.unwrap();
     assert!(matches!(node.know(&record).await, Err(RangeError::NoFile(_))));
     assert!(node.files().is_empty());
     // Another file may have the name.
-    nodes.node(0).forget("t").await.unwrap();
+    nodes.node(0).forget("t", None).await.unwrap();
     nodes.create().await;
     assert_eq!(node.files(), ["t"]);
 }

@@ -1,13 +1,15 @@
 //! Single cases that random histories seldom meet.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use lightship_transport::net::{Caller, blobs};
-use lightship_wire::control::ErrorCode;
+use lightship_wire::control::{ErrorCode, Failure};
 use lightship_wire::{Codec, Encoder};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -15,6 +17,7 @@ use tokio::time::sleep;
 use super::cluster::Cluster;
 use super::disk::Disk;
 use super::histories::settle;
+use super::network::Break;
 use super::{definition, pairs, rows, runtime};
 use crate::error::Result;
 use crate::key::Interval;
@@ -84,14 +87,13 @@ fn a_dropped_file_does_not_come_back_in_a_new_one() {
 #[test]
 fn a_file_is_not_created_twice() {
     run(async {
-        let mut cluster = started(2, 10).await;
-        let mut random = fastrand::Rng::with_seed(1);
-        cluster.crash(0, &mut random);
+        let cluster = started(2, 10).await;
+        cluster.network.part(&cluster.names[0], &cluster.names[1], Break::Fails);
         let record = cluster.network.definition().to_record().unwrap();
         let network = client(&cluster);
         let created = ask::<Directory>(&network, &cluster.names[1], RequestKind::Create(record));
         created.await.unwrap();
-        cluster.start(0, 7).await;
+        cluster.network.heal();
         create(&cluster).await.expect_err("the other node has a file of this name");
         assert!(cluster.network.nodes()[0].files().is_empty());
     });
@@ -246,11 +248,19 @@ fn a_late_answer_about_a_split_does_not_remove_an_active_bucket() {
     });
 }
 
-/// Holds back the rows of a split until they may pass.
-struct Gate {
+/// Holds back the first request of a kind until it may pass.
+pub(super) struct Gate {
     network: Arc<dyn Network>,
-    arrived: Notify,
-    pass: Notify,
+    holds: Mutex<Option<fn(&RequestKind) -> bool>>,
+    pub(super) arrived: Notify,
+    pub(super) pass: Notify,
+}
+
+impl Gate {
+    pub(super) fn new(network: Arc<dyn Network>, holds: fn(&RequestKind) -> bool) -> Arc<Self> {
+        let (holds, arrived, pass) = (Mutex::new(Some(holds)), Notify::new(), Notify::new());
+        Arc::new(Self { network, holds, arrived, pass })
+    }
 }
 
 impl Network for Arc<Gate> {
@@ -263,7 +273,9 @@ impl Network for Arc<Gate> {
         let request = crate::request::Request::decode(&*body).unwrap();
         let (gate, sent) = (self.clone(), self.network.request(node, body));
         async move {
-            if matches!(request.kind, Some(RequestKind::Receive(_))) {
+            let kind = request.kind.unwrap();
+            let is_held = gate.holds.lock().unwrap().take_if(|holds| holds(&kind)).is_some();
+            if is_held {
                 gate.arrived.notify_one();
                 gate.pass.notified().await;
             }
@@ -280,13 +292,10 @@ fn writes_that_wait_for_a_split_are_stored_by_the_owner() {
     run(async {
         let mut cluster = Cluster::new(2, 1, 10);
         cluster.start(1, 1).await;
-        let (_alive, dead) = watch::channel(true);
-        let name = cluster.names[0].clone();
-        let network = cluster.network.from(&name, dead.clone());
-        let gate = Arc::new(Gate { network, arrived: Notify::new(), pass: Notify::new() });
-        let database = cluster.disks[0].database().unwrap();
-        let node = Node::over(database, &name, Arc::new(gate.clone()), 7).unwrap();
-        cluster.network.connect(&name, node.clone(), dead);
+        let (alive, dead) = watch::channel(true);
+        let network = cluster.network.from(&cluster.names[0], dead);
+        let gate = Gate::new(network, |kind| matches!(kind, RequestKind::Receive(_)));
+        let node = cluster.start_with(0, 7, alive, Arc::new(gate.clone()));
         let file = create(&cluster).await.unwrap();
         upsert(&file, 0..11, "old").await;
         // They are so few that writes are held back while they are sent.
@@ -326,6 +335,42 @@ fn writes_that_wait_for_a_split_are_stored_by_the_owner() {
         let expected: Vec<_> = (0..11).map(|id| (id, text(id).to_owned())).collect();
         assert_eq!(found(&file).await, expected);
         assert_eq!(cluster.network.nodes()[1].buckets("t").len(), 1);
+    });
+}
+
+/// Refuses the first write, as a node does that is busy.
+struct Busy {
+    network: Arc<dyn Network>,
+    has_refused: AtomicBool,
+}
+
+impl Network for Busy {
+    fn nodes(&self) -> Vec<String> {
+        self.network.nodes()
+    }
+
+    fn request(&self, node: &str, body: Vec<u8>) -> BoxFuture<'static, Result<Reply>> {
+        use prost::Message;
+        let kind = crate::request::Request::decode(&*body).unwrap().kind;
+        if matches!(kind, Some(RequestKind::Write(_))) && !self.has_refused.swap(true, Relaxed) {
+            return async { Err(Failure::new(ErrorCode::Busy, "the node is busy").into()) }.boxed();
+        }
+        self.network.request(node, body)
+    }
+}
+
+/// An insertion that was refused before it began has written nothing: a row that is there is somebody else's.
+#[test]
+fn an_insertion_that_a_busy_node_refused_finds_an_equal_row() {
+    run(async {
+        let cluster = started(1, 10).await;
+        let file = create(&cluster).await.unwrap();
+        file.write(WriteMode::Insert, &rows(&[1], "a")).await.unwrap();
+        let busy = Arc::new(Busy { network: client(&cluster), has_refused: AtomicBool::new(false) });
+        let file = RangeFile::open(busy.clone(), "t", ClientOptions::default()).await.unwrap();
+        let failed = file.write(WriteMode::Insert, &rows(&[1], "a")).await.unwrap_err();
+        assert!(failed.to_string().contains("exists already"), "{failed}");
+        assert!(busy.has_refused.load(Relaxed));
     });
 }
 

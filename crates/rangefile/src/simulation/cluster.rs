@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::definition;
 use super::disk::Disk;
 use super::network::Simulated;
-use crate::{ClientOptions, Grouping, Interval, Node, RangeFile};
+use crate::{ClientOptions, Grouping, Interval, Network, Node, RangeFile};
 
 /// Nodes with their disks.
 pub(super) struct Cluster {
@@ -31,12 +31,24 @@ impl Cluster {
 
     pub(super) async fn start(&mut self, node: usize, seed: u64) {
         let (alive, dead) = watch::channel(true);
-        let network = self.network.from(&self.names[node], dead.clone());
-        let database = self.disks[node].database().expect("a database");
-        let opened = Node::over(database, &self.names[node], network, seed).expect("a node");
-        self.network.connect(&self.names[node], opened.clone(), dead);
+        let network = self.network.from(&self.names[node], dead);
+        let opened = self.start_with(node, seed, alive, network);
+        opened.recover().await;
+    }
+
+    /// Starts a node on a network of its own. It does not recover yet.
+    pub(super) fn start_with(
+        &mut self,
+        node: usize,
+        seed: u64,
+        alive: watch::Sender<bool>,
+        network: Arc<dyn Network>,
+    ) -> Node {
+        let opened = Node::on(self.disks[node].clone(), &self.names[node], network, seed).expect("a node");
+        self.network.connect(&self.names[node], opened.clone(), alive.subscribe());
+        self.alive.resize_with(self.disks.len(), || None);
         self.alive[node] = Some(alive);
-        opened.recover().await.expect("a node that recovers");
+        opened
     }
 
     pub(super) fn crash(&mut self, node: usize, random: &mut fastrand::Rng) {

@@ -5,6 +5,8 @@ mod cases;
 mod cluster;
 pub(crate) mod disk;
 mod disks;
+mod files;
+mod full;
 mod groups;
 mod histories;
 mod images;
@@ -12,6 +14,7 @@ mod network;
 mod power;
 mod protocol;
 mod silent;
+mod together;
 
 use std::sync::Arc;
 

@@ -3,12 +3,13 @@
 //!
 //! The faults of the n-th request from one place to another are those of the seed, whatever else happens.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arrow_array::Int64Array;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use futures::{FutureExt, TryStreamExt};
@@ -19,10 +20,13 @@ use prost::Message;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::write_in;
+use super::histories::KEYS;
+use super::together::Answered;
+use super::{pairs, write_in};
 use crate::definition::Definition;
 use crate::error::Result;
 use crate::group::Grouped;
+use crate::key::Interval;
 use crate::network::{Network, Reply};
 use crate::node::Node;
 use crate::request::{Request, RequestKind, WriteMode};
@@ -82,6 +86,8 @@ pub(super) struct Simulated {
     /// Parts that were covered by answers for many buckets, as far as these arrived.
     grouped: AtomicU64,
     events: Mutex<Vec<(i64, Event)>>,
+    /// Answers of buckets to clients that scan, as far as these have read them.
+    answers: Mutex<Vec<Answered>>,
     texts: Mutex<HashMap<String, Row>>,
     /// Answers that no node may give: of damage, of an old copy of a disk, or of a task that has panicked.
     broken: Mutex<Vec<String>>,
@@ -100,6 +106,7 @@ impl Simulated {
             clock: AtomicU64::new(1),
             grouped: AtomicU64::new(0),
             events: Mutex::default(),
+            answers: Mutex::default(),
             texts: Mutex::default(),
             broken: Mutex::default(),
         })
@@ -120,6 +127,11 @@ impl Simulated {
 
     pub(super) fn disconnect(&self, name: &str) {
         self.nodes.lock().unwrap().insert(name.to_owned(), None);
+    }
+
+    /// A node is no longer in the cluster.
+    pub(super) fn remove(&self, name: &str) {
+        self.nodes.lock().unwrap().remove(name);
     }
 
     pub(super) fn nodes(&self) -> Vec<Node> {
@@ -171,6 +183,10 @@ impl Simulated {
 
     pub(super) fn events(&self) -> Vec<(i64, Event)> {
         self.events.lock().unwrap().clone()
+    }
+
+    pub(super) fn answers(&self) -> Vec<Answered> {
+        self.answers.lock().unwrap().clone()
     }
 
     pub(super) fn broken(&self) -> Vec<String> {
@@ -272,6 +288,50 @@ impl Simulated {
         Reply { schema: reply.schema, rows: rows.boxed() }
     }
 
+    /// Keeps what the answer of a bucket to a client says, if it is one.
+    fn keeping(self: &Arc<Self>, body: &[u8], reply: Reply) -> Reply {
+        let Some(RequestKind::Scan(scan)) = Request::decode(body).expect("a request").kind else {
+            return reply;
+        };
+        let number = {
+            let mut answers = self.answers.lock().unwrap();
+            answers.push(Answered::default());
+            answers.len() - 1
+        };
+        let range = Interval::from(scan.range);
+        let bound =
+            |id: i64| self.definition.format().key(&[Arc::new(Int64Array::from(vec![id]))]).expect("a key");
+        let mut missing: BTreeSet<i64> = (0..KEYS).filter(|id| range.contains(&bound(*id))).collect();
+        let mut left = scan.limit.unwrap_or(u64::MAX);
+        let network = self.clone();
+        let kept = reply.rows.map(Some).chain(stream::once(async { None })).filter_map(move |batch| {
+            let found = match &batch {
+                Some(Ok(batch)) => pairs(batch),
+                // What is missing is not there, unless the limit or an error has ended the answer.
+                None if left > 0 => {
+                    let keys = &mut network.answers.lock().unwrap()[number].keys;
+                    keys.extend(std::mem::take(&mut missing).into_iter().map(|id| (id, None)));
+                    Vec::new()
+                }
+                _ => {
+                    left = 0;
+                    Vec::new()
+                }
+            };
+            for (id, text) in found {
+                let later = missing.split_off(&(id + 1));
+                missing.remove(&id);
+                let row = network.row(&text);
+                let keys = &mut network.answers.lock().unwrap()[number].keys;
+                keys.extend(std::mem::replace(&mut missing, later).into_iter().map(|id| (id, None)));
+                keys.insert(id, Some(row));
+                left -= 1;
+            }
+            std::future::ready(batch)
+        });
+        Reply { schema: reply.schema, rows: kept.boxed() }
+    }
+
     fn written(&self, mode: WriteMode, rows: &[(i64, String)], start: u64, failed: Option<&Failure>) {
         let end = self.now();
         for (key, text) in rows {
@@ -366,7 +426,7 @@ impl Network for Place {
                 return Err(gone("an answer").into());
             }
             let reply = Reply::from(answer?);
-            let reply = if is_peer { reply } else { network.counting(&body, reply) };
+            let reply = if is_peer { reply } else { network.keeping(&body, network.counting(&body, reply)) };
             match fault {
                 Fault::AnswerCut(rows) => {
                     let mut left = rows;

@@ -143,7 +143,7 @@ async fn run(seed: u64) -> (u64, u64) {
             }
         };
         *direct.node.lock().unwrap() = Some(node.clone());
-        let _ = node.recover().await;
+        node.recover().await;
         if life == 0 {
             RangeFile::create(network.clone(), &direct.definition, ClientOptions::default()).await.unwrap();
         }

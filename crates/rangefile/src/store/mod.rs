@@ -11,6 +11,8 @@ mod space;
 
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(test)]
+use std::time::Duration;
 
 use prost::Message;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
@@ -123,6 +125,15 @@ impl Store {
         Self::with_space(database, Space::of(path))
     }
 
+    /// Uses a database, which is opened again after a failure.
+    #[cfg(test)]
+    pub(crate) fn by(
+        open: impl Fn() -> Result<Database, redb::DatabaseError> + Send + Sync + 'static,
+    ) -> Result<(Self, Stored)> {
+        let opened = Opened::by(move |_| Ok(open()?), Duration::ZERO).map_err(RangeError::storage)?;
+        Self::with_space(opened, Space::default())
+    }
+
     /// Uses a database.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn over(database: Database) -> Result<(Self, Stored)> {
@@ -168,9 +179,22 @@ impl Store {
     /// # Errors
     /// If it can't be read.
     pub(crate) async fn was_removed(&self, number: u64) -> Result<bool> {
+        Ok(!self.removed(vec![number]).await?.is_empty())
+    }
+
+    /// Those of these numbers that were of buckets or files which were removed.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub(crate) async fn removed(&self, numbers: Vec<u64>) -> Result<Vec<u64>> {
         let database = self.database.clone();
-        let read = move |database: &Database| -> Result<bool, redb::Error> {
-            Ok(database.begin_read()?.open_table(REMOVED)?.get(number)?.is_some())
+        let read = move |database: &Database| -> Result<Vec<u64>, redb::Error> {
+            let table = database.begin_read()?.open_table(REMOVED)?;
+            let mut removed = Vec::new();
+            for number in &numbers {
+                removed.extend(table.get(number)?.map(|_| *number));
+            }
+            Ok(removed)
         };
         let reading = tokio::task::spawn_blocking(move || {
             database.read(|database| read(database).map_err(RangeError::storage))
@@ -334,9 +358,8 @@ mod tests {
     #[tokio::test]
     async fn changes_that_nobody_waits_for_are_made_after_commits_that_fail() {
         let disk = crate::simulation::disk::Disk::default();
-        let of_opened = disk.clone();
-        let opened = Opened::by(move |_| Ok(of_opened.database()?)).unwrap();
-        let (store, _) = Store::with_space(opened, Space::default()).unwrap();
+        let of_store = disk.clone();
+        let (store, _) = Store::by(move || of_store.database()).unwrap();
         store.commit(vec![Change::PutBlocks(1, 1, 0, vec![vec![7]])]).await.unwrap();
         disk.set_full(true);
         store.commit_later(vec![Change::DeleteBlocks(1, 1, 1)]);

@@ -19,7 +19,7 @@ use crate::error::{RangeError, Result};
 type Open = Box<dyn Fn(IsFirst) -> Result<Database, redb::Error> + Send + Sync>;
 type IsFirst = bool;
 
-/// If it could not be opened again, readers try that at most this often.
+/// If the database of a file could not be opened again, readers try that at most this often.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A database, and how to open it again.
@@ -31,6 +31,8 @@ pub(super) struct Opened {
     has_lost_writes: Arc<AtomicBool>,
     /// `None`: it can't be opened again.
     open: Option<Open>,
+    /// How often readers try to open it again, at most.
+    retry: Duration,
 }
 
 /// The right to change the database. A commit holds it until it has succeeded or, after a failure, the database was opened
@@ -46,21 +48,23 @@ impl Opened {
     pub(super) fn in_file(path: PathBuf) -> Result<Self, redb::Error> {
         let has_lost_writes = Arc::new(AtomicBool::new(false));
         let watched = has_lost_writes.clone();
-        let opened = Self::by(move |is_first| {
+        let open = move |is_first| {
             // If the file is gone, an empty one would look as if it had no rows.
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(is_first).truncate(false).open(&path)?;
             let backend = Watched { file: FileBackend::new(file)?, has_lost_writes: watched.clone() };
             Ok(Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)?)
-        })?;
+        };
+        let opened = Self::by(open, RETRY)?;
         Ok(Self { has_lost_writes, ..opened })
     }
 
     pub(super) fn by(
         open: impl Fn(IsFirst) -> Result<Database, redb::Error> + Send + Sync + 'static,
+        retry: Duration,
     ) -> Result<Self, redb::Error> {
         let database = open(true)?;
-        Ok(Self::new(database, Some(Box::new(open))))
+        Ok(Self { retry, ..Self::new(database, Some(Box::new(open))) })
     }
 
     /// A database that can't be opened again.
@@ -75,6 +79,7 @@ impl Opened {
             turn: Mutex::default(),
             has_lost_writes: Arc::default(),
             open,
+            retry: RETRY,
         }
     }
 
@@ -99,7 +104,7 @@ impl Opened {
         match self.with(&reads) {
             Err(error) if self.open.is_some() && is_of_earlier_failure(&error) => {
                 let mut turn = self.turn();
-                if self.is_closed() && turn.failed.is_none_or(|failed| failed.elapsed() >= RETRY) {
+                if self.is_closed() && turn.failed.is_none_or(|failed| failed.elapsed() >= self.retry) {
                     self.open_again(&mut turn)?;
                 }
                 // The turn is held, so no commit can fail meanwhile.
@@ -258,7 +263,7 @@ mod tests {
     fn a_reader_waits_until_a_failed_commit_has_opened_the_database_again() {
         let disk = Disk::default();
         let of_opened = disk.clone();
-        let opened = Opened::by(move |_| Ok(of_opened.database()?)).unwrap();
+        let opened = Opened::by(move |_| Ok(of_opened.database()?), RETRY).unwrap();
         opened.with(|database| store(database).map_err(RangeError::storage)).unwrap();
         let mut turn = opened.turn();
         disk.set_full(true);
@@ -297,11 +302,11 @@ mod tests {
         let disk = Disk::default();
         let can_open = Arc::new(AtomicBool::new(true));
         let (of_opened, of_can_open) = (disk, can_open.clone());
-        let opened = Opened::by(move |_| match of_can_open.load(Ordering::Relaxed) {
+        let open = move |_| match of_can_open.load(Ordering::Relaxed) {
             true => Ok(of_opened.database()?),
             false => Err(io::Error::other("too many open files").into()),
-        });
-        let opened = opened.unwrap();
+        };
+        let opened = Opened::by(open, RETRY).unwrap();
         opened.with(|database| store(database).map_err(RangeError::storage)).unwrap();
         can_open.store(false, Ordering::Relaxed);
         opened.open_again(&mut opened.turn()).unwrap_err();

@@ -96,7 +96,7 @@ impl Sockets {
         let service = Arc::new(RangeService(opened.clone()));
         let ended = tokio::spawn(async move { server.run(service, shutdown).await.unwrap() });
         self.running[node] = Some(Running { stop, ended });
-        opened.recover().await.unwrap();
+        opened.recover().await;
     }
 
     /// Stops a node in the middle of what it is sending.

@@ -111,7 +111,7 @@ impl Cluster {
             }
         };
         self.network.set(&name, Some(opened.clone()));
-        opened.recover().await.unwrap();
+        opened.recover().await;
     }
 
     /// Stops a node: it answers nobody.

@@ -57,7 +57,8 @@ pub(super) async fn get(args: GetArgs, json: bool) -> Result<(), CliError> {
 ///
 /// All nodes that have buckets of the interval send their rows straight to this command, several
 /// buckets at a time. The scan is complete when the answers cover the interval; if a bucket does not
-/// answer, the command fails and names the keys. Each bucket is read as it was at one moment.
+/// answer, the command fails and names the keys. Each bucket is read as it was at one moment; if a
+/// connection is lost, the rest of its bucket is read as it is later.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   lightship range scan lightship://db1 orders --limit 10
